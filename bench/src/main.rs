@@ -1,0 +1,2 @@
+//! forebay-bench.
+fn main() {}

@@ -1,0 +1,2 @@
+//! forebay-peer-floor.
+fn main() {}

@@ -1,0 +1,2 @@
+//! forebay-peer-hyper.
+fn main() {}
