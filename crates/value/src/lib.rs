@@ -1,1 +1,23 @@
-//! Placeholder of the value room.
+//! The vocabulary that tables and record stores share: column types, values, table schemas, the row format, JSON.
+//!
+//! What must stay true here: one value has one JSON text whatever store it came from (UUIDs lower-case with
+//! dashes, timestamps RFC 3339 in UTC with six digits, integers with all their digits), and parsing refuses what it
+//! cannot represent instead of rounding it.
+//!
+//! What must not move in: anything that stores, sends or logs a value, and any SQL.
+
+pub mod json;
+mod parse;
+mod row;
+mod schema;
+mod timestamp;
+mod types;
+mod value;
+
+pub use parse::{Invalid, from_json, from_text};
+pub use row::{InvalidRow, Row, RowRef, encode_row};
+pub use schema::{Column, Fill, KeyKind, Schema, SchemaError};
+pub use timestamp::Timestamp;
+pub use types::Type;
+pub use uuid::Uuid;
+pub use value::{Value, ValueRef};

@@ -1,0 +1,165 @@
+//! Values from outside: from text (paths, queries, headers, what a record store kept as text) and from JSON.
+
+use crate::{Timestamp, Type, Uuid, Value};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use std::fmt;
+
+/// Text or JSON that is not a value of the type asked for; says what would have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// What was expected, as the rest of "must be …".
+    pub expected: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "must be {}", self.expected)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+fn invalid(expected: impl Into<String>) -> Invalid {
+    Invalid { expected: expected.into() }
+}
+
+/// Reads a value of type `ty` from plain text. Never gives [`Value::Null`].
+pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
+    match ty {
+        Type::Bool => match text {
+            "true" | "1" => Ok(Value::Bool(true)),
+            "false" | "0" => Ok(Value::Bool(false)),
+            _ => Err(invalid("true or false")),
+        },
+        Type::Bigint => {
+            text.parse().map(Value::Bigint).map_err(|_| invalid("a whole number of at most 64 bits"))
+        }
+        Type::Double => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Value::Double(number)),
+            _ => Err(invalid("a number")),
+        },
+        Type::Numeric if is_decimal(text) => Ok(Value::Numeric(text.into())),
+        Type::Numeric => Err(invalid("a decimal number")),
+        Type::Text { max_chars } => text_value(max_chars, text.into()),
+        Type::Uuid => Uuid::try_parse(text)
+            .ok()
+            .filter(|_| text.len() == uuid::fmt::Hyphenated::LENGTH)
+            .map(Value::Uuid)
+            .ok_or_else(|| invalid("a UUID such as 06f40771-6460-479a-a47c-177473e240b5")),
+        Type::Timestamp => Timestamp::parse(text)
+            .map(Value::Timestamp)
+            .ok_or_else(|| invalid("a time such as 2016-11-01T14:11:51Z")),
+        Type::Json => match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => Ok(Value::Json(text.into())),
+            Err(_) => Err(invalid("JSON")),
+        },
+        Type::Bytes => match STANDARD.decode(text) {
+            Ok(bytes) => Ok(Value::Bytes(bytes.into())),
+            Err(_) => Err(invalid("base64")),
+        },
+    }
+}
+
+/// Reads a value of type `ty` from one JSON value (its text, as it stands in the body). JSON null is [`Value::Null`].
+/// Numbers may come as strings of digits; a string is never made from a number.
+pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
+    let raw = raw.trim();
+    match (ty, raw.as_bytes().first()) {
+        (_, Some(b'n')) if raw == "null" => Ok(Value::Null),
+        (Type::Json, _) => Ok(Value::Json(raw.into())),
+        (_, Some(b'"')) => {
+            let text = unquote(raw)?;
+            match ty {
+                Type::Text { max_chars } => text_value(max_chars, text.into_owned().into_boxed_str()),
+                Type::Bool => Err(invalid("true or false")),
+                _ => from_text(ty, &text),
+            }
+        }
+        (Type::Text { .. }, _) => Err(invalid("a string")),
+        (Type::Bool, Some(b't' | b'f')) => from_text(ty, raw),
+        (Type::Bigint | Type::Double, Some(b'-' | b'0'..=b'9')) => from_text(ty, raw),
+        (Type::Numeric, Some(b'-' | b'0'..=b'9')) => Ok(Value::Numeric(raw.into())),
+        (Type::Bool, _) => Err(invalid("true or false")),
+        _ => Err(from_text(ty, "\u{0}").expect_err("a NUL is no value of these types")),
+    }
+}
+
+/// The text of a JSON string; borrowed when nothing in it was escaped.
+fn unquote(raw: &str) -> Result<std::borrow::Cow<'_, str>, Invalid> {
+    let inner = &raw[1..raw.len().max(2) - 1];
+    if raw.len() >= 2 && raw.ends_with('"') && !inner.bytes().any(|b| b == b'\\' || b == b'"' || b < 0x20) {
+        return Ok(inner.into());
+    }
+    serde_json::from_str::<String>(raw).map(Into::into).map_err(|_| invalid("a valid JSON string"))
+}
+
+fn text_value(max_chars: Option<u32>, text: Box<str>) -> Result<Value, Invalid> {
+    if let Some(max) = max_chars
+        && text.len() > max as usize
+        && text.chars().count() > max as usize
+    {
+        return Err(invalid(format!("a text of at most {max} characters")));
+    }
+    // PostgreSQL cannot store it, and in SQLite plain SQL would see a text cut short.
+    if text.contains('\0') {
+        return Err(invalid("a text without NUL characters"));
+    }
+    Ok(Value::Text(text))
+}
+
+/// Digits with an optional sign, point and exponent: the grammar of a JSON number, leading zeros allowed.
+fn is_decimal(text: &str) -> bool {
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (text, None),
+    };
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let mantissa_ok = match mantissa.split_once('.') {
+        Some((whole, fraction)) => digits(whole) && digits(fraction),
+        None => digits(mantissa),
+    };
+    mantissa_ok && exponent.is_none_or(|e| digits(e.strip_prefix(['+', '-']).unwrap_or(e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ty: &str, input: &str, expected: Result<Value, &str>) {
+        let ty = Type::parse(ty).unwrap();
+        let got = from_json(ty, input).map_err(|e| e.to_string());
+        assert_eq!(got, expected.map_err(str::to_owned), "{ty} from {input}");
+    }
+
+    #[test]
+    fn from_json_by_type() {
+        check("bigint", "100", Ok(Value::Bigint(100)));
+        check("bigint", "\"100\"", Ok(Value::Bigint(100)));
+        check("bigint", "9223372036854775807", Ok(Value::Bigint(i64::MAX)));
+        check("bigint", "9223372036854775808", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "1.5", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "\"x\"", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "{}", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "null", Ok(Value::Null));
+        check("text", "\"a\\nb\"", Ok(Value::Text("a\nb".into())));
+        check("text", "1", Err("must be a string"));
+        check("text(2)", "\"äöü\"", Err("must be a text of at most 2 characters"));
+        check("text(3)", "\"äöü\"", Ok(Value::Text("äöü".into())));
+        check("text", "\"a\\u0000\"", Err("must be a text without NUL characters"));
+        check("bool", "true", Ok(Value::Bool(true)));
+        check("bool", "\"true\"", Err("must be true or false"));
+        check("double", "1e3", Ok(Value::Double(1000.0)));
+        check("double", "1e999", Err("must be a number"));
+        check("numeric", "12345678901234567890.123", Ok(Value::Numeric("12345678901234567890.123".into())));
+        check("numeric", "\"1.\"", Err("must be a decimal number"));
+        check("uuid", "\"06f40771\"", Err("must be a UUID such as 06f40771-6460-479a-a47c-177473e240b5"));
+        check("uuid", "7", Err("must be a UUID such as 06f40771-6460-479a-a47c-177473e240b5"));
+        check("timestamp", "\"1970-01-01T00:00:01Z\"", Ok(Value::Timestamp(Timestamp(1_000_000))));
+        check("timestamp", "1", Err("must be a time such as 2016-11-01T14:11:51Z"));
+        check("json", "{\"a\":[1]}", Ok(Value::Json("{\"a\":[1]}".into())));
+        check("bytes", "\"YWI=\"", Ok(Value::Bytes((*b"ab").into())));
+        check("bytes", "\"YWJ=\"", Err("must be base64"));
+        check("bytes", "\"\"", Ok(Value::Bytes([].into())));
+    }
+}

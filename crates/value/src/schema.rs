@@ -1,0 +1,133 @@
+//! What a table looks like: columns, key, what is unique, what is counted.
+
+use crate::{Type, Value};
+use std::fmt;
+
+/// How a column is filled when an insert gives no value for it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fill {
+    /// A fixed value (`bigint = 0`).
+    Value(Value),
+    /// The time of the insert (`timestamp = now()`).
+    Now,
+    /// A random (version 4) UUID.
+    Uuid4,
+    /// A time-ordered (version 7) UUID.
+    Uuid7,
+}
+
+/// One column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Its name, in the record store and in JSON.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Whether NULL is permitted.
+    pub nullable: bool,
+    /// Whether no two rows may have the same value (NULLs excepted).
+    pub unique: bool,
+    /// Whether rows are counted by value, for `count` on this column.
+    pub indexed: bool,
+    /// What fills it when no value is given.
+    pub fill: Option<Fill>,
+}
+
+/// What kind of key a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// A bigint handed out by the record store in blocks.
+    Serial,
+    /// A bigint that the caller gives.
+    Bigint,
+    /// A UUID, given or filled in.
+    Uuid,
+    /// A text that the caller gives.
+    Text,
+}
+
+/// A table: its name, its columns in order, and which of them is the key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    /// The table's name, in the record store as well.
+    pub name: String,
+    /// The columns, in order; the order of values in a row.
+    pub columns: Vec<Column>,
+    /// The index of the key column.
+    pub key: usize,
+    /// The kind of the key.
+    pub key_kind: KeyKind,
+}
+
+impl Schema {
+    /// Checks what every user of a schema relies on.
+    pub fn new(
+        name: impl Into<String>,
+        columns: Vec<Column>,
+        key: usize,
+        key_kind: KeyKind,
+    ) -> Result<Schema, SchemaError> {
+        let name = name.into();
+        let error = |what: String| Err(SchemaError { table: name.clone(), what });
+        let Some(key_column) = columns.get(key) else {
+            return error("has no key column".into());
+        };
+        let fits = match key_kind {
+            KeyKind::Serial | KeyKind::Bigint => key_column.ty == Type::Bigint,
+            KeyKind::Uuid => key_column.ty == Type::Uuid,
+            KeyKind::Text => matches!(key_column.ty, Type::Text { .. }),
+        };
+        if !fits {
+            return error(format!(
+                "cannot have a key of type {} (column {})",
+                key_column.ty, key_column.name
+            ));
+        }
+        if key_column.nullable {
+            return error(format!("has a key that may be null (column {})", key_column.name));
+        }
+        for (index, column) in columns.iter().enumerate() {
+            if columns[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&column.name)) {
+                return error(format!("has two columns named {}", column.name));
+            }
+        }
+        Ok(Schema { name, columns, key, key_kind })
+    }
+
+    /// The index of the column with this name.
+    pub fn position(&self, column: &str) -> Option<usize> {
+        self.columns.iter().position(|candidate| candidate.name == column)
+    }
+
+    /// The key column.
+    pub fn key_column(&self) -> &Column {
+        &self.columns[self.key]
+    }
+
+    /// The indexes of the unique columns, the key not among them.
+    pub fn unique_columns(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.columns.len()).filter(|&index| self.columns[index].unique && index != self.key)
+    }
+
+    /// The indexes of the columns whose rows are counted by value.
+    pub fn indexed_columns(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.columns.len()).filter(|&index| self.columns[index].indexed)
+    }
+}
+
+/// A schema that cannot be: the table and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaError {
+    /// The table's name.
+    pub table: String,
+    /// What is wrong, as the rest of a sentence.
+    pub what: String,
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {} {}", self.table, self.what)
+    }
+}
+
+impl std::error::Error for SchemaError {}
