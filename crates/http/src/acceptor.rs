@@ -1,0 +1,154 @@
+//! Takes connections from the kernel and gives each to the worker that has the fewest.
+//!
+//! Promises that connections are spread evenly even when there are few, that one past the limit is told 503, that a lack
+//! of file descriptors is waited out and not spun on, and that on a stop everything the kernel has already accepted is
+//! handed over before the listeners close.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener as TokioListener;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX};
+use crate::stats::Stats;
+use crate::worker::Message;
+
+/// Opens a listener. The backlog is as long as the kernel allows.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM.nonblocking(),
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Where connections go.
+pub(crate) struct Acceptor {
+    pub(crate) workers: Vec<UnboundedSender<Message>>,
+    pub(crate) stats: Stats,
+    pub(crate) connections_max: usize,
+    /// The whole answer to a connection past the limit.
+    pub(crate) refusal: Arc<[u8]>,
+    pub(crate) refusals: Arc<AtomicUsize>,
+}
+
+impl Acceptor {
+    /// Accepts until `stop`, then takes what the kernel still holds and tells the workers to stop.
+    pub(crate) async fn run(self, listeners: Vec<TcpListener>, stop: impl Future) -> io::Result<()> {
+        let listeners = listeners.into_iter().map(TokioListener::from_std).collect::<io::Result<Vec<_>>>()?;
+        // Polled by turns; a failure of one is reported by whoever sees it first.
+        let failure: Mutex<Option<io::Error>> = Mutex::new(None);
+        {
+            let accepting = listeners.iter().map(|listener| self.accept_from(listener, &failure));
+            let accepting = futures_util::future::join_all(accepting);
+            tokio::select! {
+                _ = stop => {}
+                _ = accepting => {}
+            }
+        }
+        for listener in listeners {
+            let listener = listener.into_std()?;
+            while let Ok((stream, peer)) = listener.accept() {
+                self.hand_over(stream, peer);
+            }
+        }
+        for worker in &self.workers {
+            // A worker that is gone has nothing to stop.
+            let _gone = worker.send(Message::Stop);
+        }
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    async fn accept_from(&self, listener: &TokioListener, failure: &Mutex<Option<io::Error>>) {
+        loop {
+            // Out of this runtime again: the worker registers the connection with its own.
+            match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
+                Ok((stream, peer)) => self.hand_over(stream, peer),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) if is_exhaustion(&error) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) => {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hand_over(&self, stream: TcpStream, peer: SocketAddr) {
+        // A socket whose options cannot be set has been reset already.
+        if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+            return;
+        }
+        let counts = self.stats.workers.iter().map(|worker| worker.connections.load(Relaxed));
+        if counts.clone().sum::<usize>() >= self.connections_max {
+            return self.refuse(stream);
+        }
+        let Some((worker, _)) = counts.enumerate().min_by_key(|(_, count)| *count) else { return };
+        let connections = &self.stats.workers[worker].connections;
+        connections.fetch_add(1, Relaxed);
+        if self.workers[worker].send(Message::Connection(stream, peer)).is_err() {
+            connections.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Tells the client 503 and closes, in a task of its own so that slow ones hold up nobody.
+    fn refuse(&self, stream: TcpStream) {
+        self.stats.refused.fetch_add(1, Relaxed);
+        if self.refusals.load(Relaxed) >= REFUSALS_MAX {
+            return;
+        }
+        let Ok(mut stream) = tokio::net::TcpStream::from_std(stream) else { return };
+        let (refusal, refusals) = (self.refusal.clone(), self.refusals.clone());
+        refusals.fetch_add(1, Relaxed);
+        tokio::spawn(async move {
+            let tell = async {
+                stream.write_all(&refusal).await?;
+                stream.shutdown().await?;
+                let mut ignored = [0; 1024];
+                while stream.read(&mut ignored).await? > 0 {}
+                io::Result::Ok(())
+            };
+            // Whether the client stayed to read it is its own business.
+            let _told = tokio::time::timeout(Duration::from_millis(REFUSAL_MS), tell).await;
+            refusals.fetch_sub(1, Relaxed);
+        });
+    }
+}
+
+/// Errors that accept passes on from the connection itself (accept(2)).
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable, PermissionDenied, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+            | PermissionDenied
+            | TimedOut
+    )
+}
+
+/// No file descriptors or memory at the moment: ENOMEM 12, ENFILE 23, EMFILE 24, ENOBUFS 105 on Linux (55 on macOS).
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 55 | 105))
+}

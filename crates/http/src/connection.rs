@@ -1,0 +1,319 @@
+//! One connection: a hand-written state machine that reads, has requests answered and writes.
+//!
+//! In the steady state one turn is one read into the worker's buffer, the answers to all requests in it, and one write;
+//! a connection that is idle owns no buffer at all. Promises: answers in order; nothing is read from a client that does
+//! not take its answers or has too many requests open; every phase has a deadline; an answer that closes the connection
+//! reaches the client before it is closed. Leaves requests to [`crate::exchange`] and the order of bytes to [`crate::output`].
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::Service;
+use crate::answer::{Answer, Reply};
+use crate::exchange::Stage;
+use crate::limits::{LINGER_BYTES, LINGER_MS, READ_BYTES, STOP_LINGER_MS, TURNS_PER_POLL};
+use crate::output::{Flush, Output, SlotId};
+use crate::parse::Reject;
+use crate::worker::{ConnectionKey, Counted, Local, Shared, Stopping};
+
+/// A deferred answer on its way; `None` when its future panicked.
+pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Reply>)> + Send>>;
+
+/// What the connection is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Requests are taken.
+    Serving,
+    /// No further request is taken; what is answered still leaves.
+    Finishing(Ending),
+    /// Our side is shut down; the client's input is read away so that it gets to read the last answer.
+    Lingering { left_bytes: usize, until_ms: u64 },
+}
+
+/// Who ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The client has shut down its side: nothing to linger for.
+    Client,
+    Server,
+}
+
+pub(crate) struct Connection<S: Service> {
+    stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) shared: Arc<Shared<S>>,
+    key: Option<ConnectionKey>,
+    pub(crate) phase: Phase,
+    pub(crate) stage: Stage,
+    /// What was read and not consumed; empty (and without memory) between requests.
+    pub(crate) input: Vec<u8>,
+    /// Whether `input` may hold something that can be consumed without reading more.
+    pub(crate) unparsed: bool,
+    pub(crate) output: Output,
+    /// Boxed: most connections never defer.
+    pub(crate) deferred: Option<Box<FuturesUnordered<Deferred>>>,
+    held: Option<u64>,
+    flush: Flush,
+    deadline_ms: u64,
+    active_ms: u64,
+    wrote_ms: u64,
+    _counted: Counted,
+}
+
+impl<S: Service> Connection<S> {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared<S>>, counted: Counted) -> Self {
+        Connection {
+            stream,
+            peer,
+            shared,
+            key: None,
+            phase: Phase::Serving,
+            stage: Stage::default(),
+            input: Vec::new(),
+            unparsed: false,
+            output: Output::default(),
+            deferred: None,
+            held: None,
+            flush: Flush::Empty,
+            deadline_ms: u64::MAX,
+            active_ms: 0,
+            wrote_ms: 0,
+            _counted: counted,
+        }
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
+        let key = match self.key {
+            Some(key) => key,
+            None => {
+                self.active_ms = local.now_ms;
+                *self.key.insert(local.register(cx.waker().clone()))
+            }
+        };
+        if self.deadline_ms <= local.now_ms && self.overdue(local).is_break() {
+            return Poll::Ready(());
+        }
+        // An I/O error means that the client is gone: there is nobody left to tell.
+        let result = self.serve(cx, local, key);
+        local.publish();
+        match result {
+            Poll::Pending => {
+                if self.is_blocked() {
+                    // The client is not read: time does not run against it.
+                    self.stage.restart(local.now_ms);
+                }
+                self.deadline_ms = self.deadline(local);
+                local.set_deadline(key, self.deadline_ms);
+                Poll::Pending
+            }
+            Poll::Ready(_) => Poll::Ready(()),
+        }
+    }
+
+    fn serve(&mut self, cx: &mut Context<'_>, local: &mut Local, key: ConnectionKey) -> Poll<io::Result<()>> {
+        if self.deferred.is_some() {
+            self.collect_deferred(cx, local);
+        }
+        for _ in 0..TURNS_PER_POLL {
+            if self.unparsed {
+                self.consume_input(local);
+            }
+            if !self.output.is_empty() {
+                self.flush_output(cx, local, key)?;
+            }
+            match self.phase {
+                Phase::Serving if self.is_blocked() => return Poll::Pending,
+                Phase::Serving if self.unparsed => continue,
+                Phase::Serving => {}
+                Phase::Finishing(_) if !self.output.is_empty() => return Poll::Pending,
+                Phase::Finishing(Ending::Client) => return Poll::Ready(Ok(())),
+                Phase::Finishing(Ending::Server) => {
+                    ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+                    self.phase = self.lingering(local);
+                }
+                Phase::Lingering { .. } => {}
+            }
+            if matches!(self.phase, Phase::Lingering { .. }) {
+                return self.linger(cx, local);
+            }
+            match self.read(cx, local) {
+                Poll::Ready(Ok(0)) => self.phase = Phase::Finishing(Ending::Client),
+                Poll::Ready(result) => drop(result?),
+                Poll::Pending if local.stopping == Stopping::Closing && self.output.is_empty() => {
+                    self.phase = Phase::Finishing(Ending::Server);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        // The others' turn; this task goes to the end of the queue.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// One read. Everything complete in it is answered; the rest goes to the connection's own buffer.
+    fn read(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<usize>> {
+        let mut scratch = std::mem::take(&mut local.scratch);
+        if scratch.is_empty() {
+            scratch = vec![0; READ_BYTES].into_boxed_slice();
+        }
+        let mut buffer = ReadBuf::new(&mut scratch);
+        let result = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        let count = buffer.filled().len();
+        if count > 0 {
+            local.read_bytes += count as u64;
+            self.active_ms = local.now_ms;
+            if self.input.is_empty() {
+                let used = self.consume(&scratch[..count], local);
+                if used < count && self.phase == Phase::Serving {
+                    self.input.extend_from_slice(&scratch[used..count]);
+                }
+                self.settle_input(used > 0, local);
+            } else {
+                self.input.extend_from_slice(&scratch[..count]);
+                self.unparsed = self.is_worth_parsing(count);
+            }
+        }
+        local.scratch = scratch;
+        result.map_ok(|()| count)
+    }
+
+    fn flush_output(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: &mut Local,
+        key: ConnectionKey,
+    ) -> io::Result<()> {
+        let gate = &self.shared.gate;
+        loop {
+            let (flush, written) = self.output.poll_flush(cx, &mut self.stream, gate, &mut local.pool)?;
+            if written > 0 {
+                local.written_bytes += written as u64;
+                self.active_ms = local.now_ms;
+            }
+            if written > 0 || self.flush != Flush::Socket {
+                self.wrote_ms = local.now_ms;
+            }
+            self.flush = flush;
+            if let Flush::Held(mark) = flush {
+                if gate.has_failed() && gate.holds(mark) {
+                    return Err(io::Error::other("the gate has failed"));
+                }
+                if self.held != Some(mark) {
+                    self.held = Some(mark);
+                    if !local.wait_for(gate, mark, key) {
+                        continue;
+                    }
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
+        let Some(deferred) = &mut self.deferred else { return };
+        while let Poll::Ready(Some((id, reply))) = deferred.poll_next_unpin(cx) {
+            let (stamp, service) = (&local.stamp, &self.shared.service);
+            self.output.fill(id, &mut local.pool, |out, form| {
+                let mut answer = Answer::new(out, stamp, form);
+                match &reply {
+                    Some(reply) => answer.respond_reply(reply),
+                    None => crate::exchange::respond_error(&mut answer, &**service, PANICKED),
+                }
+                answer.mark()
+            });
+        }
+        if deferred.is_empty() {
+            self.deferred = None;
+        }
+    }
+
+    /// Whether the client has to take answers, or answers have to become ready, before more is read.
+    pub(crate) fn is_blocked(&self) -> bool {
+        let limits = &self.shared.limits;
+        self.output.pending_bytes() >= limits.output_bytes || self.output.slots() >= limits.pipeline_depth
+    }
+
+    fn lingering(&self, local: &Local) -> Phase {
+        let linger_ms = if local.stopping == Stopping::No { LINGER_MS } else { STOP_LINGER_MS };
+        Phase::Lingering { left_bytes: LINGER_BYTES, until_ms: local.now_ms + linger_ms }
+    }
+
+    fn linger(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<()>> {
+        while let Phase::Lingering { left_bytes, until_ms } = self.phase {
+            let mut buffer = ReadBuf::new(&mut local.scratch);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+            let count = buffer.filled().len();
+            if count == 0 || count >= left_bytes {
+                break;
+            }
+            self.phase = Phase::Lingering { left_bytes: left_bytes - count, until_ms };
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// When the present phase has lasted too long.
+    fn deadline(&self, local: &Local) -> u64 {
+        let limits = &self.shared.limits;
+        match (self.phase, self.flush) {
+            (Phase::Lingering { until_ms, .. }, _) => until_ms,
+            (_, _) if self.output.is_empty() => match &self.stage {
+                Stage::Head { .. } if self.input.is_empty() => self.active_ms + limits.idle_timeout_ms,
+                stage => stage.deadline(limits).unwrap_or(local.now_ms + limits.head_timeout_ms),
+            },
+            (_, Flush::Socket) => self.wrote_ms + limits.write_timeout_ms,
+            // The service or the gate is waited for: their times are not the client's fault.
+            (_, Flush::Empty | Flush::Held(_) | Flush::Deferred) => u64::MAX,
+        }
+    }
+
+    /// The deadline has passed. Breaks when the connection is to be dropped at once.
+    fn overdue(&mut self, local: &mut Local) -> std::ops::ControlFlow<()> {
+        self.deadline_ms = u64::MAX;
+        let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
+        match self.phase {
+            Phase::Serving if !self.output.is_empty() => std::ops::ControlFlow::Break(()),
+            Phase::Serving if is_idle => {
+                self.phase = Phase::Finishing(Ending::Server);
+                std::ops::ControlFlow::Continue(())
+            }
+            Phase::Serving => {
+                let detail = match self.stage {
+                    Stage::Head { .. } => "the request head took too long",
+                    _ => "the request body took too long",
+                };
+                self.reject(Reject::new(408, detail), local);
+                std::ops::ControlFlow::Continue(())
+            }
+            Phase::Finishing(_) | Phase::Lingering { .. } => std::ops::ControlFlow::Break(()),
+        }
+    }
+}
+
+/// The answer when a handler panicked; the panic itself was reported by the panic hook.
+pub(crate) const PANICKED: Reject = Reject::new(500, "the handler failed");
+
+impl<S: Service> Future for Connection<S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let connection = self.get_mut();
+        Local::with(|local| connection.drive(cx, local)).unwrap_or(Poll::Ready(()))
+    }
+}
+
+impl<S: Service> Drop for Connection<S> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            drop(Local::with(|local| local.unregister(key)));
+        }
+    }
+}

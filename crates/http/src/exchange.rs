@@ -1,0 +1,257 @@
+//! From bytes to answers: takes the requests out of a connection's input and has the service answer each of them.
+//!
+//! Promises that what is answered does not depend on how the input was cut into reads, that a head is parsed once (twice
+//! when its body comes later) and not once per byte, and that a service that panics or says nothing costs its client
+//! a 500 and nobody else anything. Leaves reading, writing and time to [`crate::connection`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use futures_util::FutureExt;
+
+use crate::answer::{Answer, Form, Head, Persistence};
+use crate::chunked::{ChunkedDecoder, Progress};
+use crate::connection::{Connection, Ending, PANICKED, Phase};
+use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::parse::{Framing, Reject, RequestHead, Version, field_slots, parse_head};
+use crate::request::{Method, Request};
+use crate::worker::{Local, Stopping};
+use crate::{Outcome, Service};
+
+/// What the next byte of input belongs to.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// A request head, of which the first byte came at that time (if one has come).
+    Head { began_ms: Option<u64> },
+    /// A request whose head is known to be good, until that many bytes of head and body are there.
+    Body { total_bytes: usize, received_bytes: usize, began_ms: u64 },
+    /// A chunked body.
+    Chunked(Box<ChunkedBody>),
+}
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage::Head { began_ms: None }
+    }
+}
+
+/// A chunked body in the making. The raw chunks are not kept.
+#[derive(Debug)]
+pub(crate) struct ChunkedBody {
+    head: Vec<u8>,
+    decoder: ChunkedDecoder,
+    body: Vec<u8>,
+    began_ms: u64,
+}
+
+impl Stage {
+    /// When the client must have done more; `None` when that is not known yet.
+    pub(crate) fn deadline(&self, limits: &Limits) -> Option<u64> {
+        // A body must keep an average pace once the grace is over, so that one byte a second does not last forever.
+        let body = |began_ms: u64, bytes: usize| {
+            began_ms + limits.head_timeout_ms + (bytes as u64 * 1000) / limits.body_bytes_per_s_min
+        };
+        match self {
+            Stage::Head { began_ms } => began_ms.map(|began_ms| began_ms + limits.head_timeout_ms),
+            Stage::Body { received_bytes, began_ms, .. } => Some(body(*began_ms, *received_bytes)),
+            Stage::Chunked(chunked) => Some(body(chunked.began_ms, chunked.body.len())),
+        }
+    }
+}
+
+impl Stage {
+    /// Begins the client's time anew.
+    pub(crate) fn restart(&mut self, now_ms: u64) {
+        match self {
+            Stage::Head { .. } => {}
+            Stage::Body { began_ms, .. } => *began_ms = now_ms,
+            Stage::Chunked(chunked) => chunked.began_ms = now_ms,
+        }
+    }
+}
+
+impl<S: Service> Connection<S> {
+    /// Consumes from the connection's own buffer.
+    pub(crate) fn consume_input(&mut self, local: &mut Local) {
+        if self.is_blocked() {
+            return;
+        }
+        let mut input = std::mem::take(&mut self.input);
+        let used = self.consume(&input, local);
+        if used < input.len() && self.phase == Phase::Serving {
+            input.drain(..used);
+            self.input = input;
+        }
+        self.settle_input(used > 0, local);
+    }
+
+    /// After consuming: what is left is either the start of something (wait for more) or was left because of back-pressure.
+    pub(crate) fn settle_input(&mut self, consumed: bool, local: &Local) {
+        let left = self.input.len();
+        self.unparsed = left > 0 && self.is_blocked();
+        match &mut self.stage {
+            Stage::Head { began_ms } if left == 0 || self.unparsed => *began_ms = None,
+            Stage::Head { began_ms } if consumed || began_ms.is_none() => *began_ms = Some(local.now_ms),
+            Stage::Head { .. } | Stage::Chunked(_) => {}
+            Stage::Body { received_bytes, .. } => *received_bytes = left,
+        }
+    }
+
+    /// Whether `count` new bytes at the end of the own buffer can have completed anything. A head is looked at again only
+    /// when a line has ended or a limit is near: parsing it anew for each byte of a slow client would be quadratic.
+    pub(crate) fn is_worth_parsing(&mut self, count: usize) -> bool {
+        let limits = &self.shared.limits;
+        let length = self.input.len();
+        match &mut self.stage {
+            Stage::Head { .. } => {
+                let (old, new) = self.input.split_at(length - count);
+                new.contains(&b'\n')
+                    || length >= limits.head_bytes
+                    || (length > limits.target_bytes + METHOD_BYTES_MAX && !old[2..].contains(&b'\n'))
+            }
+            Stage::Body { total_bytes, received_bytes, .. } => {
+                *received_bytes = length;
+                length >= *total_bytes
+            }
+            Stage::Chunked(_) => true,
+        }
+    }
+
+    /// Answers all complete requests at the start of `input`; returns how many bytes they were.
+    pub(crate) fn consume(&mut self, input: &[u8], local: &mut Local) -> usize {
+        let mut used = 0;
+        while used < input.len() && self.phase == Phase::Serving && !self.is_blocked() {
+            let rest = &input[used..];
+            let step = match &mut self.stage {
+                Stage::Body { total_bytes, .. } if rest.len() < *total_bytes => Ok(0),
+                Stage::Head { .. } | Stage::Body { .. } => self.take_request(rest, local),
+                Stage::Chunked(_) => self.take_chunks(rest, local),
+            };
+            match step {
+                Ok(0) => break,
+                Ok(count) => used += count,
+                Err(reject) => self.reject(reject, local),
+            }
+        }
+        used
+    }
+
+    /// One request from the start of `input`; 0 when it is not complete.
+    fn take_request(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
+        let mut slots = field_slots();
+        let Some(head) = parse_head(input, &self.shared.limits, &mut slots)? else { return Ok(0) };
+        match head.framing {
+            Framing::Length(length) => {
+                let total_bytes = head.length + length;
+                if input.len() < total_bytes {
+                    self.expect_body(&head, input.len() > head.length, local);
+                    let began_ms = local.now_ms;
+                    self.stage = Stage::Body { total_bytes, received_bytes: input.len(), began_ms };
+                    return Ok(0);
+                }
+                self.stage = Stage::default();
+                self.answer(&head, &input[head.length..total_bytes], total_bytes == input.len(), local);
+                Ok(total_bytes)
+            }
+            Framing::Chunked => {
+                let has_body = input.len() > head.length;
+                self.expect_body(&head, has_body, local);
+                self.stage = Stage::Chunked(Box::new(ChunkedBody {
+                    head: input[..head.length].to_vec(),
+                    decoder: ChunkedDecoder::new(),
+                    body: local.pool.take(),
+                    began_ms: local.now_ms,
+                }));
+                Ok(head.length)
+            }
+        }
+    }
+
+    /// Chunks from the start of `input`; with the last one the request is answered.
+    fn take_chunks(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
+        let Stage::Chunked(mut chunked) = std::mem::take(&mut self.stage) else { return Ok(0) };
+        match chunked.decoder.feed(input, &mut chunked.body, &self.shared.limits)? {
+            Progress::More => {
+                self.stage = Stage::Chunked(chunked);
+                Ok(input.len())
+            }
+            Progress::Done(count) => {
+                let ChunkedBody { head, body, .. } = *chunked;
+                let mut slots = field_slots();
+                if let Some(head) = parse_head(&head, &self.shared.limits, &mut slots)? {
+                    self.answer(&head, &body, count == input.len(), local);
+                }
+                local.pool.give(body);
+                Ok(count)
+            }
+        }
+    }
+
+    /// Says `100 Continue` to a client that waits for it; one that has begun its body does not (RFC 9110 section 10.1.1).
+    fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut Local) {
+        if head.expects_continue && !has_begun {
+            self.output.tail(&mut local.pool).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
+    /// Has the service answer one complete request. `is_last`: nothing that was read follows it.
+    fn answer(&mut self, head: &RequestHead<'_>, body: &[u8], is_last: bool, local: &mut Local) {
+        local.requests += 1;
+        let stops = local.stopping > Stopping::No && is_last;
+        let persistence = match (head.persistent && !stops, head.version) {
+            (false, _) => Persistence::Close,
+            (true, Version::Http11) => Persistence::Keep,
+            (true, Version::Http10) => Persistence::KeepAloud,
+        };
+        let form = Form { persistence, head_only: head.method == Method::Head };
+        let request = Request { head, body, peer: self.peer, worker: local.worker };
+        let service = &*self.shared.service;
+        let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
+        let outcome = catch_unwind(AssertUnwindSafe(|| service.call(&request, &mut answer)));
+        let later = match outcome {
+            Ok(Outcome::Later(future)) => {
+                answer.clear();
+                Some(future)
+            }
+            Ok(Outcome::Done) if answer.is_answered() => None,
+            Ok(Outcome::Done) => {
+                respond_error(&mut answer, service, Reject::new(500, "the handler gave no answer"));
+                None
+            }
+            Err(_) => {
+                answer.clear();
+                respond_error(&mut answer, service, PANICKED);
+                None
+            }
+        };
+        let (form, mark) = (answer.form(), answer.mark());
+        if form.persistence == Persistence::Close {
+            self.phase = Phase::Finishing(Ending::Server);
+        }
+        if let Some(future) = later {
+            let id = self.output.defer(form);
+            let future = AssertUnwindSafe(future).catch_unwind().map(move |result| (id, result.ok()));
+            self.deferred.get_or_insert_default().push(Box::pin(future));
+        } else if mark > 0 {
+            self.output.hold(mark);
+        }
+    }
+
+    /// Answers with an error of the engine's own and takes no further request.
+    pub(crate) fn reject(&mut self, reject: Reject, local: &mut Local) {
+        local.requests += 1;
+        let form = Form { persistence: Persistence::Close, head_only: false };
+        let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
+        respond_error(&mut answer, &*self.shared.service, reject);
+        self.phase = Phase::Finishing(Ending::Server);
+        self.stage = Stage::default();
+        self.input = Vec::new();
+        self.unparsed = false;
+    }
+}
+
+/// Has the service render an error that the engine found.
+pub(crate) fn respond_error<S: Service>(answer: &mut Answer<'_>, service: &S, reject: Reject) {
+    let mut body = Vec::new();
+    service.error(reject.status, reject.detail, &mut body);
+    answer.respond(&Head::new(reject.status).content_type("application/problem+json"), &body);
+}

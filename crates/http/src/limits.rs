@@ -1,0 +1,115 @@
+//! Every limit of the engine in one place, with where it comes from.
+//!
+//! [`Limits`] is what a configuration may change; the constants are what the engine's own structure dictates. Nothing
+//! here is enforced here: the parser enforces sizes, the connection times and back-pressure, the acceptor connections.
+
+/// What one server accepts from its clients. Sizes in bytes, times in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest request head, request line and blank line included; more is answered 431.
+    pub head_bytes: usize,
+    /// Longest request target; more is answered 414.
+    pub target_bytes: usize,
+    /// Longest request body after decoding; more is answered 413.
+    pub body_bytes: usize,
+    /// Most header fields (at most [`FIELDS_MAX`]); more is answered 431.
+    pub fields: usize,
+    /// From the first byte of a head to its last; then 408. Also the grace before a body must keep its pace.
+    pub head_timeout_ms: u64,
+    /// Slowest average pace at which a body may arrive once `head_timeout_ms` is over; slower is answered 408.
+    pub body_bytes_per_s_min: u64,
+    /// A connection without a request for this long is closed.
+    pub idle_timeout_ms: u64,
+    /// A connection whose client takes no byte of a waiting answer for this long is closed.
+    pub write_timeout_ms: u64,
+    /// Most connections of all workers together; a further one is answered 503 and closed.
+    pub connections: usize,
+    /// Most deferred requests of one connection; then it is not read until one of them is answered.
+    pub pipeline_depth: usize,
+    /// Most bytes of unsent answers of one connection; then it is not read until the client has taken them.
+    pub output_bytes: usize,
+    /// How long a graceful stop waits for answers that are not ready, before it closes what is left.
+    pub stop_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes: 16 * 1024,
+            target_bytes: 8 * 1024,
+            body_bytes: 1024 * 1024,
+            fields: 100,
+            head_timeout_ms: 10_000,
+            body_bytes_per_s_min: 1024,
+            idle_timeout_ms: 75_000,
+            write_timeout_ms: 30_000,
+            connections: 16_384,
+            pipeline_depth: 128,
+            output_bytes: 256 * 1024,
+            stop_timeout_ms: 10_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Says in a sentence what is wrong with these limits, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.fields > FIELDS_MAX {
+            return Err("fields may be at most 128");
+        }
+        if self.target_bytes + METHOD_BYTES_MAX >= self.head_bytes {
+            return Err("target_bytes must leave room in head_bytes for the rest of the head");
+        }
+        if self.connections == 0 || self.pipeline_depth == 0 || self.output_bytes == 0 {
+            return Err("connections, pipeline_depth and output_bytes must be at least 1");
+        }
+        if self.body_bytes_per_s_min == 0 {
+            return Err("body_bytes_per_s_min must be at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// Header slots on the stack of the parser (32 bytes each: one page).
+pub const FIELDS_MAX: usize = 128;
+/// Longest method token: the registered ones have at most 17 letters.
+pub const METHOD_BYTES_MAX: usize = 64;
+/// Hex digits of a chunk size: as many as a u64 has.
+pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
+/// All chunk extensions of one body together: nobody uses them, so this only has to be finite.
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 4 * 1024;
+/// All trailer lines of one body together: as much as the default head.
+pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
+
+/// One read at most. A pipelined burst fits; larger bodies arrive in several.
+pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// A buffer larger than this goes back to the allocator instead of the worker's pool.
+pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
+/// Buffers kept per worker. One is in use at a time unless answers are held or clients are slow.
+pub(crate) const POOLED_BUFFERS_MAX: usize = 64;
+/// What a new output buffer starts with.
+pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
+/// Chunks handed to one writev.
+pub(crate) const WRITE_SLICES_MAX: usize = 16;
+/// Read-answer-write turns of one connection before the others get theirs.
+pub(crate) const TURNS_PER_POLL: usize = 16;
+/// The coarse clock: deadlines are precise to this, and Date is at most this late.
+pub(crate) const TICK_MS: u64 = 250;
+/// After the last answer of a connection that is closed: how long and how much of the client's input is read away, so
+/// that the kernel does not reset the connection before the client has read that answer (RFC 9112 section 9.6).
+pub(crate) const LINGER_MS: u64 = 2_000;
+pub(crate) const LINGER_BYTES: usize = 4 * 1024 * 1024;
+/// On a graceful stop a connection gets this long to send the request that was already on its way; it is answered
+/// with `Connection: close`.
+pub(crate) const STOP_GRACE_MS: u64 = 200;
+/// Lingering while stopping.
+pub(crate) const STOP_LINGER_MS: u64 = 300;
+/// Pending connections in the kernel, capped there by net.core.somaxconn.
+pub(crate) const BACKLOG: i32 = 4_096;
+/// Refused connections that are being told 503 at a time; further ones are closed without a word.
+pub(crate) const REFUSALS_MAX: usize = 64;
+/// How long a refused client may take to read its 503.
+pub(crate) const REFUSAL_MS: u64 = 1_000;
+
+const _: () = assert!(TICK_MS <= 1_000, "Date must not be more than a second late");
+const _: () = assert!(BUFFER_BYTES_START <= POOLED_BUFFER_BYTES_MAX);

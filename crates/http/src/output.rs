@@ -1,0 +1,237 @@
+//! The answers of one connection that have not left yet, in the order of their requests.
+//!
+//! The tail is where answers are written; in the steady state it is all there is: filled, written out with one call,
+//! returned to the worker's pool. Only when something has to wait (for the client, the gate or a deferred answer) is the
+//! tail sealed into the queue. Promises that bytes leave in order and that none leaves before its mark has been passed.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncWrite;
+
+use crate::answer::Form;
+use crate::gate::Gate;
+use crate::limits::{BUFFER_BYTES_START, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX, WRITE_SLICES_MAX};
+
+/// Names a deferred answer within its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotId(pub(crate) u64);
+
+#[derive(Debug)]
+enum Chunk {
+    /// Answers that wait together for the highest of their marks.
+    Bytes { bytes: Vec<u8>, mark: u64 },
+    /// The place of an answer that is not there yet.
+    Slot { id: SlotId, form: Form },
+}
+
+/// Why [`Output::poll_flush`] stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Everything has left.
+    Empty,
+    /// The client does not take more; the task is woken when it does.
+    Socket,
+    /// The front waits for this mark.
+    Held(u64),
+    /// The front waits for a deferred answer.
+    Deferred,
+}
+
+/// Buffers of one worker that nobody uses at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES_START))
+    }
+
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
+        let pooled = BUFFER_BYTES_START..=POOLED_BUFFER_BYTES_MAX;
+        if pooled.contains(&buffer.capacity()) && self.buffers.len() < POOLED_BUFFERS_MAX {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    queue: VecDeque<Chunk>,
+    /// Bytes of the queue's first chunk that have left.
+    front_written: usize,
+    /// Unsent bytes in the queue.
+    queued_bytes: usize,
+    slots: usize,
+    next_slot: u64,
+    tail: Vec<u8>,
+    tail_mark: u64,
+}
+
+impl Output {
+    /// Where the next answer is written.
+    pub(crate) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        if self.tail.capacity() == 0 {
+            self.tail = pool.take();
+        }
+        &mut self.tail
+    }
+
+    /// What was just written into the tail waits for `mark`.
+    pub(crate) fn hold(&mut self, mark: u64) {
+        self.tail_mark = self.tail_mark.max(mark);
+    }
+
+    /// Unsent bytes.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.queued_bytes + self.tail.len()
+    }
+
+    /// Deferred answers that are not there yet.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.tail.is_empty()
+    }
+
+    /// Reserves the next place in the order.
+    pub(crate) fn defer(&mut self, form: Form) -> SlotId {
+        self.seal();
+        let id = SlotId(self.next_slot);
+        self.next_slot += 1;
+        self.slots += 1;
+        self.queue.push_back(Chunk::Slot { id, form });
+        id
+    }
+
+    /// Puts an answer into its place. `render` writes it and returns its mark.
+    pub(crate) fn fill(
+        &mut self,
+        id: SlotId,
+        pool: &mut Pool,
+        render: impl FnOnce(&mut Vec<u8>, Form) -> u64,
+    ) {
+        let place = self
+            .queue
+            .iter_mut()
+            .find(|chunk| matches!(chunk, Chunk::Slot { id: found, .. } if *found == id));
+        let Some(place) = place else { return };
+        if let Chunk::Slot { form, .. } = *place {
+            let mut bytes = pool.take();
+            let mark = render(&mut bytes, form);
+            self.queued_bytes += bytes.len();
+            self.slots -= 1;
+            *place = Chunk::Bytes { bytes, mark };
+        }
+    }
+
+    /// Moves the tail into the queue, so that later answers neither wait for its client nor raise its mark.
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.queued_bytes += self.tail.len();
+            let bytes = std::mem::take(&mut self.tail);
+            self.queue.push_back(Chunk::Bytes { bytes, mark: std::mem::take(&mut self.tail_mark) });
+        }
+    }
+
+    /// Writes what may leave. Returns why it stopped, and how many bytes left.
+    pub(crate) fn poll_flush<W: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut W,
+        gate: &Gate,
+        pool: &mut Pool,
+    ) -> io::Result<(Flush, usize)> {
+        let mut written = 0;
+        if self.queue.is_empty() {
+            if self.tail.is_empty() {
+                return Ok((Flush::Empty, 0));
+            }
+            // The steady state: one buffer, one write.
+            if !gate.holds(self.tail_mark)
+                && let Poll::Ready(count) = Pin::new(&mut *stream).poll_write(cx, &self.tail)?
+            {
+                written = nonzero(count)?;
+                if written == self.tail.len() {
+                    self.tail_mark = 0;
+                    pool.give(std::mem::take(&mut self.tail));
+                    return Ok((Flush::Empty, written));
+                }
+            }
+        }
+        self.seal();
+        if written > 0 {
+            self.advance(written, pool);
+        }
+        let (flush, more) = self.flush_queue(cx, stream, gate, pool)?;
+        Ok((flush, written + more))
+    }
+
+    fn flush_queue<W: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut W,
+        gate: &Gate,
+        pool: &mut Pool,
+    ) -> io::Result<(Flush, usize)> {
+        let mut written = 0;
+        loop {
+            let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+            let mut count = 0;
+            let mut stop = Flush::Empty;
+            for (chunk, slice) in self.queue.iter().zip(&mut slices) {
+                match chunk {
+                    Chunk::Bytes { mark, .. } if gate.holds(*mark) => stop = Flush::Held(*mark),
+                    Chunk::Slot { .. } => stop = Flush::Deferred,
+                    Chunk::Bytes { bytes, .. } => {
+                        *slice = IoSlice::new(if count == 0 { &bytes[self.front_written..] } else { bytes });
+                        count += 1;
+                        continue;
+                    }
+                }
+                break;
+            }
+            if count == 0 {
+                return Ok((stop, written));
+            }
+            match Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count])? {
+                Poll::Ready(bytes) => {
+                    written += nonzero(bytes)?;
+                    self.advance(bytes, pool);
+                }
+                Poll::Pending => return Ok((Flush::Socket, written)),
+            }
+        }
+    }
+
+    /// That many bytes of the queue's front have left.
+    fn advance(&mut self, mut count: usize, pool: &mut Pool) {
+        self.queued_bytes -= count;
+        while let Some(Chunk::Bytes { bytes, .. }) = self.queue.front() {
+            let left = bytes.len() - self.front_written;
+            if count < left {
+                self.front_written += count;
+                return;
+            }
+            count -= left;
+            self.front_written = 0;
+            if let Some(Chunk::Bytes { bytes, .. }) = self.queue.pop_front() {
+                pool.give(bytes);
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    }
+}
+
+fn nonzero(count: usize) -> io::Result<usize> {
+    if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(count) }
+}

@@ -1,0 +1,367 @@
+//! Bytes to requests, without state and without I/O.
+//!
+//! [`parse_head`] reads one request head and decides how the body is framed; [`ChunkedDecoder`] takes a chunked body
+//! apart as it arrives; [`parse`] puts the two together for tests and fuzzing.
+//!
+//! Promises: never reads past what is consumed; an error or a complete request found in a prefix is found, the same, in
+//! every longer input. Everything on which two servers could disagree about where a request ends is an error (RFC 9112
+//! section 11.2): both lengths, repeated or malformed ones, bare CR or LF, folded lines, space before a colon.
+//! Leaves to others: what to do about an error beyond its status, time limits, percent-decoding.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Status};
+
+use crate::chunked::{ChunkedDecoder, Progress};
+use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
+use crate::request::Method;
+use crate::target::{Target, is_authority_byte};
+
+/// Why a request is refused: the status of the answer, and its detail for a human. The connection is closed after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reject {
+    /// HTTP status.
+    pub status: u16,
+    /// One sentence without a full stop.
+    pub detail: &'static str,
+}
+
+impl Reject {
+    /// A refusal with that status and detail.
+    pub const fn new(status: u16, detail: &'static str) -> Reject {
+        Reject { status, detail }
+    }
+}
+
+const fn bad<T>(detail: &'static str) -> Result<T, Reject> {
+    Err(Reject::new(400, detail))
+}
+
+/// How the end of the body is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// That many bytes follow the head (0 when neither length nor coding is given).
+    Length(usize),
+    /// Chunks follow (RFC 9112 section 7.1).
+    Chunked,
+}
+
+/// Which HTTP/1 it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Version {
+    Http10,
+    Http11,
+}
+
+/// A checked request head that borrows from the read buffer.
+#[derive(Debug)]
+pub struct RequestHead<'a> {
+    /// The method.
+    pub method: Method,
+    /// The method as it was sent.
+    pub method_name: &'a str,
+    /// The target, split.
+    pub target: Target<'a>,
+    /// The version.
+    pub version: Version,
+    /// All fields; names are tokens, values are trimmed and without control characters.
+    pub headers: &'a [Header<'a>],
+    /// Bytes of the head, the blank line and a leading one included.
+    pub length: usize,
+    /// How the body ends.
+    pub framing: Framing,
+    /// Whether the client wants the connection kept.
+    pub persistent: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+}
+
+/// Room for the fields of one head; costs nothing until it is filled.
+pub type FieldSlots<'a> = [MaybeUninit<Header<'a>>; FIELDS_MAX];
+
+/// Empty slots.
+pub const fn field_slots<'a>() -> FieldSlots<'a> {
+    [const { MaybeUninit::uninit() }; FIELDS_MAX]
+}
+
+/// Reads a request head from the start of `bytes`. `Ok(None)`: it is not complete yet.
+pub fn parse_head<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+    slots: &'a mut FieldSlots<'a>,
+) -> Result<Option<RequestHead<'a>>, Reject> {
+    let Some(skipped) = leading_line(bytes)? else { return Ok(None) };
+    let end = bytes.len().min(skipped + limits.head_bytes);
+    let window = &bytes[skipped..end];
+    let mut raw = httparse::Request::new(&mut []);
+    let outcome = raw.parse_with_uninit_headers(window, &mut slots[..limits.fields.min(FIELDS_MAX)]);
+    let (method_name, path, version) = (raw.method, raw.path, raw.version);
+    let length = match outcome {
+        Ok(Status::Complete(length)) => length,
+        other => return incomplete(other.err(), window, method_name, path, limits),
+    };
+    let (Some(method_name), Some(path)) = (method_name, path) else {
+        return bad("the request line is malformed");
+    };
+    check_line_lengths(method_name, path, limits)?;
+    let headers: &'a [Header<'a>] = raw.headers;
+    check_line_ends(&window[..length], headers)?;
+    let method = Method::from_name(method_name);
+    let Some(target) = Target::parse(method, path) else { return bad("the request target is malformed") };
+    let version = if version == Some(1) { Version::Http11 } else { Version::Http10 };
+    let fields = Fields::read(headers)?;
+    let framing = fields.framing(version, limits)?;
+    fields.check_host(version)?;
+    Ok(Some(RequestHead {
+        method,
+        method_name,
+        target,
+        version,
+        headers,
+        length: skipped + length,
+        framing,
+        persistent: fields.persistent(version),
+        expects_continue: fields.expects_continue(version)?,
+    }))
+}
+
+/// One blank line before a request is skipped (RFC 9112 section 2.2). `None`: cannot tell yet.
+fn leading_line(bytes: &[u8]) -> Result<Option<usize>, Reject> {
+    let skipped = match bytes {
+        [b'\r', b'\n', ..] => 2,
+        [b'\r'] => return Ok(None),
+        _ => 0,
+    };
+    match bytes.get(skipped) {
+        Some(b'\r' | b'\n') => bad("a request must not begin with blank lines"),
+        Some(_) => Ok(Some(skipped)),
+        None => Ok(None),
+    }
+}
+
+/// What an unfinished or malformed head means: an error only if more bytes cannot change it.
+fn incomplete<'a>(
+    error: Option<httparse::Error>,
+    window: &[u8],
+    method: Option<&str>,
+    path: Option<&str>,
+    limits: &Limits,
+) -> Result<Option<RequestHead<'a>>, Reject> {
+    // The part of the request line that was not finished, so far as it is well-formed.
+    let visible = |from: usize| window[from..].iter().take_while(|byte| byte.is_ascii_graphic()).count();
+    match (method, path) {
+        (None, _) if visible(0) > METHOD_BYTES_MAX => return bad("the method is too long"),
+        (Some(method), None) if visible(method.len() + 1) > limits.target_bytes => {
+            return Err(TARGET_TOO_LONG);
+        }
+        (Some(method), Some(path)) => check_line_lengths(method, path, limits)?,
+        _ => {}
+    }
+    match error {
+        None if window.len() >= limits.head_bytes => Err(HEAD_TOO_LARGE),
+        None => Ok(None),
+        Some(httparse::Error::TooManyHeaders) => {
+            Err(Reject::new(431, "the request has too many header fields"))
+        }
+        Some(httparse::Error::Version) => version_error(window),
+        Some(httparse::Error::HeaderName) => bad("a header field name is malformed"),
+        Some(httparse::Error::HeaderValue) => bad("a header field value is malformed"),
+        Some(httparse::Error::NewLine) => bad("a line does not end in CR LF"),
+        Some(_) => bad("the request line is malformed"),
+    }
+}
+
+const TARGET_TOO_LONG: Reject = Reject::new(414, "the request target is too long");
+const HEAD_TOO_LARGE: Reject = Reject::new(431, "the request head is too large");
+
+fn check_line_lengths(method: &str, path: &str, limits: &Limits) -> Result<(), Reject> {
+    if method.len() > METHOD_BYTES_MAX {
+        return bad("the method is too long");
+    }
+    if path.len() > limits.target_bytes {
+        return Err(TARGET_TOO_LONG);
+    }
+    Ok(())
+}
+
+/// 505 for a well-formed version that is not 1.x, 400 for anything else.
+fn version_error<T>(window: &[u8]) -> Result<T, Reject> {
+    let line = window.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    match version {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && *major != b'1' && minor.is_ascii_digit() =>
+        {
+            Err(Reject::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here"))
+        }
+        _ => bad("the HTTP version is malformed"),
+    }
+}
+
+/// httparse takes a bare LF for a line end; this does not (RFC 9112 section 2.2 allows either, leniency is a hole). Each
+/// line ends right before the next field name, so looking there covers every line end of the head.
+fn check_line_ends(head: &[u8], headers: &[Header<'_>]) -> Result<(), Reject> {
+    let start = head.as_ptr().addr();
+    let ends_well = |end: usize| head.get(end.wrapping_sub(2)..end) == Some(b"\r\n");
+    let lines = headers.iter().all(|field| ends_well(field.name.as_ptr().addr() - start));
+    if lines && head.ends_with(b"\r\n\r\n") { Ok(()) } else { bad("a line does not end in CR LF") }
+}
+
+/// The fields that the engine itself obeys, found in one pass.
+#[derive(Default)]
+struct Fields<'a> {
+    host: Option<&'a [u8]>,
+    hosts: usize,
+    content_length: Option<&'a [u8]>,
+    content_lengths: usize,
+    transfer_encoding: Option<&'a [u8]>,
+    transfer_encodings: usize,
+    expect: Option<&'a [u8]>,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn read(headers: &[Header<'a>]) -> Result<Fields<'a>, Reject> {
+        let mut fields = Fields::default();
+        for Header { name, value } in headers {
+            match name.len() {
+                4 if name.eq_ignore_ascii_case("host") => {
+                    fields.host = Some(value);
+                    fields.hosts += 1;
+                }
+                6 if name.eq_ignore_ascii_case("expect") => {
+                    if fields.expect.replace(value).is_some() {
+                        return bad("Expect is given more than once");
+                    }
+                }
+                10 if name.eq_ignore_ascii_case("connection") => fields.read_connection(value),
+                14 if name.eq_ignore_ascii_case("content-length") => {
+                    fields.content_length = Some(value);
+                    fields.content_lengths += 1;
+                }
+                17 if name.eq_ignore_ascii_case("transfer-encoding") => {
+                    fields.transfer_encoding = Some(value);
+                    fields.transfer_encodings += 1;
+                }
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    fn read_connection(&mut self, value: &[u8]) {
+        for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            self.close |= token.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn persistent(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+
+    fn check_host(&self, version: Version) -> Result<(), Reject> {
+        match (self.hosts, version) {
+            (0, Version::Http11) => bad("Host is missing"),
+            (0 | 1, _) if self.host.unwrap_or_default().iter().all(|byte| is_authority_byte(*byte)) => Ok(()),
+            (0 | 1, _) => bad("Host is malformed"),
+            _ => bad("Host is given more than once"),
+        }
+    }
+
+    fn expects_continue(&self, version: Version) -> Result<bool, Reject> {
+        match self.expect {
+            Some(_) if version == Version::Http10 => Ok(false),
+            Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
+            Some(_) => Err(Reject::new(417, "only 100-continue can be expected")),
+            None => Ok(false),
+        }
+    }
+
+    fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Reject> {
+        match (self.content_length, self.transfer_encoding) {
+            (None, None) => Ok(Framing::Length(0)),
+            (Some(_), Some(_)) => bad("Content-Length and Transfer-Encoding are both given"),
+            (Some(_), None) if self.content_lengths > 1 => bad("Content-Length is given more than once"),
+            (Some(value), None) => content_length(value, limits),
+            (None, Some(_)) if version == Version::Http10 => bad("HTTP/1.0 has no Transfer-Encoding"),
+            (None, Some(_)) if self.transfer_encodings > 1 => {
+                bad("Transfer-Encoding is given more than once")
+            }
+            (None, Some(value)) if value.eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunked),
+            (None, Some(_)) => Err(Reject::new(501, "the only Transfer-Encoding understood is chunked")),
+        }
+    }
+}
+
+fn content_length(value: &[u8], limits: &Limits) -> Result<Framing, Reject> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return bad("Content-Length is malformed");
+    }
+    // Saturating: a number that does not fit is too large in any case.
+    let length = value
+        .iter()
+        .fold(0usize, |sum, digit| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
+    if length > limits.body_bytes { Err(BODY_TOO_LARGE) } else { Ok(Framing::Length(length)) }
+}
+
+/// The answer to a body beyond `Limits::body_bytes`.
+pub(crate) const BODY_TOO_LARGE: Reject = Reject::new(413, "the request body is too large");
+
+/// What a run of bytes holds at its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed {
+    /// The start of a request.
+    Partial,
+    /// A whole request.
+    Complete {
+        /// Bytes of head and body on the wire.
+        consumed: usize,
+        /// The method.
+        method: Method,
+        /// The path, not decoded.
+        path: String,
+        /// The query, not decoded.
+        query: Option<String>,
+        /// The decoded body.
+        body: Vec<u8>,
+        /// Whether the client wants the connection kept.
+        persistent: bool,
+    },
+    /// Something that is no request.
+    Rejected(Reject),
+}
+
+/// Reads one whole request from the start of `bytes`: the pure form of what a connection does piecemeal.
+pub fn parse(bytes: &[u8], limits: &Limits) -> Parsed {
+    let mut slots = field_slots();
+    let head = match parse_head(bytes, limits, &mut slots) {
+        Ok(Some(head)) => head,
+        Ok(None) => return Parsed::Partial,
+        Err(reject) => return Parsed::Rejected(reject),
+    };
+    let rest = &bytes[head.length..];
+    let mut body = Vec::new();
+    let length = match head.framing {
+        Framing::Length(length) if rest.len() < length => return Parsed::Partial,
+        Framing::Length(length) => {
+            body.extend_from_slice(&rest[..length]);
+            length
+        }
+        Framing::Chunked => match ChunkedDecoder::new().feed(rest, &mut body, limits) {
+            Ok(Progress::Done(length)) => length,
+            Ok(Progress::More) => return Parsed::Partial,
+            Err(reject) => return Parsed::Rejected(reject),
+        },
+    };
+    Parsed::Complete {
+        consumed: head.length + length,
+        method: head.method,
+        path: head.target.path.to_owned(),
+        query: head.target.query.map(str::to_owned),
+        body,
+        persistent: head.persistent,
+    }
+}

@@ -1,0 +1,112 @@
+//! A request as a service sees it: borrowed from the read buffer, valid for the length of one call.
+
+use std::net::SocketAddr;
+
+use crate::parse::RequestHead;
+
+/// A request method. [`Method::Other`] is any valid token that is not in the list; see [`Request::method_name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    Options,
+    Trace,
+    Connect,
+    Other,
+}
+
+impl Method {
+    /// The method of that name; case matters (RFC 9110 section 9.1).
+    pub fn from_name(name: &str) -> Method {
+        match name {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "POST" => Method::Post,
+            "PUT" => Method::Put,
+            "PATCH" => Method::Patch,
+            "DELETE" => Method::Delete,
+            "OPTIONS" => Method::Options,
+            "TRACE" => Method::Trace,
+            "CONNECT" => Method::Connect,
+            _ => Method::Other,
+        }
+    }
+
+    /// The name on the wire; empty for [`Method::Other`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
+            Method::Options => "OPTIONS",
+            Method::Trace => "TRACE",
+            Method::Connect => "CONNECT",
+            Method::Other => "",
+        }
+    }
+}
+
+/// One complete request: head and body have arrived and were checked.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub(crate) head: &'a RequestHead<'a>,
+    pub(crate) body: &'a [u8],
+    pub(crate) peer: SocketAddr,
+    pub(crate) worker: usize,
+}
+
+impl<'a> Request<'a> {
+    /// The method. HEAD comes as [`Method::Head`]: answer it like GET, the engine leaves the body out.
+    pub fn method(&self) -> Method {
+        self.head.method
+    }
+
+    /// The method as it was sent.
+    pub fn method_name(&self) -> &'a str {
+        self.head.method_name
+    }
+
+    /// The path, still percent-encoded (see [`crate::percent_decode`]); starts with `/`, or is `*` for `OPTIONS *`, or the
+    /// authority for CONNECT.
+    pub fn path(&self) -> &'a str {
+        self.head.target.path
+    }
+
+    /// What follows `?`, still percent-encoded (see [`crate::query_pairs`]).
+    pub fn query(&self) -> Option<&'a str> {
+        self.head.target.query
+    }
+
+    /// The first field of that name, whatever its case, without surrounding white space.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// All fields in the order in which they were sent.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        self.head.headers.iter().map(|field| (field.name, field.value))
+    }
+
+    /// The body, decoded; empty when there is none.
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// The address of the other end of the connection.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The number of the worker that serves this connection, from 0.
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+}
