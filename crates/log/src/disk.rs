@@ -1,0 +1,177 @@
+//! The operating system's files, behind a trait, so that a test can fail the n-th write, fill the disk, tear the last
+//! write or lose everything that was not synced.
+//!
+//! [`RealDisk`] is the file system. An implementation promises: after [`DiskFile::sync`] has returned without error the
+//! bytes and the length of the file survive a crash, and after [`Disk::sync_folder`] the names in it do. Nothing else survives for sure.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read an existing one.
+    Read,
+    /// Read and write an existing one.
+    Write,
+    /// Make an empty one, or empty the one that is there; read and write.
+    Create,
+}
+
+/// An open file. Calls may come from several threads at once.
+pub trait DiskFile: Send + Sync {
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all bytes at `offset`, growing the file when needed.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes bytes and length survive a crash (`fdatasync`).
+    fn sync(&self) -> io::Result<()>;
+    /// Makes the file `length` bytes long and reserves its blocks; new bytes read as zero.
+    fn allocate(&self, length: u64) -> io::Result<()>;
+    /// The file's length in bytes.
+    fn length(&self) -> io::Result<u64>;
+}
+
+/// A lock that is held as long as this lives.
+pub trait DiskLock: Send + Sync {}
+
+/// What taking the lock came to.
+pub enum Locked {
+    /// Taken, until dropped.
+    Taken(Box<dyn DiskLock>),
+    /// Another holds it; what that one wrote into the file.
+    Held(String),
+}
+
+/// A folder's file system.
+pub trait Disk: Send + Sync {
+    /// Creates the folder and its parents, and makes them survive a crash.
+    fn create_folder(&self, folder: &Path) -> io::Result<()>;
+    /// The names in a folder, in any order.
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+    /// Opens a file.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>>;
+    /// Renames, replacing what has that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Deletes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and deletions in the folder survive a crash.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+    /// Takes an exclusive lock on the file, creating it when missing, and writes `holder` into it.
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked>;
+}
+
+/// The file system of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+struct RealFile(File);
+
+struct RealLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
+
+impl DiskLock for RealLock {}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match self.0.read_at(buffer, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        let reserved = rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, length);
+        match reserved {
+            // Not every file system can reserve; there a full disk shows when the zeros are written, or at the write itself.
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                if self.0.metadata()?.len() < length {
+                    self.0.set_len(length)?;
+                }
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+impl Disk for RealDisk {
+    fn create_folder(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        let parent = match folder.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => return Ok(()),
+        };
+        self.create_folder(parent)?;
+        match std::fs::create_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            other => other?,
+        }
+        self.sync_folder(parent)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        std::fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match access {
+            Access::Read => {}
+            Access::Write => {
+                options.write(true);
+            }
+            Access::Create => {
+                options.write(true).create(true).truncate(true);
+            }
+        }
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        File::open(folder)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                file.write_all_at(holder.as_bytes(), 0)?;
+                Ok(Locked::Taken(Box::new(RealLock(file))))
+            }
+            Err(TryLockError::WouldBlock) => Ok(Locked::Held(std::fs::read_to_string(path)?)),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}

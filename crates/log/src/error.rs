@@ -1,0 +1,156 @@
+//! What can go wrong, and where. One opaque error with a kind to match on; appending has a small one of its own, because
+//! it is refused often and must cost nothing.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::position::Position;
+
+/// A place in the log's files, for someone who has to look at it with a hex editor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// The position in the log that belongs there.
+    pub position: Position,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {} (log position {})", self.file.display(), self.offset, self.position)
+    }
+}
+
+/// What kind of failure it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The options contradict each other or a limit.
+    Options,
+    /// Another process has the folder.
+    Locked {
+        /// The process that holds it, when it could be read.
+        pid: Option<u32>,
+    },
+    /// The log is damaged at a place that is not its end. Nothing was changed.
+    Corrupt(Place),
+    /// The files are of a version or a log that this is not.
+    Foreign(Place),
+    /// A file that must be there is missing.
+    Missing(PathBuf),
+    /// The position was given back already; the oldest still held is named.
+    Released {
+        /// [`crate::Log::first`] at that moment.
+        first: Position,
+    },
+    /// The position is not the boundary of a record, or is past the durable end.
+    NotABoundary(Position),
+    /// A write or a sync failed; nothing was acknowledged after it.
+    Poisoned,
+    /// The disk is full.
+    Full,
+    /// The log was closed.
+    Closed,
+    /// The operating system refused.
+    Io,
+}
+
+/// Anything that failed in the log, except an append.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    what: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Error {
+        Error { kind, what: what.into(), source: None }
+    }
+
+    pub(crate) fn io(doing: &str, path: &Path, source: io::Error) -> Error {
+        let kind = if is_full(&source) { Kind::Full } else { Kind::Io };
+        Error { kind, what: format!("cannot {doing} {}", path.display()), source: Some(source) }
+    }
+
+    pub(crate) fn corrupt(what: &str, place: Place) -> Error {
+        let text = format!("{what} in {place}");
+        Error::new(Kind::Corrupt(place), text)
+    }
+
+    pub(crate) fn foreign(what: &str, place: Place) -> Error {
+        let text = format!("{what} in {place}");
+        Error::new(Kind::Foreign(place), text)
+    }
+
+    /// What happened, to match on.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Whether the same call may succeed later without anyone repairing anything.
+    pub fn may_retry(&self) -> bool {
+        matches!(self.kind, Kind::Full | Kind::Locked { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// Why a record was not taken. The append had no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// `limit_bytes` are waiting for release, or the disk has no room for another segment. Passes when space is given back.
+    Full,
+    /// `buffer_bytes` are waiting for the disk. Passes as soon as the group that is being written is durable.
+    Busy,
+    /// The record alone is larger than a group may be. Never passes.
+    TooLarge,
+    /// A write or sync failed. Passes only with opening the log again.
+    Poisoned,
+    /// The log was closed.
+    Closed,
+}
+
+impl AppendError {
+    /// Whether the same append may be taken later.
+    pub fn may_retry(self) -> bool {
+        matches!(self, AppendError::Full | AppendError::Busy)
+    }
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AppendError::Full => "the log is full: release or free disk space",
+            AppendError::Busy => "the log's buffer is full: the disk is behind",
+            AppendError::TooLarge => "the record is larger than the log's buffer",
+            AppendError::Poisoned => "a write or sync of the log failed: open it again",
+            AppendError::Closed => "the log is closed",
+        })
+    }
+}
+
+impl std::error::Error for AppendError {}
+
+/// Whether the system said that there is no room: retrying later makes sense.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,197 @@
+//! The lane: the one mutex under which records get their order and their positions.
+//!
+//! It holds the group that is being filled, and the space that the next group may count on. Held for a copy, never over I/O.
+//! A record is refused here, before it has a position, when nobody could promise to write it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::AppendError;
+use crate::limits::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, align_up};
+use crate::position::Position;
+use crate::segment::Blank;
+
+pub(crate) struct Lane {
+    state: Mutex<State>,
+    /// The log thread waits here for the first record of a group.
+    work: Condvar,
+    /// End of the last record; written under the mutex, read without it.
+    end: AtomicU64,
+    /// Written by release, read by append.
+    released: AtomicU64,
+    buffer_bytes: u64,
+    limit_bytes: u64,
+}
+
+struct State {
+    group: Vec<u8>,
+    start: u64,
+    records: u32,
+    /// How long this group may become: what surely has a place on disk.
+    room_bytes: u64,
+    /// What to answer when the room is used up.
+    refusal: AppendError,
+    /// Set once, for good.
+    stopped: Option<AppendError>,
+    idle: bool,
+    /// The next segment's space, when it is there.
+    reserve: Option<Blank>,
+}
+
+/// Where a group goes.
+pub(crate) enum Place {
+    /// Into the active segment.
+    Active,
+    /// Into a new one made of the reserve.
+    Reserve(Blank),
+    /// Into a new one that has yet to be made.
+    New,
+}
+
+/// A group that was taken out to be written.
+pub(crate) struct Taken {
+    pub group: Vec<u8>,
+    pub start: Position,
+    pub records: u32,
+    pub place: Place,
+    /// The group that is now being filled cannot grow to its full size before there is a reserve.
+    pub needs_reserve: bool,
+}
+
+impl Lane {
+    /// A lane whose next group starts at `start`; `remaining_bytes` are left in the active segment.
+    pub fn new(
+        start: Position,
+        released: Position,
+        remaining_bytes: u64,
+        buffer_bytes: u64,
+        limit_bytes: u64,
+    ) -> Lane {
+        let mut group = Vec::with_capacity(buffer_bytes as usize);
+        group.resize(GROUP_HEADER_BYTES, 0);
+        Lane {
+            state: Mutex::new(State {
+                group,
+                start: start.0,
+                records: 0,
+                room_bytes: remaining_bytes.min(buffer_bytes),
+                refusal: AppendError::Busy,
+                stopped: None,
+                idle: false,
+                reserve: None,
+            }),
+            work: Condvar::new(),
+            end: AtomicU64::new(start.0),
+            released: AtomicU64::new(released.0),
+            buffer_bytes,
+            limit_bytes,
+        }
+    }
+
+    /// Copies the record into the group; the position behind it.
+    pub fn append(&self, record: &[u8]) -> Result<Position, AppendError> {
+        let mut state = self.state.lock();
+        if let Some(stopped) = state.stopped {
+            return Err(stopped);
+        }
+        let length = state.group.len() + RECORD_HEADER_BYTES + record.len();
+        if length as u64 > state.room_bytes {
+            let alone = (GROUP_HEADER_BYTES + RECORD_HEADER_BYTES + record.len()) as u64;
+            return Err(if alone > self.buffer_bytes { AppendError::TooLarge } else { state.refusal });
+        }
+        let end = state.start + length as u64;
+        if end - self.released.load(Ordering::Relaxed) > self.limit_bytes {
+            return Err(AppendError::Full);
+        }
+        // Fits: the length is below `buffer_bytes`, which fits in 32 bits.
+        state.group.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        state.group.extend_from_slice(record);
+        state.records += 1;
+        self.end.store(end, Ordering::Release);
+        let wake = std::mem::take(&mut state.idle);
+        drop(state);
+        if wake {
+            self.work.notify_one();
+        }
+        Ok(Position(end))
+    }
+
+    /// Waits for records and takes them all, leaving `empty` to be filled. `None` when the lane was stopped and nothing is left.
+    pub fn take(&self, mut empty: Vec<u8>, remaining_bytes: u64, capacity_bytes: u64) -> Option<Taken> {
+        empty.clear();
+        empty.resize(GROUP_HEADER_BYTES, 0);
+        let mut state = self.state.lock();
+        while state.records == 0 {
+            if state.stopped.is_some() {
+                return None;
+            }
+            state.idle = true;
+            self.work.wait(&mut state);
+        }
+        state.idle = false;
+        let bytes = align_up(state.group.len() as u64);
+        let place = if bytes <= remaining_bytes {
+            Place::Active
+        } else if bytes <= capacity_bytes {
+            state.reserve.take().map_or(Place::New, Place::Reserve)
+        } else {
+            Place::New
+        };
+        let after = match &place {
+            Place::Active => remaining_bytes - bytes,
+            Place::Reserve(_) | Place::New => capacity_bytes.saturating_sub(bytes),
+        };
+        let needs_reserve = state.reserve.is_none() && after < self.buffer_bytes;
+        state.room_bytes = if needs_reserve { after } else { self.buffer_bytes };
+        state.refusal = AppendError::Busy;
+        let start = Position(state.start);
+        state.start += bytes;
+        let records = std::mem::take(&mut state.records);
+        let group = std::mem::replace(&mut state.group, empty);
+        Some(Taken { group, start, records, place, needs_reserve })
+    }
+
+    /// Space for the next segment is there; gives back what it replaces.
+    pub fn offer_reserve(&self, blank: Blank) -> Option<Blank> {
+        let mut state = self.state.lock();
+        state.room_bytes = self.buffer_bytes;
+        state.refusal = AppendError::Busy;
+        state.reserve.replace(blank)
+    }
+
+    /// There is no space for the next segment: what does not fit the present one is refused as full.
+    pub fn refuse_full(&self) {
+        self.state.lock().refusal = AppendError::Full;
+    }
+
+    pub fn has_reserve(&self) -> bool {
+        self.state.lock().reserve.is_some()
+    }
+
+    pub fn take_reserve(&self) -> Option<Blank> {
+        self.state.lock().reserve.take()
+    }
+
+    /// From now on every append fails with `why`. The first reason stays, except that poison replaces closing.
+    pub fn stop(&self, why: AppendError) {
+        let mut state = self.state.lock();
+        if state.stopped.is_none() || why == AppendError::Poisoned {
+            state.stopped = Some(why);
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+
+    pub fn end(&self) -> Position {
+        Position(self.end.load(Ordering::Acquire))
+    }
+
+    pub fn released(&self) -> Position {
+        Position(self.released.load(Ordering::Acquire))
+    }
+
+    pub fn set_released(&self, released: Position) {
+        self.released.store(released.0, Ordering::Release);
+    }
+}

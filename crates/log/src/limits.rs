@@ -1,0 +1,53 @@
+//! Every limit of this room, and where it comes from.
+
+/// Groups start and end on multiples of this, so that no write touches a sector that holds acknowledged bytes: 512 is the
+/// smallest unit that disks promise to write whole.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
+/// Bytes of a group's header; see `format`.
+pub(crate) const GROUP_HEADER_BYTES: usize = 48;
+
+/// Bytes of a segment's header: one sector.
+pub(crate) const SEGMENT_HEADER_BYTES: u64 = SECTOR_BYTES;
+
+/// Bytes before each record: its length.
+pub(crate) const RECORD_HEADER_BYTES: usize = 4;
+
+/// Bytes of the manifest.
+pub(crate) const MANIFEST_BYTES: usize = 56;
+
+/// Largest group, in bytes, and so the largest `Options::buffer_bytes`: the length field is 32 bits, and a group is one
+/// allocation and one write.
+pub const GROUP_BYTES_MAX: usize = 1 << 30;
+
+/// Smallest segment: a header and a few small groups. For tests; a real one is [`SEGMENT_BYTES_DEFAULT`].
+pub const SEGMENT_BYTES_MIN: u64 = 2048;
+
+/// Default segment: large enough that changing segments (three syncs) is rare, small enough to be given back often.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Default limit of what is not yet released.
+pub const LIMIT_BYTES_DEFAULT: u64 = 8 << 30;
+
+/// Default size of one group buffer. Two of them exist. 16 MiB is what a slow disk (200 MB/s) writes in 80 ms.
+pub const BUFFER_BYTES_DEFAULT: usize = 16 << 20;
+
+/// Chunk in which the reserve is zeroed and synced: small, so that a group's sync never waits long behind it.
+pub(crate) const RESERVE_CHUNK_BYTES: usize = 1 << 20;
+
+/// Pause between two tries to reserve space on a full disk.
+pub(crate) const FULL_RETRY_MS: u64 = 100;
+
+/// What recovery reads at a time.
+pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+
+const _: () = assert!(GROUP_HEADER_BYTES < SECTOR_BYTES as usize);
+const _: () = assert!((GROUP_BYTES_MAX as u64) <= u32::MAX as u64);
+const _: () = assert!((GROUP_BYTES_MAX as u64).is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(SEGMENT_BYTES_MIN >= SEGMENT_HEADER_BYTES + 2 * SECTOR_BYTES);
+const _: () = assert!((RESERVE_CHUNK_BYTES as u64).is_multiple_of(SECTOR_BYTES));
+
+/// The next multiple of a sector.
+pub(crate) const fn align_up(bytes: u64) -> u64 {
+    bytes.next_multiple_of(SECTOR_BYTES)
+}

@@ -1,0 +1,342 @@
+//! The handle: opening, appending, the marks, releasing and closing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::disk::{Disk, DiskLock, RealDisk};
+use crate::error::{AppendError, Error, Kind};
+use crate::lane::Lane;
+use crate::limits::{
+    BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SECTOR_BYTES, SEGMENT_BYTES_DEFAULT,
+    SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES,
+};
+use crate::lock;
+use crate::manifest;
+use crate::position::{LogId, Position};
+use crate::reader::Reader;
+use crate::recovery::{self, Recovery};
+use crate::reserve;
+use crate::segment::{Segments, discard};
+use crate::shared::Shared;
+use crate::writer;
+
+/// What an answer waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// Until the record is on the disk.
+    #[default]
+    Sync,
+    /// For nothing. The record is written and synced as soon as the log thread gets to it, and a crash before that loses it.
+    Async,
+}
+
+/// How a log is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The log's folder; created with its parents when missing.
+    pub dir: PathBuf,
+    /// What [`Log::promised`] means.
+    pub durability: Durability,
+    /// Length of a segment file. Applies to segments that are begun from now on.
+    pub segment_bytes: u64,
+    /// Appends are refused as full when this much is not released. The disk holds up to three segments more.
+    pub limit_bytes: u64,
+    /// Appends are refused as busy when this much waits for the disk; also the largest group. Two such buffers are held.
+    pub buffer_bytes: usize,
+}
+
+impl Options {
+    /// The defaults, for a log in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Options {
+        Options {
+            dir: dir.into(),
+            durability: Durability::default(),
+            segment_bytes: SEGMENT_BYTES_DEFAULT,
+            limit_bytes: LIMIT_BYTES_DEFAULT,
+            buffer_bytes: BUFFER_BYTES_DEFAULT,
+        }
+    }
+
+    /// Checked, and rounded down to whole sectors.
+    fn checked(mut self) -> Result<Options, Error> {
+        self.segment_bytes -= self.segment_bytes % SECTOR_BYTES;
+        self.buffer_bytes -= self.buffer_bytes % SECTOR_BYTES as usize;
+        let wrong = if self.segment_bytes < SEGMENT_BYTES_MIN {
+            format!("segment_bytes must be at least {SEGMENT_BYTES_MIN}")
+        } else if self.buffer_bytes == 0 || self.buffer_bytes > GROUP_BYTES_MAX {
+            format!("buffer_bytes must be {SECTOR_BYTES} to {GROUP_BYTES_MAX}")
+        } else {
+            return Ok(self);
+        };
+        Err(Error::new(Kind::Options, wrong))
+    }
+}
+
+/// A log that is open. Clones are the same log; dropping the last one closes it, but only [`Log::close`] says how that went.
+#[derive(Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    durability: Durability,
+    /// The released position that the manifest holds. Taken to release.
+    remembered: Mutex<Position>,
+    running: Mutex<Option<Running>>,
+}
+
+/// What ends with closing.
+struct Running {
+    writer: JoinHandle<()>,
+    reserve: JoinHandle<()>,
+    _lock: Box<dyn DiskLock>,
+}
+
+impl Log {
+    /// Opens the log, or makes one: takes the folder's lock, checks every group, cuts what an unfinished write left.
+    ///
+    /// # Errors
+    /// [`Kind::Options`]; [`Kind::Locked`] with the process that has it; [`Kind::Corrupt`], [`Kind::Foreign`] and [`Kind::Missing`]
+    /// with the place, when data that was acknowledged may be damaged; [`Kind::Full`], [`Kind::Io`].
+    pub fn open(options: Options) -> Result<(Log, Recovery), Error> {
+        Log::open_on(options, Arc::new(RealDisk))
+    }
+
+    /// [`Log::open`] on another disk than this machine's: for tests that need one that fails.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn open_on(options: Options, disk: Arc<dyn Disk>) -> Result<(Log, Recovery), Error> {
+        let options = options.checked()?;
+        let folder = options.dir;
+        disk.create_folder(&folder).map_err(|error| Error::io("create the folder", &folder, error))?;
+        let lock = lock::take(&*disk, &folder)?;
+        let opened = recovery::open(&*disk, &folder, options.segment_bytes)?;
+        let end = opened.recovery.end;
+        let lane = Lane::new(
+            end,
+            opened.released,
+            opened.active.remaining_bytes(),
+            options.buffer_bytes as u64,
+            options.limit_bytes,
+        );
+        let shared = Arc::new(Shared::new(
+            disk,
+            folder,
+            opened.identity,
+            lane,
+            Segments::new(opened.segments),
+            options.segment_bytes - SEGMENT_HEADER_BYTES,
+            end,
+        ));
+        shared.wanted.ask();
+        let for_reserve = shared.clone();
+        let reserve = spawn("log-reserve", &shared, move || reserve::run(&for_reserve))?;
+        let for_writer = shared.clone();
+        let writer = spawn("log", &shared, move || {
+            writer::run(&for_writer, opened.active, options.buffer_bytes);
+        });
+        let writer = match writer {
+            Ok(writer) => writer,
+            Err(error) => {
+                shared.wanted.stop();
+                return Err(error);
+            }
+        };
+        let inner = Inner {
+            shared,
+            durability: options.durability,
+            remembered: Mutex::new(opened.released),
+            running: Mutex::new(Some(Running { writer, reserve, _lock: lock })),
+        };
+        let log = Log { inner: Arc::new(inner) };
+        Ok((log, opened.recovery))
+    }
+
+    /// Which log this is.
+    pub fn id(&self) -> LogId {
+        self.inner.shared.identity.id
+    }
+
+    /// Copies the record into the group that is being gathered; the position behind it. The record is durable once
+    /// [`Log::durable`] is at or past that.
+    ///
+    /// # Errors
+    /// [`AppendError`]; the log is then as it was.
+    pub fn append(&self, record: &[u8]) -> Result<Position, AppendError> {
+        self.inner.shared.lane.append(record)
+    }
+
+    /// End of what was appended.
+    pub fn end(&self) -> Position {
+        self.inner.shared.lane.end()
+    }
+
+    /// Everything at or before this survives a crash, and may be read.
+    pub fn durable(&self) -> Position {
+        self.inner.shared.durable()
+    }
+
+    /// What an answer must wait for: [`Log::durable`] under [`Durability::Sync`], nothing ([`Position::MAX`]) under
+    /// [`Durability::Async`].
+    pub fn promised(&self) -> Position {
+        match self.inner.durability {
+            Durability::Sync => self.durable(),
+            Durability::Async => Position::MAX,
+        }
+    }
+
+    /// Has the log thread call `hook` with the new mark after every group. Once, before appending. It must be quick: the next group waits for it.
+    pub fn on_durable(&self, hook: Box<dyn Fn(Position) + Send + Sync>) {
+        self.inner.shared.set_on_durable(hook);
+    }
+
+    /// Has `hook` called once when a write or sync fails; at once when that has happened already.
+    pub fn on_poisoned(&self, hook: Box<dyn Fn(&Error) + Send + Sync>) {
+        self.inner.shared.set_on_poisoned(hook);
+    }
+
+    /// Why nothing is acknowledged any more, if so.
+    pub fn poisoned(&self) -> Option<Arc<Error>> {
+        self.inner.shared.poisoned()
+    }
+
+    /// Reads durable records that end after `from`: [`Log::first`], the end of a record, or [`Batch::end`](crate::Batch::end).
+    ///
+    /// # Errors
+    /// [`Kind::Released`], [`Kind::NotABoundary`], [`Kind::Corrupt`], [`Kind::Io`].
+    pub fn reader(&self, from: Position) -> Result<Reader, Error> {
+        Reader::new(self.inner.shared.clone(), from)
+    }
+
+    /// Oldest position held.
+    pub fn first(&self) -> Position {
+        self.inner.shared.segments.first()
+    }
+
+    /// Gives back everything before `before`, which must be durable. Whole segments are deleted; going backwards does nothing.
+    /// The position is remembered on disk when a segment goes, and at closing: a crash may find an older one.
+    ///
+    /// # Errors
+    /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when deleting failed: the log is well, and the next
+    /// release or opening deletes what is left.
+    pub fn release(&self, before: Position) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        if before > shared.durable() {
+            let text = format!("log position {before} is not durable and cannot be released");
+            return Err(Error::new(Kind::NotABoundary(before), text));
+        }
+        let mut remembered = self.inner.remembered.lock();
+        if before <= shared.lane.released() {
+            return Ok(());
+        }
+        if shared.segments.any_before(before) {
+            // On disk first: a folder whose oldest segment starts above what was released is one that lost data.
+            manifest::write(&*shared.disk, &shared.folder, shared.identity, before)?;
+            *remembered = before;
+        }
+        shared.lane.set_released(before);
+        for segment in shared.segments.take_before(before) {
+            shared.disk.remove(&segment.path).map_err(|error| Error::io("delete", &segment.path, error))?;
+        }
+        Ok(())
+    }
+
+    /// The highest position that was released.
+    pub fn released(&self) -> Position {
+        self.inner.shared.lane.released()
+    }
+
+    /// Bytes appended and not released.
+    pub fn backlog_bytes(&self) -> u64 {
+        self.end().0.saturating_sub(self.released().0)
+    }
+
+    /// Blocks until something after `beyond` is durable, the time is up, or the log is poisoned or closed; the durable mark.
+    pub fn wait_durable(&self, beyond: Position, timeout: Duration) -> Position {
+        let shared = &self.inner.shared;
+        let deadline = Instant::now().checked_add(timeout);
+        shared.wait_until(|| shared.durable() > beyond || shared.wanted.is_stopped(), deadline);
+        shared.durable()
+    }
+
+    /// Blocks until everything appended so far is durable.
+    ///
+    /// # Errors
+    /// [`Kind::Poisoned`], with what failed in its text; [`Kind::Closed`] when the log was closed before.
+    pub fn flush(&self) -> Result<Position, Error> {
+        let shared = &self.inner.shared;
+        let end = self.end();
+        shared.wait_until(|| shared.durable() >= end || self.inner.running.lock().is_none(), None);
+        let durable = shared.durable();
+        if durable >= end {
+            return Ok(durable);
+        }
+        Err(match shared.poisoned() {
+            Some(error) => poisoned(&error),
+            None => Error::new(Kind::Closed, "the log was closed"),
+        })
+    }
+
+    /// Makes everything appended durable, stops the threads, remembers what was released and gives the folder back.
+    /// Other clones get [`AppendError::Closed`] from now on.
+    ///
+    /// # Errors
+    /// [`Kind::Poisoned`] when not everything could be made durable; [`Kind::Io`]. It is closed all the same.
+    pub fn close(self) -> Result<(), Error> {
+        self.inner.close()
+    }
+}
+
+fn poisoned(error: &Error) -> Error {
+    Error::new(Kind::Poisoned, format!("the log is poisoned: {error}"))
+}
+
+fn spawn(name: &str, shared: &Shared, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|error| Error::io("start a thread for the log in", &shared.folder, error))
+}
+
+impl Inner {
+    fn close(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        let Some(running) = self.running.lock().take() else {
+            return Ok(());
+        };
+        shared.lane.stop(AppendError::Closed);
+        // Before the threads are joined: a group that waits for disk space must not hold up closing.
+        shared.wanted.stop();
+        let panicked = running.writer.join().is_err() | running.reserve.join().is_err();
+        shared.wake_waiters();
+        if let Some(blank) = shared.lane.take_reserve() {
+            discard(&*shared.disk, &blank.path);
+        }
+        if let Some(error) = shared.poisoned() {
+            return Err(poisoned(&error));
+        }
+        if panicked {
+            return Err(Error::new(Kind::Poisoned, "a thread of the log panicked"));
+        }
+        let mut remembered = self.remembered.lock();
+        let released = shared.lane.released();
+        if *remembered < released {
+            manifest::write(&*shared.disk, &shared.folder, shared.identity, released)?;
+            *remembered = released;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `Log::close`.
+        let _ = self.close();
+    }
+}

@@ -1,0 +1,418 @@
+//! Opening what is there: checks every byte that may be delivered, cuts what one unfinished write left, refuses everything else.
+//!
+//! The algorithm stands at the top of `format`. Nothing is changed on disk before the whole log was found good.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{Error, Kind, Place, is_full};
+use crate::format::{self, Identity, Invalid};
+use crate::limits::{SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up};
+use crate::manifest;
+use crate::position::{LogId, Position};
+use crate::segment::{self, Active, NEW_SUFFIX, Segment, make_blank};
+use crate::window::Window;
+
+/// What opening found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recovery {
+    /// Records held, drained ones of segments not yet deleted included.
+    pub records: u64,
+    /// Bytes behind the last whole group that an unfinished write had left, and that are gone now.
+    pub cut_bytes: u64,
+    /// Oldest position held.
+    pub first: Position,
+    /// Where the next group goes.
+    pub end: Position,
+    /// The log was made by this call.
+    pub created: bool,
+}
+
+/// A log that was found good, ready to be written.
+pub(crate) struct Opened {
+    pub recovery: Recovery,
+    pub identity: Identity,
+    pub released: Position,
+    pub segments: VecDeque<Arc<Segment>>,
+    pub active: Active,
+}
+
+/// What is being opened, and with what.
+struct Opening<'a> {
+    disk: &'a dyn Disk,
+    folder: &'a Path,
+    segment_bytes: u64,
+}
+
+/// What the walk over the segments found.
+struct Walked {
+    records: u64,
+    /// End of the last valid group.
+    end: Position,
+    /// File offset of the last valid group in the last segment, and its length.
+    last_group: Option<(u64, usize)>,
+    /// Bytes behind `end` in the last segment that are not zero reach up to this file offset.
+    tail_end: Option<u64>,
+    /// The last segment's header has to be written again.
+    rebuild_header: bool,
+}
+
+/// Opens the log in a folder that exists and is locked, or makes one.
+pub(crate) fn open(disk: &dyn Disk, folder: &Path, segment_bytes: u64) -> Result<Opened, Error> {
+    let opening = Opening { disk, folder, segment_bytes };
+    let names = disk.list(folder).map_err(|error| Error::io("list", folder, error))?;
+    let mut starts: Vec<Position> = names.iter().filter_map(|name| segment::parse_file_name(name)).collect();
+    starts.sort();
+    let opened = match manifest::read(disk, folder)? {
+        None => {
+            opening.check_unfinished_creation(&starts)?;
+            opening.create()?
+        }
+        Some((identity, released)) => opening.recover(identity, released, &starts)?,
+    };
+    for name in names.iter().filter(|name| name.ends_with(NEW_SUFFIX)) {
+        segment::discard(disk, &folder.join(name));
+    }
+    Ok(opened)
+}
+
+impl Opening<'_> {
+    fn error(&self, doing: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let (doing, path) = (doing.to_owned(), path.to_owned());
+        move |source| Error::io(&doing, &path, source)
+    }
+
+    /// Makes a segment that starts at `start`, durably.
+    fn new_segment(&self, identity: Identity, start: Position) -> Result<Active, Error> {
+        let path = self.folder.join(format!("first{NEW_SUFFIX}"));
+        make_blank(self.disk, path, self.segment_bytes - SEGMENT_HEADER_BYTES)
+            .and_then(|blank| segment::activate(self.disk, self.folder, blank, identity, start))
+            .map_err(self.error("begin a segment in", self.folder))
+    }
+
+    /// A new log: the segment first, the manifest last. Without a manifest there is no log, with one it is whole.
+    fn create(&self) -> Result<Opened, Error> {
+        let identity = draw_identity(self.folder)?;
+        let start = Position(0);
+        let active = self.new_segment(identity, start)?;
+        manifest::write(self.disk, self.folder, identity, start)?;
+        Ok(Opened {
+            recovery: Recovery { records: 0, cut_bytes: 0, first: start, end: start, created: true },
+            identity,
+            released: start,
+            segments: VecDeque::from([active.segment.clone()]),
+            active,
+        })
+    }
+
+    /// There is no manifest: fine if nothing was ever written here, else someone lost it.
+    fn check_unfinished_creation(&self, starts: &[Position]) -> Result<(), Error> {
+        match starts {
+            [] => Ok(()),
+            [Position(0)] => {
+                let segment = Segment::new(self.folder, Position(0));
+                let file = self.open_segment(&segment)?;
+                let empty = Window::new(&*file)
+                    .and_then(|mut window| window.nonzero_end(SEGMENT_HEADER_BYTES))
+                    .map_err(self.error("read", &segment.path))?
+                    .is_none();
+                if empty { Ok(()) } else { Err(manifest::missing(self.folder)) }
+            }
+            _ => Err(manifest::missing(self.folder)),
+        }
+    }
+
+    fn open_segment(&self, segment: &Segment) -> Result<Arc<dyn DiskFile>, Error> {
+        self.disk.open(&segment.path, Access::Write).map_err(self.error("open", &segment.path))
+    }
+
+    fn recover(&self, identity: Identity, released: Position, starts: &[Position]) -> Result<Opened, Error> {
+        let (dropped, segments) = self.split_released(released, starts)?;
+        let walked = self.walk(identity, &segments)?;
+        let opened = if walked.end < released {
+            self.begin_again(identity, released, segments, &walked)?
+        } else {
+            self.finish(identity, released, segments, &walked)?
+        };
+        for segment in &dropped {
+            self.disk.remove(&segment.path).map_err(self.error("delete", &segment.path))?;
+        }
+        Ok(opened)
+    }
+
+    /// Segments that were released as a whole (a crash came before they were deleted), and the others.
+    fn split_released(
+        &self,
+        released: Position,
+        starts: &[Position],
+    ) -> Result<(Vec<Segment>, Vec<Arc<Segment>>), Error> {
+        let before = starts.partition_point(|start| *start <= released);
+        let Some(first) = before.checked_sub(1) else {
+            let segment = Segment::new(self.folder, released);
+            let text =
+                format!("the segment of log position {released} is missing in {}", self.folder.display());
+            return Err(Error::new(Kind::Missing(segment.path), text));
+        };
+        let segment = |start: &Position| Segment::new(self.folder, *start);
+        let dropped = starts[..first].iter().map(segment).collect();
+        let kept = starts[first..].iter().map(|start| Arc::new(segment(start)));
+        Ok((dropped, kept.collect()))
+    }
+
+    /// Checks every group of every segment.
+    fn walk(&self, identity: Identity, segments: &[Arc<Segment>]) -> Result<Walked, Error> {
+        let mut walked = Walked {
+            records: 0,
+            end: segments[0].start,
+            last_group: None,
+            tail_end: None,
+            rebuild_header: false,
+        };
+        for (at, segment) in segments.iter().enumerate() {
+            let next = segments.get(at + 1);
+            if segment.start != walked.end {
+                // Unreachable for the first; for the others `walk_segment` has compared with the next one.
+                return Err(self.gap(&segments[at - 1], walked.end, segment));
+            }
+            self.walk_segment(identity, segment, next.map(|next| &**next), &mut walked)?;
+        }
+        Ok(walked)
+    }
+
+    fn walk_segment(
+        &self,
+        identity: Identity,
+        segment: &Segment,
+        next: Option<&Segment>,
+        walked: &mut Walked,
+    ) -> Result<(), Error> {
+        let file = self.open_segment(segment)?;
+        let unreadable = |error| Error::io("read", &segment.path, error);
+        let mut window = Window::new(&*file).map_err(unreadable)?;
+        let header_good = self.check_header(identity, segment, next, &mut window)?;
+        walked.rebuild_header = !header_good;
+        walked.last_group = None;
+        let mut offset = SEGMENT_HEADER_BYTES;
+        while header_good {
+            let position = Position(segment.start.0 + offset - SEGMENT_HEADER_BYTES);
+            match window.group(offset, identity).map_err(unreadable)? {
+                Some(group) if group.start == position => {
+                    walked.records += u64::from(group.records);
+                    walked.last_group = Some((offset, group.bytes as usize));
+                    offset += u64::from(group.bytes);
+                }
+                _ => break,
+            }
+        }
+        walked.end = Position(segment.start.0 + offset - SEGMENT_HEADER_BYTES);
+        match next {
+            Some(next) if next.start == walked.end => Ok(()),
+            Some(next) => Err(self.gap(segment, walked.end, next)),
+            None => {
+                self.check_tail(identity, segment, walked.end, &mut window)?;
+                let from = if header_good { offset } else { 0 };
+                walked.tail_end = window.nonzero_end(from).map_err(unreadable)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the header is good; `false` only where a crash may have left it (nothing follows), else an error.
+    fn check_header(
+        &self,
+        identity: Identity,
+        segment: &Segment,
+        next: Option<&Segment>,
+        window: &mut Window<'_>,
+    ) -> Result<bool, Error> {
+        let place = Place { file: segment.path.clone(), offset: 0, position: segment.start };
+        let bytes =
+            window.get(0, SEGMENT_HEADER_BYTES as usize).map_err(self.error("read", &segment.path))?;
+        match bytes.map(format::decode_segment) {
+            Some(Ok((found, start))) if found == identity && start == segment.start => Ok(true),
+            Some(Ok((found, start))) => Err(Error::foreign(
+                &format!("a segment of log {} at position {start} (this log is {})", found.id, identity.id),
+                place,
+            )),
+            Some(Err(Invalid::Version(version))) => Err(Error::foreign(
+                &format!("log version {version}, which this program does not know,"),
+                place,
+            )),
+            Some(Err(Invalid::Damaged)) | None if next.is_some() => {
+                Err(Error::corrupt("a damaged segment header is followed by another segment", place))
+            }
+            // Groups behind it make it damage in the middle: `check_tail` looks for them.
+            Some(Err(Invalid::Damaged)) | None => Ok(false),
+        }
+    }
+
+    /// Nothing valid may stand behind the end of the last segment.
+    fn check_tail(
+        &self,
+        identity: Identity,
+        segment: &Segment,
+        end: Position,
+        window: &mut Window<'_>,
+    ) -> Result<(), Error> {
+        let offset = segment.offset_of(end);
+        let mut at_least = Position(end.0 + 1);
+        let mut from = offset;
+        let mut place = Place { file: segment.path.clone(), offset, position: end };
+        if end == segment.start {
+            // With a damaged header even the first group, which starts at the end so far, counts as behind it.
+            let header =
+                window.get(0, SEGMENT_HEADER_BYTES as usize).map_err(self.error("read", &segment.path))?;
+            if !matches!(header.map(format::decode_segment), Some(Ok(_))) {
+                from = 0;
+                place.offset = 0;
+                at_least = end;
+            }
+        }
+        let found = window.find_group(from, identity, at_least).map_err(self.error("read", &segment.path))?;
+        match found {
+            None => Ok(()),
+            Some((later, group)) => Err(Error::corrupt(
+                &format!(
+                    "damage is followed by a valid group at byte {later} (log position {}):",
+                    group.start
+                ),
+                place,
+            )),
+        }
+    }
+
+    /// The segment ends before the next one starts, or after.
+    fn gap(&self, segment: &Segment, end: Position, next: &Segment) -> Error {
+        Error::corrupt(
+            &format!("valid groups end before the next segment, {}, starts:", segment::file_name(next.start)),
+            Place { file: segment.path.clone(), offset: segment.offset_of(end), position: end },
+        )
+    }
+
+    /// Cuts the tail, makes sure that what was read is on the disk and not only in memory, and goes on in the last segment.
+    fn finish(
+        &self,
+        identity: Identity,
+        released: Position,
+        segments: Vec<Arc<Segment>>,
+        walked: &Walked,
+    ) -> Result<Opened, Error> {
+        let segment = segments[segments.len() - 1].clone();
+        let file = self.open_segment(&segment)?;
+        let offset = segment.offset_of(walked.end);
+        let repair = || -> io::Result<u64> {
+            let from = if walked.rebuild_header { 0 } else { offset };
+            if let Some(end) = walked.tail_end {
+                write_zeros(&*file, from, end)?;
+            }
+            if walked.rebuild_header {
+                file.write_all_at(&format::encode_segment(identity, segment.start), 0)?;
+            }
+            if let Some((at, length)) = walked.last_group {
+                rewrite(&*file, at, length)?;
+            }
+            let capacity = self.extend(&*file, offset)?;
+            file.sync()?;
+            Ok(capacity)
+        };
+        let capacity_bytes = repair().map_err(self.error("repair the end of", &segment.path))?;
+        Ok(Opened {
+            recovery: Recovery {
+                records: walked.records,
+                cut_bytes: cut_bytes(walked, offset),
+                first: segments[0].start,
+                end: walked.end,
+                created: false,
+            },
+            identity,
+            released,
+            segments: segments.into(),
+            active: Active { file, segment, capacity_bytes, used_bytes: offset - SEGMENT_HEADER_BYTES },
+        })
+    }
+
+    /// Gives a shortened last segment its full length again; its capacity. No space for that is no reason to refuse.
+    fn extend(&self, file: &dyn DiskFile, used: u64) -> io::Result<u64> {
+        let length = file.length()?;
+        if length < self.segment_bytes {
+            match file.allocate(self.segment_bytes) {
+                Err(error) if is_full(&error) => {}
+                other => other?,
+            }
+        }
+        let length = file.length()?.max(used);
+        let whole = length - length % SECTOR_BYTES;
+        Ok(whole - SEGMENT_HEADER_BYTES)
+    }
+
+    /// The end was lost, but all that is left was released: positions go on behind what was released, so that none of those that
+    /// someone has seen drained is given out again.
+    fn begin_again(
+        &self,
+        identity: Identity,
+        released: Position,
+        segments: Vec<Arc<Segment>>,
+        walked: &Walked,
+    ) -> Result<Opened, Error> {
+        let start = Position(align_up(released.0));
+        // First the manifest: with it, the old segments count as released whatever happens next.
+        manifest::write(self.disk, self.folder, identity, start)?;
+        let active = self.new_segment(identity, start)?;
+        for segment in &segments {
+            self.disk.remove(&segment.path).map_err(self.error("delete", &segment.path))?;
+        }
+        let offset = segments[segments.len() - 1].offset_of(walked.end);
+        Ok(Opened {
+            recovery: Recovery {
+                records: 0,
+                cut_bytes: cut_bytes(walked, offset),
+                first: start,
+                end: start,
+                created: false,
+            },
+            identity,
+            released: start,
+            segments: VecDeque::from([active.segment.clone()]),
+            active,
+        })
+    }
+}
+
+fn cut_bytes(walked: &Walked, offset: u64) -> u64 {
+    let from = if walked.rebuild_header { 0 } else { offset };
+    walked.tail_end.map_or(0, |end| end.saturating_sub(from))
+}
+
+fn write_zeros(file: &dyn DiskFile, mut from: u64, to: u64) -> io::Result<()> {
+    let zeros = [0; 64 * 1024];
+    while from < to {
+        let length = (to - from).min(zeros.len() as u64) as usize;
+        file.write_all_at(&zeros[..length], from)?;
+        from += length as u64;
+    }
+    Ok(())
+}
+
+/// Writes the same bytes again. After a failed sync the system may hold a group in memory, call it clean and never write it; a
+/// reader would see it and a crash would undo it. Written again, the sync that follows is about it.
+fn rewrite(file: &dyn DiskFile, offset: u64, length: usize) -> io::Result<()> {
+    let mut bytes = vec![0; length];
+    let filled = crate::window::read_full(file, &mut bytes, offset)?;
+    file.write_all_at(&bytes[..filled], offset)
+}
+
+fn draw_identity(folder: &Path) -> Result<Identity, Error> {
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let source = io::Error::other(error.to_string());
+        Error::io("draw a log id for", folder, source)
+    })?;
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[..16]);
+    let mut salt = [0; 8];
+    salt.copy_from_slice(&bytes[16..]);
+    Ok(Identity { id: LogId(u128::from_le_bytes(id)), salt: u64::from_le_bytes(salt) })
+}

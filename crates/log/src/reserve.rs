@@ -1,0 +1,135 @@
+//! The reserve: space for the next segment, got before it is needed.
+//!
+//! A thread of its own allocates and zeroes the next segment while the present one is filled, in chunks that are synced one by
+//! one, so that no group's sync waits long behind them. A full disk is met here, where it only means that appends are refused, and not
+//! in the middle of a group. While the disk is full it tries again every [`FULL_RETRY_MS`].
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, is_full};
+use crate::limits::{FULL_RETRY_MS, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
+use crate::segment::{Blank, NEW_SUFFIX, discard, make_blank};
+use crate::shared::Shared;
+
+/// How the log thread asks for a reserve, and how the reserve thread is stopped.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    state: Mutex<Wish>,
+    changed: Condvar,
+    blanks: AtomicU64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Wish {
+    #[default]
+    Nothing,
+    Reserve,
+    Stop,
+}
+
+impl Wanted {
+    pub fn ask(&self) {
+        self.set(Wish::Reserve);
+    }
+
+    pub fn stop(&self) {
+        self.set(Wish::Stop);
+    }
+
+    fn set(&self, wish: Wish) {
+        let mut state = self.state.lock();
+        if *state != Wish::Stop {
+            *state = wish;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.state.lock() == Wish::Stop
+    }
+
+    /// Waits for a wish; `false` means stop.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while *state == Wish::Nothing {
+            self.changed.wait(&mut state);
+        }
+        if *state == Wish::Stop {
+            return false;
+        }
+        *state = Wish::Nothing;
+        true
+    }
+
+    /// Lets a moment pass; `false` means stop.
+    pub fn pause(&self) -> bool {
+        let mut state = self.state.lock();
+        if *state != Wish::Stop {
+            self.changed.wait_for(&mut state, Duration::from_millis(FULL_RETRY_MS));
+        }
+        *state != Wish::Stop
+    }
+}
+
+/// Allocates a blank without zeroing it: quick, for when there is no time.
+pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank> {
+    let number = shared.wanted.blanks.fetch_add(1, Ordering::Relaxed);
+    let path = shared.folder.join(format!("blank-{number}{NEW_SUFFIX}"));
+    make_blank(&*shared.disk, path, capacity_bytes)
+}
+
+/// Puts a blank where the next segment is taken from, and deletes what it replaces.
+pub(crate) fn offer(shared: &Shared, blank: Blank) {
+    if let Some(replaced) = shared.lane.offer_reserve(blank) {
+        discard(&*shared.disk, &replaced.path);
+    }
+}
+
+/// The reserve thread.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    while shared.wanted.wait() {
+        match zeroed(shared) {
+            Ok(Some(blank)) => offer(shared, blank),
+            Ok(None) => return,
+            Err(error) if is_full(&error) => {
+                if shared.lane.has_reserve() {
+                    continue;
+                }
+                shared.lane.refuse_full();
+                if !shared.wanted.pause() {
+                    return;
+                }
+                shared.wanted.ask();
+            }
+            Err(error) => {
+                shared.poison(Error::io("reserve a segment in", &shared.folder, error));
+                return;
+            }
+        }
+    }
+}
+
+/// Allocates and zeroes; `None` when it was told to stop meanwhile.
+fn zeroed(shared: &Shared) -> io::Result<Option<Blank>> {
+    let blank = allocate(shared, shared.capacity_bytes)?;
+    let zeros = vec![0; RESERVE_CHUNK_BYTES];
+    let end = SEGMENT_HEADER_BYTES + blank.capacity_bytes;
+    let mut offset = 0;
+    while offset < end {
+        let length = (end - offset).min(RESERVE_CHUNK_BYTES as u64) as usize;
+        let written = blank.file.write_all_at(&zeros[..length], offset).and_then(|()| blank.file.sync());
+        if written.is_err() || shared.wanted.is_stopped() {
+            discard(&*shared.disk, &blank.path);
+            written?;
+            return Ok(None);
+        }
+        offset += length as u64;
+    }
+    Ok(Some(blank))
+}

@@ -1,0 +1,180 @@
+//! Segments: their names, where a position lies in one, how one comes into being and which ones there are.
+//!
+//! **How space is got, and why so.** Measured on ext4 on a virtio disk, per group, `pwrite` + `fdatasync`, wall / CPU in µs:
+//!
+//! | group | plain append | `fallocate` ahead | zeroed ahead | old segment overwritten |
+//! |---|---|---|---|---|
+//! | 1 KiB | 166 / 59 | 122 / 42 | 109 / 46 | 96 / 42 |
+//! | 36 KiB | 209 / 80 | 196 / 74 | 124 / 50 | 119 / 50 |
+//! | 256 KiB | 359 / 143 | 295 / 95 | 172 / 65 | 162 / 65 |
+//!
+//! Writing into blocks that are already allocated and written spares the journal commit in every sync. Zeroing 64 MiB costs
+//! 13 ms of CPU, 7 µs for each of the 1,800 groups of 36 KiB that it makes 30 µs cheaper. Old segments would save that too, but
+//! then stale groups stand behind the last one and a reader's file can change under it; zeros make "what follows the
+//! last group is zero" true, so that recovery can say exactly what it cut. So: zeroed ahead by a thread of its own (`reserve`);
+//! when that is not ready in time, and for the first segment, `fallocate`. (`O_DIRECT` saves 10 µs more a group, and
+//! asks for aligned buffers and whole pages; io without the page cache would have every reader go to the disk.)
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::disk::{Access, Disk, DiskFile};
+use crate::format::{self, Identity};
+use crate::limits::{SEGMENT_HEADER_BYTES, align_up};
+use crate::position::Position;
+
+const NAME_SUFFIX: &str = ".log";
+const NAME_DIGITS: usize = 20;
+/// What files are called while they are being made.
+pub(crate) const NEW_SUFFIX: &str = ".new";
+
+/// A segment's file name.
+pub(crate) fn file_name(start: Position) -> String {
+    format!("{start:0width$}{NAME_SUFFIX}", start = start.0, width = NAME_DIGITS)
+}
+
+/// The start position in a segment's file name; `None` for other files.
+pub(crate) fn parse_file_name(name: &str) -> Option<Position> {
+    let digits = name.strip_suffix(NAME_SUFFIX)?;
+    let all_digits = digits.len() == NAME_DIGITS && digits.bytes().all(|b| b.is_ascii_digit());
+    all_digits.then(|| digits.parse().ok().map(Position)).flatten()
+}
+
+/// One segment that exists on disk.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub start: Position,
+    pub path: PathBuf,
+}
+
+impl Segment {
+    pub fn new(folder: &Path, start: Position) -> Segment {
+        Segment { start, path: folder.join(file_name(start)) }
+    }
+
+    /// Where in the file the byte at `position` is.
+    pub fn offset_of(&self, position: Position) -> u64 {
+        position.0 - self.start.0 + SEGMENT_HEADER_BYTES
+    }
+}
+
+/// A file with space reserved, not a segment yet.
+pub(crate) struct Blank {
+    pub file: Arc<dyn DiskFile>,
+    pub path: PathBuf,
+    /// Bytes for groups.
+    pub capacity_bytes: u64,
+}
+
+/// Makes a blank with room for `capacity_bytes` of groups; on failure nothing is left behind.
+pub(crate) fn make_blank(disk: &dyn Disk, path: PathBuf, capacity_bytes: u64) -> io::Result<Blank> {
+    let made = disk.open(&path, Access::Create).and_then(|file| {
+        file.allocate(SEGMENT_HEADER_BYTES + capacity_bytes)?;
+        Ok(file)
+    });
+    match made {
+        Ok(file) => Ok(Blank { file, path, capacity_bytes }),
+        Err(error) => {
+            discard(disk, &path);
+            Err(error)
+        }
+    }
+}
+
+/// Deletes a file that never became part of the log. A failure is not one of the log: `Log::open` tries again.
+pub(crate) fn discard(disk: &dyn Disk, path: &Path) {
+    let _ = disk.remove(path);
+}
+
+/// The segment that is being written.
+pub(crate) struct Active {
+    pub file: Arc<dyn DiskFile>,
+    pub segment: Arc<Segment>,
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+}
+
+impl Active {
+    pub fn remaining_bytes(&self) -> u64 {
+        self.capacity_bytes - self.used_bytes
+    }
+
+    /// Writes a whole group behind the last one and syncs it.
+    pub fn write(&mut self, group: &[u8]) -> io::Result<()> {
+        debug_assert_eq!(align_up(group.len() as u64), group.len() as u64);
+        self.file.write_all_at(group, SEGMENT_HEADER_BYTES + self.used_bytes)?;
+        self.file.sync()?;
+        self.used_bytes += group.len() as u64;
+        Ok(())
+    }
+}
+
+/// Turns a blank into the segment that starts at `start`: its header is on disk before its name is, and its name before this returns.
+pub(crate) fn activate(
+    disk: &dyn Disk,
+    folder: &Path,
+    blank: Blank,
+    identity: Identity,
+    start: Position,
+) -> io::Result<Active> {
+    blank.file.write_all_at(&format::encode_segment(identity, start), 0)?;
+    blank.file.sync()?;
+    let segment = Segment::new(folder, start);
+    disk.rename(&blank.path, &segment.path)?;
+    disk.sync_folder(folder)?;
+    Ok(Active {
+        file: blank.file,
+        segment: Arc::new(segment),
+        capacity_bytes: blank.capacity_bytes,
+        used_bytes: 0,
+    })
+}
+
+/// The segments of the log, oldest first. Never empty: the last is the one that is written.
+pub(crate) struct Segments {
+    list: Mutex<VecDeque<Arc<Segment>>>,
+}
+
+impl Segments {
+    pub fn new(list: VecDeque<Arc<Segment>>) -> Segments {
+        assert!(!list.is_empty());
+        Segments { list: Mutex::new(list) }
+    }
+
+    pub fn push(&self, segment: Arc<Segment>) {
+        self.list.lock().push_back(segment);
+    }
+
+    /// Start of the oldest.
+    pub fn first(&self) -> Position {
+        self.list.lock()[0].start
+    }
+
+    /// The segment that holds `position` (or will), and where it ends if it is not the last. `None` when it was given back.
+    pub fn find(&self, position: Position) -> Option<(Arc<Segment>, Option<Position>)> {
+        let list = self.list.lock();
+        let after = list.partition_point(|segment| segment.start <= position);
+        let at = after.checked_sub(1)?;
+        Some((list[at].clone(), list.get(after).map(|next| next.start)))
+    }
+
+    /// Takes out those that end at or before `position`, oldest first; never the last one.
+    pub fn take_before(&self, position: Position) -> Vec<Arc<Segment>> {
+        let mut list = self.list.lock();
+        let mut taken = Vec::new();
+        while list.len() > 1 && list[1].start <= position {
+            taken.extend(list.pop_front());
+        }
+        taken
+    }
+
+    /// Whether [`Segments::take_before`] would take any.
+    pub fn any_before(&self, position: Position) -> bool {
+        let list = self.list.lock();
+        list.len() > 1 && list[1].start <= position
+    }
+}

@@ -1,0 +1,140 @@
+//! What the handles, the log thread, the reserve thread and the readers share: the marks, the hooks and the poison.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::disk::Disk;
+use crate::error::{AppendError, Error};
+use crate::format::Identity;
+use crate::lane::Lane;
+use crate::position::Position;
+use crate::reserve::Wanted;
+use crate::segment::Segments;
+
+pub(crate) type DurableHook = Box<dyn Fn(Position) + Send + Sync>;
+pub(crate) type PoisonHook = Box<dyn Fn(&Error) + Send + Sync>;
+
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub folder: PathBuf,
+    pub identity: Identity,
+    pub lane: Lane,
+    pub segments: Segments,
+    pub wanted: Wanted,
+    /// Bytes for groups in an ordinary segment.
+    pub capacity_bytes: u64,
+    durable: AtomicU64,
+    /// Taken to move the mark or to poison, so that nothing is published after poison; reading either needs no lock.
+    turn: Mutex<()>,
+    moved: Condvar,
+    poison: OnceLock<Arc<Error>>,
+    on_durable: OnceLock<DurableHook>,
+    on_poisoned: Mutex<Option<PoisonHook>>,
+}
+
+impl Shared {
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        folder: PathBuf,
+        identity: Identity,
+        lane: Lane,
+        segments: Segments,
+        capacity_bytes: u64,
+        durable: Position,
+    ) -> Shared {
+        Shared {
+            disk,
+            folder,
+            identity,
+            lane,
+            segments,
+            wanted: Wanted::default(),
+            capacity_bytes,
+            durable: AtomicU64::new(durable.0),
+            turn: Mutex::new(()),
+            moved: Condvar::new(),
+            poison: OnceLock::new(),
+            on_durable: OnceLock::new(),
+            on_poisoned: Mutex::new(None),
+        }
+    }
+
+    pub fn durable(&self) -> Position {
+        Position(self.durable.load(Ordering::Acquire))
+    }
+
+    pub fn poisoned(&self) -> Option<Arc<Error>> {
+        self.poison.get().cloned()
+    }
+
+    /// Everything before `durable` has been synced: tell everyone. Does nothing once the log is poisoned.
+    pub fn publish(&self, durable: Position) {
+        let turn = self.turn.lock();
+        if self.poison.get().is_some() {
+            return;
+        }
+        self.durable.store(durable.0, Ordering::Release);
+        drop(turn);
+        self.moved.notify_all();
+        if let Some(hook) = self.on_durable.get() {
+            hook(durable);
+        }
+    }
+
+    /// Nothing more is acknowledged. The first error stays and is told once.
+    pub fn poison(&self, error: Error) {
+        let turn = self.turn.lock();
+        if self.poison.set(Arc::new(error)).is_err() {
+            return;
+        }
+        drop(turn);
+        self.lane.stop(AppendError::Poisoned);
+        self.wake_waiters();
+        let hook = self.on_poisoned.lock().take();
+        if let (Some(hook), Some(error)) = (hook, self.poison.get()) {
+            hook(error);
+        }
+    }
+
+    pub fn wake_waiters(&self) {
+        drop(self.turn.lock());
+        self.moved.notify_all();
+    }
+
+    /// Waits until `done` holds, the log is poisoned or the deadline has passed.
+    pub fn wait_until(&self, done: impl Fn() -> bool, deadline: Option<Instant>) {
+        let mut turn = self.turn.lock();
+        while !done() && self.poison.get().is_none() {
+            match deadline {
+                None => self.moved.wait(&mut turn),
+                Some(deadline) => {
+                    if self.moved.wait_until(&mut turn, deadline).timed_out() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Only the first is kept.
+    pub fn set_on_durable(&self, hook: DurableHook) {
+        let first = self.on_durable.set(hook).is_ok();
+        debug_assert!(first, "on_durable is set once");
+    }
+
+    /// Called at once when the log is poisoned already.
+    pub fn set_on_poisoned(&self, hook: PoisonHook) {
+        let mut slot = self.on_poisoned.lock();
+        match self.poison.get() {
+            Some(error) => {
+                drop(slot);
+                hook(error);
+            }
+            None => *slot = Some(hook),
+        }
+    }
+}

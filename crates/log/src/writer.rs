@@ -1,0 +1,110 @@
+//! The log thread: takes a group, finds its place, writes it, syncs it, publishes it; again.
+//!
+//! It is the only one that writes to segments. An error in writing or syncing poisons the log: after a failed sync nobody can
+//! know what is on the disk, and trying again would only seem to help.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, is_full};
+use crate::format;
+use crate::lane::{Place, Taken};
+use crate::limits::align_up;
+use crate::position::Position;
+use crate::reserve;
+use crate::segment::{self, Active, Blank};
+use crate::shared::Shared;
+
+/// Poisons the log when the thread dies by a panic (of a hook, say): waiting for ever would be worse.
+struct PoisonOnPanic<'a>(&'a Shared);
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison(Error::new(Kind::Poisoned, "the log thread panicked"));
+        }
+    }
+}
+
+/// Runs until the lane is stopped and empty, or the log is poisoned.
+pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize) {
+    let _guard = PoisonOnPanic(shared);
+    let mut buffer = Vec::with_capacity(buffer_bytes);
+    loop {
+        let taken = shared.lane.take(buffer, active.remaining_bytes(), shared.capacity_bytes);
+        let Some(mut taken) = taken else {
+            return;
+        };
+        if shared.poisoned().is_some() {
+            return;
+        }
+        match commit(shared, &mut active, &mut taken) {
+            Ok(durable) => shared.publish(durable),
+            Err(error) => {
+                shared.poison(error);
+                return;
+            }
+        }
+        buffer = taken.group;
+    }
+}
+
+/// Makes one group durable; the position behind it.
+fn commit(shared: &Shared, active: &mut Active, taken: &mut Taken) -> Result<Position, Error> {
+    let group = &mut taken.group;
+    format::seal_group(group, shared.identity, taken.start, taken.records);
+    match std::mem::replace(&mut taken.place, Place::Active) {
+        Place::Active => {}
+        Place::Reserve(blank) => change_segment(shared, active, blank, taken.start)?,
+        Place::New => {
+            let blank = wait_for_space(shared, group.len() as u64)?;
+            change_segment(shared, active, blank, taken.start)?;
+        }
+    }
+    if taken.needs_reserve {
+        reserve_now(shared)?;
+    }
+    active.write(group).map_err(|error| Error::io("write a group to", &active.segment.path, error))?;
+    Ok(Position(taken.start.0 + group.len() as u64))
+}
+
+fn change_segment(shared: &Shared, active: &mut Active, blank: Blank, start: Position) -> Result<(), Error> {
+    *active = segment::activate(&*shared.disk, &shared.folder, blank, shared.identity, start)
+        .map_err(|error| Error::io("begin a segment in", &shared.folder, error))?;
+    shared.segments.push(active.segment.clone());
+    shared.wanted.ask();
+    Ok(())
+}
+
+/// The reserve thread is behind: allocate without zeroing. A full disk refuses appends, it does not poison.
+fn reserve_now(shared: &Shared) -> Result<(), Error> {
+    if shared.lane.has_reserve() {
+        return Ok(());
+    }
+    match reserve::allocate(shared, shared.capacity_bytes) {
+        Ok(blank) => reserve::offer(shared, blank),
+        Err(error) if is_full(&error) => {
+            shared.lane.refuse_full();
+            shared.wanted.ask();
+        }
+        Err(error) => return Err(Error::io("reserve a segment in", &shared.folder, error)),
+    }
+    Ok(())
+}
+
+/// Space for a group that no reserve holds (it is larger than a segment). On a full disk the group waits, unacknowledged, until
+/// there is space or the log is closed.
+fn wait_for_space(shared: &Shared, group_bytes: u64) -> Result<Blank, Error> {
+    let capacity_bytes = shared.capacity_bytes.max(align_up(group_bytes));
+    loop {
+        match reserve::allocate(shared, capacity_bytes) {
+            Ok(blank) => return Ok(blank),
+            Err(error) if is_full(&error) => {
+                shared.lane.refuse_full();
+                if !shared.wanted.pause() {
+                    return Err(Error::io("begin a segment in", &shared.folder, error));
+                }
+            }
+            Err(error) => return Err(Error::io("begin a segment in", &shared.folder, error)),
+        }
+    }
+}
