@@ -1,0 +1,497 @@
+//! What a config file means: checked, complete, every default filled in. Past start-up only this exists.
+//!
+//! What holds here (the reader and `check` see to it): every table that an endpoint names exists; where its columns are
+//! known every column named exists; every function has the right number of arguments; routes do not clash. What the
+//! config cannot know is left to whoever compiles the endpoints: columns that are read from the record store, and what
+//! the SQL says.
+
+use forebay_http::{Limits, Method};
+use forebay_value::{Schema, Type};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that a config file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where it was read: a path as given, or the name of a bundled example.
+    pub source: String,
+    /// `[server]`
+    pub server: Server,
+    /// `[record]`
+    pub record: Record,
+    /// `[memory]`
+    pub memory: Memory,
+    /// `[drain]`
+    pub drain: DrainSettings,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[table.NAME]`, in the order of the file.
+    pub tables: Vec<TableConfig>,
+    /// `[[endpoint]]`, in the order of the file.
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl Config {
+    /// The table of this name. Linear: for start-up only.
+    pub fn table(&self, name: &str) -> Option<&TableConfig> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+}
+
+/// `[server]`: where clients are served, and what they may do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// Addresses to listen on; at least one.
+    pub listen: Vec<SocketAddr>,
+    /// Worker threads; `None`: one per core.
+    pub workers: Option<usize>,
+    /// What `base_url()` gives, without a slash at the end; `None`: `http://` and the Host of the request.
+    pub public_url: Option<String>,
+    /// `[server.limits]`, and `stop_timeout` of `[server]`.
+    pub limits: Limits,
+}
+
+/// `[record]`: the record store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// `sqlite:PATH`; relative to the current folder.
+    pub url: String,
+    /// The line of `url`; 0 when it is not from the file.
+    pub line: usize,
+}
+
+/// `[memory]`: the memory tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// The folder of the log and the catalogue: what follows `embedded:`. Relative to the current folder.
+    pub data_dir: PathBuf,
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// Most memory that hot tables take, in bytes.
+    pub limit_bytes: u64,
+    /// Longest the log may grow before inserts are refused, in bytes.
+    pub log_limit_bytes: u64,
+    /// Length of one file of the log, in bytes.
+    pub segment_bytes: u64,
+    /// The line of `[memory]`; 0 when it is not in the file.
+    pub line: usize,
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is on the disk.
+    Sync,
+    /// When it is in memory; a crash may undo the last moments.
+    Async,
+}
+
+/// `[drain]`: how writes go from the log to the record store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrainSettings {
+    /// Most rows a second; `None`: as fast as the record store takes them (`"max"`).
+    pub pace_rows_per_s: Option<f64>,
+    /// Whether everything stays in the log until someone resumes the drain.
+    pub paused: bool,
+}
+
+/// `[admin]`: the admin listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admin {
+    /// A loopback address; port 0: any free one, printed at start.
+    pub listen: SocketAddr,
+}
+
+/// `[table.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableConfig {
+    /// Its name, in the record store as well.
+    pub name: String,
+    /// Its columns; `None`: as the record store has them.
+    pub columns: Option<Schema>,
+    /// Whether others write to it too, in the record store.
+    pub shared: bool,
+    /// Whether it is kept in memory. A table that is not is only created in the record store, for SQL and `generate`.
+    pub hot: bool,
+    /// The line of its header.
+    pub line: usize,
+}
+
+/// `[[endpoint]]`: a route and one action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Endpoint {
+    /// GET (which serves HEAD as well), POST, PUT, PATCH or DELETE.
+    pub method: Method,
+    /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See [`Endpoint::path_params`].
+    pub route: String,
+    /// Declared parameters, in the order of the file; a computed one or a default may use those before it. `list` adds
+    /// `after` and `limit` when they are not declared. A `$name` that is not here is looked for in the path, the JSON
+    /// body and the query, is required, and has the type of the column or SQL parameter that it is used for (else text).
+    pub params: Vec<Param>,
+    /// Who may call it; the endpoint's own or that of `[server]`.
+    pub guard: Option<Guard>,
+    /// Parameters that come from a header field: (header name, parameter name).
+    pub headers: Vec<(String, String)>,
+    /// Longest that a request may take, in milliseconds; then 503.
+    pub timeout_ms: u64,
+    /// Most requests that wait for this endpoint at one time; one more is answered 503.
+    pub concurrency: usize,
+    /// Whether concurrent plain inserts share a transaction.
+    pub batch: bool,
+    /// What it does.
+    pub action: Action,
+    /// What it answers.
+    pub reply: Reply,
+    /// The line of its `[[endpoint]]`.
+    pub line: usize,
+}
+
+impl Endpoint {
+    /// The names of the parameters in the route, in order, without the dots of a tail.
+    pub fn path_params(&self) -> impl Iterator<Item = &str> {
+        self.route.split('/').filter_map(|segment| {
+            let name = segment.strip_prefix('{')?.strip_suffix('}')?;
+            Some(name.strip_suffix("...").unwrap_or(name))
+        })
+    }
+}
+
+/// A declared parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    /// Its name in the path, the body or the query.
+    pub name: String,
+    /// Where its value comes from.
+    pub kind: ParamKind,
+    /// Its line; 0 when an action added it.
+    pub line: usize,
+}
+
+/// Where the value of a parameter comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParamKind {
+    /// The request.
+    Given {
+        /// Its type; `None`: that of the column or SQL parameter that it is used for, else text.
+        ty: Option<ParamType>,
+        /// What stands in when it is missing.
+        default: Option<Expr>,
+        /// Whether it is null when it is missing (and has no default); else that is a 400.
+        optional: bool,
+    },
+    /// An expression, evaluated once a request.
+    Computed(Expr),
+}
+
+/// The type of a parameter and what it must satisfy besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParamType {
+    /// The type.
+    pub ty: Type,
+    /// What it must satisfy besides.
+    pub constraint: Constraint,
+}
+
+/// What a parameter must satisfy besides its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constraint {
+    /// Nothing.
+    None,
+    /// `url`: a text that is an absolute http or https URL.
+    Url,
+    /// `slug`, `slug(n)`: a text of at least one character, all of `[A-Za-z0-9_-]`.
+    Slug,
+    /// `bigint a..b`: a whole number between two, both included (`a..` and `..b` end at the limits of 64 bits).
+    Range {
+        /// The least.
+        min: i64,
+        /// The greatest.
+        max: i64,
+    },
+}
+
+/// How a value comes about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// `$name`: a parameter. In [`Reply::fields`] a column of the answer's row when it has one of that name.
+    Param(String),
+    /// `$name` in `values`: the value that this same row has in a column that stands before this one in `values`.
+    Column(String),
+    /// A fixed value.
+    Literal(Literal),
+    /// `function(args…)`; the number of arguments is right.
+    Call {
+        /// The function.
+        function: Function,
+        /// Its arguments.
+        args: Vec<Expr>,
+    },
+    /// `a ?? b`: the first that is not null.
+    Coalesce(Box<Expr>, Box<Expr>),
+    /// Text with `{…}` in it; never nested.
+    Template(Vec<Part>),
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    /// As it stands.
+    Text(String),
+    /// The value, as text.
+    Expr(Expr),
+}
+
+/// A fixed value, as the file has it; what it is for decides its type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    /// A text.
+    Text(String),
+    /// A whole number.
+    Int(i64),
+    /// Another number; finite.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+}
+
+/// A value function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    /// `uuid()`: a random (version 4) UUID.
+    Uuid,
+    /// `uuid7()`: a time-ordered (version 7) UUID.
+    Uuid7,
+    /// `now()`: the time of the request.
+    Now,
+    /// `random_base64(n)`: `n` characters of base64. The argument is a literal from 1 to 1,000,000.
+    RandomBase64,
+    /// `random_code(n)`: `n` characters of `[A-Za-z0-9]`. The argument is a literal from 1 to 1,000.
+    RandomCode,
+    /// `random_int(a,b)`: a whole number between two, both included.
+    RandomInt,
+    /// `one_of(a,b,…)`: one of at least one.
+    OneOf,
+    /// `given($p)`: whether the request had the parameter. The argument is an [`Expr::Param`].
+    Given,
+    /// `base_url()`: `public_url`, or `http://` and the Host of the request.
+    BaseUrl,
+}
+
+/// What an endpoint does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// SQL on the record store.
+    Sql {
+        /// The statement.
+        statements: Statements,
+        /// Which rows are answered.
+        rows: Rows,
+    },
+    /// A new row. Answers with the row, 201.
+    Insert {
+        /// The table.
+        table: String,
+        /// (column, value), in the order of the file.
+        values: Vec<(String, Expr)>,
+        /// How often a key or unique value that was drawn here, not given by the caller, is drawn again on a conflict.
+        retry: u32,
+    },
+    /// One row by its key. Answers with the row.
+    Get {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Expr,
+    },
+    /// A new row, or new values for the one that is there. Answers with the row.
+    Upsert {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Expr,
+        /// (column, value) without the key, in the order of the file.
+        values: Vec<(String, Expr)>,
+    },
+    /// New values for a row that must be there. Answers with the row.
+    Update {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Expr,
+        /// (column, value) without the key, in the order of the file. An optional parameter that was not given leaves its
+        /// column as it is.
+        values: Vec<(String, Expr)>,
+    },
+    /// Adds to a bigint column. Answers with the row.
+    Increment {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Expr,
+        /// The column.
+        column: String,
+        /// How much; 1 when the file does not say.
+        by: Expr,
+    },
+    /// Removes a row. Answers with the row as it was.
+    Delete {
+        /// The table.
+        table: String,
+        /// Which row.
+        pick: Pick,
+    },
+    /// A random row. Answers with the row.
+    Random {
+        /// The table.
+        table: String,
+    },
+    /// How many rows there are. Answers with `count`, and before it the column of `by`.
+    Count {
+        /// The table.
+        table: String,
+        /// Only those that have this value in this (indexed) column.
+        by: Option<(String, Expr)>,
+    },
+    /// Rows in the order of their keys. Answers with an array.
+    List {
+        /// The table.
+        table: String,
+        /// Only rows after this key; null: from the first.
+        after: Expr,
+        /// At most so many.
+        limit: Expr,
+    },
+    /// Sends the client to where a row says.
+    Redirect {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Expr,
+        /// The column that holds the target; a text.
+        location: String,
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// The bigint column that counts; the answer does not wait for it.
+        increment: Option<String>,
+        /// The timestamp column after which the answer is 410.
+        expires: Option<String>,
+    },
+    /// One of several actions, each as likely; never nested. At least one.
+    AnyOf(Vec<Action>),
+    /// A background job that fills a table from nothing with generated rows. Answers 202 at once.
+    Generate {
+        /// The table; hot or not.
+        table: String,
+        /// How many rows, those of `first` among them.
+        rows: Expr,
+        /// (column, value) of every row but the first ones.
+        values: Vec<(String, Expr)>,
+        /// The first rows: fixed values, completed from `values`.
+        first: Vec<Vec<(String, Expr)>>,
+    },
+    /// A compiled Rust function, by name.
+    Handler(String),
+    /// Always the same JSON text.
+    Constant(String),
+}
+
+/// A statement, in one dialect or two. At least one is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Statements {
+    /// Good for every record store.
+    Any(String),
+    /// One each.
+    Each {
+        /// For PostgreSQL.
+        postgres: Option<String>,
+        /// For SQLite.
+        sqlite: Option<String>,
+    },
+}
+
+impl Statements {
+    /// The statement for SQLite.
+    pub fn sqlite(&self) -> Option<&str> {
+        match self {
+            Statements::Any(sql) => Some(sql),
+            Statements::Each { sqlite, .. } => sqlite.as_deref(),
+        }
+    }
+
+    /// The statement for PostgreSQL.
+    pub fn postgres(&self) -> Option<&str> {
+        match self {
+            Statements::Any(sql) => Some(sql),
+            Statements::Each { postgres, .. } => postgres.as_deref(),
+        }
+    }
+}
+
+/// Which rows of a statement are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// The first, as an object; none is a 404.
+    One,
+    /// All, as an array.
+    All,
+    /// None: `{"changed":n}`, the number of rows that were written.
+    None,
+}
+
+/// Which row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Pick {
+    /// The one with this key.
+    Key(Expr),
+    /// Any one, but none of these. None left: as if one had been there, so that a load test sees no errors.
+    Random {
+        /// Keys that are spared.
+        except: Vec<Literal>,
+    },
+}
+
+/// What an endpoint answers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reply {
+    /// The status; `None`: what the action says (201 for `insert`, 202 for `generate`, else 200).
+    pub status: Option<u16>,
+    /// The key of an object around the answer.
+    pub wrap: Option<String>,
+    /// (JSON name, value), in order; `None`: all columns of the answer's row.
+    pub fields: Option<Vec<(String, Expr)>>,
+    /// What a 404 says.
+    pub missing: Option<String>,
+}
+
+/// Who may call an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// Where the secret is to be found.
+    pub place: Place,
+    /// The secret; empty: nobody whom the guard stops gets in.
+    pub secret: String,
+    /// Whom the guard stops.
+    pub from: From,
+    /// What those see: 404, 401 or 403.
+    pub status: u16,
+    /// Its line.
+    pub line: usize,
+}
+
+/// Where a secret is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `query = "name"`: a query parameter.
+    Query(String),
+    /// `header = "Name"`: a header field.
+    Header(String),
+}
+
+/// Whom a guard stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// `from = "anywhere"`: everybody.
+    Anywhere,
+    /// `from = "outside"`: everybody but clients on the loopback interface.
+    Outside,
+}
