@@ -120,12 +120,13 @@ impl<S: Service> Connection<S> {
     }
 
     fn serve(&mut self, cx: &mut Context<'_>, local: &mut Local, key: ConnectionKey) -> Poll<io::Result<()>> {
-        if self.deferred.is_some() {
-            self.collect_deferred(cx, local);
-        }
         for _ in 0..TURNS_PER_POLL {
             if self.unparsed {
                 self.consume_input(local);
+            }
+            // Also the first poll of what was just deferred.
+            if self.deferred.is_some() {
+                self.collect_deferred(cx, local);
             }
             if !self.output.is_empty() {
                 self.flush_output(cx, local, key)?;

@@ -43,8 +43,12 @@ impl Gate {
         })
     }
 
-    /// Everything up to and including `mark` may leave. A lower mark than before changes nothing.
+    /// Everything up to and including `mark` may leave. A lower mark than before, or any mark after [`Gate::fail`], changes
+    /// nothing.
     pub fn advance(&self, mark: u64) {
+        if self.has_failed() {
+            return;
+        }
         self.passed.fetch_max(mark, SeqCst);
         for worker in &self.workers {
             let lowest = worker.lowest.load(SeqCst);

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, Status};
 
-use crate::chunked::{ChunkedDecoder, Progress};
+use crate::chunked::{ChunkedDecoder, Progress, is_token};
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
 use crate::request::Method;
 use crate::target::{Target, is_authority_byte};
@@ -148,11 +148,13 @@ fn incomplete<'a>(
     path: Option<&str>,
     limits: &Limits,
 ) -> Result<Option<RequestHead<'a>>, Reject> {
-    // The part of the request line that was not finished, so far as it is well-formed.
-    let visible = |from: usize| window[from..].iter().take_while(|byte| byte.is_ascii_graphic()).count();
+    // How much there is of the part of the request line that was not finished, up to the first byte it cannot have.
+    let run =
+        |from: usize, fits: fn(u8) -> bool| window[from..].iter().take_while(|byte| fits(**byte)).count();
     match (method, path) {
-        (None, _) if visible(0) > METHOD_BYTES_MAX => return bad("the method is too long"),
-        (Some(method), None) if visible(method.len() + 1) > limits.target_bytes => {
+        (None, _) if run(0, is_token) > METHOD_BYTES_MAX => return bad("the method is too long"),
+        (Some(method), _) if method.len() > METHOD_BYTES_MAX => return bad("the method is too long"),
+        (Some(method), None) if run(method.len() + 1, is_target_byte) > limits.target_bytes => {
             return Err(TARGET_TOO_LONG);
         }
         (Some(method), Some(path)) => check_line_lengths(method, path, limits)?,
@@ -164,7 +166,10 @@ fn incomplete<'a>(
         Some(httparse::Error::TooManyHeaders) => {
             Err(Reject::new(431, "the request has too many header fields"))
         }
-        Some(httparse::Error::Version) => version_error(window),
+        Some(httparse::Error::Version) => {
+            let before = method.map_or(0, str::len) + path.map_or(0, str::len) + 2;
+            version_error(window.get(before..).unwrap_or_default())
+        }
         Some(httparse::Error::HeaderName) => bad("a header field name is malformed"),
         Some(httparse::Error::HeaderValue) => bad("a header field value is malformed"),
         Some(httparse::Error::NewLine) => bad("a line does not end in CR LF"),
@@ -185,18 +190,23 @@ fn check_line_lengths(method: &str, path: &str, limits: &Limits) -> Result<(), R
     Ok(())
 }
 
-/// 505 for a well-formed version that is not 1.x, 400 for anything else.
-fn version_error<T>(window: &[u8]) -> Result<T, Reject> {
-    let line = window.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-    match version {
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if major.is_ascii_digit() && *major != b'1' && minor.is_ascii_digit() =>
-        {
-            Err(Reject::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here"))
-        }
-        _ => bad("the HTTP version is malformed"),
+/// What httparse takes for a byte of a target; [`Target::parse`] is stricter once all of it is there.
+fn is_target_byte(byte: u8) -> bool {
+    byte > b' ' && byte != 0x7f
+}
+
+/// 505 for a well-formed version other than 1.0 and 1.1, 400 for anything else. `rest` begins with the version.
+fn version_error<T>(rest: &[u8]) -> Result<Option<T>, Reject> {
+    let pattern = b"HTTP/0.0";
+    let fits =
+        |(byte, expected): (&u8, &u8)| byte == expected || (*expected == b'0' && byte.is_ascii_digit());
+    if !rest.iter().zip(pattern).all(fits) {
+        return bad("the HTTP version is malformed");
     }
+    if rest.len() < pattern.len() {
+        return Ok(None);
+    }
+    Err(Reject::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here"))
 }
 
 /// httparse takes a bare LF for a line end; this does not (RFC 9112 section 2.2 allows either, leniency is a hole). Each

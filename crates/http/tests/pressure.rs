@@ -1,0 +1,268 @@
+//! Clients that misbehave and servers that stop: back-pressure, time-outs, connection limits, spread, graceful stop.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{Client, TestServer, get, wait_until};
+use forebay_http::{Gate, Limits, Options, Server, Service};
+
+/// A client that sends and never reads makes the server stop reading from it; once it reads, it gets everything.
+#[test]
+fn a_client_that_does_not_read_is_not_read_either() {
+    let server = TestServer::default();
+    let mut client = server.connect();
+    // 4 KB of request for 64 KB of answer: what the socket buffers take of the former would be a lot of the latter.
+    let request = get(&format!("/big/65536?{}", "x".repeat(4000)));
+    let mut writer = client.stream.try_clone().expect("a live socket");
+    writer.set_nonblocking(true).expect("a live socket");
+    let (mut sent_bytes, mut stuck) = (0, 0);
+    while stuck < 100 {
+        match writer.write(&request.as_bytes()[sent_bytes % request.len()..]) {
+            Ok(count) => {
+                sent_bytes += count;
+                stuck = 0;
+            }
+            Err(_) => {
+                stuck += 1;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(sent_bytes < 1 << 30, "the server reads without end");
+    }
+    writer.set_nonblocking(false).expect("a live socket");
+    let sent = sent_bytes / request.len();
+    let taken = usize::try_from(server.stats.total().requests).expect("64 bits");
+    // What was answered stands in the output (256 KiB) or in the kernel's buffers (some megabytes at most).
+    assert!(taken * 65_536 < 32 << 20, "{taken} answers of 64 KiB are pending");
+    assert!(taken < sent, "{taken} of {sent} were taken");
+    // The others do not notice.
+    let mut other = server.connect();
+    other.send(get("/echo"));
+    assert_eq!(other.answer(), "200 GET /echo []");
+    for number in 0..sent {
+        assert_eq!(client.answer().len(), "200 ".len() + 65_536, "answer {number}");
+    }
+}
+
+#[test]
+fn a_stalled_client_is_closed() {
+    let limits = Limits { write_timeout_ms: 300, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    let mut client = server.connect();
+    client.send(get("/big/50000000"));
+    wait_until("the request is taken", || server.stats.total().requests == 1);
+    wait_until("the connection is closed", || server.stats.total().connections == 0);
+}
+
+#[test]
+fn a_slow_head_ends_in_408() {
+    let limits = Limits { head_timeout_ms: 600, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    for before in ["", "GET /echo/first HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let mut client = server.connect();
+        client.send(before);
+        // A byte now and then, and a line now and then: neither begins the time anew.
+        let mut writer = client.stream.try_clone().expect("a live socket");
+        let trickle = std::thread::spawn(move || {
+            let head = "GET /echo HTTP/1.1\r\nHost: a\r\n".bytes().chain("A: b\r\n".bytes().cycle());
+            for byte in head.take(5_000) {
+                if writer.write_all(&[byte]).is_err() {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            false
+        });
+        let first = if before.is_empty() { "" } else { "200 GET /echo/first [] | " };
+        assert_eq!(client.rest(), format!("{first}408 the request head took too long (close)"));
+        drop(client);
+        assert!(trickle.join().expect("no panic"), "the server let the client go on");
+    }
+}
+
+#[test]
+fn a_slow_body_ends_in_408() {
+    let limits = Limits { head_timeout_ms: 400, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    for (framing, piece) in [("Content-Length: 100000", "x"), ("Transfer-Encoding: chunked", "1\r\nx\r\n")] {
+        let mut client = server.connect();
+        client.send(format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
+        let mut writer = client.stream.try_clone().expect("a live socket");
+        let trickle = std::thread::spawn(move || {
+            for _ in 0..5_000 {
+                if writer.write_all(piece.as_bytes()).is_err() {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            false
+        });
+        assert_eq!(client.rest(), "408 the request body took too long (close)", "{framing}");
+        drop(client);
+        assert!(trickle.join().expect("no panic"), "the server let the client go on");
+    }
+}
+
+#[test]
+fn an_idle_connection_is_closed_and_a_waiting_one_is_not() {
+    let limits =
+        Limits { idle_timeout_ms: 300, head_timeout_ms: 300, write_timeout_ms: 300, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    let (mut fresh, mut used, mut waiting, mut held) =
+        (server.connect(), server.connect(), server.connect(), server.connect());
+    used.send(get("/echo"));
+    waiting.send(get("/later/1"));
+    held.send(get("/held/1"));
+    assert_eq!(used.answer(), "200 GET /echo []");
+    assert_eq!(used.rest(), "");
+    assert_eq!(fresh.rest(), "");
+    drop((fresh, used));
+    wait_until("only those that wait are left", || server.stats.total().connections == 2);
+    // The engine's clock has passed all deadlines: they would be gone by now.
+    std::thread::sleep(Duration::from_millis(800));
+    server.signal.send_replace(1);
+    server.gate.advance(1);
+    assert_eq!(waiting.answer(), "200 later 1");
+    assert_eq!(held.answer(), "200 held 1");
+}
+
+#[test]
+fn connections_past_the_limit_are_told() {
+    let limits = Limits { connections: 3, ..Limits::default() };
+    let server = TestServer::start(limits, 2);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(get("/echo"));
+        assert_eq!(client.answer(), "200 GET /echo []");
+    }
+    for number in 1..=5 {
+        let mut refused = server.connect();
+        refused.send(get("/echo"));
+        assert_eq!(refused.rest(), "503 too many connections are open (close)");
+        assert_eq!(server.stats.refused(), number);
+    }
+    clients.pop();
+    wait_until("there is room again", || server.stats.total().connections == 2);
+    let mut client = server.connect();
+    client.send(get("/echo"));
+    assert_eq!(client.answer(), "200 GET /echo []");
+}
+
+#[test]
+fn few_connections_are_spread_evenly() {
+    let server = TestServer::start(Limits::default(), 2);
+    let mut clients: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    let mut counts = [0; 2];
+    for client in &mut clients {
+        client.send(get("/worker"));
+        let worker: usize = client.answer().trim_start_matches("200 ").parse().expect("a number");
+        counts[worker] += 1;
+    }
+    assert!(counts.iter().all(|count| *count <= 11), "{counts:?}");
+    let seen: Vec<usize> = server.stats.workers().iter().map(|worker| worker.connections).collect();
+    assert_eq!(seen, counts);
+}
+
+#[test]
+fn a_graceful_stop_answers_all_that_was_accepted() {
+    let mut server = TestServer::start(Limits::default(), 2);
+    let mut idle = server.connect();
+    idle.send(get("/echo"));
+    assert_eq!(idle.answer(), "200 GET /echo []");
+    let mut waiting: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+    for client in &mut waiting {
+        client.send(get("/echo") + &get("/later/1") + &get("/held/1"));
+    }
+    // Some of these are still in the kernel's backlog when the stop begins.
+    let mut fresh: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    for client in &mut fresh {
+        client.send(get("/echo/a") + &get("/echo/b"));
+    }
+    server.stop();
+    for client in &mut fresh {
+        let answers = client.rest();
+        assert_eq!(answers.trim_end_matches(" (close)"), "200 GET /echo/a [] | 200 GET /echo/b []");
+    }
+    assert_eq!(idle.rest(), "");
+    server.signal.send_replace(1);
+    server.gate.advance(1);
+    for client in &mut waiting {
+        let answers = client.rest();
+        assert_eq!(answers.trim_end_matches(" (close)"), "200 GET /echo [] | 200 later 1 | 200 held 1");
+    }
+    drop((idle, waiting, fresh));
+    server.join();
+    assert!(TcpStream::connect(server.address).is_err(), "nobody listens any more");
+    assert_eq!(server.stats.total().connections, 0);
+}
+
+/// Clients that send as fast as they are answered see every request answered, the last with `Connection: close`.
+#[test]
+fn a_stop_under_load_loses_no_request() {
+    let mut server = TestServer::start(Limits::default(), 2);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            let mut client = server.connect();
+            scope.spawn(move || {
+                for number in 0.. {
+                    client.send(get(&format!("/echo/{number}")));
+                    let answer = client.answer();
+                    assert_eq!(answer.trim_end_matches(" (close)"), format!("200 GET /echo/{number} []"));
+                    if answer.ends_with("(close)") {
+                        break;
+                    }
+                }
+                assert_eq!(client.rest(), "");
+            });
+        }
+        wait_until("they are at it", || server.stats.total().requests > 2_000);
+        server.stop();
+    });
+    server.join();
+}
+
+#[test]
+fn a_stop_does_not_wait_forever() {
+    let limits = Limits { stop_timeout_ms: 300, ..Limits::default() };
+    let mut server = TestServer::start(limits, 1);
+    let mut client = server.connect();
+    client.send(get("/later/1"));
+    wait_until("it is taken", || server.stats.total().requests == 1);
+    server.join();
+    let mut rest = Vec::new();
+    let _closed = client.stream.read_to_end(&mut rest);
+    assert_eq!(rest, b"");
+    assert_eq!(server.stats.total().connections, 0);
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    #[derive(Debug)]
+    struct Nothing;
+    impl Service for Nothing {
+        fn call(
+            &self,
+            _: &forebay_http::Request<'_>,
+            _: &mut forebay_http::Answer<'_>,
+        ) -> forebay_http::Outcome {
+            forebay_http::Outcome::Done
+        }
+    }
+    let check = |workers: usize, gate: usize, limits: Limits, expected: &str| {
+        let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers, limits };
+        let error =
+            Server::bind(options, std::sync::Arc::new(Nothing), Gate::new(gate)).expect_err("refused");
+        assert_eq!(error.to_string(), expected);
+    };
+    check(0, 0, Limits::default(), "at least one worker and one address are needed");
+    check(2, 1, Limits::default(), "the gate was made for another number of workers");
+    let limits = Limits { fields: 1000, ..Limits::default() };
+    check(1, 1, limits, "fields may be at most 128");
+    let taken = TestServer::default();
+    let options = Options { listen: vec![taken.address], workers: 1, limits: Limits::default() };
+    let error = Server::bind(options, std::sync::Arc::new(Nothing), Gate::new(1)).expect_err("taken");
+    assert!(error.to_string().starts_with(&format!("cannot listen on {}", taken.address)), "{error}");
+}
