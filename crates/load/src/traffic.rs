@@ -1,0 +1,71 @@
+//! What is sent, and who looks at what comes back.
+
+use crate::response::Response;
+
+/// Makes requests and may look at answers. Connections are numbered from 0; on each of them answers come in the order of the requests.
+pub trait Traffic {
+    /// Appends one whole request (head and body) to `out`. Called once for each request, on the hot path: allocate nothing.
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>);
+
+    /// Called for every answer.
+    fn response(&mut self, connection: usize, response: &Response<'_>) {
+        let _ = (connection, response);
+    }
+
+    /// A connection was lost with requests on it that will never be answered; it begins anew with none.
+    fn lost(&mut self, connection: usize, unanswered: usize) {
+        let _ = (connection, unanswered);
+    }
+}
+
+/// The same bytes every time.
+#[derive(Clone, Debug)]
+pub struct Fixed(Vec<u8>);
+
+impl Fixed {
+    /// A request with the fields that every request of this driver has. `body` adds Content-Length and its JSON type.
+    pub fn new(method: &str, target: &str, body: Option<&[u8]>) -> Fixed {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, method, target, body);
+        Fixed(bytes)
+    }
+
+    /// Bytes as they are; nothing is checked.
+    pub fn raw(bytes: Vec<u8>) -> Fixed {
+        Fixed(bytes)
+    }
+}
+
+impl Traffic for Fixed {
+    fn request(&mut self, _connection: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
+/// A closure that writes each request: `Generated(|connection, out| …)`.
+pub struct Generated<F>(pub F);
+
+impl<F: FnMut(usize, &mut Vec<u8>)> Traffic for Generated<F> {
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
+        (self.0)(connection, out);
+    }
+}
+
+/// Appends a request: Host, and for a body its length and type. For use by [`Traffic`] of other crates too, through [`Fixed`].
+fn write_request(out: &mut Vec<u8>, method: &str, target: &str, body: Option<&[u8]>) {
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: localhost\r\n");
+    if let Some(body) = body {
+        let length = body.len();
+        out.extend_from_slice(
+            format!("Content-Type: application/json\r\nContent-Length: {length}\r\n").as_bytes(),
+        );
+    } else if !matches!(method, "GET" | "HEAD" | "DELETE" | "OPTIONS") {
+        // A method that expects a body says that there is none (RFC 9110, 8.6).
+        out.extend_from_slice(b"Content-Length: 0\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(body.unwrap_or_default());
+}
