@@ -196,16 +196,8 @@ impl Opening<'_> {
         walked.rebuild_header = !header_good;
         walked.last_group = None;
         let mut offset = SEGMENT_HEADER_BYTES;
-        while header_good {
-            let position = Position(segment.start.0 + offset - SEGMENT_HEADER_BYTES);
-            match window.group(offset, identity).map_err(unreadable)? {
-                Some(group) if group.start == position => {
-                    walked.records += u64::from(group.records);
-                    walked.last_group = Some((offset, group.bytes as usize));
-                    offset += u64::from(group.bytes);
-                }
-                _ => break,
-            }
+        if header_good {
+            offset = walk_groups(identity, segment, &mut window, walked).map_err(unreadable)?;
         }
         walked.end = Position(segment.start.0 + offset - SEGMENT_HEADER_BYTES);
         match next {
@@ -378,6 +370,27 @@ impl Opening<'_> {
             segments: VecDeque::from([active.segment.clone()]),
             active,
         })
+    }
+}
+
+/// Goes from group to group as long as they are valid; the file offset behind the last.
+fn walk_groups(
+    identity: Identity,
+    segment: &Segment,
+    window: &mut Window<'_>,
+    walked: &mut Walked,
+) -> io::Result<u64> {
+    let mut offset = SEGMENT_HEADER_BYTES;
+    loop {
+        let position = Position(segment.start.0 + offset - SEGMENT_HEADER_BYTES);
+        match window.group(offset, identity)? {
+            Some(group) if group.start == position => {
+                walked.records += u64::from(group.records);
+                walked.last_group = Some((offset, group.bytes as usize));
+                offset += u64::from(group.bytes);
+            }
+            _ => return Ok(offset),
+        }
     }
 }
 
