@@ -311,6 +311,8 @@ impl Opening<'_> {
             Ok(capacity)
         };
         let capacity_bytes = repair().map_err(self.error("repair the end of", &segment.path))?;
+        // The segment's name, too, may so far be in memory only.
+        self.disk.sync_folder(self.folder).map_err(self.error("sync", self.folder))?;
         Ok(Opened {
             recovery: Recovery {
                 records: walked.records,

@@ -143,7 +143,11 @@ fn acknowledged_records_survive_crashes_at_any_operation() {
                 Err(error) => assert!(disk.is_crashed(), "seed {seed}: {error}"),
             }
             crashes += u64::from(disk.is_crashed());
-            disk.reboot();
+            if random.below(3) == 0 {
+                disk.kill();
+            } else {
+                disk.reboot();
+            }
             let opened = Log::open_on(options(&mut random), Arc::new(disk.clone()));
             let (log, _) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             model.check(&log, seed);

@@ -229,6 +229,15 @@ impl SimDisk {
         disk
     }
 
+    /// The process dies, the system lives: everything written is still readable, synced or not.
+    pub fn kill(&self) {
+        let mut state = self.state();
+        state.crashed = false;
+        state.life += 1;
+        state.faults = Faults::default();
+        state.held.clear();
+    }
+
     /// The power goes (if it has not) and comes back: what was synced is there, of the rest any part.
     pub fn reboot(&self) {
         let mut guard = self.state();
@@ -411,6 +420,9 @@ impl Disk for SimDisk {
         let life = state.life;
         if state.change(life)? {
             return state.finish();
+        }
+        if counted(&mut state.faults.fail_sync_at) {
+            return Err(io::Error::other("sync failed"));
         }
         let changes = std::mem::take(&mut state.unsynced_names);
         for change in &changes {
