@@ -96,10 +96,14 @@ impl Acceptor {
         if counts.clone().sum::<usize>() >= self.connections_max {
             return self.refuse(stream);
         }
-        let Some((worker, _)) = counts.enumerate().min_by_key(|(_, count)| *count) else { return };
+        // A worker whose thread is gone would always have the fewest.
+        let alive = counts.zip(&self.workers).enumerate().filter(|(_, (_, sender))| !sender.is_closed());
+        let Some((worker, (_, sender))) = alive.min_by_key(|(_, (count, _))| *count) else {
+            return self.refuse(stream);
+        };
         let connections = &self.stats.workers[worker].connections;
         connections.fetch_add(1, Relaxed);
-        if self.workers[worker].send(Message::Connection(stream, peer)).is_err() {
+        if sender.send(Message::Connection(stream, peer)).is_err() {
             connections.fetch_sub(1, Relaxed);
         }
     }

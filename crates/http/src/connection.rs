@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use crate::Service;
 use crate::answer::{Answer, Reply};
 use crate::exchange::Stage;
-use crate::limits::{LINGER_BYTES, LINGER_MS, READ_BYTES, STOP_LINGER_MS, TURNS_PER_POLL};
+use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
 use crate::output::{Flush, Output, SlotId};
 use crate::parse::Reject;
 use crate::worker::{ConnectionKey, Counted, Local, Shared, Stopping};
@@ -162,10 +162,7 @@ impl<S: Service> Connection<S> {
 
     /// One read. Everything complete in it is answered; the rest goes to the connection's own buffer.
     fn read(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<usize>> {
-        let mut scratch = std::mem::take(&mut local.scratch);
-        if scratch.is_empty() {
-            scratch = vec![0; READ_BYTES].into_boxed_slice();
-        }
+        let mut scratch = local.take_scratch();
         let mut buffer = ReadBuf::new(&mut scratch);
         let result = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         let count = buffer.filled().len();
@@ -250,9 +247,12 @@ impl<S: Service> Connection<S> {
 
     fn linger(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<()>> {
         while let Phase::Lingering { left_bytes, until_ms } = self.phase {
-            let mut buffer = ReadBuf::new(&mut local.scratch);
-            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+            let mut scratch = local.take_scratch();
+            let mut buffer = ReadBuf::new(&mut scratch);
+            let result = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
             let count = buffer.filled().len();
+            local.scratch = scratch;
+            ready!(result)?;
             if count == 0 || count >= left_bytes {
                 break;
             }

@@ -103,10 +103,12 @@ impl<S: Service> Connection<S> {
         let length = self.input.len();
         match &mut self.stage {
             Stage::Head { .. } => {
+                // The first two bytes may be the blank line that is skipped.
                 let (old, new) = self.input.split_at(length - count);
                 new.contains(&b'\n')
                     || length >= limits.head_bytes
-                    || (length > limits.target_bytes + METHOD_BYTES_MAX && !old[2..].contains(&b'\n'))
+                    || (length > limits.target_bytes + METHOD_BYTES_MAX
+                        && !old.iter().skip(2).any(|byte| *byte == b'\n'))
             }
             Stage::Body { total_bytes, received_bytes, .. } => {
                 *received_bytes = length;

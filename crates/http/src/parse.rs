@@ -110,7 +110,7 @@ pub fn parse_head<'a>(
     let method = Method::from_name(method_name);
     let Some(target) = Target::parse(method, path) else { return bad("the request target is malformed") };
     let version = if version == Some(1) { Version::Http11 } else { Version::Http10 };
-    let fields = Fields::read(headers)?;
+    let fields = Fields::read(headers);
     let framing = fields.framing(version, limits)?;
     fields.check_host(version)?;
     Ok(Some(RequestHead {
@@ -228,12 +228,13 @@ struct Fields<'a> {
     transfer_encoding: Option<&'a [u8]>,
     transfer_encodings: usize,
     expect: Option<&'a [u8]>,
+    expects: usize,
     close: bool,
     keep_alive: bool,
 }
 
 impl<'a> Fields<'a> {
-    fn read(headers: &[Header<'a>]) -> Result<Fields<'a>, Reject> {
+    fn read(headers: &[Header<'a>]) -> Fields<'a> {
         let mut fields = Fields::default();
         for Header { name, value } in headers {
             match name.len() {
@@ -242,9 +243,8 @@ impl<'a> Fields<'a> {
                     fields.hosts += 1;
                 }
                 6 if name.eq_ignore_ascii_case("expect") => {
-                    if fields.expect.replace(value).is_some() {
-                        return bad("Expect is given more than once");
-                    }
+                    fields.expect = Some(value);
+                    fields.expects += 1;
                 }
                 10 if name.eq_ignore_ascii_case("connection") => fields.read_connection(value),
                 14 if name.eq_ignore_ascii_case("content-length") => {
@@ -258,7 +258,7 @@ impl<'a> Fields<'a> {
                 _ => {}
             }
         }
-        Ok(fields)
+        fields
     }
 
     fn read_connection(&mut self, value: &[u8]) {
@@ -283,6 +283,7 @@ impl<'a> Fields<'a> {
 
     fn expects_continue(&self, version: Version) -> Result<bool, Reject> {
         match self.expect {
+            Some(_) if self.expects > 1 => bad("Expect is given more than once"),
             Some(_) if version == Version::Http10 => Ok(false),
             Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
             Some(_) => Err(Reject::new(417, "only 100-continue can be expected")),

@@ -81,14 +81,16 @@ impl<S: Service> Server<S> {
     /// Errors: a thread or runtime that cannot be started, a listener that fails for good. The workers are stopped first.
     pub fn run(self, stop: impl Future) -> io::Result<Stats> {
         let Server { listeners, shared, stats } = self;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime_of_one_thread()?;
         let mut senders = Vec::new();
         let mut threads = Vec::new();
         for index in 0..stats.workers.len() {
             let (sender, inbox) = mpsc::unbounded_channel();
             let (shared, stats) = (shared.clone(), stats.clone());
+            // Made here, so that a failure ends the start and not one worker.
+            let runtime = runtime_of_one_thread()?;
             let thread = thread::Builder::new().name(format!("http-{index}"));
-            threads.push(thread.spawn(move || worker::run(index, &shared, &stats, inbox))?);
+            threads.push(thread.spawn(move || worker::run(index, &shared, &stats, runtime, inbox))?);
             senders.push(sender);
         }
         let acceptor = Acceptor {
@@ -100,10 +102,14 @@ impl<S: Service> Server<S> {
         };
         let accepted = runtime.block_on(acceptor.run(listeners, stop));
         for thread in threads {
-            thread.join().map_err(|_| io::Error::other("an HTTP worker panicked"))??;
+            thread.join().map_err(|_| io::Error::other("an HTTP worker panicked"))?;
         }
         accepted.map(|()| stats)
     }
+}
+
+fn runtime_of_one_thread() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// The whole answer to a connection past the limit.

@@ -9,7 +9,6 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +22,7 @@ use crate::Service;
 use crate::connection::Connection;
 use crate::date::Stamp;
 use crate::gate::Gate;
-use crate::limits::{Limits, STOP_GRACE_MS, TICK_MS};
+use crate::limits::{Limits, READ_BYTES, STOP_GRACE_MS, TICK_MS};
 use crate::output::Pool;
 use crate::stats::{Stats, WorkerCounters};
 
@@ -69,7 +68,7 @@ struct Entry {
 /// The worker's side of everything that its connections share.
 pub(crate) struct Local {
     pub(crate) worker: usize,
-    /// What is read is read here; never held across a return to the runtime.
+    /// What is read is read here ([`Local::take_scratch`]); never kept across a return to the runtime.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pool: Pool,
     pub(crate) stamp: Stamp,
@@ -107,6 +106,13 @@ impl Local {
     /// Runs `f` with this thread's worker; `None` outside of a worker (a runtime that is being torn down).
     pub(crate) fn with<R>(f: impl FnOnce(&mut Local) -> R) -> Option<R> {
         LOCAL.try_with(|local| local.borrow_mut().as_mut().map(f)).ok().flatten()
+    }
+
+    /// The read buffer, to be put back. One that was lost in a panic is replaced.
+    #[inline]
+    pub(crate) fn take_scratch(&mut self) -> Box<[u8]> {
+        let scratch = std::mem::take(&mut self.scratch);
+        if scratch.is_empty() { vec![0; READ_BYTES].into_boxed_slice() } else { scratch }
     }
 
     fn counters(&self) -> &WorkerCounters {
@@ -203,15 +209,14 @@ pub(crate) fn run<S: Service>(
     worker: usize,
     shared: &Arc<Shared<S>>,
     stats: &Stats,
+    runtime: tokio::runtime::Runtime,
     inbox: mpsc::UnboundedReceiver<Message>,
-) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+) {
     LOCAL.with_borrow_mut(|local| *local = Some(Local::new(worker, stats.clone())));
     runtime.block_on(serve(worker, shared, stats, inbox));
     // Connections that are left are dropped here, while the thread's worker still exists.
     drop(runtime);
     LOCAL.with_borrow_mut(|local| *local = None);
-    Ok(())
 }
 
 async fn serve<S: Service>(

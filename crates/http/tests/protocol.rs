@@ -163,6 +163,18 @@ fn limits_and_their_statuses() {
     check(format!("{}Z", "M".repeat(70)), "400 the method is too long (close)");
 }
 
+/// A request line that comes in a first byte and a long rest, neither with a line end.
+#[test]
+fn a_long_target_in_two_reads() {
+    let server = TestServer::default();
+    let mut client = server.connect();
+    client.send("G");
+    // The first byte is read alone: another connection's exchange goes before the rest.
+    assert!(client.has_nothing(&server));
+    client.send(format!("ET /{}", "x".repeat(9_000)));
+    assert_eq!(client.rest(), "414 the request target is too long (close)");
+}
+
 /// A client that is still sending its large body gets to read the refusal.
 #[test]
 fn a_refusal_is_not_lost_in_a_reset() {
