@@ -1,1 +1,27 @@
-//! Placeholder of the record room.
+//! Record stores: the archive behind the hot tables, and what direct SQL runs on. SQLite now; PostgreSQL takes the same seam.
+//!
+//! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in the store,
+//! blocks of serial keys, scans, and [`Store::apply`], the drain's transaction. [`Store`] is a thin handle; `sqlite/` is
+//! the engine behind it.
+//!
+//! What must stay true:
+//! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`).
+//! - A batch and the log position that it reaches are one transaction, and the position moves by compare-and-set:
+//!   whatever dies in between, a change is applied once.
+//! - A statement that fails, stalls or breaks its transaction costs only its own caller.
+//! - Nothing waits without bound: queues are limited, statements have a time-out, locks of other processes too.
+//! - Parameters are bound, never pasted.
+//!
+//! What must not move in: memory tables, the log's format, coalescing, HTTP, anything that decides what to write.
+
+mod batch;
+mod error;
+pub mod limits;
+mod sqlite;
+mod statement;
+mod store;
+
+pub use batch::{Applied, Batch, Change, DeadLetter, OnError, Op, Priority};
+pub use error::{Error, Kind};
+pub use statement::{ResultColumn, Rows, Statement};
+pub use store::{Dialect, Options, Scan, Store, StoredPosition};

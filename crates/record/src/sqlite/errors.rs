@@ -1,0 +1,78 @@
+//! SQLite's result codes as kinds, its messages as sentences.
+
+use crate::{Error, Kind};
+use rusqlite::ffi;
+
+/// Maps what rusqlite reports.
+pub(super) fn map(error: rusqlite::Error) -> Error {
+    let (code, message) = match &error {
+        rusqlite::Error::SqliteFailure(code, message) => {
+            (*code, message.clone().unwrap_or_else(|| error.to_string()))
+        }
+        rusqlite::Error::SqlInputError { msg, sql, offset, .. } => {
+            return Error::new(Kind::Syntax, syntax_message(msg, sql, *offset)).with_source(error);
+        }
+        rusqlite::Error::MultipleStatement => {
+            return Error::new(Kind::Syntax, "there is more than one statement in this SQL; write one");
+        }
+        rusqlite::Error::NulError(_) => {
+            return Error::new(Kind::Syntax, "the SQL holds a NUL character").with_source(error);
+        }
+        _ => return Error::new(Kind::Type, error.to_string()).with_source(error),
+    };
+    let (kind, message) = kind(code, message);
+    Error::new(kind, message).with_source(error)
+}
+
+fn syntax_message(message: &str, sql: &str, offset: i32) -> String {
+    let from = usize::try_from(offset).ok().filter(|&from| from < sql.len() && sql.is_char_boundary(from));
+    match from {
+        Some(from) => {
+            let near: String = sql[from..].chars().take(30).collect();
+            format!("{message} (at {near:?})")
+        }
+        None => message.to_owned(),
+    }
+}
+
+fn kind(code: ffi::Error, message: String) -> (Kind, String) {
+    use rusqlite::ErrorCode as Code;
+    match (code.extended_code, code.code) {
+        (
+            ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID,
+            _,
+        ) => (Kind::Conflict { column: constrained_column(&message) }, message),
+        (ffi::SQLITE_CONSTRAINT_NOTNULL, _) => {
+            (Kind::NotNull { column: constrained_column(&message) }, message)
+        }
+        (ffi::SQLITE_CONSTRAINT_DATATYPE, _) => (Kind::Type, message),
+        (_, Code::ConstraintViolation) => (Kind::Check, message),
+        (_, Code::OperationInterrupted) => (Kind::Timeout, "the statement ran into its time-out".into()),
+        (_, Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
+            (Kind::Busy, "the database is locked by another process".into())
+        }
+        (_, Code::TypeMismatch | Code::TooBig) => (Kind::Type, message),
+        (_, Code::DatabaseCorrupt) => (Kind::Corrupt, format!("the database file is damaged: {message}")),
+        (_, Code::NotADatabase) => (Kind::Corrupt, "the file is not an SQLite database".into()),
+        (ffi::SQLITE_READONLY_DBMOVED, _) => (Kind::Unavailable, "the database file was moved away".into()),
+        (_, Code::ReadOnly | Code::PermissionDenied | Code::AuthorizationForStatementDenied) => {
+            (Kind::ReadOnly, format!("the database cannot be written: {message}"))
+        }
+        (_, Code::DiskFull) => (Kind::Full, "no space is left where the database is".into()),
+        (_, Code::CannotOpen) => (Kind::Unavailable, format!("the database cannot be opened: {message}")),
+        (_, Code::SystemIoFailure | Code::OutOfMemory | Code::NoLargeFileSupport) => {
+            (Kind::Unavailable, format!("the database cannot be read or written: {message}"))
+        }
+        // SQLITE_ERROR stands for wrong SQL and for what a function says of its arguments.
+        _ if message.starts_with("no such") || message.contains("syntax error") => (Kind::Syntax, message),
+        _ if message.contains("already exists") => (Kind::Schema, message),
+        _ => (Kind::Type, message),
+    }
+}
+
+/// "UNIQUE constraint failed: codes.code" names a column; an index over several, or an expression, does not.
+fn constrained_column(message: &str) -> Option<String> {
+    let (_, what) = message.split_once(": ")?;
+    let (_, column) = what.split_once('.')?;
+    if column.contains(',') { None } else { Some(column.to_owned()) }
+}

@@ -1,0 +1,105 @@
+//! SQLite: one file, one writer thread, a pool of reader threads; never on a worker of the server.
+//!
+//! What must stay true: only the writer's connection can change the file (the readers' are `query_only`), it commits
+//! with `synchronous = FULL` in WAL mode, and it looks before each transaction whether the file is still the one it opened.
+//! Other processes (`sqlite3`) may use the file at the same time; their locks are waited for, within limits.
+
+mod apply;
+mod errors;
+mod keys;
+mod open;
+mod readers;
+mod scan;
+mod schema;
+mod statement;
+mod types;
+mod writer;
+
+use crate::{Error, Options, Rows, Statement};
+use forebay_value::{Schema, Value};
+use open::{Identity, Role};
+use readers::Readers;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use writer::{Direct, Writer};
+
+/// An open SQLite database.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    path: PathBuf,
+    writer: Writer,
+    readers: Readers,
+}
+
+impl Sqlite {
+    /// Opens or creates the file, and starts the threads.
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Sqlite, Error> {
+        let timeout = Duration::from_millis(options.statement_timeout_ms);
+        open::create(path)?;
+        let connection = open::connect(path, Role::Writer)?;
+        let identity = Identity::of(path)?;
+        let writer = Writer::start(connection, identity, options.queue, timeout)?;
+        let readers = Readers::start(path, options.readers, options.queue, timeout)?;
+        Ok(Sqlite { path: path.to_owned(), writer, readers })
+    }
+
+    /// Where the file is, as it was given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
+        let table = table.to_owned();
+        self.readers.submit(move |connection| schema::describe(connection, &table)).await
+    }
+
+    pub(crate) async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
+        let sql = schema::create_sql(schema)?;
+        let create = move |session: &mut writer::Session| {
+            session.transaction(|session| session.connection.execute_batch(&sql).map_err(errors::map))
+        };
+        self.writer
+            .urgent(create)
+            .await
+            .map_err(|error| error.context(format!("cannot create table {}", schema.name)))
+    }
+
+    pub(crate) async fn prepare(&self, sql: &str) -> Result<Statement, Error> {
+        let sql = sql.to_owned();
+        self.readers.submit(move |connection| statement::check(connection, &sql)).await
+    }
+
+    pub(crate) fn run(
+        &self,
+        statement: &Statement,
+        params: Vec<Value>,
+    ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
+        let (sql, columns) = (statement.sql.clone(), statement.columns.clone());
+        let (read, written) = if statement.writes {
+            let (answer, answered) = oneshot::channel();
+            self.writer.submit(Direct { sql, params, columns, arrived: Instant::now(), answer });
+            (None, Some(answered))
+        } else {
+            let run = move |connection: &rusqlite::Connection| {
+                statement::execute(connection, &sql, &params, &columns)
+            };
+            (Some(self.readers.submit(run)), None)
+        };
+        async move {
+            match (read, written) {
+                (Some(read), _) => read.await,
+                (_, Some(written)) => written.await.unwrap_or_else(|_| Err(writer::lost())),
+                (None, None) => unreachable!("a statement reads or writes"),
+            }
+        }
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        // The readers first: the last connection to close copies the write-ahead log into the file.
+        self.readers.stop();
+        self.writer.stop();
+    }
+}

@@ -1,0 +1,178 @@
+//! Opening the database file: folders, connections, what each connection is set to, and whether the file is still there.
+
+use super::errors::map;
+use crate::limits::*;
+use crate::{Error, Kind};
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Writer,
+    Reader,
+}
+
+/// Until when the statement that runs on a connection may run, or wait for a lock. Shared with the connection's handlers.
+#[derive(Debug, Clone)]
+pub(super) struct Deadline {
+    base: Instant,
+    /// Nanoseconds after `base`; `u64::MAX`: none.
+    at: Arc<AtomicU64>,
+}
+
+impl Deadline {
+    fn new() -> Deadline {
+        Deadline { base: Instant::now(), at: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+
+    /// Sets it to so long from now.
+    pub(super) fn set(&self, from_now: Duration) {
+        let at = self.base.elapsed() + from_now;
+        self.at.store(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - 1), Ordering::Relaxed);
+    }
+
+    /// Takes it away.
+    pub(super) fn clear(&self) {
+        self.at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn passed(&self) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        at != u64::MAX && self.base.elapsed().as_nanos() as u64 > at
+    }
+}
+
+/// Makes the folders that the file stands in, and opens (or creates) it.
+pub(super) fn create(path: &Path) -> Result<(), Error> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|source| {
+            let kind = match source.kind() {
+                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                    Kind::ReadOnly
+                }
+                std::io::ErrorKind::StorageFull => Kind::Full,
+                _ => Kind::Unavailable,
+            };
+            Error::new(kind, format!("cannot make the folder {}: {source}", folder.display()))
+                .with_source(source)
+        })?;
+    }
+    Ok(())
+}
+
+/// Opens a connection and sets it up for its role.
+pub(super) fn connect(path: &Path, role: Role) -> Result<(Connection, Deadline), Error> {
+    let named = |error: Error| error.context(path.display());
+    let create = if role == Role::Writer { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(map).map_err(named)?;
+    let deadline = Deadline::new();
+    set_handlers(&mut connection, &deadline).map_err(map).map_err(named)?;
+    deadline.set(Duration::from_millis(OPEN_LOCK_WAIT_MS));
+    set_pragmas(&connection, role).map_err(map).map_err(named)?;
+    deadline.clear();
+    Ok((connection, deadline))
+}
+
+fn set_handlers(connection: &mut Connection, deadline: &Deadline) -> rusqlite::Result<()> {
+    let running = deadline.clone();
+    connection.progress_handler(PROGRESS_OPS, Some(move || running.passed()))?;
+    let waiting = deadline.clone();
+    connection.busy_handler(Some(move |attempts: i32| {
+        // Short locks are over within microseconds, long ones need no spinning.
+        std::thread::sleep(Duration::from_micros(100 << attempts.clamp(0, 6)));
+        !waiting.passed()
+    }))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    Ok(())
+}
+
+fn set_pragmas(connection: &Connection, role: Role) -> rusqlite::Result<()> {
+    let set = |name: &str, value: &dyn rusqlite::ToSql| connection.pragma_update(None, name, value);
+    if role == Role::Writer {
+        let mode: String =
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+        if !mode.eq_ignore_ascii_case("wal") {
+            // A file system without shared memory, or a file that may not be written.
+            return Err(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY),
+                Some(format!("write-ahead logging cannot be turned on (journal mode {mode})")),
+            ));
+        }
+        connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))?;
+        connection.pragma_update_and_check(None, "journal_size_limit", WAL_KEPT_BYTES, |_| Ok(()))?;
+    }
+    set("synchronous", &"FULL")?;
+    set("foreign_keys", &true)?;
+    set("temp_store", &"MEMORY")?;
+    let cache_kib = if role == Role::Writer { WRITER_CACHE_KIB } else { READER_CACHE_KIB };
+    set("cache_size", &-cache_kib)?;
+    connection.pragma_update_and_check(None, "mmap_size", MMAP_BYTES, |_| Ok(()))?;
+    if role == Role::Reader {
+        set("query_only", &true)?;
+    }
+    // Reads the header and the schema: a file that is no database is found out here, not at the first request.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+/// Which file was opened, so that a commit into one that is no longer there can be refused: SQLite would go on
+/// writing to a deleted file, and all of it would be gone at the end of the process.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    path: PathBuf,
+    #[cfg(unix)]
+    device_inode: (u64, u64),
+}
+
+impl Identity {
+    /// That of the file at `path`.
+    pub(super) fn of(path: &Path) -> Result<Identity, Error> {
+        Ok(Identity {
+            path: path.to_owned(),
+            #[cfg(unix)]
+            device_inode: device_inode(path).map_err(|source| gone(path, &source).with_source(source))?,
+        })
+    }
+
+    /// [`Kind::Unavailable`] when the path leads to another file now, or to none.
+    #[cfg(unix)]
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match device_inode(&self.path) {
+            Ok(now) if now == self.device_inode => Ok(()),
+            Ok(_) => Err(Error::new(
+                Kind::Unavailable,
+                format!(
+                    "{} is another file than the one that was opened; put the first one back, or restart",
+                    self.path.display()
+                ),
+            )),
+            Err(source) => Err(gone(&self.path, &source).with_source(source)),
+        }
+    }
+
+    /// Other systems do not let an open database be deleted.
+    #[cfg(not(unix))]
+    pub(super) fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+fn device_inode(path: &Path) -> std::io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(unix)]
+fn gone(path: &Path, source: &std::io::Error) -> Error {
+    let message = format!(
+        "the database file {} is not there any more ({source}); put it back, or restart",
+        path.display()
+    );
+    Error::new(Kind::Unavailable, message)
+}

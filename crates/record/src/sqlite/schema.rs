@@ -1,0 +1,267 @@
+//! Tables: made from a schema, with types and defaults such that plain SQL works on them, and read back as one.
+//!
+//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that others made
+//! it understands what a schema can say and refuses what a hot table would get wrong.
+
+use super::errors::map;
+use super::types;
+use crate::{Error, Kind};
+use forebay_value::{Column, Fill, KeyKind, Schema, Timestamp, Type, Value, from_text};
+use rusqlite::{Connection, OptionalExtension};
+use std::fmt::Write;
+
+/// The default of `now()`: RFC 3339 in UTC with six digits, of which SQLite's clock gives three.
+const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')";
+
+/// The default of `uuid()`: version 4, variant 10 (RFC 9562 section 5.4).
+const UUID4: &str = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-' \
+     || substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
+
+/// The default of `uuid7()`: milliseconds since the epoch in front (RFC 9562 section 5.7).
+const UUID7: &str = "substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 1, 8) || '-' \
+     || substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9) || '-' \
+     || lower('7' || substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) \
+     || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
+
+/// A name as an SQL identifier, whatever characters it has.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text as an SQL literal.
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The statements that make a table and its indexes.
+pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
+    let mut sql = format!("CREATE TABLE {} (", quoted(&schema.name));
+    for (index, column) in schema.columns.iter().enumerate() {
+        if index > 0 {
+            sql.push(',');
+        }
+        write_column(schema, index, column, &mut sql)?;
+    }
+    sql.push_str("\n);");
+    for column in schema.columns.iter().filter(|column| column.indexed && !column.unique) {
+        let index = quoted(&format!("{}_{}", schema.name, column.name));
+        write!(sql, "\nCREATE INDEX {index} ON {} ({});", quoted(&schema.name), quoted(&column.name))
+            .expect("a String takes everything");
+    }
+    Ok(sql)
+}
+
+fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String) -> Result<(), Error> {
+    let name = quoted(&column.name);
+    let mut put = |text: &str| sql.push_str(text);
+    put(&format!("\n  {name} {}", types::declaration(column.ty)));
+    if index == schema.key {
+        put(" PRIMARY KEY");
+        if schema.key_kind == KeyKind::Serial {
+            put(" AUTOINCREMENT");
+        }
+    }
+    if !column.nullable {
+        put(" NOT NULL");
+    }
+    if column.unique && index != schema.key {
+        put(" UNIQUE");
+    }
+    if let Some(fill) = &column.fill {
+        put(&format!(" DEFAULT {}", default(fill, &column.name)?));
+    }
+    match column.ty {
+        Type::Text { max_chars: Some(chars) } => put(&format!(" CHECK (length({name}) <= {chars})")),
+        Type::Bool => put(&format!(" CHECK ({name} IN (0, 1))")),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn default(fill: &Fill, column: &str) -> Result<String, Error> {
+    Ok(match fill {
+        Fill::Now => format!("({NOW})"),
+        Fill::Uuid4 => format!("({UUID4})"),
+        Fill::Uuid7 => format!("({UUID7})"),
+        Fill::Value(value) => match value {
+            Value::Null => "NULL".into(),
+            Value::Bool(v) => i64::from(*v).to_string(),
+            Value::Bigint(v) => v.to_string(),
+            Value::Double(v) if v.is_finite() => format!("{v:?}"),
+            Value::Double(_) => {
+                return Err(Error::new(Kind::Schema, format!("column {column} cannot have this default")));
+            }
+            Value::Numeric(v) | Value::Text(v) | Value::Json(v) => literal(v),
+            Value::Uuid(v) => literal(&v.to_string()),
+            Value::Timestamp(v) => literal(&v.to_string()),
+            Value::Bytes(v) => {
+                let mut hex = String::from("x'");
+                for byte in v {
+                    write!(hex, "{byte:02x}").expect("a String takes everything");
+                }
+                hex + "'"
+            }
+        },
+    })
+}
+
+/// Reads a table's schema; `None` when there is no such table.
+pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Schema>, Error> {
+    let found: Option<(String, String, String)> = connection
+        .query_row(
+            "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE",
+            [table],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .optional()
+        .map_err(map)?;
+    let Some((kind, name, sql)) = found else {
+        return Ok(None);
+    };
+    let refused = |what: String| Err(Error::new(Kind::Schema, format!("table {name} {what}")));
+    if kind == "view" {
+        return refused("is a view".into());
+    }
+    let mut keys = Vec::new();
+    let mut columns = Vec::new();
+    for raw in raw_columns(connection, &name)? {
+        let Some(ty) = types::declared(&raw.declaration) else {
+            return refused(format!(
+                "has a column {} of type {:?}, which is not understood",
+                raw.name, raw.declaration
+            ));
+        };
+        if raw.key_place > 0 {
+            keys.push(columns.len());
+        }
+        let nullable = !raw.not_null && raw.key_place == 0;
+        let fill = raw.default.as_deref().and_then(|text| parse_default(ty, text));
+        columns.push(Column { name: raw.name, ty, nullable, unique: false, indexed: false, fill });
+    }
+    let [key] = keys[..] else {
+        return refused(format!(
+            "has {}; a hot table needs a key of one column",
+            match keys.len() {
+                0 => "no PRIMARY KEY".to_owned(),
+                count => format!("a PRIMARY KEY of {count} columns"),
+            }
+        ));
+    };
+    mark_indexes(connection, &name, key, &mut columns)?;
+    let key_kind = match columns[key].ty {
+        Type::Bigint if is_autoincrement(&sql) => KeyKind::Serial,
+        Type::Bigint => KeyKind::Bigint,
+        Type::Uuid => KeyKind::Uuid,
+        Type::Text { .. } => KeyKind::Text,
+        ty => return refused(format!("has a key of type {ty}, which no hot table can have")),
+    };
+    match Schema::new(name.clone(), columns, key, key_kind) {
+        Ok(schema) => Ok(Some(schema)),
+        Err(error) => Err(Error::new(Kind::Schema, error.to_string()).with_source(error)),
+    }
+}
+
+struct RawColumn {
+    name: String,
+    declaration: String,
+    not_null: bool,
+    default: Option<String>,
+    /// 1 and up for the columns of the primary key.
+    key_place: i64,
+}
+
+fn raw_columns(connection: &Connection, table: &str) -> Result<Vec<RawColumn>, Error> {
+    let sql = "SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info(?1) ORDER BY cid";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let rows = statement.query_map([table], |row| {
+        Ok(RawColumn {
+            name: row.get(0)?,
+            declaration: row.get(1)?,
+            not_null: row.get(2)?,
+            default: row.get(3)?,
+            key_place: row.get(4)?,
+        })
+    });
+    rows.and_then(Iterator::collect).map_err(map)
+}
+
+/// Marks which columns are unique by themselves and which have an index; partial ones and those over several columns
+/// say nothing about one column.
+fn mark_indexes(
+    connection: &Connection,
+    table: &str,
+    key: usize,
+    columns: &mut [Column],
+) -> Result<(), Error> {
+    let sql = "SELECT list.\"unique\", (SELECT group_concat(coalesce(info.name, ''), char(0)) FROM pragma_index_info(list.name) info) \
+         FROM pragma_index_list(?1) list WHERE NOT list.partial";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let indexes = statement
+        .query_map([table], |row| Ok((row.get::<_, bool>(0)?, row.get::<_, Option<String>>(1)?)))
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(map)?;
+    for (unique, over) in indexes {
+        let Some(at) = over.and_then(|over| columns.iter().position(|column| column.name == over)) else {
+            continue;
+        };
+        if at != key {
+            columns[at].unique |= unique;
+            columns[at].indexed |= !unique;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a table's SQL has the keyword AUTOINCREMENT, names and literals left out.
+pub(super) fn is_autoincrement(sql: &str) -> bool {
+    let mut plain = String::with_capacity(sql.len());
+    let mut quote = None;
+    for c in sql.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            Some(_) => {}
+            None => match c {
+                '\'' | '"' | '`' => quote = Some(c),
+                '[' => quote = Some(']'),
+                _ => plain.push(c.to_ascii_uppercase()),
+            },
+        }
+    }
+    plain.contains("AUTOINCREMENT")
+}
+
+/// Reads a DEFAULT back; `None` for expressions that no fill can say.
+fn parse_default(ty: Type, text: &str) -> Option<Fill> {
+    let text = text.trim();
+    match text {
+        NOW | "CURRENT_TIMESTAMP" => return Some(Fill::Now),
+        UUID4 => return Some(Fill::Uuid4),
+        UUID7 => return Some(Fill::Uuid7),
+        _ if text.eq_ignore_ascii_case("null") => return None,
+        _ => {}
+    }
+    let value = if let Some(hex) = text.strip_prefix(['x', 'X']).and_then(|rest| unquoted(rest)) {
+        let bytes: Option<Vec<u8>> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
+        Value::Bytes(bytes?.into())
+    } else if let Some(text) = unquoted(text) {
+        match ty {
+            Type::Text { .. } => Value::Text(text.into()),
+            Type::Timestamp => Value::Timestamp(Timestamp::parse_stored(&text)?),
+            _ => from_text(ty, &text).ok()?,
+        }
+    } else {
+        match ty {
+            Type::Bool | Type::Bigint | Type::Double | Type::Numeric => {
+                from_text(ty, &text.to_ascii_lowercase()).ok()?
+            }
+            _ => return None,
+        }
+    };
+    value.as_ref().fits(ty).then_some(Fill::Value(value))
+}
+
+fn unquoted(literal: &str) -> Option<String> {
+    let inner = literal.strip_prefix('\'')?.strip_suffix('\'')?;
+    Some(inner.replace("''", "'"))
+}
