@@ -65,8 +65,25 @@ impl<'a> Target<'a> {
 
 /// Whether a byte may stand in a Host field or an authority (RFC 3986 section 3.2, without user information).
 pub(crate) fn is_authority_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
+    AUTHORITY_BYTES[usize::from(byte)]
 }
+
+/// A table: every request's Host is looked through.
+const AUTHORITY_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let marks = b"-._~%!$&'()*+,;=:[]";
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut mark = 0;
+    while mark < marks.len() {
+        table[marks[mark] as usize] = true;
+        mark += 1;
+    }
+    table
+};
 
 /// A path segment or query part that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
