@@ -1,0 +1,38 @@
+# Everything a contributor does. `make run` needs a Rust toolchain and a C compiler (SQLite is built from source); the rest
+# says what it installs.
+
+CARGO ?= cargo
+SECONDS_EACH ?= 5
+
+.PHONY: run demo test lint bench torture fuzz tools
+
+run:
+	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
+
+demo:
+	$(CARGO) run --release --bin forebay -- demo
+
+# Every test: units, properties, contract, faults, crashes (three rounds).
+test: tools
+	$(CARGO) build --bin forebay
+	$(CARGO) test --workspace
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+# The figures of docs/performance.md: `make bench`, or `make bench ROWS="1 2 4"`.
+bench: tools
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release --bin forebay-bench -- $(ROWS)
+
+# Fifty rounds of kill -9 under full write load.
+torture:
+	FOREBAY_CRASH_ROUNDS=50 $(CARGO) test -p forebay-tests --test crash -- --nocapture
+
+# Five minutes a target; needs a nightly toolchain.
+fuzz: tools
+	scripts/fuzz 300
+
+tools:
+	@scripts/install-tools
