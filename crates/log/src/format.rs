@@ -224,3 +224,6 @@ pub(crate) fn next_record(bytes: &[u8], at: usize) -> (&[u8], usize) {
 
 const _: () = assert!(MANIFEST_BYTES >= 48 + 4);
 const _: () = assert!(SECTOR_BYTES >= 48 + 4);
+
+#[cfg(test)]
+mod tests;

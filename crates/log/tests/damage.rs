@@ -138,7 +138,9 @@ fn cut_at_any_byte_every_whole_group_before_it_is_kept() {
                 .iter()
                 .filter(|group| files.contains_key(&group.file))
                 .filter(|group| group.file != **path || group.offset + group.bytes <= length as u64);
-            let end = whole.last().map_or(Position(0), |group| Position(group.start.0 + group.bytes));
+            let end = whole
+                .max_by_key(|group| group.start)
+                .map_or(Position(0), |group| Position(group.start.0 + group.bytes));
             check_cut(&small, &files, end, &format!("{} cut to {length}", path.display()));
         }
     }
@@ -283,7 +285,9 @@ fn a_flooded_tail_of_old_groups_is_cut() {
     let (first, last) = (&small.groups[0], small.groups.last().expect("groups"));
     let copy = files[&first.file][first.offset as usize..][..first.bytes as usize].to_vec();
     let at = (last.offset + last.bytes) as usize;
-    files.get_mut(&last.file).expect("segment")[at..at + copy.len()].copy_from_slice(&copy);
+    let segment = files.get_mut(&last.file).expect("segment");
+    segment.resize(segment.len().max(at + copy.len()), 0);
+    segment[at..at + copy.len()].copy_from_slice(&copy);
     check_cut(&small, &files, small.end(), "an old group behind the end");
 }
 
