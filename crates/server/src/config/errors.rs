@@ -70,3 +70,22 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+/// `; did you mean X?` when one of the candidates is near, else nothing.
+pub(super) fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let given = given.to_lowercase();
+    let near = |candidate: &&str| {
+        let candidate = candidate.to_lowercase();
+        candidate.starts_with(&given) && given.len() > 2 || strsim::damerau_levenshtein(&candidate, &given) <= 1 + given.len() / 4
+    };
+    let distance = |candidate: &&str| strsim::damerau_levenshtein(&candidate.to_lowercase(), &given);
+    match candidates.into_iter().filter(near).min_by_key(distance) {
+        Some(candidate) => format!("; did you mean {candidate}?"),
+        None => String::new(),
+    }
+}
+
+/// `a, b, c`
+pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
+    items.into_iter().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,63 @@
+//! A config in words: one line a route, with the way that its data takes.
+
+use super::model::{Action, Config, Endpoint, Pick, Rows};
+use std::fmt::Write;
+
+/// One line a route: method, path, action, the way its data takes. For `check-config`, and for `serve` at start.
+pub fn explain(config: &Config) -> String {
+    let width = config.endpoints.iter().map(|endpoint| endpoint.route.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for endpoint in &config.endpoints {
+        let (method, way) = (endpoint.method.as_str(), way(endpoint, config));
+        writeln!(out, "{method:<6} {:<width$}  {way}", endpoint.route).expect("writing to a string cannot fail");
+    }
+    out
+}
+
+fn way(endpoint: &Endpoint, config: &Config) -> String {
+    let guarded = if endpoint.guard.is_some() { "  (guarded)" } else { "" };
+    format!("{}{guarded}", action(&endpoint.action, config))
+}
+
+fn action(action: &Action, config: &Config) -> String {
+    let record = &config.record.url;
+    let written = |what: String| format!("{what} → log → {record}");
+    // Whom a table belongs to decides where a row is looked for that is not in memory.
+    let read = |what: String, table: &str| match config.table(table) {
+        Some(table) if table.shared => format!("{what} ← memory, else {record}"),
+        _ => format!("{what} ← memory"),
+    };
+    match action {
+        Action::Sql { rows: Rows::None, .. } => format!("sql → {record}"),
+        Action::Sql { statements, .. } if is_write(statements.sqlite().unwrap_or_default()) => format!("sql → {record}"),
+        Action::Sql { .. } => format!("sql ← {record}"),
+        Action::Insert { table, .. } => written(format!("insert {table}")),
+        Action::Upsert { table, .. } => written(format!("upsert {table}")),
+        Action::Update { table, .. } => written(format!("update {table}")),
+        Action::Increment { table, column, .. } => written(format!("increment {table}.{column}")),
+        Action::Delete { table, pick: Pick::Key(_) } => written(format!("delete {table}")),
+        Action::Delete { table, pick: Pick::Random { .. } } => written(format!("delete a random row of {table}")),
+        Action::Get { table, .. } => read(format!("get {table}"), table),
+        Action::Random { table } => format!("random {table} ← memory"),
+        Action::Count { table, by: None } => format!("count {table} ← memory"),
+        Action::Count { table, by: Some((column, _)) } => format!("count {table} by {column} ← memory"),
+        Action::List { table, .. } => format!("list {table} ← memory"),
+        Action::Redirect { table, increment: None, .. } => read(format!("redirect {table}"), table),
+        Action::Redirect { table, increment: Some(column), .. } => {
+            format!("{}; increment {table}.{column} → log → {record}", read(format!("redirect {table}"), table))
+        }
+        Action::AnyOf(actions) => {
+            let actions = actions.iter().map(|one| self::action(one, config)).collect::<Vec<_>>();
+            format!("any of: {}", actions.join(" | "))
+        }
+        Action::Generate { table, .. } => format!("generate {table} → {record}, in the background"),
+        Action::Handler(name) => format!("handler {name}"),
+        Action::Constant(_) => "constant".into(),
+    }
+}
+
+/// Whether a statement that answers rows writes as well.
+fn is_write(sql: &str) -> bool {
+    sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .any(|word| ["insert", "update", "delete", "replace"].iter().any(|verb| word.eq_ignore_ascii_case(verb)))
+}

@@ -1,0 +1,307 @@
+//! Expressions: what a text in the file means as a value. `$name`, a function call, `a ?? b`, or text with `{…}` in it;
+//! everything else is the text itself.
+
+use super::errors::{did_you_mean, list};
+use super::model::{Expr, Function, Literal, Part};
+
+/// Every function: its name, itself, how it is called, the least and the most arguments.
+pub(super) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
+    ("uuid", Function::Uuid, "uuid()", 0, 0),
+    ("uuid7", Function::Uuid7, "uuid7()", 0, 0),
+    ("now", Function::Now, "now()", 0, 0),
+    ("random_base64", Function::RandomBase64, "random_base64(n)", 1, 1),
+    ("random_code", Function::RandomCode, "random_code(n)", 1, 1),
+    ("random_int", Function::RandomInt, "random_int(a, b)", 2, 2),
+    ("one_of", Function::OneOf, "one_of(a, b, …)", 1, usize::MAX),
+    ("given", Function::Given, "given($name)", 1, 1),
+    ("base_url", Function::BaseUrl, "base_url()", 0, 0),
+];
+
+/// The longest text that `random_base64` makes, in characters.
+const BASE64_CHARS_MAX: i64 = 1_000_000;
+/// The longest text that `random_code` makes, in characters.
+const CODE_CHARS_MAX: i64 = 1_000;
+/// How deep calls may stand inside calls.
+const DEPTH_MAX: usize = 8;
+/// How many values may be joined by `??`.
+const ALTERNATIVES_MAX: usize = 16;
+
+/// Reads a text as an expression. The error is the rest of a message about it.
+pub(super) fn parse(text: &str) -> Result<Expr, String> {
+    let trimmed = text.trim();
+    if is_expression(trimmed) {
+        let mut parser = Parser { text: trimmed, at: 0, depth: 0 };
+        let expr = parser.coalesce()?;
+        return if parser.rest().is_empty() { Ok(expr) } else { Err(parser.leftover()) };
+    }
+    if text.contains(['{', '}']) {
+        return template(text);
+    }
+    Ok(Expr::Literal(Literal::Text(text.to_owned())))
+}
+
+/// Whether a text is more than itself.
+pub(super) fn is_expression(text: &str) -> bool {
+    let first_word = word_length(text);
+    text.strip_prefix('$').is_some_and(|rest| word_length(rest) > 0)
+        || (first_word > 0 && text[first_word..].starts_with('('))
+        || (text.len() > 1 && text.starts_with('\'') && text.ends_with('\''))
+}
+
+/// The length of the name that a text starts with.
+fn word_length(text: &str) -> usize {
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return 0;
+    }
+    text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
+}
+
+fn template(text: &str) -> Result<Expr, String> {
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(brace) = rest.find(['{', '}']) {
+        plain.push_str(&rest[..brace]);
+        let (two, from) = (rest.get(brace..brace + 2), &rest[brace + 1..]);
+        if two == Some("{{") || two == Some("}}") {
+            plain.push_str(&rest[brace..=brace]);
+            rest = &from[1..];
+            continue;
+        }
+        if rest[brace..].starts_with('}') {
+            return Err("`}` without `{` before it; write }} for the character itself".into());
+        }
+        let mut parser = Parser { text: from, at: 0, depth: 0 };
+        let expr = parser.coalesce().map_err(|what| format!("{what} (write {{{{ for the character {{ itself)"))?;
+        let Some(after) = parser.rest().strip_prefix('}') else {
+            return Err(format!("`{{{}` must end with `}}`; {}", from.trim_end(), parser.leftover()));
+        };
+        if !plain.is_empty() {
+            parts.push(Part::Text(std::mem::take(&mut plain)));
+        }
+        parts.push(Part::Expr(expr));
+        rest = after;
+    }
+    plain.push_str(rest);
+    if parts.is_empty() {
+        return Ok(Expr::Literal(Literal::Text(plain)));
+    }
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain));
+    }
+    Ok(Expr::Template(parts))
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// What is left, without the space before it.
+    fn rest(&mut self) -> &'a str {
+        self.at = self.text.len() - self.text[self.at..].trim_start().len();
+        &self.text[self.at..]
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn word(&mut self) -> &'a str {
+        let rest = self.rest();
+        let word = &rest[..word_length(rest)];
+        self.at += word.len();
+        word
+    }
+
+    fn leftover(&mut self) -> String {
+        let before = self.text[..self.at].trim_end().to_owned();
+        let rest = self.rest();
+        format!(
+            "`{rest}` is too much after `{before}`; what may follow is ??, and text around an expression is written \
+             as \"text {{{before}}}\""
+        )
+    }
+
+    fn coalesce(&mut self) -> Result<Expr, String> {
+        let mut terms = vec![self.term(false)?];
+        while self.take("??") {
+            if terms.len() == ALTERNATIVES_MAX {
+                return Err(format!("at most {ALTERNATIVES_MAX} values may be joined by ??"));
+            }
+            terms.push(self.term(false)?);
+        }
+        let last = terms.pop().expect("there is at least one term");
+        Ok(terms.into_iter().rev().fold(last, |rest, term| Expr::Coalesce(Box::new(term), Box::new(rest))))
+    }
+
+    /// One value. `bare`: a word on its own is a text, as an argument may be.
+    fn term(&mut self, bare: bool) -> Result<Expr, String> {
+        if self.take("$") {
+            return match self.word() {
+                "" => Err("`$` must be followed by the name of a parameter".into()),
+                name => Ok(Expr::Param(name.to_owned())),
+            };
+        }
+        let rest = self.rest();
+        if rest.starts_with('\'') {
+            return self.quoted();
+        }
+        if rest.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+            return self.number();
+        }
+        match self.word() {
+            "true" => Ok(Expr::Literal(Literal::Bool(true))),
+            "false" => Ok(Expr::Literal(Literal::Bool(false))),
+            "" => Err(format!(
+                "a value is missing{}; write $name, a function such as uuid(), a number or 'a text'",
+                if rest.is_empty() { " at the end".to_owned() } else { format!(" before `{rest}`") }
+            )),
+            name if self.text[self.at..].starts_with('(') => self.call(name),
+            name if bare => Ok(Expr::Literal(Literal::Text(name.to_owned()))),
+            name => Err(format!("`{name}` is no value; write ${name} for a parameter, '{name}' for a text")),
+        }
+    }
+
+    fn quoted(&mut self) -> Result<Expr, String> {
+        let mut text = String::new();
+        self.at += 1;
+        loop {
+            let rest = &self.text[self.at..];
+            let Some(quote) = rest.find('\'') else {
+                return Err("a text that starts with ' must end with ' (and '' is one of them in it)".into());
+            };
+            text.push_str(&rest[..quote]);
+            self.at += quote + 1;
+            if !self.text[self.at..].starts_with('\'') {
+                return Ok(Expr::Literal(Literal::Text(text)));
+            }
+            text.push('\'');
+            self.at += 1;
+        }
+    }
+
+    fn number(&mut self) -> Result<Expr, String> {
+        let rest = self.rest();
+        let end = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-' | '+');
+        let word = &rest[..rest.find(end).unwrap_or(rest.len())];
+        self.at += word.len();
+        let digits = word.replace('_', "");
+        if let Ok(number) = digits.parse() {
+            return Ok(Expr::Literal(Literal::Int(number)));
+        }
+        match digits.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Expr::Literal(Literal::Float(number))),
+            _ => Err(format!("`{word}` is not a number; write '{word}' for a text")),
+        }
+    }
+
+    fn call(&mut self, name: &str) -> Result<Expr, String> {
+        let signatures = || list(FUNCTIONS.iter().map(|(_, _, signature, ..)| *signature));
+        let Some((_, function, signature, least, most)) = FUNCTIONS.iter().find(|known| known.0 == name) else {
+            let near = did_you_mean(name, FUNCTIONS.iter().map(|known| known.0));
+            return Err(format!(
+                "unknown function {name}(){near}; there are {}; for a text write '{name}(…)'",
+                signatures()
+            ));
+        };
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(format!("calls may stand {DEPTH_MAX} deep at most"));
+        }
+        let args = self.args(signature)?;
+        self.depth -= 1;
+        if args.len() < *least || args.len() > *most {
+            return Err(format!("{name}() has {} arguments, but is called as {signature}", args.len()));
+        }
+        check_args(*function, signature, &args)?;
+        Ok(Expr::Call { function: *function, args })
+    }
+
+    fn args(&mut self, signature: &str) -> Result<Vec<Expr>, String> {
+        let mut args = Vec::new();
+        self.take("(");
+        if self.take(")") {
+            return Ok(args);
+        }
+        loop {
+            args.push(self.term(true)?);
+            if self.take(")") {
+                return Ok(args);
+            }
+            if !self.take(",") {
+                return Err(format!("`,` or `)` is missing in a call of {signature}"));
+            }
+        }
+    }
+}
+
+fn check_args(function: Function, signature: &str, args: &[Expr]) -> Result<(), String> {
+    let length = |most: i64| match &args[0] {
+        Expr::Literal(Literal::Int(chars)) if (1..=most).contains(chars) => Ok(()),
+        _ => Err(format!("the n of {signature} must be a number from 1 to {most}")),
+    };
+    match function {
+        Function::RandomBase64 => length(BASE64_CHARS_MAX),
+        Function::RandomCode => length(CODE_CHARS_MAX),
+        Function::RandomInt => match args {
+            [Expr::Literal(Literal::Int(low)), Expr::Literal(Literal::Int(high))] if low > high => {
+                Err(format!("random_int({low}, {high}): the lower bound is above the upper one"))
+            }
+            args if args.iter().any(|arg| matches!(arg, Expr::Literal(literal) if !matches!(literal, Literal::Int(_)))) => {
+                Err(format!("the bounds of {signature} must be whole numbers"))
+            }
+            _ => Ok(()),
+        },
+        Function::Given if !matches!(args, [Expr::Param(_)]) => {
+            Err(format!("{signature} wants the name of a parameter, with its $"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Calls `f` with the name of every parameter in an expression.
+pub(super) fn each_param<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e str)) {
+    match expr {
+        Expr::Param(name) => f(name),
+        Expr::Column(_) | Expr::Literal(_) => {}
+        Expr::Call { args, .. } => args.iter().for_each(|arg| each_param(arg, f)),
+        Expr::Coalesce(first, second) => {
+            each_param(first, f);
+            each_param(second, f);
+        }
+        Expr::Template(parts) => {
+            for part in parts {
+                if let Part::Expr(expr) = part {
+                    each_param(expr, f);
+                }
+            }
+        }
+    }
+}
+
+/// Makes those parameters columns that `is_column` says are, except what `given` asks about.
+pub(super) fn to_columns(expr: &mut Expr, is_column: &dyn Fn(&str) -> bool) {
+    match expr {
+        Expr::Param(name) if is_column(name) => *expr = Expr::Column(std::mem::take(name)),
+        Expr::Param(_) | Expr::Column(_) | Expr::Literal(_) | Expr::Call { function: Function::Given, .. } => {}
+        Expr::Call { args, .. } => args.iter_mut().for_each(|arg| to_columns(arg, is_column)),
+        Expr::Coalesce(first, second) => {
+            to_columns(first, is_column);
+            to_columns(second, is_column);
+        }
+        Expr::Template(parts) => {
+            for part in parts {
+                if let Part::Expr(expr) = part {
+                    to_columns(expr, is_column);
+                }
+            }
+        }
+    }
+}

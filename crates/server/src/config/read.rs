@@ -1,0 +1,295 @@
+//! What was typed: a tree of values that each know where they stand, in the file or in a setting from elsewhere.
+//!
+//! Promises: every mistake is noted in [`Mistakes`] and reading goes on, so that all come out together; `${VAR}` is
+//! resolved after parsing, so that a variable can hold anything without changing what the file means around it.
+//! What the values mean is for others.
+
+use super::errors::{ConfigError, ConfigErrors, Place};
+use std::cell::RefCell;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Where something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum At {
+    /// In a setting from elsewhere; an index into [`Mistakes::origins`].
+    Origin(usize),
+    /// In the file, at this byte.
+    File(usize),
+}
+
+/// A value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub at: At,
+    pub data: Data,
+}
+
+/// A value as typed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Data {
+    Text(String),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    Array(Vec<Node>),
+    Table(Vec<Entry>),
+    /// Not usable; the mistake has been noted.
+    Broken,
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub key: String,
+    pub at: At,
+    pub node: Node,
+}
+
+impl Node {
+    pub fn text(at: At, text: impl Into<String>) -> Node {
+        Node { at, data: Data::Text(text.into()) }
+    }
+
+    /// The value of a key, when this is a table that has it.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        match &self.data {
+            Data::Table(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node),
+            _ => None,
+        }
+    }
+
+    /// What kind of value this is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self.data {
+            Data::Text(_) => "a text",
+            Data::Int(_) => "a whole number",
+            Data::Float(_) => "a number",
+            Data::Bool(_) => "true or false",
+            Data::Array(_) => "an array",
+            Data::Table(_) => "a table",
+            Data::Broken => "nothing",
+        }
+    }
+}
+
+/// The mistakes found so far, and what is needed to say where they are.
+#[derive(Debug)]
+pub(super) struct Mistakes<'a> {
+    file: &'a str,
+    source: &'a str,
+    origins: RefCell<Vec<String>>,
+    found: RefCell<Vec<(At, String)>>,
+}
+
+impl<'a> Mistakes<'a> {
+    pub fn new(file: &'a str, source: &'a str) -> Mistakes<'a> {
+        Mistakes { file, source, origins: RefCell::default(), found: RefCell::default() }
+    }
+
+    /// Notes a mistake.
+    pub fn add(&self, at: At, what: impl Into<String>) {
+        let mistake = (at, what.into());
+        let mut found = self.found.borrow_mut();
+        if !found.contains(&mistake) {
+            found.push(mistake);
+        }
+    }
+
+    /// A place outside the file: the name of a variable or an option as given.
+    pub fn origin(&self, name: impl Into<String>) -> At {
+        let mut origins = self.origins.borrow_mut();
+        origins.push(name.into());
+        At::Origin(origins.len() - 1)
+    }
+
+    /// The line of a place, from 1; 0 when it is not in the file.
+    pub fn line(&self, at: At) -> usize {
+        match at {
+            At::File(offset) => self.source.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1,
+            At::Origin(_) => 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.borrow().is_empty()
+    }
+
+    /// All of them in the order of the file, those from elsewhere first.
+    pub fn into_errors(self) -> ConfigErrors {
+        let mut found = self.found.take();
+        found.sort_by_key(|(at, _)| *at);
+        let errors = found.into_iter().map(|(at, what)| ConfigError { place: self.place(at), what });
+        ConfigErrors { errors: errors.collect() }
+    }
+
+    fn place(&self, at: At) -> Place {
+        match at {
+            At::Origin(index) => Place::Origin(self.origins.borrow()[index].clone()),
+            At::File(offset) => {
+                let start = self.source[..offset].rfind('\n').map_or(0, |newline| newline + 1);
+                Place::File {
+                    file: self.file.to_owned(),
+                    line: self.line(at),
+                    column: self.source[start..offset].chars().count() + 1,
+                    text: self.source[start..].lines().next().unwrap_or_default().to_owned(),
+                }
+            }
+        }
+    }
+
+    /// The nearest place in the file that is a character boundary; parsers may point past the end or into a character.
+    fn file_at(&self, offset: usize) -> At {
+        let mut offset = offset.min(self.source.len());
+        while !self.source.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        At::File(offset)
+    }
+}
+
+/// Where variables come from.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Reads the whole file into a tree. `None` when it is not TOML: what follows a mistake of syntax means something else than
+/// was meant, and more messages would only mislead.
+pub(super) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node> {
+    let (table, errors) = DeTable::parse_recoverable(mistakes.source);
+    for error in &errors {
+        let at = mistakes.file_at(error.span().map_or(0, |span| span.start));
+        mistakes.add(at, format!("this is not TOML: {}", error.message().trim().replace('\n', "; ")));
+    }
+    let reader = Reader { mistakes, env, place: &|offset| mistakes.file_at(offset) };
+    errors.is_empty().then(|| Node { at: At::File(0), data: reader.table(table.get_ref()) })
+}
+
+/// Reads one value that does not stand in the file. What is not TOML is a text: `--set memory.limit=4GiB`.
+pub(super) fn read_value(text: &str, at: At, mistakes: &Mistakes<'_>, env: Environment<'_>) -> Node {
+    let reader = Reader { mistakes, env, place: &|_| at };
+    match DeValue::parse(text.trim()) {
+        Ok(value) => reader.node(&value),
+        Err(_) => reader.text(at, text),
+    }
+}
+
+/// Splits `a.b."c d"` as TOML does. `None` when it is not a key.
+pub(super) fn read_path(text: &str) -> Option<Vec<String>> {
+    let text = format!("{text} = 0");
+    let table = DeTable::parse(&text).ok()?;
+    let mut path = Vec::new();
+    let mut table = table.get_ref();
+    loop {
+        let mut entries = table.iter();
+        let (Some((key, value)), None) = (entries.next(), entries.next()) else { return None };
+        path.push(key.get_ref().to_string());
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            DeValue::Integer(_) => return Some(path),
+            _ => return None,
+        }
+    }
+}
+
+struct Reader<'a> {
+    mistakes: &'a Mistakes<'a>,
+    env: Environment<'a>,
+    /// From an offset in what is parsed to a place.
+    place: &'a dyn Fn(usize) -> At,
+}
+
+impl Reader<'_> {
+    fn table(&self, table: &DeTable<'_>) -> Data {
+        let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            let key: &Spanned<std::borrow::Cow<'_, str>> = key;
+            let at = (self.place)(key.span().start);
+            let mut node = self.node(value);
+            if let (Data::Table(_), At::File(0)) = (&node.data, node.at) {
+                // A table that only its children mention has no place of its own.
+                node.at = at;
+            }
+            Entry { key: key.get_ref().to_string(), at, node }
+        };
+        Data::Table(table.iter().map(entry).collect())
+    }
+
+    fn node(&self, value: &Spanned<DeValue<'_>>) -> Node {
+        let at = (self.place)(value.span().start);
+        let data = match value.get_ref() {
+            DeValue::String(text) => return self.text(at, text),
+            DeValue::Integer(integer) => {
+                let digits = integer.as_str().replace('_', "");
+                match i64::from_str_radix(&digits, integer.radix()) {
+                    Ok(number) => Data::Int(number),
+                    Err(_) => self.broken(at, format!("{integer} does not fit into 64 bits")),
+                }
+            }
+            DeValue::Float(float) => match float.as_str().replace('_', "").parse::<f64>() {
+                Ok(number) if number.is_finite() => Data::Float(number),
+                _ => self.broken(at, format!("{float} is not a number that can be used here")),
+            },
+            DeValue::Boolean(flag) => Data::Bool(*flag),
+            DeValue::Datetime(time) => self.broken(at, format!("write a time as a text: \"{time}\"")),
+            DeValue::Array(items) => Data::Array(items.iter().map(|item| self.node(item)).collect()),
+            DeValue::Table(table) => self.table(table),
+        };
+        Node { at, data }
+    }
+
+    fn text(&self, at: At, text: &str) -> Node {
+        match expand(text, self.env) {
+            Ok(text) => Node::text(at, text),
+            Err(what) => Node { at, data: self.broken(at, what) },
+        }
+    }
+
+    fn broken(&self, at: At, what: String) -> Data {
+        self.mistakes.add(at, what);
+        Data::Broken
+    }
+}
+
+/// Puts in what the environment holds: `${NAME}`, `${NAME:-what else}`. `$${` is a literal `${`.
+pub(super) fn expand(text: &str, env: Environment<'_>) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        if rest[..start].ends_with('$') {
+            out.push_str(&rest[..start - 1]);
+            out.push_str("${");
+            rest = &rest[start + 2..];
+            continue;
+        }
+        out.push_str(&rest[..start]);
+        let Some(length) = rest[start..].find('}') else {
+            return Err("`${` without `}`; write ${NAME}, or $${ for the characters themselves".into());
+        };
+        let inside = &rest[start + 2..start + length];
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        if !is_variable(name) {
+            return Err(format!(
+                "`${{{inside}}}` names no environment variable; write ${{NAME}} or ${{NAME:-what else}}"
+            ));
+        }
+        match (env(name).filter(|value| default.is_none() || !value.is_empty()), default) {
+            (Some(value), _) => out.push_str(&value),
+            (None, Some(default)) => out.push_str(default),
+            (None, None) => {
+                return Err(format!(
+                    "the environment variable {name} is not set; set it, or write ${{{name}:-what else}}"
+                ));
+            }
+        }
+        rest = &rest[start + length + 1..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
