@@ -1,1 +1,25 @@
-//! forebay-tests.
+//! What the end-to-end tests share: a real server in a folder of its own, real sockets, and SQLite to look into.
+//!
+//! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
+//! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
+//! - [`Database`]: the record store as somebody with `sqlite3` sees it
+//! - [`binary`]: the server, built once in the profile of the tests
+//!
+//! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what it leaves on disk.
+//! Helpers panic with everything they know, for they are used in tests and benches alone.
+
+mod binary;
+mod client;
+mod database;
+mod folder;
+mod log_file;
+mod mounts;
+mod server;
+
+pub use binary::{binary, example, root};
+pub use client::{Answer, Client, request_bytes};
+pub use database::Database;
+pub use folder::Folder;
+pub use log_file::{Group, Segment, last_segment, segments};
+pub use mounts::{Mount, am_root};
+pub use server::{Ended, Server, Start, wait_for};

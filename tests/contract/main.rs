@@ -1,0 +1,84 @@
+//! CONTRACT.md by end-to-end tests over real sockets: one module an application, every route as written.
+//!
+//! Each test starts a server of its own on the example file as it is, in a folder of its own. What needs a cache, Redis,
+//! PostgreSQL or the expiry of links is not here.
+
+mod accounts;
+mod codes;
+mod links;
+mod routes;
+mod update_something;
+mod usages;
+
+use forebay_tests::{Folder, Server, Start, binary, example};
+
+/// A server of one example in a folder that lives as long as it.
+struct App {
+    server: Server,
+    folder: Folder,
+}
+
+impl App {
+    #[track_caller]
+    fn start(file: &str) -> App {
+        App::start_with(file, |start| start)
+    }
+
+    #[track_caller]
+    fn start_with(file: &str, change: impl FnOnce(Start) -> Start) -> App {
+        let folder = Folder::new();
+        let start = change(Start::new(binary(), &folder, &example(file)));
+        App { server: start.start(), folder }
+    }
+
+    /// An example with something replaced in its text. What is replaced must be there.
+    #[track_caller]
+    fn start_changed(file: &str, from: &str, to: &str) -> App {
+        let folder = Folder::new();
+        let text = std::fs::read_to_string(example(file)).expect("the example can be read");
+        assert!(text.contains(from), "{file} does not hold {from:?}");
+        let config = folder.write(file, &text.replace(from, to));
+        let server = Start::new(binary(), &folder, &config).start();
+        App { server, folder }
+    }
+}
+
+/// Whether a text is a UTC time of RFC 3339.
+fn is_timestamp(text: &str) -> bool {
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else { return false };
+    let Some(fraction) = rest.strip_suffix('Z') else { return false };
+    fraction.is_empty()
+        || fraction
+            .strip_prefix('.')
+            .is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c == '0'))
+}
+
+/// A time as seconds since 1970, to compare with the clock. Only for what [`is_timestamp`] is true for.
+fn seconds_of(text: &str) -> i64 {
+    let number = |from: usize, to: usize| -> i64 { text[from..to].parse().expect("digits") };
+    let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
+    // Days since 1970 (the calendar counted from March, so that a leap day is the last of its year).
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
+    days * 86_400 + number(11, 13) * 3600 + number(14, 16) * 60 + number(17, 19)
+}
+
+/// Whether a time is now, to the minute: the clocks are one, and no machine is that slow.
+#[track_caller]
+fn assert_now(value: &serde_json::Value) {
+    let text = value.as_str().unwrap_or_default();
+    assert!(is_timestamp(text), "{value} is not a UTC time of RFC 3339");
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let late = since.as_secs() as i64 - seconds_of(text);
+    assert!((-1..=60).contains(&late), "{value} is {late} s ago");
+}
+
+#[test]
+fn times_are_read() {
+    assert_eq!(seconds_of("1970-01-01T00:00:00Z"), 0);
+    assert_eq!(seconds_of("2016-11-01T14:11:51Z"), 1_478_009_511);
+    assert_eq!(seconds_of("2024-02-29T00:00:00.5Z"), 1_709_164_800);
+    assert!(is_timestamp("2016-11-01T14:11:51.000Z") && !is_timestamp("2016-11-01T14:11:51.Z"));
+    assert!(!is_timestamp("2016-11-01 14:11:51Z") && !is_timestamp("2016-11-01T14:11:51"));
+}

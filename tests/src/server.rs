@@ -1,0 +1,365 @@
+//! The server as a process: started in a folder, killed, stopped, started again.
+
+use crate::client::{Answer, Client};
+use crate::folder::Folder;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde_json::Value;
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A start that takes longer has failed: ten million rows are read in well under a minute.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// A graceful stop that takes longer has failed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How a server is started; can be started any number of times.
+#[derive(Clone)]
+pub struct Start {
+    binary: PathBuf,
+    config: PathBuf,
+    data: PathBuf,
+    record: String,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    folder: PathBuf,
+    listen: String,
+    file_size_limit_bytes: Option<u64>,
+    cores: Option<String>,
+}
+
+/// A process that ended before it served.
+pub struct Ended {
+    /// How.
+    pub status: ExitStatus,
+    /// What it printed, both streams together.
+    pub output: String,
+}
+
+impl fmt::Debug for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", self.status, self.output)
+    }
+}
+
+impl Start {
+    /// The config file, with data and database in the folder and two workers.
+    pub fn new(binary: PathBuf, folder: &Folder, config: &Path) -> Start {
+        Start {
+            binary,
+            config: config.to_owned(),
+            data: folder.data(),
+            record: format!("sqlite:{}", folder.database().display()),
+            arguments: vec!["--set".into(), "server.workers=2".into()],
+            environment: Vec::new(),
+            folder: folder.path().to_owned(),
+            listen: "127.0.0.1:0".into(),
+            file_size_limit_bytes: None,
+            cores: None,
+        }
+    }
+
+    /// Adds `--set KEY=VALUE`.
+    pub fn set(self, setting: &str) -> Start {
+        self.argument("--set").argument(setting)
+    }
+
+    /// Adds an argument to `serve`.
+    pub fn argument(mut self, argument: &str) -> Start {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn environment(mut self, name: &str, value: &str) -> Start {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Listens elsewhere than on any free port of 127.0.0.1.
+    pub fn listen(mut self, address: &str) -> Start {
+        self.listen = address.to_owned();
+        self
+    }
+
+    /// Uses another data folder.
+    pub fn data(mut self, data: PathBuf) -> Start {
+        self.data = data;
+        self
+    }
+
+    /// Uses another record store.
+    pub fn record(mut self, url: &str) -> Start {
+        self.record = url.to_owned();
+        self
+    }
+
+    /// No file of the process may become longer (`RLIMIT_FSIZE`): a full disk for those who may not mount one.
+    pub fn file_size_limit(mut self, bytes: u64) -> Start {
+        self.file_size_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Runs on these cores only, as `taskset -c` takes them.
+    pub fn cores(mut self, cores: &str) -> Start {
+        self.cores = Some(cores.to_owned());
+        self
+    }
+
+    fn places(&self) -> Vec<String> {
+        let data = self.data.display().to_string();
+        vec!["--data".into(), data, "--record".into(), self.record.clone()]
+    }
+
+    fn program(&self) -> Command {
+        let mut command = match &self.cores {
+            None => Command::new(&self.binary),
+            Some(cores) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", cores]).arg(&self.binary);
+                command
+            }
+        };
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Starts, and waits until it serves.
+    #[track_caller]
+    pub fn start(&self) -> Server {
+        match self.try_start() {
+            Ok(server) => server,
+            Err(ended) => panic!("the server did not start: {ended:?}"),
+        }
+    }
+
+    /// Starts, and waits until it serves or ends.
+    pub fn try_start(&self) -> Result<Server, Ended> {
+        let mut command = self.program();
+        command.arg("serve").arg(&self.config).args(["--listen", &self.listen]).args(self.places());
+        command.args(&self.arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()));
+        if let Some(bytes) = self.file_size_limit_bytes {
+            let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+            prlimit(Some(Pid::from_child(&child)), Resource::Fsize, limit).expect("a limit can be lowered");
+        }
+        Server::new(child)
+    }
+
+    /// Runs a command of the same binary on the same folder: `run("check", &[])` is `forebay check FILE --data … --record …`.
+    pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
+        let mut all = vec![self.config.display().to_string()];
+        all.extend(self.places());
+        self.run_bare(command, all.iter().map(String::as_str).chain(arguments.iter().copied()))
+    }
+
+    /// `forebay seed TABLE -r ROWS --config FILE …`.
+    pub fn seed(&self, table: &str, rows: u64) -> Output {
+        let (rows, config) = (rows.to_string(), self.config.display().to_string());
+        let places = self.places();
+        let arguments = [table, "-r", &rows, "--config", &config];
+        self.run_bare("seed", arguments.into_iter().chain(places.iter().map(String::as_str)))
+    }
+
+    /// Runs a command with just these arguments.
+    pub fn run_bare<'a>(&self, command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Output {
+        self.program().arg(command).args(arguments).output().expect("the binary can be run")
+    }
+}
+
+/// Both streams, as far as they have come.
+#[derive(Default)]
+struct Printed {
+    text: Mutex<String>,
+    grown: Condvar,
+}
+
+impl Printed {
+    fn text(&self) -> String {
+        self.text.lock().expect("no reader panics").clone()
+    }
+}
+
+/// A running server. Killed when dropped.
+pub struct Server {
+    child: Child,
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Its admin listener.
+    pub admin: SocketAddr,
+    /// From the start of the process until the ports were known.
+    pub started_in: Duration,
+    printed: Arc<Printed>,
+}
+
+fn collect(stream: impl Read + Send + 'static, printed: Arc<Printed>) {
+    thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while let Ok(1..) = stream.read_until(b'\n', &mut line) {
+            printed.text.lock().expect("no reader panics").push_str(&String::from_utf8_lossy(&line));
+            printed.grown.notify_all();
+            line.clear();
+        }
+    });
+}
+
+/// The address behind a phrase, once it has been printed.
+fn address_behind(text: &str, phrase: &str) -> Option<SocketAddr> {
+    let rest = &text[text.find(phrase)? + phrase.len()..];
+    let end = rest.find(|character: char| !(character.is_ascii_hexdigit() || "[]:.".contains(character)))?;
+    rest[..end].trim_end_matches('.').parse().ok()
+}
+
+impl Server {
+    fn new(mut child: Child) -> Result<Server, Ended> {
+        let began = Instant::now();
+        let printed = Arc::new(Printed::default());
+        collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed));
+        collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed));
+        loop {
+            let text = printed.text.lock().expect("no reader panics");
+            let address = address_behind(&text, "listening on http://");
+            let admin = address_behind(&text, "admin on http://");
+            if let (Some(address), Some(admin)) = (address, admin) {
+                drop(text);
+                return Ok(Server { child, address, admin, started_in: began.elapsed(), printed });
+            }
+            let waited =
+                printed.grown.wait_timeout(text, Duration::from_millis(5)).expect("no reader panics");
+            drop(waited);
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                // The readers may still hold the last lines.
+                thread::sleep(Duration::from_millis(50));
+                return Err(Ended { status, output: printed.text() });
+            }
+            if began.elapsed() > START_TIMEOUT {
+                let _ = child.kill();
+                let status = child.wait().expect("a child can be waited for");
+                return Err(Ended {
+                    status,
+                    output: format!("no ports were printed in time\n{}", printed.text()),
+                });
+            }
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn output(&self) -> String {
+        self.printed.text()
+    }
+
+    /// A new connection.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        match Client::connect(self.address) {
+            Ok(client) => client,
+            Err(error) => panic!("cannot connect to {}: {error}\n{}", self.address, self.output()),
+        }
+    }
+
+    /// A request to the admin listener.
+    #[track_caller]
+    pub fn admin(&self, method: &str, target: &str) -> Answer {
+        match Client::connect(self.admin).and_then(|mut client| client.call(method, target, &[], None)) {
+            Ok(answer) => answer,
+            Err(error) => panic!("admin {method} {target}: {error}\n{}", self.output()),
+        }
+    }
+
+    /// `GET /drain`.
+    #[track_caller]
+    pub fn drain_state(&self) -> Value {
+        self.admin("GET", "/drain").expect(200)
+    }
+
+    /// `POST /drain/pause` or `/drain/resume`.
+    #[track_caller]
+    pub fn pause_drain(&self, pause: bool) {
+        let answer = self.admin("POST", if pause { "/drain/pause" } else { "/drain/resume" });
+        assert!((200..300).contains(&answer.status), "{answer:?}");
+    }
+
+    /// Resumes the drain and waits until everything that is durable now is in the record store.
+    #[track_caller]
+    pub fn drain(&self) {
+        self.pause_drain(false);
+        let answer = self.admin("POST", "/drain/finish");
+        assert!((200..300).contains(&answer.status), "{answer:?}\n{}", self.output());
+    }
+
+    /// `kill -9`, now.
+    pub fn kill(mut self) {
+        self.kill_now();
+    }
+
+    fn kill_now(&mut self) {
+        // A process that has ended by itself cannot be killed, and need not.
+        let _ = self.child.kill();
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Sends a signal and does not wait.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child can be signalled");
+    }
+
+    /// SIGTERM; waits for the end, which must come.
+    #[track_caller]
+    pub fn stop(mut self) -> Ended {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for an end that is under way.
+    #[track_caller]
+    pub fn wait(&mut self) -> Ended {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                thread::sleep(Duration::from_millis(50));
+                return Ended { status, output: self.output() };
+            }
+            assert!(Instant::now() < deadline, "the server does not stop\n{}", self.output());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Whether the process is still there.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_none()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill_now();
+        if thread::panicking() {
+            eprintln!("--- the server printed:\n{}---", self.output());
+        }
+    }
+}
+
+/// Tries until it gives something; panics with `what` when it does not within 30 s.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it did not happen: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
