@@ -70,7 +70,8 @@ impl Reader {
             let Some((segment, next)) = found else {
                 return Err(released(&self.shared));
             };
-            if segment.start != self.segment.start {
+            // Not by their starts: an empty segment may have been replaced by a larger one.
+            if !Arc::ptr_eq(&segment, &self.segment) {
                 (self.segment, self.file) = open_segment(&self.shared, self.group)?;
             }
             let limit = next.map_or(durable, |next| next.min(durable));

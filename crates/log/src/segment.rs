@@ -145,8 +145,14 @@ impl Segments {
         Segments { list: Mutex::new(list) }
     }
 
+    /// Adds the newest. It replaces the last one when that is still empty (and too small for the group that comes): the two
+    /// then start at the same position, and are the same file name.
     pub fn push(&self, segment: Arc<Segment>) {
-        self.list.lock().push_back(segment);
+        let mut list = self.list.lock();
+        if list.back().is_some_and(|last| last.start == segment.start) {
+            list.pop_back();
+        }
+        list.push_back(segment);
     }
 
     /// Start of the oldest.

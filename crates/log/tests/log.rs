@@ -211,6 +211,26 @@ fn records_larger_than_the_buffer_are_refused_and_larger_than_a_segment_are_not(
     assert_eq!(read_all(&log, log.first(), 1 << 20), expected);
 }
 
+/// Found by the simulation: both segments were listed, and releasing the first deleted the second, whose name is the same.
+#[test]
+fn a_group_too_large_for_an_empty_segment_takes_its_place() {
+    let dir = tempfile::tempdir().expect("folder");
+    let options = Options { buffer_bytes: 64 * 1024, ..options(dir.path()) };
+    let (log, _) = Log::open(options.clone()).expect("open");
+    let mut reader = log.reader(log.first()).expect("reader");
+    let large = append(&log, &[1; 40_000]);
+    assert!(log.flush().expect("flush") >= large);
+    assert_eq!(reader.next_batch(10).expect("batch").len(), 1);
+    log.release(large).expect("release");
+    let small = append(&log, b"small");
+    log.flush().expect("flush");
+    log.release(large).expect("release");
+    assert_eq!(read_all(&log, large, 1000), [(small, b"small".to_vec())]);
+    log.close().expect("close");
+    let (log, _) = Log::open(options).expect("open again");
+    assert_eq!(read_all(&log, large, 1000), [(small, b"small".to_vec())]);
+}
+
 #[test]
 fn appenders_keep_their_order_and_the_mark_only_rises() {
     const THREADS: u32 = 4;
