@@ -121,11 +121,10 @@ impl Error {
 
     /// Whether the data is at fault (a constraint, a type), not the store: such a change is refused each time.
     pub fn is_data(&self) -> bool {
-        match &self.kind {
-            Kind::Row { .. } => true,
-            Kind::Conflict { .. } | Kind::NotNull { .. } | Kind::Check | Kind::Type => true,
-            _ => false,
-        }
+        matches!(
+            self.kind,
+            Kind::Row { .. } | Kind::Conflict { .. } | Kind::NotNull { .. } | Kind::Check | Kind::Type
+        )
     }
 }
 

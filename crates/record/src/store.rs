@@ -17,7 +17,8 @@ pub struct Options {
     pub readers: usize,
     /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
     pub queue: usize,
-    /// How long a statement may wait to be run, and then how long it may run.
+    /// How long a statement may run. A read may wait as long for its turn, a write twice as long: there is one
+    /// writer, and whoever arrives while a statement uses up its time-out must outlive it.
     pub statement_timeout_ms: u64,
 }
 

@@ -10,7 +10,11 @@ pub(super) fn map(error: rusqlite::Error) -> Error {
             (*code, message.clone().unwrap_or_else(|| error.to_string()))
         }
         rusqlite::Error::SqlInputError { msg, sql, offset, .. } => {
-            return Error::new(Kind::Syntax, syntax_message(msg, sql, *offset)).with_source(error);
+            let (kind, message) = match msg.contains("already exists") {
+                true => (Kind::Schema, msg.clone()),
+                false => (Kind::Syntax, syntax_message(msg, sql, *offset)),
+            };
+            return Error::new(kind, message).with_source(error);
         }
         rusqlite::Error::MultipleStatement => {
             return Error::new(Kind::Syntax, "there is more than one statement in this SQL; write one");

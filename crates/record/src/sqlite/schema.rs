@@ -240,7 +240,7 @@ fn parse_default(ty: Type, text: &str) -> Option<Fill> {
         _ if text.eq_ignore_ascii_case("null") => return None,
         _ => {}
     }
-    let value = if let Some(hex) = text.strip_prefix(['x', 'X']).and_then(|rest| unquoted(rest)) {
+    let value = if let Some(hex) = text.strip_prefix(['x', 'X']).and_then(unquoted) {
         let bytes: Option<Vec<u8>> =
             (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
         Value::Bytes(bytes?.into())

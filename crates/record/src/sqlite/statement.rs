@@ -58,7 +58,7 @@ fn result_columns(statement: &rusqlite::Statement<'_>) -> Arc<[ResultColumn]> {
         name: column.name().to_owned(),
         ty: column.decl_type().and_then(types::declared),
     };
-    statement.columns().into_iter().map(column).collect()
+    statement.columns().map(column).collect()
 }
 
 /// Runs a checked statement to its end. The connection's deadline is the caller's business.

@@ -13,7 +13,7 @@
 //! bytes      BLOB                                         BLOB
 //! ```
 //! The words in front of TEXT are for people and for [`declared`]: SQLite gives such columns TEXT affinity and keeps the
-//! digits. Read back is also what others write: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix
+//! digits. One value does not come back as it was: SQLite keeps the double -0.0 as 0.0. Read back is also what others write: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix
 //! seconds, truth values as words, numbers in a numeric column.
 
 use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text};

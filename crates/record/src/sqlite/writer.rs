@@ -275,7 +275,8 @@ impl Session {
     }
 
     fn run_group(&mut self, mut group: Vec<Direct>) {
-        let timeout = self.timeout;
+        // Twice: whoever comes while another's statement uses up its time-out must outlive it.
+        let timeout = self.timeout * 2;
         group.retain(|direct| !direct.answer.is_closed());
         let late = group.extract_if(.., |direct| direct.arrived.elapsed() > timeout);
         for direct in late {
