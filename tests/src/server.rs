@@ -139,12 +139,25 @@ impl Start {
         }
     }
 
-    /// Starts, and waits until it serves or ends.
-    pub fn try_start(&self) -> Result<Server, Ended> {
+    fn serve(&self, output: fn() -> Stdio) -> Child {
         let mut command = self.program();
         command.arg("serve").arg(&self.config).args(["--listen", &self.listen]).args(self.places());
-        command.args(&self.arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()));
+        command.args(&self.arguments).stdout(output()).stderr(output());
+        command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()))
+    }
+
+    /// Starts, and kills it after that time, whatever it does then.
+    pub fn start_and_kill(&self, after: Duration) {
+        let mut child = self.serve(Stdio::null);
+        thread::sleep(after);
+        // One that has ended by itself cannot be killed.
+        let _ = child.kill();
+        child.wait().expect("a child can be waited for");
+    }
+
+    /// Starts, and waits until it serves or ends.
+    pub fn try_start(&self) -> Result<Server, Ended> {
+        let child = self.serve(Stdio::piped);
         if let Some(bytes) = self.file_size_limit_bytes {
             let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
             prlimit(Some(Pid::from_child(&child)), Resource::Fsize, limit).expect("a limit can be lowered");
