@@ -1,0 +1,98 @@
+//! The memory limit that all tables share, and what a thing in memory really takes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is counted when it
+/// has grown, so that the limit may be passed by one such step.
+pub(crate) struct Budget {
+    limit_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(limit_bytes: u64) -> Budget {
+        Budget { limit_bytes, used_bytes: AtomicU64::new(0) }
+    }
+
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes` if the limit allows.
+    pub fn try_take(&self, bytes: usize) -> bool {
+        let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let fits = used <= self.limit_bytes;
+        if !fits {
+            self.give(bytes);
+        }
+        fits
+    }
+
+    /// Counts `bytes` whatever the limit says.
+    pub fn take(&self, bytes: usize) {
+        self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Gives back what was taken.
+    pub fn give(&self, bytes: usize) {
+        self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts that something has changed its size.
+    pub fn resize(&self, before: usize, after: usize) {
+        if after > before {
+            self.take(after - before);
+        } else if before > after {
+            self.give(before - after);
+        }
+    }
+}
+
+/// What an allocation of `bytes` takes with mimalloc, and with jemalloc within a few per cent: multiples of 16 up to 64, then four
+/// sizes for each doubling.
+pub(crate) const fn allocated_bytes(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        1..=8 => 8,
+        9..=64 => bytes.next_multiple_of(16),
+        _ => bytes.next_multiple_of(1 << ((bytes - 1).ilog2() - 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_allocator() {
+        for (bytes, expected) in [
+            (0, 0),
+            (1, 8),
+            (17, 32),
+            (64, 64),
+            (65, 80),
+            (129, 160),
+            (512, 512),
+            (513, 640),
+            (519, 640),
+            (641, 768),
+        ] {
+            assert_eq!(allocated_bytes(bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_past_the_limit() {
+        let budget = Budget::new(100);
+        assert!(budget.try_take(60));
+        assert!(!budget.try_take(41));
+        assert!(budget.try_take(40));
+        assert_eq!(budget.used_bytes(), 100);
+        budget.resize(40, 10);
+        assert_eq!(budget.used_bytes(), 70);
+    }
+}

@@ -1,0 +1,196 @@
+//! The catalogue: which table, with which columns, an id in the log stands for.
+//!
+//! The file `tables.json` in the data folder:
+//! ```text
+//! { "version": 1, "tables": [ { "id": 1, "name": "codes", "key": "id", "key_kind": "serial",
+//!     "columns": [ { "name": "id", "type": "bigint", "nullable": false }, … ] }, … ] }
+//! ```
+//! It holds what is needed to read a row, for every id that was ever used; ids are never used again. It is replaced as a whole (written beside,
+//! synced, renamed, folder synced) before a new id is used. A table whose columns change, in name, type (the limit of a text aside), order
+//! or key, gets a new id; one that goes back to old columns gets its old id back. Valid: version 1, ids and columns without
+//! duplicates, types and key kinds known, the key among the columns and of its kind.
+
+use crate::error::{Error, Kind};
+use crate::record::TableId;
+use forebay_value::{Column, KeyKind, Schema, Type};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+const FILE: &str = "tables.json";
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    tables: Vec<StoredTable>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredTable {
+    id: u16,
+    name: String,
+    key: String,
+    key_kind: String,
+    columns: Vec<StoredColumn>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredColumn {
+    name: String,
+    #[serde(rename = "type")]
+    ty: String,
+    nullable: bool,
+}
+
+/// What each table id in the log stands for.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    tables: BTreeMap<TableId, Arc<Schema>>,
+}
+
+impl Catalogue {
+    /// The table and the columns that records with this id have. For a table that is still configured as it was: its present schema.
+    pub fn schema(&self, id: TableId) -> Option<&Arc<Schema>> {
+        self.tables.get(&id)
+    }
+
+    /// All ids, also of tables and columns that are no longer configured.
+    pub fn tables(&self) -> impl Iterator<Item = (TableId, &Arc<Schema>)> {
+        self.tables.iter().map(|(id, schema)| (*id, schema))
+    }
+
+    /// Reads the file of a data folder, if there is one.
+    pub(crate) fn read(dir: &Path) -> Result<Catalogue, Error> {
+        let path = dir.join(FILE);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Catalogue::default()),
+            Err(error) => {
+                return Err(Error::caused(Kind::Io, format!("cannot read {}", path.display()), error));
+            }
+        };
+        let stored: Stored = serde_json::from_slice(&text).map_err(|error| {
+            Error::caused(Kind::Catalogue, format!("cannot use {}", path.display()), error)
+        })?;
+        let wrong =
+            |what: String| Error::new(Kind::Catalogue, format!("cannot use {}: {what}", path.display()));
+        if stored.version != VERSION {
+            return Err(wrong(format!("it has version {}, this program knows {VERSION}", stored.version)));
+        }
+        let mut catalogue = Catalogue::default();
+        for table in stored.tables {
+            let id = TableId(table.id);
+            let schema = table.schema().map_err(wrong)?;
+            if catalogue.tables.insert(id, Arc::new(schema)).is_some() {
+                return Err(wrong(format!("id {id} is there twice")));
+            }
+        }
+        Ok(catalogue)
+    }
+
+    /// The id of a table with these columns: one it had before, or a new one.
+    pub(crate) fn assign(&mut self, schema: &Schema) -> Result<TableId, Error> {
+        if let Some((id, _)) = self.tables().find(|(_, known)| is_same(known, schema)) {
+            return Ok(id);
+        }
+        let next = self.tables.last_key_value().map_or(1, |(last, _)| u32::from(last.0) + 1);
+        let id =
+            u16::try_from(next).map_err(|_| Error::new(Kind::Catalogue, "there are no table ids left"))?;
+        self.tables.insert(TableId(id), Arc::new(schema.clone()));
+        Ok(TableId(id))
+    }
+
+    /// Lets an id stand for the very schema that the table has.
+    pub(crate) fn set(&mut self, id: TableId, schema: Arc<Schema>) {
+        self.tables.insert(id, schema);
+    }
+
+    /// Replaces the file of a data folder.
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), Error> {
+        let tables = self.tables().map(|(id, schema)| StoredTable::new(id, schema)).collect();
+        let text = serde_json::to_vec_pretty(&Stored { version: VERSION, tables })
+            .map_err(|error| Error::caused(Kind::Catalogue, "cannot write the catalogue", error))?;
+        let path = dir.join(FILE);
+        replace(dir, &path, &text)
+            .map_err(|error| Error::caused(Kind::Io, format!("cannot write {}", path.display()), error))
+    }
+}
+
+fn replace(dir: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("json.new");
+    let mut file = File::create(&beside)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    File::open(dir)?.sync_all()
+}
+
+/// Whether rows of one can be read as rows of the other.
+fn is_same(one: &Schema, other: &Schema) -> bool {
+    let same_type = |one: Type, other: Type| {
+        one == other || matches!((one, other), (Type::Text { .. }, Type::Text { .. }))
+    };
+    one.name == other.name
+        && one.key == other.key
+        && one.columns.len() == other.columns.len()
+        && one
+            .columns
+            .iter()
+            .zip(&other.columns)
+            .all(|(one, other)| one.name == other.name && same_type(one.ty, other.ty))
+}
+
+const KEY_KINDS: [(KeyKind, &str); 4] = [
+    (KeyKind::Serial, "serial"),
+    (KeyKind::Bigint, "bigint"),
+    (KeyKind::Uuid, "uuid"),
+    (KeyKind::Text, "text"),
+];
+
+impl StoredTable {
+    fn new(id: TableId, schema: &Schema) -> StoredTable {
+        let kind = KEY_KINDS.iter().find(|(kind, _)| *kind == schema.key_kind);
+        let column = |column: &Column| StoredColumn {
+            name: column.name.clone(),
+            ty: column.ty.to_string(),
+            nullable: column.nullable,
+        };
+        StoredTable {
+            id: id.0,
+            name: schema.name.clone(),
+            key: schema.key_column().name.clone(),
+            key_kind: kind.expect("every kind has a name").1.to_owned(),
+            columns: schema.columns.iter().map(column).collect(),
+        }
+    }
+
+    fn schema(self) -> Result<Schema, String> {
+        let name = self.name;
+        let kind = KEY_KINDS.iter().find(|(_, text)| *text == self.key_kind);
+        let (kind, _) =
+            kind.ok_or_else(|| format!("table {name} has a key of unknown kind {}", self.key_kind))?;
+        let key = self.columns.iter().position(|column| column.name == self.key);
+        let key = key.ok_or_else(|| format!("table {name} has no column {}", self.key))?;
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for StoredColumn { name: column, ty, nullable } in self.columns {
+            let known =
+                Type::parse(&ty).ok_or_else(|| format!("{name}.{column} has the unknown type {ty}"))?;
+            columns.push(Column {
+                name: column,
+                ty: known,
+                nullable,
+                unique: false,
+                indexed: false,
+                fill: None,
+            });
+        }
+        Schema::new(name, columns, key, *kind).map_err(|error| error.to_string())
+    }
+}

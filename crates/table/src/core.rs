@@ -1,0 +1,85 @@
+//! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and whoever evicts.
+
+use crate::budget::{Budget, allocated_bytes};
+use crate::error::WriteError;
+use crate::evict::Evictor;
+use crate::limits::FETCHES_MAX;
+use crate::rows::Rows;
+use crate::source::Source;
+use forebay_log::{Log, Position};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Semaphore;
+
+pub(crate) struct Core {
+    pub log: Log,
+    pub budget: Arc<Budget>,
+    pub source: Arc<dyn Source>,
+    /// Bounds the reads through the source.
+    pub fetches: Semaphore,
+    /// Reads that wait for one of those.
+    pub fetches_waiting: AtomicUsize,
+    /// Everything at or before this is durable in the record store.
+    drained: AtomicU64,
+    /// The rows of all tables, for eviction. Set when they are opened.
+    pub rows: OnceLock<Vec<Arc<Rows>>>,
+    pub evictor: Mutex<Evictor>,
+    /// Rows that came back from the record store since the evictor last looked everywhere.
+    pub fetched_rows: AtomicU64,
+}
+
+/// Memory that was reserved for a row. Given back when dropped, unless kept.
+pub(crate) struct Charge<'a> {
+    budget: &'a Budget,
+    bytes: usize,
+}
+
+impl Charge<'_> {
+    /// The row is in memory: its bytes are counted from now on.
+    pub fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.budget.give(self.bytes);
+        }
+    }
+}
+
+impl Core {
+    pub fn new(log: Log, limit_bytes: u64, source: Arc<dyn Source>) -> Core {
+        Core {
+            log,
+            budget: Arc::new(Budget::new(limit_bytes)),
+            source,
+            fetches: Semaphore::new(FETCHES_MAX),
+            fetches_waiting: AtomicUsize::new(0),
+            drained: AtomicU64::new(0),
+            rows: OnceLock::new(),
+            evictor: Mutex::default(),
+            fetched_rows: AtomicU64::new(0),
+        }
+    }
+
+    pub fn drained(&self) -> Position {
+        Position(self.drained.load(Ordering::SeqCst))
+    }
+
+    pub fn set_drained(&self, position: Position) {
+        self.drained.fetch_max(position.0, Ordering::SeqCst);
+    }
+
+    /// Reserves memory for a row of so many bytes, evicting others when the limit is reached. No shard may be locked by the caller.
+    pub fn reserve(&self, row_bytes: usize) -> Result<Charge<'_>, WriteError> {
+        let bytes = allocated_bytes(row_bytes);
+        if self.budget.try_take(bytes) || self.make_room(bytes) {
+            Ok(Charge { budget: &self.budget, bytes })
+        } else {
+            Err(WriteError::MemoryFull)
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Read-through: bringing a row from the record store into memory, without ever putting back something older.
+//!
+//! **Why it cannot resurrect.** Whoever reads the record store first notes the drained position of that moment: what is read then holds every
+//! change up to it. It is put into memory only where the key's last change, in its slot or its tombstone, is at or before
+//! that position; and no tombstone after it is forgotten while a read is under way. Otherwise the read is done again.
+//!
+//! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number waiting.
+
+use crate::core::Core;
+use crate::key::{Key, KeyRef};
+use crate::limits::{FETCH_QUEUE_MAX, FETCH_TRIES, FETCHES_MAX};
+use crate::shard::{Absence, Shard};
+use crate::slab::{EVICTED, REFERENCED, Slot};
+use crate::source::{BoxFuture, SourceError};
+use crate::table::Table;
+use forebay_log::Position;
+use forebay_value::{Row, Value};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{OnceCell, SemaphorePermit};
+
+/// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by another.
+#[derive(Default)]
+pub(crate) struct Flights {
+    by_key: Mutex<HashMap<Key, Arc<Flight>, RandomState>>,
+}
+
+type Flight = OnceCell<Result<bool, SourceError>>;
+
+/// The drained positions that reads of the record store under way began with.
+#[derive(Default)]
+pub(crate) struct Readers {
+    since: Mutex<BTreeMap<Position, usize>>,
+}
+
+/// One read of the record store: what it sees holds everything up to `since`.
+pub(crate) struct Reading<'a> {
+    readers: &'a Readers,
+    pub since: Position,
+}
+
+impl Readers {
+    pub fn begin(&self, core: &Core) -> Reading<'_> {
+        let mut since = self.since.lock();
+        // Under the lock: `floor` reads the drained position before it takes it, and so never passes a reader it does not see.
+        let drained = core.drained();
+        *since.entry(drained).or_default() += 1;
+        Reading { readers: self, since: drained }
+    }
+
+    /// Tombstones at or before this are no longer needed.
+    pub fn floor(&self, core: &Core) -> Position {
+        let drained = core.drained();
+        let since = self.since.lock();
+        since.first_key_value().map_or(drained, |(&first, _)| first.min(drained))
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut since = self.readers.since.lock();
+        if let Some(readers) = since.get_mut(&self.since) {
+            *readers -= 1;
+            if *readers == 0 {
+                since.remove(&self.since);
+            }
+        }
+    }
+}
+
+/// Whether a call found a read of its key under way.
+#[derive(PartialEq, Eq)]
+enum Joined {
+    First,
+    Later,
+}
+
+impl Flights {
+    fn join(&self, key: &Key) -> (Arc<Flight>, Joined) {
+        let mut by_key = self.by_key.lock();
+        if let Some(flight) = by_key.get(key) {
+            return (flight.clone(), Joined::Later);
+        }
+        let flight = Arc::new(Flight::new());
+        by_key.insert(key.clone(), flight.clone());
+        (flight, Joined::First)
+    }
+
+    /// Forgets a flight that has ended, or that nobody else waits for.
+    fn leave(&self, key: &Key, flight: &Arc<Flight>) {
+        let mut by_key = self.by_key.lock();
+        let is_current = by_key.get(key).is_some_and(|current| Arc::ptr_eq(current, flight));
+        // The map, and the caller.
+        if is_current && (flight.initialized() || Arc::strong_count(flight) == 2) {
+            by_key.remove(key);
+        }
+    }
+}
+
+/// Leaves the flight also when the caller's future is dropped halfway.
+struct Passenger<'a> {
+    flights: &'a Flights,
+    key: &'a Key,
+    flight: Arc<Flight>,
+}
+
+impl Drop for Passenger<'_> {
+    fn drop(&mut self) {
+        self.flights.leave(self.key, &self.flight);
+    }
+}
+
+/// What is known of a key without asking the record store.
+enum Known {
+    Present,
+    Gone,
+    /// The record store must have applied this first.
+    Behind(Position),
+    Unknown,
+}
+
+/// What became of a row that was read.
+enum Installed {
+    Present,
+    Gone,
+    /// The key has changed since: what was read may be older than that.
+    Stale,
+}
+
+impl Table {
+    /// Brings a row into memory from the record store: an evicted one, or one of a shared table that is not in memory. False: it is not
+    /// there. May be dropped at any time.
+    ///
+    /// # Errors
+    /// The source's; one that may be retried when too many reads wait, when the memory is full, and when the record store
+    /// does not have all increments of the row yet.
+    pub fn fetch(&self, key: Value) -> BoxFuture<'static, Result<bool, SourceError>> {
+        let table = self.this.upgrade().expect("a table lives in an Arc");
+        Box::pin(async move {
+            match KeyRef::of(key.as_ref()).map(KeyRef::to_owned) {
+                Some(key) => table.fetch_once(&key).await,
+                None => Ok(false),
+            }
+        })
+    }
+
+    async fn fetch_once(&self, key: &Key) -> Result<bool, SourceError> {
+        for _ in 0..2 {
+            let (flight, joined) = self.flights.join(key);
+            let passenger = Passenger { flights: &self.flights, key, flight };
+            let result = passenger.flight.get_or_init(|| self.fly(key)).await.clone();
+            drop(passenger);
+            // A read that began before this call may have missed what the caller knows to be there: the next one cannot.
+            if joined == Joined::First || result != Ok(false) {
+                return result;
+            }
+        }
+        Ok(false)
+    }
+
+    async fn fly(&self, key: &Key) -> Result<bool, SourceError> {
+        for _ in 0..FETCH_TRIES {
+            let since = match self.known(key.as_ref()) {
+                Known::Present => return Ok(true),
+                Known::Gone => return Ok(false),
+                Known::Behind(position) if position > self.core.drained() => {
+                    let what = "the row has counts that the record store does not have yet";
+                    return Err(SourceError::later(what));
+                }
+                Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
+            };
+            let permit = self.core.enter_fetch().await?;
+            let row = self.core.source.fetch(self.schema(), key.to_value()).await?;
+            drop(permit);
+            match self.install(key.as_ref(), row, since.since)? {
+                Installed::Present => return Ok(true),
+                Installed::Gone => return Ok(false),
+                Installed::Stale => {}
+            }
+        }
+        Err(SourceError::later("the row changed each time it was read"))
+    }
+
+    fn known(&self, key: KeyRef<'_>) -> Known {
+        let hash = self.rows.hasher.key(key);
+        let shard = self.rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(slot) => match shard.slots.get(slot) {
+                slot if slot.has(EVICTED) => Known::Behind(slot.position()),
+                _ => Known::Present,
+            },
+            None if !self.shared() => Known::Gone,
+            None => match shard.tombstone(key) {
+                Some(tombstone) if tombstone.absence == Absence::Behind => Known::Behind(tombstone.position),
+                Some(_) => Known::Gone,
+                None => Known::Unknown,
+            },
+        }
+    }
+
+    /// Puts what was read into memory, if nothing newer is known.
+    fn install(&self, key: KeyRef<'_>, row: Option<Row>, since: Position) -> Result<Installed, SourceError> {
+        if let Some(row) = &row {
+            self.check_fetched(key, row)?;
+        }
+        let row_bytes = row.as_ref().map_or(0, |row| row.0.len());
+        let charge = self.core.reserve(row_bytes).map_err(|error| SourceError::later(error.to_string()))?;
+        let hash = self.rows.hasher.key(key);
+        let mut shard = self.rows.lock(hash.shard());
+        let found = shard.find(self.schema(), hash, key);
+        if let Some(number) = found {
+            let slot = shard.slots.get(number);
+            if !slot.has(EVICTED) {
+                return Ok(Installed::Present);
+            }
+            if slot.position() > since {
+                return Ok(Installed::Stale);
+            }
+        } else if let Some(tombstone) = shard.tombstone(key)
+            && tombstone.position > since
+        {
+            let is_deleted = tombstone.absence == Absence::Deleted;
+            return Ok(if is_deleted { Installed::Gone } else { Installed::Stale });
+        } else if !self.shared() {
+            return Ok(Installed::Gone);
+        }
+        let Some(row) = row else {
+            self.drop_stub(&mut shard, found, key);
+            return Ok(Installed::Gone);
+        };
+        let after = self.rows.fingerprints(row.as_ref());
+        match found {
+            Some(number) => {
+                let slot = shard.slots.get(number);
+                let position = slot.position();
+                // Others may have changed it, in a shared table.
+                self.rows.exchange_known(&self.rows.fingerprints_of(slot), &after, position);
+                let slot = shard.slots.get_mut(number);
+                self.rows.budget.give(crate::budget::allocated_bytes(slot.bytes.len()));
+                slot.bytes = row.0;
+                slot.changed(position, REFERENCED);
+            }
+            None => {
+                self.rows.exchange_known(&[], &after, Position(0));
+                let mut slot = Slot::new(row.0, Position(0));
+                slot.set(REFERENCED);
+                self.rows.insert(&mut shard, hash, slot);
+            }
+        }
+        charge.keep();
+        self.core.fetched_rows.fetch_add(1, Ordering::Relaxed);
+        Ok(Installed::Present)
+    }
+
+    /// The record store no longer has a row of which a stub is left: others deleted it.
+    fn drop_stub(&self, shard: &mut Shard, found: Option<u32>, key: KeyRef<'_>) {
+        let Some(number) = found else {
+            return;
+        };
+        let before = self.rows.fingerprints_of(shard.slots.get(number));
+        self.rows.exchange_known(&before, &[], Position(0));
+        self.rows.remove(shard, self.rows.hasher.key(key), number, Position(0));
+    }
+
+    fn check_fetched(&self, key: KeyRef<'_>, row: &Row) -> Result<(), SourceError> {
+        let what = match row.as_ref().check(self.schema()) {
+            Err(error) => error.to_string(),
+            Ok(()) if row.as_ref().key(self.schema()) != key.value() => "it has another key".to_owned(),
+            Ok(()) => return Ok(()),
+        };
+        let message =
+            format!("the record store gave a row of {} that cannot be used: {what}", self.schema().name);
+        Err(SourceError { message, retry: false })
+    }
+}
+
+/// Counts one who waits, also when its future is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    async fn enter_fetch(&self) -> Result<SemaphorePermit<'_>, SourceError> {
+        if let Ok(permit) = self.fetches.try_acquire() {
+            return Ok(permit);
+        }
+        let ahead = self.fetches_waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.fetches_waiting);
+        if ahead >= FETCH_QUEUE_MAX {
+            let message =
+                format!("{FETCHES_MAX} rows are being read and {FETCH_QUEUE_MAX} more are waited for");
+            return Err(SourceError::later(message));
+        }
+        self.fetches.acquire().await.map_err(|_| SourceError::later("the tables are being closed"))
+    }
+}

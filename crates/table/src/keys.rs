@@ -1,0 +1,184 @@
+//! Serial keys: blocks of the record store's own sequence, handed out one at a time.
+//!
+//! Handing one out is one atomic operation. `next` and `end` are two words that change one after the other when a block follows another, and
+//! that is safe because keys only ever grow: while `next` is the new block's and `end` still the old one's, the block looks used up; and who
+//! read an older `next` fails to exchange it, or reads the first key of a block that follows without a gap, which is right.
+//!
+//! The next block is fetched when half of the one in hand is used, as a task of whoever takes that key. Its failure is nobody's: when no block
+//! is there in the end, [`Table::wait_keys`] asks again and tells.
+
+use crate::limits::{KEYS_FAST, KEYS_MAX, KEYS_MIN, KEYS_SLOW};
+use crate::source::{BoxFuture, SourceError};
+use crate::table::Table;
+use forebay_value::KeyKind;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+pub(crate) struct Keys {
+    is_serial: bool,
+    /// The next key, if it is below `end`.
+    next: AtomicI64,
+    end: AtomicI64,
+    /// Whoever takes this key has the next block fetched.
+    half: AtomicI64,
+    blocks: Mutex<Blocks>,
+    /// Held while the source is asked.
+    asking: tokio::sync::Mutex<()>,
+    is_prefetching: AtomicBool,
+}
+
+struct Blocks {
+    /// The block that follows the one in hand.
+    following: Option<Range<i64>>,
+    size: u64,
+    /// When the block in hand was begun.
+    begun: Option<Instant>,
+}
+
+/// Blocks asked for before giving up on a source whose keys are all taken.
+const ASKS_MAX: usize = 3;
+
+impl Keys {
+    pub fn new(kind: KeyKind) -> Keys {
+        Keys {
+            is_serial: kind == KeyKind::Serial,
+            next: AtomicI64::new(i64::MIN),
+            end: AtomicI64::new(i64::MIN),
+            half: AtomicI64::new(i64::MIN),
+            blocks: Mutex::new(Blocks { following: None, size: KEYS_MIN, begun: None }),
+            asking: tokio::sync::Mutex::new(()),
+            is_prefetching: AtomicBool::new(false),
+        }
+    }
+
+    /// The next key, and whether it is time to fetch another block.
+    pub fn next(&self) -> Option<(i64, bool)> {
+        loop {
+            let next = self.next.load(Ordering::Acquire);
+            if next >= self.end.load(Ordering::Acquire) {
+                if !self.follow() {
+                    return None;
+                }
+                continue;
+            }
+            let taken = self.next.compare_exchange_weak(next, next + 1, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                return Some((next, next == self.half.load(Ordering::Relaxed)));
+            }
+        }
+    }
+
+    /// Begins the block that follows, if the one in hand is used up; whether there is a key.
+    fn follow(&self) -> bool {
+        let mut blocks = self.blocks.lock();
+        if self.next.load(Ordering::Acquire) < self.end.load(Ordering::Acquire) {
+            return true;
+        }
+        let Some(block) = blocks.following.take() else {
+            return false;
+        };
+        let now = Instant::now();
+        match blocks.begun.replace(now).map(|begun| now - begun) {
+            Some(lasted) if lasted < KEYS_FAST => blocks.size = (blocks.size * 4).min(KEYS_MAX),
+            Some(lasted) if lasted > KEYS_SLOW => blocks.size = (blocks.size / 2).max(KEYS_MIN),
+            _ => {}
+        }
+        self.half.store(block.start + (block.end - block.start) / 2, Ordering::Relaxed);
+        self.next.store(block.start, Ordering::Release);
+        self.end.store(block.end, Ordering::Release);
+        true
+    }
+
+    /// Forgets the blocks in hand, for a sequence that begins again. Nobody may take keys meanwhile.
+    pub fn clear(&self) {
+        let mut blocks = self.blocks.lock();
+        *blocks = Blocks { following: None, size: KEYS_MIN, begun: None };
+        self.end.store(i64::MIN, Ordering::Release);
+        self.next.store(i64::MIN, Ordering::Release);
+    }
+
+    /// Keeps what of a block is above all keys known; false when nothing is.
+    fn offer(&self, block: Range<i64>, above: i64) -> bool {
+        let mut blocks = self.blocks.lock();
+        let start = block.start.max(self.end.load(Ordering::Acquire)).max(above.saturating_add(1));
+        if start < block.end {
+            blocks.following = Some(start..block.end);
+        }
+        start < block.end
+    }
+
+    fn has_following(&self) -> bool {
+        self.blocks.lock().following.is_some()
+    }
+}
+
+/// Says that no prefetch is under way any more, also when its task is dropped.
+struct Prefetching<'a>(&'a AtomicBool);
+
+impl Drop for Prefetching<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Table {
+    /// Resolves when there is a serial key in hand. May be dropped at any time.
+    ///
+    /// # Errors
+    /// The source's; one that is not to be retried when the table has no serial key.
+    pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
+        let table = self.this.upgrade().expect("a table lives in an Arc");
+        Box::pin(async move {
+            if !table.keys.is_serial {
+                let message = format!("table {} has no serial key", table.schema().name);
+                return Err(SourceError { message, retry: false });
+            }
+            let _asking = table.keys.asking.lock().await;
+            if !table.keys.follow() {
+                table.ask_keys().await?;
+                table.keys.follow();
+            }
+            Ok(())
+        })
+    }
+
+    /// Fetches the block that follows in the background. Without a runtime it is left to [`Table::wait_keys`].
+    pub(crate) fn prefetch_keys(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if self.keys.is_prefetching.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let table = self.this.upgrade().expect("a table lives in an Arc");
+        runtime.spawn(async move {
+            let _prefetching = Prefetching(&table.keys.is_prefetching);
+            let _asking = table.keys.asking.lock().await;
+            if !table.keys.has_following() {
+                // An error is told to whoever then waits for a key.
+                let _ = table.ask_keys().await;
+            }
+        });
+    }
+
+    /// Asks the source for a block. `asking` is held.
+    async fn ask_keys(&self) -> Result<(), SourceError> {
+        let mut count = self.keys.blocks.lock().size;
+        let above = self.rows.highest_key();
+        for _ in 0..ASKS_MAX {
+            let block = self.core.source.next_keys(self.schema(), count).await?;
+            let (first, last) = (*block.start(), *block.end());
+            if self.keys.offer(first..last.saturating_add(1), above) {
+                return Ok(());
+            }
+            // The sequence lies behind the rows, as when the database was replaced: skip what is taken.
+            count = count.saturating_add(above.saturating_sub(last).max(0) as u64);
+        }
+        let name = &self.schema().name;
+        Err(SourceError::later(format!(
+            "the record store gives out keys of {name} that are taken, up to {above}"
+        )))
+    }
+}

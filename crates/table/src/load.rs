@@ -1,0 +1,93 @@
+//! Loading: rows that come from the record store in bulk, at start or (warming) beside a table that is being served.
+
+use crate::budget::allocated_bytes;
+use crate::fetch::Reading;
+use crate::shard::row_key;
+use crate::slab::{EVICTED, Slot};
+use crate::table::Table;
+use forebay_log::Position;
+use forebay_value::RowRef;
+
+/// A scan of the record store that began after this was made: see [`Table::begin_load`].
+pub struct Load<'a> {
+    table: &'a Table,
+    reading: Reading<'a>,
+}
+
+impl Load<'_> {
+    /// Takes a row of the scan into memory, unless something newer is known of its key. Past the memory limit only its key and what must stay
+    /// right are kept.
+    pub fn row(&self, row: RowRef<'_>) {
+        self.table.load_since(row, self.reading.since);
+    }
+}
+
+impl Table {
+    /// For warming a table that is being served: to be called before the scan of the record store begins, and kept until its last row was
+    /// given to [`Load::row`]. Meanwhile nothing that was deleted is forgotten.
+    pub fn begin_load(&self) -> Load<'_> {
+        Load { table: self, reading: self.readers.begin(&self.core) }
+    }
+
+    /// Takes a row of the record store into memory, at start: before [`Table::set_loaded`], and before the log is replayed. Past the memory
+    /// limit only its key and what must stay right are kept.
+    ///
+    /// What is in memory already stays as it is, and what was deleted stays so. After [`Table::set_loaded`] use [`Table::begin_load`].
+    pub fn load(&self, row: RowRef<'_>) {
+        self.load_since(row, Position(0));
+    }
+
+    fn load_since(&self, row: RowRef<'_>, since: Position) {
+        let rows = &*self.rows;
+        let key = row_key(row, self.schema());
+        let hash = rows.hasher.key(key);
+        let after = rows.fingerprints(row);
+        rows.saw_key(key);
+        let mut shard = rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(number) => {
+                let slot = shard.slots.get(number);
+                let position = slot.position();
+                if !slot.has(EVICTED)
+                    || position > since
+                    || !rows.budget.try_take(allocated_bytes(row.0.len()))
+                {
+                    return;
+                }
+                rows.exchange_known(&rows.fingerprints_of(slot), &after, position);
+                let slot = shard.slots.get_mut(number);
+                rows.budget.give(allocated_bytes(slot.bytes.len()));
+                slot.bytes = row.0.into();
+                slot.changed(position, 0);
+            }
+            None => {
+                // A table of our own that is loaded has all its rows: this one was deleted since, or comes from somebody else.
+                let is_complete = !self.shared() && self.is_loaded();
+                if is_complete || shard.tombstone(key).is_some_and(|tombstone| tombstone.position > since) {
+                    return;
+                }
+                rows.exchange_known(&[], &after, Position(0));
+                let slot = self.loaded_slot(row, &after);
+                rows.insert(&mut shard, hash, slot);
+            }
+        }
+    }
+
+    /// A slot with the row, or past the memory limit with its stub.
+    fn loaded_slot(&self, row: RowRef<'_>, fingerprints: &[crate::hash::Fingerprint]) -> Slot {
+        let rows = &*self.rows;
+        let full = allocated_bytes(row.0.len());
+        if rows.budget.try_take(full) {
+            return Slot::new(row.0.into(), Position(0));
+        }
+        let key = row_key(row, self.schema());
+        let small = allocated_bytes(rows.stub_bytes(key));
+        rows.budget.take(small.min(full));
+        if small >= full {
+            return Slot::new(row.0.into(), Position(0));
+        }
+        let mut slot = Slot::new(rows.stub(key, fingerprints), Position(0));
+        slot.set(EVICTED);
+        slot
+    }
+}

@@ -1,0 +1,263 @@
+//! Log records: the bytes of one change to one table.
+//!
+//! ```text
+//! record    := op u8 · table u16 · payload                       all numbers little-endian
+//! op 1 Insert    payload := row                                  a row that was not there
+//! op 2 Put       payload := row                                  the whole row after an upsert or update
+//! op 3 Delete    payload := key
+//! op 4 Increment payload := key · column u16 · delta i64         delta is added to a bigint that is not NULL
+//! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
+//! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
+//! ```
+//!
+//! **A record is valid** when its op is one of these, its payload is exactly as long as described, the table id is in the catalogue, a row
+//! passes `RowRef::check` and has a key, a key has the type of the table's key, and a column is one of the table's bigints.
+//! [`LogRecord::decode`] decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
+
+use crate::key::KeyRef;
+use forebay_value::{RowRef, Schema, Type, Uuid, ValueRef};
+use std::fmt;
+
+const INSERT: u8 = 1;
+const PUT: u8 = 2;
+const DELETE: u8 = 3;
+const INCREMENT: u8 = 4;
+
+const KEY_BIGINT: u8 = 1;
+const KEY_UUID: u8 = 2;
+const KEY_TEXT: u8 = 3;
+
+/// Bytes before the payload.
+pub(crate) const HEADER_BYTES: usize = 3;
+
+/// Which table, and which columns it had: an id of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u16);
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// One change, borrowed from the log.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LogRecord<'a> {
+    /// A row that was not there.
+    Insert {
+        /// Its table.
+        table: TableId,
+        /// The row.
+        row: RowRef<'a>,
+    },
+    /// A row as it is after an upsert or an update.
+    Put {
+        /// Its table.
+        table: TableId,
+        /// The row.
+        row: RowRef<'a>,
+    },
+    /// A row is gone.
+    Delete {
+        /// Its table.
+        table: TableId,
+        /// Its key.
+        key: ValueRef<'a>,
+    },
+    /// A counter of a row has changed.
+    Increment {
+        /// Its table.
+        table: TableId,
+        /// Its key.
+        key: ValueRef<'a>,
+        /// The counter's column, an index into the schema's.
+        column: usize,
+        /// What is added.
+        delta: i64,
+    },
+}
+
+/// Bytes that are not a log record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidRecord(pub &'static str);
+
+impl fmt::Display for InvalidRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a change of a table: it {}", self.0)
+    }
+}
+
+impl std::error::Error for InvalidRecord {}
+
+impl<'a> LogRecord<'a> {
+    /// Reads a record. Its row is not looked at: see [`LogRecord::check`].
+    pub fn decode(bytes: &'a [u8]) -> Result<LogRecord<'a>, InvalidRecord> {
+        let (header, payload) = bytes.split_at_checked(HEADER_BYTES).ok_or(InvalidRecord("is too short"))?;
+        let table = TableId(u16::from_le_bytes([header[1], header[2]]));
+        match header[0] {
+            INSERT => Ok(LogRecord::Insert { table, row: RowRef(payload) }),
+            PUT => Ok(LogRecord::Put { table, row: RowRef(payload) }),
+            DELETE => match split_key(payload)? {
+                (key, []) => Ok(LogRecord::Delete { table, key: key.value() }),
+                _ => Err(InvalidRecord("has bytes left over")),
+            },
+            INCREMENT => {
+                let (key, rest) = split_key(payload)?;
+                let &[c0, c1, ref delta @ ..] = rest else {
+                    return Err(InvalidRecord("is cut short"));
+                };
+                let delta = delta.try_into().map_err(|_| InvalidRecord("has a counter of another length"))?;
+                let column = usize::from(u16::from_le_bytes([c0, c1]));
+                Ok(LogRecord::Increment { table, key: key.value(), column, delta: i64::from_le_bytes(delta) })
+            }
+            _ => Err(InvalidRecord("is of no known kind")),
+        }
+    }
+
+    /// The table.
+    pub fn table(&self) -> TableId {
+        match *self {
+            LogRecord::Insert { table, .. }
+            | LogRecord::Put { table, .. }
+            | LogRecord::Delete { table, .. }
+            | LogRecord::Increment { table, .. } => table,
+        }
+    }
+
+    /// Whether it is a change that a table with this schema can have. Everything that uses a record relies on it.
+    pub fn check(&self, schema: &Schema) -> Result<(), InvalidRecord> {
+        match *self {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+                row.check(schema).map_err(|error| InvalidRecord(error.0))?;
+                if row.key(schema).is_null() { Err(InvalidRecord("has no key")) } else { Ok(()) }
+            }
+            LogRecord::Delete { key, .. } => check_key(key, schema),
+            LogRecord::Increment { key, column, .. } => {
+                check_key(key, schema)?;
+                let ty = schema.columns.get(column).map(|column| column.ty);
+                let is_counter = ty == Some(Type::Bigint) && column != schema.key;
+                if is_counter {
+                    Ok(())
+                } else {
+                    Err(InvalidRecord("names a column that cannot be counted up"))
+                }
+            }
+        }
+    }
+}
+
+fn check_key(key: ValueRef<'_>, schema: &Schema) -> Result<(), InvalidRecord> {
+    let fits = key.fits(schema.key_column().ty);
+    if fits { Ok(()) } else { Err(InvalidRecord("has a key of another type")) }
+}
+
+pub(crate) fn put_insert(table: TableId, row: RowRef<'_>, out: &mut Vec<u8>) {
+    put_header(INSERT, table, out);
+    out.extend_from_slice(row.0);
+}
+
+/// The beginning of a Put; the row is to follow.
+pub(crate) fn begin_put(table: TableId, out: &mut Vec<u8>) {
+    put_header(PUT, table, out);
+}
+
+pub(crate) fn put_delete(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
+    put_header(DELETE, table, out);
+    put_key(key, out);
+}
+
+pub(crate) fn put_increment(table: TableId, key: KeyRef<'_>, column: usize, delta: i64, out: &mut Vec<u8>) {
+    put_header(INCREMENT, table, out);
+    put_key(key, out);
+    let column = u16::try_from(column).expect("a table has no 65,536 columns: opening refuses it");
+    out.extend_from_slice(&column.to_le_bytes());
+    out.extend_from_slice(&delta.to_le_bytes());
+}
+
+fn put_header(op: u8, table: TableId, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(op);
+    out.extend_from_slice(&table.0.to_le_bytes());
+}
+
+pub(crate) fn put_key(key: KeyRef<'_>, out: &mut Vec<u8>) {
+    match key {
+        KeyRef::Bigint(number) => {
+            out.push(KEY_BIGINT);
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        KeyRef::Uuid(id) => {
+            out.push(KEY_UUID);
+            out.extend_from_slice(id.as_bytes());
+        }
+        KeyRef::Text(text) => {
+            out.push(KEY_TEXT);
+            let length = u32::try_from(text.len()).expect("request bodies are limited far below 4 GiB");
+            out.extend_from_slice(&length.to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+/// Takes a key off the front.
+pub(crate) fn split_key(bytes: &[u8]) -> Result<(KeyRef<'_>, &[u8]), InvalidRecord> {
+    const SHORT: InvalidRecord = InvalidRecord("is cut short");
+    let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;
+    match kind {
+        KEY_BIGINT => {
+            let (number, rest) = rest.split_first_chunk().ok_or(SHORT)?;
+            Ok((KeyRef::Bigint(i64::from_le_bytes(*number)), rest))
+        }
+        KEY_UUID => {
+            let (id, rest) = rest.split_first_chunk().ok_or(SHORT)?;
+            Ok((KeyRef::Uuid(Uuid::from_bytes(*id)), rest))
+        }
+        KEY_TEXT => {
+            let (length, rest) = rest.split_first_chunk().ok_or(SHORT)?;
+            let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SHORT)?;
+            let text = std::str::from_utf8(text).map_err(|_| InvalidRecord("has a key that is not UTF-8"))?;
+            Ok((KeyRef::Text(text), rest))
+        }
+        _ => Err(InvalidRecord("has a key of no known kind")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read_back(encode: impl FnOnce(&mut Vec<u8>), expected: LogRecord<'_>) {
+        let mut bytes = vec![9; 100];
+        encode(&mut bytes);
+        assert_eq!(LogRecord::decode(&bytes), Ok(expected));
+        if !matches!(expected, LogRecord::Insert { .. } | LogRecord::Put { .. }) {
+            for length in 0..bytes.len() {
+                assert!(LogRecord::decode(&bytes[..length]).is_err(), "cut at {length}");
+            }
+            bytes.push(0);
+            assert!(LogRecord::decode(&bytes).is_err(), "a byte too many");
+        }
+    }
+
+    #[test]
+    fn records_read_back() {
+        let table = TableId(0x1234);
+        let row = RowRef(b"row");
+        read_back(|out| put_insert(table, row, out), LogRecord::Insert { table, row });
+        let id = Uuid::from_u128(7);
+        for key in [KeyRef::Bigint(-5), KeyRef::Uuid(id), KeyRef::Text("a key"), KeyRef::Text("")] {
+            read_back(|out| put_delete(table, key, out), LogRecord::Delete { table, key: key.value() });
+            let expected = LogRecord::Increment { table, key: key.value(), column: 300, delta: i64::MIN };
+            read_back(|out| put_increment(table, key, 300, i64::MIN, out), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..6) {
+            let _ = LogRecord::decode(&bytes);
+            let _ = LogRecord::decode(&[&[op], &bytes[..]].concat());
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The rows of one table in memory: shards, unique values, counters, lengths. Knows nothing of the log.
+//!
+//! What must stay true: a row's shard is locked first, then the stripes of its unique values, then (for an addition each) the stripes of its
+//! counters; nobody holds two shards but [`Rows::clear`], which takes them in order. For every row in a shard, stub or not, its unique
+//! values are claimed, its indexed values counted, its key ordered, and the table's length includes it.
+
+use crate::budget::{Budget, allocated_bytes};
+use crate::counters::Counters;
+use crate::hash::{Fingerprint, Hasher, KeyHash, NO_VALUE};
+use crate::key::KeyRef;
+use crate::limits::{RANDOM_DRAWS, SHARDS};
+use crate::record::{put_key, split_key};
+use crate::shard::{Absence, Shard, Tombstone};
+use crate::slab::{EVICTED, REFERENCED, Slot};
+use crate::unique::{Claim, Claims, Unique};
+use forebay_log::Position;
+use forebay_value::{RowRef, Schema, ValueRef};
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// On cache lines of its own: shards are locked by different cores at the same time.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// The fingerprints of a row's tracked columns, in their order; empty for no row.
+pub(crate) type Fingerprints = SmallVec<[Fingerprint; 4]>;
+
+/// A column whose value matters beyond its row.
+struct Tracked {
+    column: usize,
+    is_unique: bool,
+    is_indexed: bool,
+}
+
+pub(crate) struct Rows {
+    pub schema: Arc<Schema>,
+    pub budget: Arc<Budget>,
+    pub hasher: Hasher,
+    pub counters: Counters,
+    unique: Unique,
+    tracked: Box<[Tracked]>,
+    has_unique: bool,
+    shards: Box<[Padded<Mutex<Shard>>]>,
+    /// The shards' lengths, readable without their locks, four cache lines in all.
+    lengths: Padded<[AtomicU32; SHARDS]>,
+    /// A power of two that is at least every length there has been.
+    length_bound: AtomicU32,
+    /// All rows.
+    total: AtomicU64,
+    /// The last insert or delete.
+    membership: AtomicU64,
+    tombstones: AtomicUsize,
+    /// The highest bigint key that came from the record store or the log.
+    highest_key: AtomicI64,
+}
+
+impl Rows {
+    pub fn new(schema: Arc<Schema>, budget: Arc<Budget>, is_ordered: bool) -> Rows {
+        let tracked: Box<[Tracked]> = (0..schema.columns.len())
+            .map(|column| Tracked {
+                column,
+                is_unique: schema.columns[column].unique && column != schema.key,
+                is_indexed: schema.columns[column].indexed,
+            })
+            .filter(|tracked| tracked.is_unique || tracked.is_indexed)
+            .collect();
+        Rows {
+            schema,
+            budget,
+            hasher: Hasher::new(),
+            counters: Counters::new(),
+            unique: Unique::new(),
+            has_unique: tracked.iter().any(|tracked| tracked.is_unique),
+            tracked,
+            shards: (0..SHARDS).map(|_| Padded(Mutex::new(Shard::new(is_ordered)))).collect(),
+            lengths: Padded(std::array::from_fn(|_| AtomicU32::new(0))),
+            length_bound: AtomicU32::new(1),
+            total: AtomicU64::new(0),
+            membership: AtomicU64::new(0),
+            tombstones: AtomicUsize::new(0),
+            highest_key: AtomicI64::new(0),
+        }
+    }
+
+    pub fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].0.lock()
+    }
+
+    pub fn is_tracked(&self, column: usize) -> bool {
+        self.tracked.iter().any(|tracked| tracked.column == column)
+    }
+
+    pub fn is_indexed(&self, column: usize) -> bool {
+        self.tracked.iter().any(|tracked| tracked.column == column && tracked.is_indexed)
+    }
+
+    /// All rows, and the last insert or delete.
+    pub fn count(&self) -> (u64, Position) {
+        // In this order: a position is written before the number that it explains.
+        let total = self.total.load(Ordering::Acquire);
+        (total, Position(self.membership.load(Ordering::Acquire)))
+    }
+
+    /// Fingerprints of a row's tracked columns.
+    pub fn fingerprints(&self, row: RowRef<'_>) -> Fingerprints {
+        let mut fingerprints = Fingerprints::new();
+        let mut tracked = self.tracked.iter().peekable();
+        if tracked.peek().is_none() {
+            return fingerprints;
+        }
+        for (column, value) in row.values(&self.schema).enumerate() {
+            match tracked.peek() {
+                Some(next) if next.column == column => {
+                    fingerprints.push(self.hasher.fingerprint(column, value));
+                    tracked.next();
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        fingerprints
+    }
+
+    /// The same of a slot, which may be a stub.
+    pub fn fingerprints_of(&self, slot: &Slot) -> Fingerprints {
+        if !slot.has(EVICTED) {
+            return self.fingerprints(RowRef(&slot.bytes));
+        }
+        let (_, rest) = split_key(&slot.bytes).expect("a stub begins with its key");
+        rest.as_chunks::<16>().0.iter().map(|bytes| Fingerprint::from_le_bytes(*bytes)).collect()
+    }
+
+    /// What stays of an evicted row: its key as in a log record, then its fingerprints, 16 bytes each.
+    pub fn stub(&self, key: KeyRef<'_>, fingerprints: &[Fingerprint]) -> Box<[u8]> {
+        let mut stub = Vec::with_capacity(32 + 16 * fingerprints.len());
+        put_key(key, &mut stub);
+        for fingerprint in fingerprints {
+            stub.extend_from_slice(&fingerprint.to_le_bytes());
+        }
+        stub.into_boxed_slice()
+    }
+
+    /// Bytes of the stub of a row with this key.
+    pub fn stub_bytes(&self, key: KeyRef<'_>) -> usize {
+        let key = match key {
+            KeyRef::Bigint(_) => 8,
+            KeyRef::Uuid(_) => 16,
+            KeyRef::Text(text) => 4 + text.len(),
+        };
+        1 + key + 16 * self.tracked.len()
+    }
+
+    /// A row goes from one state to another (empty: not there): refuses when a unique value is taken, else calls `append` and on success
+    /// takes and frees unique values and counts. All or nothing.
+    pub fn exchange<E>(
+        &self,
+        before: &[Fingerprint],
+        after: &[Fingerprint],
+        conflict: impl FnOnce(usize, Position) -> E,
+        append: impl FnOnce() -> Result<Position, E>,
+    ) -> Result<Position, E> {
+        let position = if self.has_unique {
+            let claims = self.claims(before, after);
+            let mut locked = self.unique.lock(&claims);
+            if let Some((column, mark)) = locked.conflict(&claims) {
+                return Err(conflict(column, mark));
+            }
+            let position = append()?;
+            locked.apply(&claims, position, &self.budget);
+            position
+        } else {
+            append()?
+        };
+        self.recount(before, after, position);
+        Ok(position)
+    }
+
+    /// The same for what has happened already: nothing is refused.
+    pub fn exchange_known(&self, before: &[Fingerprint], after: &[Fingerprint], position: Position) {
+        if self.has_unique {
+            let claims = self.claims(before, after);
+            self.unique.lock(&claims).apply(&claims, position, &self.budget);
+        }
+        self.recount(before, after, position);
+    }
+
+    fn claims(&self, before: &[Fingerprint], after: &[Fingerprint]) -> Claims {
+        let tracked = self.tracked.iter().enumerate().filter(|(_, tracked)| tracked.is_unique);
+        let claims = tracked.map(|(index, tracked)| Claim {
+            column: tracked.column,
+            before: nth(before, index),
+            after: nth(after, index),
+        });
+        claims.filter(|claim| claim.before != claim.after).collect()
+    }
+
+    fn recount(&self, before: &[Fingerprint], after: &[Fingerprint], position: Position) {
+        for (index, tracked) in self.tracked.iter().enumerate() {
+            if tracked.is_indexed {
+                self.counters.change(nth(before, index), nth(after, index), position, &self.budget);
+            }
+        }
+    }
+
+    /// The rows that have a value in an indexed column, and the last change of that number.
+    pub fn count_by(&self, column: usize, value: ValueRef<'_>) -> (u64, Position) {
+        match self.hasher.fingerprint(column, value) {
+            NO_VALUE => (0, Position(0)),
+            fingerprint => self.counters.get(fingerprint),
+        }
+    }
+
+    /// Puts a row into its locked shard; its bytes and its values were counted before.
+    pub fn insert(&self, shard: &mut Shard, hash: KeyHash, slot: Slot) {
+        let position = slot.position();
+        shard.insert(&self.schema, hash, slot, &self.budget);
+        self.joined_or_left(hash, shard.slots.len(), position, 1);
+    }
+
+    /// Gives a slot of a locked shard another row with the same key; its values were exchanged before.
+    pub fn set(&self, shard: &mut Shard, slot: u32, row: RowRef<'_>, position: Position) {
+        let slot = shard.slots.get_mut(slot);
+        if slot.bytes.len() == row.0.len() {
+            slot.bytes.copy_from_slice(row.0);
+        } else {
+            self.budget.resize(allocated_bytes(slot.bytes.len()), allocated_bytes(row.0.len()));
+            slot.bytes = row.0.into();
+        }
+        slot.changed(position, REFERENCED);
+    }
+
+    /// Takes a row out of its locked shard, and gives back its bytes. Its values were freed before.
+    pub fn remove(&self, shard: &mut Shard, hash: KeyHash, slot: u32, position: Position) {
+        shard.remove(&self.schema, &self.hasher, hash, slot, &self.budget);
+        self.joined_or_left(hash, shard.slots.len(), position, -1);
+    }
+
+    fn joined_or_left(&self, hash: KeyHash, length: u32, position: Position, change: i64) {
+        self.lengths.0[hash.shard()].store(length, Ordering::Relaxed);
+        if length > self.length_bound.load(Ordering::Relaxed) {
+            self.length_bound.fetch_max(length.next_power_of_two(), Ordering::Relaxed);
+        }
+        self.membership.fetch_max(position.0, Ordering::Release);
+        self.total.fetch_add(change as u64, Ordering::Release);
+    }
+
+    /// Notes a key that came from the record store or the log.
+    pub fn saw_key(&self, key: KeyRef<'_>) {
+        if let KeyRef::Bigint(key) = key
+            && key > self.highest_key.load(Ordering::Relaxed)
+        {
+            self.highest_key.fetch_max(key, Ordering::Relaxed);
+        }
+    }
+
+    /// The highest bigint key that came from the record store or the log; 0 when there was none.
+    pub fn highest_key(&self) -> i64 {
+        self.highest_key.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that a key is not in memory.
+    pub fn bury(&self, shard: &mut Shard, key: KeyRef<'_>, position: Position, absence: Absence) {
+        self.tombstones.fetch_add(1, Ordering::Relaxed);
+        shard.bury(key, Tombstone { position, absence }, &self.budget);
+    }
+
+    /// Forgets tombstones at or before `floor`.
+    pub fn forget(&self, floor: Position) {
+        if self.tombstones.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for shard in 0..SHARDS {
+            let forgotten = self.lock(shard).forget(floor, &self.budget);
+            self.tombstones.fetch_sub(forgotten, Ordering::Relaxed);
+        }
+    }
+
+    /// The locked shard and slot of a row, each row as likely as any other; `None` when there is none.
+    ///
+    /// A shard is drawn and a number below a bound of all lengths, until the number is below the shard's length: rows are then equally
+    /// likely, whatever the lengths. When most rows were deleted the bound is far off, and the lengths are walked instead.
+    pub fn random(&self) -> Option<(MutexGuard<'_, Shard>, u32)> {
+        loop {
+            for _ in 0..RANDOM_DRAWS {
+                let bits: u64 = rand::random();
+                let mask = self.length_bound.load(Ordering::Relaxed) - 1;
+                let (shard, slot) = (bits as usize % SHARDS, (bits >> 32) as u32 & mask);
+                if slot < self.lengths.0[shard].load(Ordering::Relaxed)
+                    && let Some(found) = self.slot_in(shard, slot)
+                {
+                    return Some(found);
+                }
+            }
+            let lengths: [u32; SHARDS] =
+                std::array::from_fn(|shard| self.lengths.0[shard].load(Ordering::Relaxed));
+            let total: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+            if total == 0 {
+                return None;
+            }
+            let mut number = rand::random_range(0..total);
+            for (shard, &length) in lengths.iter().enumerate() {
+                if number < u64::from(length) {
+                    if let Some(found) = self.slot_in(shard, number as u32) {
+                        return Some(found);
+                    }
+                    break;
+                }
+                number -= u64::from(length);
+            }
+        }
+    }
+
+    /// The slot, unless the shard has become shorter.
+    fn slot_in(&self, shard: usize, slot: u32) -> Option<(MutexGuard<'_, Shard>, u32)> {
+        let shard = self.lock(shard);
+        (slot < shard.slots.len()).then_some((shard, slot))
+    }
+
+    /// Forgets everything, unless a change after `drained` would be lost.
+    pub fn clear(&self, drained: Position) -> bool {
+        let mut shards: Vec<_> = (0..SHARDS).map(|shard| self.lock(shard)).collect();
+        if shards.iter().any(|shard| shard.has_undrained(drained)) {
+            return false;
+        }
+        for shard in &mut shards {
+            shard.clear(&self.budget);
+        }
+        self.unique.clear(&self.budget);
+        self.counters.clear(&self.budget);
+        for length in &self.lengths.0 {
+            length.store(0, Ordering::Relaxed);
+        }
+        self.length_bound.store(1, Ordering::Relaxed);
+        self.tombstones.store(0, Ordering::Relaxed);
+        self.highest_key.store(0, Ordering::Relaxed);
+        self.total.store(0, Ordering::Release);
+        true
+    }
+}
+
+fn nth(fingerprints: &[Fingerprint], index: usize) -> Fingerprint {
+    fingerprints.get(index).copied().unwrap_or(NO_VALUE)
+}

@@ -1,0 +1,181 @@
+//! One shard of a table's rows: slots, the index from keys to slots, tombstones, and the ordered keys where they are wanted.
+//!
+//! A shard knows nothing of the log, of unique values and of counters; [`Rows`](crate::rows::Rows) keeps them together. Everything here
+//! runs under the shard's lock.
+
+use crate::budget::{Budget, allocated_bytes};
+use crate::hash::{Hasher, KeyHash};
+use crate::key::{Key, KeyRef};
+use crate::record::split_key;
+use crate::slab::{EVICTED, Slab, Slot};
+use forebay_log::Position;
+use forebay_value::{RowRef, Schema};
+use hashbrown::{HashMap, HashTable};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Finds the slot of a key. Small, and with the hash inside, so that growing touches no row.
+struct Entry {
+    hash: u32,
+    slot: u32,
+}
+
+/// Why a key that is not in memory is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// It was deleted; the record store may not know it yet.
+    Deleted,
+    /// The record store has the row, but not yet all of its increments, and memory does not have the row.
+    Behind,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tombstone {
+    pub position: Position,
+    pub absence: Absence,
+}
+
+#[derive(Default)]
+pub(crate) struct Shard {
+    pub slots: Slab,
+    index: HashTable<Entry>,
+    tombstones: HashMap<Key, Tombstone, std::hash::RandomState>,
+    /// Tombstones in the order in which they can go. One whose position is not the map's has been replaced.
+    tombstone_order: VecDeque<(Position, Key)>,
+    /// All keys in order, when the table is listed.
+    pub ordered: Option<BTreeSet<Key>>,
+    /// The last delete: what it waits for to say that a key is not there.
+    pub deleted: Position,
+    /// Where eviction goes on.
+    pub hand: u32,
+}
+
+/// Bytes of a key in the ordered set: its own, and a B-tree's share of node and slack (nodes are at least half full, 3/4 on average).
+fn ordered_bytes(key: KeyRef<'_>) -> usize {
+    size_of::<Key>() * 4 / 3 + 2 + heap_bytes(key)
+}
+
+/// Bytes of a tombstone: the map's entry at its lowest load, and the queue's.
+fn tombstone_bytes(key: KeyRef<'_>) -> usize {
+    2 * (size_of::<(Key, Tombstone)>() + 1) + 2 * size_of::<(Position, Key)>() + 2 * heap_bytes(key)
+}
+
+fn heap_bytes(key: KeyRef<'_>) -> usize {
+    if let KeyRef::Text(text) = key { allocated_bytes(text.len()) } else { 0 }
+}
+
+/// Spreads the 32 bits that an entry keeps over the ends of the word that the index looks at.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// The key of a row or stub.
+pub(crate) fn key_of<'a>(slot: &'a Slot, schema: &Schema) -> KeyRef<'a> {
+    if slot.has(EVICTED) {
+        return split_key(&slot.bytes).expect("a stub begins with its key").0;
+    }
+    row_key(RowRef(&slot.bytes), schema)
+}
+
+pub(crate) fn row_key<'a>(row: RowRef<'a>, schema: &Schema) -> KeyRef<'a> {
+    KeyRef::of(row.key(schema)).expect("a row has a key")
+}
+
+impl Shard {
+    pub fn new(is_ordered: bool) -> Shard {
+        Shard { ordered: is_ordered.then(BTreeSet::new), ..Shard::default() }
+    }
+
+    /// The slot of a key.
+    pub fn find(&self, schema: &Schema, hash: KeyHash, key: KeyRef<'_>) -> Option<u32> {
+        let low = hash.low();
+        let is_it = |entry: &Entry| entry.hash == low && key_of(self.slots.get(entry.slot), schema) == key;
+        self.index.find(spread(low), is_it).map(|entry| entry.slot)
+    }
+
+    /// Puts in a row whose key is not there. The bytes of the row were counted by the caller.
+    pub fn insert(&mut self, schema: &Schema, hash: KeyHash, slot: Slot, budget: &Budget) {
+        if let Some(ordered) = &mut self.ordered {
+            let key = key_of(&slot, schema);
+            budget.take(ordered_bytes(key));
+            ordered.insert(key.to_owned());
+        }
+        let before = self.index.allocation_size() + self.slots.allocated_bytes();
+        let slot = self.slots.push(slot);
+        let entry = Entry { hash: hash.low(), slot };
+        self.index.insert_unique(spread(entry.hash), entry, |entry| spread(entry.hash));
+        budget.resize(before, self.index.allocation_size() + self.slots.allocated_bytes());
+    }
+
+    /// Takes out a row, and gives back its bytes.
+    pub fn remove(&mut self, schema: &Schema, hasher: &Hasher, hash: KeyHash, slot: u32, budget: &Budget) {
+        let before = self.slots.allocated_bytes();
+        let last = self.slots.len() - 1;
+        if let Ok(entry) = self.index.find_entry(spread(hash.low()), |entry| entry.slot == slot) {
+            entry.remove();
+        }
+        if slot != last {
+            let moved = hasher.key(key_of(self.slots.get(last), schema)).low();
+            let entry = self.index.find_mut(spread(moved), |entry| entry.slot == last);
+            entry.expect("every slot is in the index").slot = slot;
+        }
+        let removed = self.slots.swap_remove(slot);
+        let key = key_of(&removed, schema);
+        if let Some(ordered) = &mut self.ordered {
+            budget.give(ordered_bytes(key));
+            ordered.remove(&key.to_owned());
+        }
+        budget.give(allocated_bytes(removed.bytes.len()));
+        budget.resize(before, self.slots.allocated_bytes());
+    }
+
+    /// Remembers that a key is not in memory, and why.
+    pub fn bury(&mut self, key: KeyRef<'_>, tombstone: Tombstone, budget: &Budget) {
+        budget.take(tombstone_bytes(key));
+        self.tombstone_order.push_back((tombstone.position, key.to_owned()));
+        self.tombstones.insert(key.to_owned(), tombstone);
+    }
+
+    /// The tombstone of a key.
+    pub fn tombstone(&self, key: KeyRef<'_>) -> Option<Tombstone> {
+        if self.tombstones.is_empty() {
+            return None;
+        }
+        self.tombstones.get(&key.to_owned()).copied()
+    }
+
+    /// Forgets the tombstones at or before `floor`; how many.
+    pub fn forget(&mut self, floor: Position, budget: &Budget) -> usize {
+        let mut forgotten = 0;
+        while let Some((position, _)) = self.tombstone_order.front()
+            && *position <= floor
+        {
+            let Some((position, key)) = self.tombstone_order.pop_front() else {
+                break;
+            };
+            budget.give(tombstone_bytes(key.as_ref()));
+            forgotten += 1;
+            if self.tombstones.get(&key).is_some_and(|tombstone| tombstone.position == position) {
+                self.tombstones.remove(&key);
+            }
+        }
+        forgotten
+    }
+
+    /// Whether a change of a row or a delete lies after `drained`.
+    pub fn has_undrained(&self, drained: Position) -> bool {
+        self.deleted > drained || self.slots.iter().any(|slot| slot.position() > drained)
+    }
+
+    /// Forgets all rows and tombstones.
+    pub fn clear(&mut self, budget: &Budget) {
+        let rows: usize = self.slots.iter().map(|slot| allocated_bytes(slot.bytes.len())).sum();
+        budget.give(rows + self.index.allocation_size() + self.slots.allocated_bytes());
+        for (_, key) in &self.tombstone_order {
+            budget.give(tombstone_bytes(key.as_ref()));
+        }
+        for key in self.ordered.iter().flatten() {
+            budget.give(ordered_bytes(key.as_ref()));
+        }
+        *self = Shard { deleted: self.deleted, ..Shard::new(self.ordered.is_some()) };
+    }
+}

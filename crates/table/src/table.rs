@@ -1,0 +1,238 @@
+//! One hot table: its handle, and reading from it.
+//!
+//! Every answer comes with the position that it must wait for: that of the last change of what it shows, or of the change that
+//! made it say no. Position 0 means nothing to wait for.
+
+use crate::core::Core;
+use crate::error::{Error, Kind};
+use crate::fetch::{Flights, Readers};
+use crate::key::KeyRef;
+use crate::keys::Keys;
+use crate::limits::SHARDS;
+use crate::record::TableId;
+use crate::rows::Rows;
+use crate::shard::{Absence, Shard, key_of};
+use crate::slab::{EVICTED, REFERENCED, Slot};
+use forebay_log::Position;
+use forebay_value::{RowRef, Schema, Value, ValueRef};
+use std::sync::{Arc, Weak};
+use tokio::sync::watch;
+
+/// Whether an answer shows a column that increments change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counters {
+    /// It does, and waits for the last increment as well.
+    Shown,
+    /// It does not: an increment of a row that was durable is nothing to wait for.
+    Hidden,
+}
+
+/// What a read found.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Read<R> {
+    /// The row, and what an answer that shows it waits for.
+    Found(R, Position),
+    /// No row, and what an answer that says so waits for.
+    Missing(Position),
+    /// Not in memory: [`Table::fetch`] this key, then read again.
+    Fetch(Value),
+}
+
+/// One row for [`Table::for_each`].
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Its key.
+    pub key: ValueRef<'a>,
+    /// The row; `None` when it was evicted.
+    pub row: Option<RowRef<'a>>,
+    /// Its last change; 0 when it has not changed since it was loaded.
+    pub position: Position,
+}
+
+/// What a table is to be.
+#[derive(Debug, Clone)]
+pub struct TableSpec {
+    /// Its columns and key.
+    pub schema: Schema,
+    /// Whether others write to it in the record store as well: what is not in memory is then looked for there.
+    pub shared: bool,
+    /// Whether it is listed in the order of its keys.
+    pub ordered: bool,
+}
+
+/// A hot table.
+pub struct Table {
+    /// This handle's own `Arc`, for futures that outlive a borrow.
+    pub(crate) this: Weak<Table>,
+    pub(crate) id: TableId,
+    pub(crate) core: Arc<Core>,
+    pub(crate) rows: Arc<Rows>,
+    pub(crate) keys: Keys,
+    pub(crate) flights: Flights,
+    pub(crate) readers: Readers,
+    is_shared: bool,
+    loaded: watch::Sender<bool>,
+}
+
+impl Table {
+    pub(crate) fn new(core: Arc<Core>, id: TableId, spec: TableSpec) -> Arc<Table> {
+        let rows = Rows::new(Arc::new(spec.schema), core.budget.clone(), spec.ordered);
+        Arc::new_cyclic(|this| Table {
+            this: this.clone(),
+            id,
+            core,
+            keys: Keys::new(rows.schema.key_kind),
+            rows: Arc::new(rows),
+            flights: Flights::default(),
+            readers: Readers::default(),
+            is_shared: spec.shared,
+            loaded: watch::Sender::new(false),
+        })
+    }
+
+    /// Its columns and key.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.rows.schema
+    }
+
+    /// The id that its log records carry.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Whether others write to it as well.
+    pub fn shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Says that what the record store holds is in memory.
+    pub fn set_loaded(&self) {
+        self.loaded.send_replace(true);
+        self.forget_tombstones();
+    }
+
+    /// Whether what the record store holds is in memory. Before it is, no key or value is known to be free: nothing should be
+    /// answered or written.
+    pub fn is_loaded(&self) -> bool {
+        *self.loaded.borrow()
+    }
+
+    /// Resolves when it is loaded.
+    pub async fn wait_loaded(&self) {
+        // Fails only when the sender is gone, and it is part of `self`.
+        let _ = self.loaded.subscribe().wait_for(|loaded| *loaded).await;
+    }
+
+    /// Shows the row with this key. `show` runs under the shard's lock: it must only copy out of the row.
+    pub fn get<R>(
+        &self,
+        key: ValueRef<'_>,
+        counters: Counters,
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Read<R> {
+        let Some(key) = KeyRef::of(key) else {
+            return Read::Missing(Position(0));
+        };
+        let hash = self.rows.hasher.key(key);
+        let mut shard = self.rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(slot) => self.show(shard.slots.get_mut(slot), counters, show),
+            None => self.absent(&shard, key),
+        }
+    }
+
+    /// Shows any row, each with the same chance. `show` as in [`Table::get`].
+    pub fn random<R>(&self, show: impl FnOnce(RowRef<'_>) -> R) -> Read<R> {
+        match self.rows.random() {
+            Some((mut shard, slot)) => self.show(shard.slots.get_mut(slot), Counters::Shown, show),
+            None => Read::Missing(self.rows.count().1),
+        }
+    }
+
+    fn show<R>(&self, slot: &mut Slot, counters: Counters, show: impl FnOnce(RowRef<'_>) -> R) -> Read<R> {
+        if slot.has(EVICTED) {
+            return Read::Fetch(key_of(slot, self.schema()).value().to_owned());
+        }
+        if !slot.has(REFERENCED) {
+            slot.set(REFERENCED);
+        }
+        let mark = match counters {
+            Counters::Hidden => slot.row_mark(),
+            Counters::Shown => slot.position(),
+        };
+        Read::Found(show(RowRef(&slot.bytes)), mark)
+    }
+
+    /// What it means that a key is not in the locked shard.
+    pub(crate) fn absent<R>(&self, shard: &Shard, key: KeyRef<'_>) -> Read<R> {
+        if !self.is_shared {
+            return Read::Missing(shard.deleted);
+        }
+        match shard.tombstone(key) {
+            Some(tombstone) if tombstone.absence == Absence::Deleted => Read::Missing(tombstone.position),
+            _ => Read::Fetch(key.value().to_owned()),
+        }
+    }
+
+    /// How many rows there are, and what an answer that says so waits for. Of a shared table: in memory.
+    pub fn count(&self) -> (u64, Position) {
+        self.rows.count()
+    }
+
+    /// How many rows have this value in an indexed column (as in SQL, none has NULL), and what an answer that says so waits for.
+    ///
+    /// # Panics
+    /// When the column is not indexed: what is configured must be checked at start.
+    pub fn count_by(&self, column: usize, value: ValueRef<'_>) -> (u64, Position) {
+        assert!(self.rows.is_indexed(column), "column {column} of {} is not indexed", self.schema().name);
+        self.rows.count_by(column, value)
+    }
+
+    /// Calls `f` with every row, shard by shard, under that shard's lock. Rows that come or go meanwhile may be seen or not.
+    pub fn for_each(&self, mut f: impl FnMut(Entry<'_>)) {
+        for shard in 0..SHARDS {
+            for slot in self.rows.lock(shard).slots.iter() {
+                let row = (!slot.has(EVICTED)).then_some(RowRef(&slot.bytes));
+                f(Entry { key: key_of(slot, self.schema()).value(), row, position: slot.position() });
+            }
+        }
+    }
+
+    /// Forgets all rows and the keys in hand, for a record store that was emptied. Nobody may use the table meanwhile.
+    ///
+    /// # Errors
+    /// [`Kind::Undrained`] when that would lose a change: nothing is forgotten.
+    pub fn clear(&self) -> Result<(), Error> {
+        if !self.rows.clear(self.core.drained()) {
+            let what = format!("table {} has changes that are not drained yet", self.schema().name);
+            return Err(Error::new(Kind::Undrained, what));
+        }
+        self.keys.clear();
+        Ok(())
+    }
+
+    /// The next serial key in hand. `None` when there is none: [`Table::wait_keys`], then ask again.
+    pub fn next_key(&self) -> Option<i64> {
+        let (key, wants_more) = self.keys.next()?;
+        if wants_more {
+            self.prefetch_keys();
+        }
+        Some(key)
+    }
+
+    /// Whether the slot's row survives a crash as far as was promised.
+    pub(crate) fn is_promised(&self, position: Position) -> bool {
+        position <= self.core.drained() || position <= self.core.log.promised()
+    }
+
+    /// Forgets the tombstones that nobody needs any more.
+    pub(crate) fn forget_tombstones(&self) {
+        if self.is_loaded() {
+            self.rows.forget(self.readers.floor(&self.core));
+        }
+    }
+
+    pub(crate) fn keeps_tombstones(&self) -> bool {
+        self.is_shared || !self.is_loaded()
+    }
+}

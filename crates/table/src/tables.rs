@@ -1,0 +1,105 @@
+//! All hot tables of a data folder: opening them, finding them, and what concerns them together.
+
+use crate::catalogue::Catalogue;
+use crate::core::Core;
+use crate::error::{Error, Kind};
+use crate::source::Source;
+use crate::table::{Table, TableSpec};
+use forebay_log::{Log, Position};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The hot tables. Clones are the same tables.
+#[derive(Clone)]
+pub struct Tables {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub core: Arc<Core>,
+    pub tables: Vec<Arc<Table>>,
+    pub catalogue: Arc<Catalogue>,
+}
+
+impl Tables {
+    /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Nothing is in memory yet; the way from there is
+    /// [`Table::load`] for the record store's rows, [`Tables::replay`], then [`Table::set_loaded`].
+    ///
+    /// `limit_bytes` is what rows, keys and indexes may take in memory, of all tables together.
+    ///
+    /// # Errors
+    /// [`Kind::Catalogue`] also when two tables have the same name or a table has too many columns; [`Kind::Io`].
+    pub fn open(
+        log: Log,
+        dir: &Path,
+        limit_bytes: u64,
+        specs: Vec<TableSpec>,
+        source: Arc<dyn Source>,
+    ) -> Result<Tables, Error> {
+        fs::create_dir_all(dir)
+            .map_err(|error| Error::caused(Kind::Io, format!("cannot create {}", dir.display()), error))?;
+        let mut catalogue = Catalogue::read(dir)?;
+        let known = catalogue.tables().count();
+        let mut ids = Vec::with_capacity(specs.len());
+        for (index, spec) in specs.iter().enumerate() {
+            let name = &spec.schema.name;
+            if specs[..index].iter().any(|other| other.schema.name == *name) {
+                return Err(Error::new(Kind::Catalogue, format!("there are two tables named {name}")));
+            }
+            if spec.schema.columns.len() > usize::from(u16::MAX) {
+                return Err(Error::new(
+                    Kind::Catalogue,
+                    format!("table {name} has more than 65,535 columns"),
+                ));
+            }
+            ids.push(catalogue.assign(&spec.schema)?);
+        }
+        if catalogue.tables().count() != known {
+            catalogue.write(dir)?;
+        }
+        let core = Arc::new(Core::new(log, limit_bytes, source));
+        let specs = ids.into_iter().zip(specs);
+        let tables: Vec<_> = specs.map(|(id, spec)| Table::new(core.clone(), id, spec)).collect();
+        for table in &tables {
+            catalogue.set(table.id(), table.schema().clone());
+        }
+        // Set here and nowhere else.
+        let _ = core.rows.set(tables.iter().map(|table| table.rows.clone()).collect());
+        Ok(Tables { inner: Arc::new(Inner { core, tables, catalogue: Arc::new(catalogue) }) })
+    }
+
+    /// The table with this name. For the start: nothing is looked up by name while serving.
+    pub fn get(&self, name: &str) -> Option<Arc<Table>> {
+        self.all().iter().find(|table| table.schema().name == name).cloned()
+    }
+
+    /// All tables, in the order in which they were given.
+    pub fn all(&self) -> &[Arc<Table>] {
+        &self.inner.tables
+    }
+
+    /// What the table ids in the log stand for.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.inner.catalogue.clone()
+    }
+
+    /// Says that the record store has made everything up to `position` durable: those rows may be evicted, and what was deleted be
+    /// forgotten.
+    pub fn drained(&self, position: Position) {
+        self.inner.core.set_drained(position);
+        for table in self.all() {
+            table.forget_tombstones();
+        }
+    }
+
+    /// Bytes that rows, keys and indexes take in memory.
+    pub fn used_bytes(&self) -> u64 {
+        self.inner.core.budget.used_bytes()
+    }
+
+    /// Bytes that they may take.
+    pub fn limit_bytes(&self) -> u64 {
+        self.inner.core.budget.limit_bytes()
+    }
+}

@@ -1,0 +1,132 @@
+//! Which values of unique columns are taken.
+//!
+//! One set of fingerprints for all unique columns of a table, in stripes with a lock each. A stripe is locked after the shard of the row,
+//! stripes among themselves in ascending order, and held until the change is in the log: nobody ever sees a claim that the log then
+//! refuses, and the order of claims is the order of the log.
+//!
+//! It is a multiset: what comes from the record store or the log is entered without asking, and two such rows may have the same value
+//! for a while when others write to the table as well. A value is free when its last claim is gone.
+
+use crate::budget::Budget;
+use crate::hash::{Fingerprint, NO_VALUE};
+use crate::limits::SHARDS;
+use forebay_log::Position;
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+pub(crate) struct Unique {
+    stripes: Box<[Mutex<Stripe>]>,
+}
+
+#[derive(Default)]
+pub(crate) struct Stripe {
+    taken: HashTable<Fingerprint>,
+    /// The last change that took a value: what a conflict waits for.
+    changed: Position,
+}
+
+/// What one change takes and frees: pairs of before and after, one for each unique column.
+pub(crate) type Claims = SmallVec<[Claim; 4]>;
+
+/// One unique column of a row that changes; [`NO_VALUE`] for no row or NULL.
+pub(crate) struct Claim {
+    /// Index of the column.
+    pub column: usize,
+    pub before: Fingerprint,
+    pub after: Fingerprint,
+}
+
+/// The stripes of some claims, locked.
+pub(crate) struct Locked<'a> {
+    stripes: SmallVec<[(usize, MutexGuard<'a, Stripe>); 4]>,
+}
+
+impl Unique {
+    pub fn new() -> Unique {
+        Unique { stripes: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Locks what the claims touch.
+    pub fn lock(&self, claims: &[Claim]) -> Locked<'_> {
+        let mut wanted = 0u64;
+        for claim in claims {
+            for fingerprint in [claim.before, claim.after] {
+                if fingerprint != NO_VALUE {
+                    wanted |= 1 << stripe_of(fingerprint);
+                }
+            }
+        }
+        let mut stripes = SmallVec::new();
+        while wanted != 0 {
+            let stripe = wanted.trailing_zeros() as usize;
+            stripes.push((stripe, self.stripes[stripe].lock()));
+            wanted &= wanted - 1;
+        }
+        Locked { stripes }
+    }
+
+    /// Frees everything.
+    pub fn clear(&self, budget: &Budget) {
+        for stripe in &self.stripes {
+            let mut stripe = stripe.lock();
+            budget.give(stripe.taken.allocation_size());
+            *stripe = Stripe { taken: HashTable::new(), changed: stripe.changed };
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// The first column whose new value is taken, and what that answer waits for.
+    pub fn conflict(&self, claims: &[Claim]) -> Option<(usize, Position)> {
+        claims.iter().filter(|claim| claim.after != NO_VALUE).find_map(|claim| {
+            let stripe = self.stripe(claim.after);
+            let taken = stripe.taken.find(spread(claim.after), |other| *other == claim.after);
+            taken.map(|_| (claim.column, stripe.changed))
+        })
+    }
+
+    /// Frees what was, takes what is, as of `position`.
+    pub fn apply(&mut self, claims: &[Claim], position: Position, budget: &Budget) {
+        for claim in claims {
+            if claim.before != NO_VALUE {
+                let stripe = self.stripe_mut(claim.before);
+                let entry = stripe.taken.find_entry(spread(claim.before), |other| *other == claim.before);
+                if let Ok(entry) = entry {
+                    entry.remove();
+                }
+            }
+            if claim.after != NO_VALUE {
+                let stripe = self.stripe_mut(claim.after);
+                let capacity = stripe.taken.capacity();
+                let before = stripe.taken.allocation_size();
+                stripe.taken.insert_unique(spread(claim.after), claim.after, |other| spread(*other));
+                if stripe.taken.capacity() != capacity {
+                    budget.resize(before, stripe.taken.allocation_size());
+                }
+                stripe.changed = stripe.changed.max(position);
+            }
+        }
+    }
+
+    fn stripe(&self, fingerprint: Fingerprint) -> &Stripe {
+        let wanted = stripe_of(fingerprint);
+        let found = self.stripes.iter().find(|(stripe, _)| *stripe == wanted);
+        &found.expect("locked for these claims").1
+    }
+
+    fn stripe_mut(&mut self, fingerprint: Fingerprint) -> &mut Stripe {
+        let wanted = stripe_of(fingerprint);
+        let found = self.stripes.iter_mut().find(|(stripe, _)| *stripe == wanted);
+        &mut found.expect("locked for these claims").1
+    }
+}
+
+/// Bits for the stripe and for the place in it come from different halves.
+fn stripe_of(fingerprint: Fingerprint) -> usize {
+    (fingerprint >> 64) as usize % SHARDS
+}
+
+fn spread(fingerprint: Fingerprint) -> u64 {
+    fingerprint as u64
+}

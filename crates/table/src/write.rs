@@ -1,0 +1,280 @@
+//! Writing: every operation takes one shard's lock, appends one record, and changes memory only when the log took it.
+
+use crate::error::WriteError;
+use crate::key::KeyRef;
+use crate::record;
+use crate::shard::{Absence, Shard, row_key};
+use crate::slab::{COUNTED, EVICTED, REFERENCED, Slot};
+use crate::table::{Read, Table};
+use forebay_log::Position;
+use forebay_value::{RowRef, Schema, Type, ValueRef, encode_row};
+use std::cell::RefCell;
+
+/// What an increment did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Incremented<R> {
+    /// What `show` made of the row as it is now.
+    pub shown: R,
+    /// What an answer waits for that shows the row and no counter.
+    pub row_mark: Position,
+    /// What an answer waits for that shows the counter, or says that it was counted.
+    pub mark: Position,
+}
+
+thread_local! {
+    /// Where records are put together: as long as the longest so far, and no longer a cost.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The longest encoding of a value's length in a row.
+const LENGTH_BYTES_MAX: usize = 5;
+
+impl Table {
+    /// Puts in a row whose key and unique values nobody has. What the answer waits for.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`]; [`WriteError::MemoryFull`]; those of the log.
+    pub fn insert(&self, row: RowRef<'_>) -> Result<Position, WriteError> {
+        let key = row_key(row, self.schema());
+        let hash = self.rows.hasher.key(key);
+        let fingerprints = self.rows.fingerprints(row);
+        let charge = self.core.reserve(row.0.len())?;
+        let bytes: Box<[u8]> = row.0.into();
+        SCRATCH.with_borrow_mut(|scratch| {
+            record::put_insert(self.id, row, scratch);
+            let mut shard = self.rows.lock(hash.shard());
+            if let Some(slot) = shard.find(self.schema(), hash, key) {
+                let mark = shard.slots.get(slot).row_mark();
+                return Err(WriteError::Conflict { column: self.schema().key, mark });
+            }
+            let append = || self.append(scratch);
+            let position = self.rows.exchange(&[], &fingerprints, conflict, append)?;
+            self.rows.insert(&mut shard, hash, Slot::new(bytes, position));
+            charge.keep();
+            Ok(position)
+        })
+    }
+
+    /// Puts in a row, in place of the one with its key if there is one. What the answer waits for.
+    ///
+    /// # Errors
+    /// As [`Table::insert`]; the key is never the conflict.
+    pub fn upsert(&self, row: RowRef<'_>) -> Result<Position, WriteError> {
+        let key = row_key(row, self.schema());
+        let hash = self.rows.hasher.key(key);
+        let after = self.rows.fingerprints(row);
+        let charge = self.core.reserve(row.0.len())?;
+        let bytes: Box<[u8]> = row.0.into();
+        SCRATCH.with_borrow_mut(|scratch| {
+            record::begin_put(self.id, scratch);
+            scratch.extend_from_slice(row.0);
+            let mut shard = self.rows.lock(hash.shard());
+            let found = shard.find(self.schema(), hash, key);
+            let before =
+                found.map(|slot| self.rows.fingerprints_of(shard.slots.get(slot))).unwrap_or_default();
+            let position = self.rows.exchange(&before, &after, conflict, || self.append(scratch))?;
+            match found {
+                Some(slot) => {
+                    let slot = shard.slots.get_mut(slot);
+                    self.rows.budget.give(crate::budget::allocated_bytes(slot.bytes.len()));
+                    slot.bytes = bytes;
+                    slot.changed(position, 0);
+                }
+                None => self.rows.insert(&mut shard, hash, Slot::new(bytes, position)),
+            }
+            charge.keep();
+            Ok(position)
+        })
+    }
+
+    /// Changes columns of a row (index and new value; the key is not among them), and shows it as it is then. `show` as in [`Table::get`].
+    ///
+    /// # Errors
+    /// [`WriteError::Missing`], [`WriteError::Fetch`], [`WriteError::Conflict`], [`WriteError::MemoryFull`]; those of the log.
+    ///
+    /// # Panics
+    /// When a change is to the key, or of another type than its column: what is configured must be checked at start.
+    pub fn update<R>(
+        &self,
+        key: ValueRef<'_>,
+        changes: &[(usize, ValueRef<'_>)],
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Result<(R, Position), WriteError> {
+        assert!(changes.iter().all(|(column, _)| *column != self.schema().key), "a key is never updated");
+        let Some(key) = KeyRef::of(key) else {
+            return Err(WriteError::Missing { mark: Position(0) });
+        };
+        let hash = self.rows.hasher.key(key);
+        // No more than it can grow. What it really takes is counted below.
+        let growth = changes.iter().map(|(_, value)| encoded_bytes(*value)).sum();
+        let _growth = self.core.reserve(growth)?;
+        let mut shard = self.rows.lock(hash.shard());
+        let slot = self.present(&shard, hash, key)?;
+        self.change(&mut shard, slot, changes, show)
+    }
+
+    /// Adds to a bigint column of a row, and shows it as it is then. NULL stays NULL, as in SQL, and nothing is written. `show` as in [`Table::get`].
+    ///
+    /// # Errors
+    /// [`WriteError::Overflow`], [`WriteError::Missing`], [`WriteError::Fetch`]; [`WriteError::Conflict`] when the column is unique; those of the log.
+    ///
+    /// # Panics
+    /// When the column is the key or no bigint: what is configured must be checked at start.
+    pub fn increment<R>(
+        &self,
+        key: ValueRef<'_>,
+        column: usize,
+        delta: i64,
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Result<Incremented<R>, WriteError> {
+        let schema = self.schema();
+        assert!(
+            schema.columns[column].ty == Type::Bigint && column != schema.key,
+            "only bigints are counted up"
+        );
+        let Some(key) = KeyRef::of(key) else {
+            return Err(WriteError::Missing { mark: Position(0) });
+        };
+        let hash = self.rows.hasher.key(key);
+        let mut shard = self.rows.lock(hash.shard());
+        let number = self.present(&shard, hash, key)?;
+        let slot = shard.slots.get(number);
+        let Some((at, value)) = bigint_at(schema, RowRef(&slot.bytes), column) else {
+            let (row_mark, mark) = (slot.row_mark(), slot.position());
+            return Ok(Incremented { shown: show(RowRef(&slot.bytes)), row_mark, mark });
+        };
+        let sum = value.checked_add(delta).ok_or(WriteError::Overflow)?;
+        if self.rows.is_tracked(column) {
+            // Its value matters beyond the row: an update like any other.
+            let (shown, mark) = self.change(&mut shard, number, &[(column, ValueRef::Bigint(sum))], show)?;
+            return Ok(Incremented { shown, row_mark: mark, mark });
+        }
+        let row_mark = if self.is_promised(slot.position()) { Position(0) } else { slot.row_mark() };
+        SCRATCH.with_borrow_mut(|scratch| {
+            record::put_increment(self.id, key, column, delta, scratch);
+            let mark = self.append(scratch)?;
+            let slot = shard.slots.get_mut(number);
+            slot.bytes[at..at + size_of::<i64>()].copy_from_slice(&sum.to_le_bytes());
+            let counted = if row_mark == Position(0) { COUNTED } else { 0 };
+            slot.changed(mark, counted | REFERENCED);
+            Ok(Incremented { shown: show(RowRef(&slot.bytes)), row_mark, mark })
+        })
+    }
+
+    /// Deletes a row, and shows it as it was. `show` as in [`Table::get`].
+    ///
+    /// # Errors
+    /// [`WriteError::Missing`], [`WriteError::Fetch`]; those of the log.
+    pub fn delete<R>(
+        &self,
+        key: ValueRef<'_>,
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Result<(R, Position), WriteError> {
+        let Some(key) = KeyRef::of(key) else {
+            return Err(WriteError::Missing { mark: Position(0) });
+        };
+        let hash = self.rows.hasher.key(key);
+        let mut shard = self.rows.lock(hash.shard());
+        let slot = self.present(&shard, hash, key)?;
+        let row = RowRef(&shard.slots.get(slot).bytes);
+        let before = self.rows.fingerprints(row);
+        let position = SCRATCH.with_borrow_mut(|scratch| {
+            record::put_delete(self.id, key, scratch);
+            self.rows.exchange(&before, &[], conflict, || self.append(scratch))
+        })?;
+        let shown = show(row);
+        self.rows.remove(&mut shard, hash, slot, position);
+        shard.deleted = position;
+        if self.keeps_tombstones() {
+            self.rows.bury(&mut shard, key, position, Absence::Deleted);
+        }
+        Ok((shown, position))
+    }
+
+    /// The slot of a row that is there and has its body.
+    fn present(&self, shard: &Shard, hash: crate::hash::KeyHash, key: KeyRef<'_>) -> Result<u32, WriteError> {
+        match shard.find(self.schema(), hash, key) {
+            Some(slot) if shard.slots.get(slot).has(EVICTED) => {
+                Err(WriteError::Fetch(key.value().to_owned()))
+            }
+            Some(slot) => Ok(slot),
+            None => Err(match self.absent::<()>(shard, key) {
+                Read::Fetch(key) => WriteError::Fetch(key),
+                Read::Missing(mark) | Read::Found((), mark) => WriteError::Missing { mark },
+            }),
+        }
+    }
+
+    /// Appends the changed row as a Put, makes it the slot's, and shows it.
+    fn change<R>(
+        &self,
+        shard: &mut Shard,
+        slot: u32,
+        changes: &[(usize, ValueRef<'_>)],
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Result<(R, Position), WriteError> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let old = RowRef(&shard.slots.get(slot).bytes);
+            record::begin_put(self.id, scratch);
+            encode_changed(self.schema(), old, changes, scratch);
+            let row = RowRef(&scratch[record::HEADER_BYTES..]);
+            let (before, after) = (self.rows.fingerprints(old), self.rows.fingerprints(row));
+            let position = self.rows.exchange(&before, &after, conflict, || self.append(scratch))?;
+            self.rows.set(shard, slot, row, position);
+            Ok((show(row), position))
+        })
+    }
+
+    fn append(&self, record: &[u8]) -> Result<Position, WriteError> {
+        Ok(self.core.log.append(record)?)
+    }
+}
+
+fn conflict(column: usize, mark: Position) -> WriteError {
+    WriteError::Conflict { column, mark }
+}
+
+fn encode_changed(schema: &Schema, old: RowRef<'_>, changes: &[(usize, ValueRef<'_>)], out: &mut Vec<u8>) {
+    let values = old.values(schema).enumerate().map(|(column, value)| {
+        // The last one counts, should a column be named twice.
+        changes.iter().rev().find(|(changed, _)| *changed == column).map_or(value, |(_, value)| *value)
+    });
+    encode_row(schema, values, out);
+}
+
+/// Bytes of a value in a row, at most.
+fn encoded_bytes(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Null => 0,
+        ValueRef::Bool(_) => 1,
+        ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Timestamp(_) => 8,
+        ValueRef::Uuid(_) => 16,
+        ValueRef::Numeric(v) | ValueRef::Text(v) | ValueRef::Json(v) => LENGTH_BYTES_MAX + v.len(),
+        ValueRef::Bytes(v) => LENGTH_BYTES_MAX + v.len(),
+    }
+}
+
+/// Where in a row a bigint stands, and what it is; `None` when it is NULL.
+pub(crate) fn bigint_at(schema: &Schema, row: RowRef<'_>, column: usize) -> Option<(usize, i64)> {
+    let mut at = schema.columns.len().div_ceil(8);
+    for (index, value) in row.values(schema).enumerate() {
+        if index == column {
+            let ValueRef::Bigint(number) = value else {
+                return None;
+            };
+            debug_assert_eq!(row.0[at..at + 8], number.to_le_bytes());
+            return Some((at, number));
+        }
+        at += match value {
+            ValueRef::Numeric(v) | ValueRef::Text(v) | ValueRef::Json(v) => prefixed_bytes(v.len()),
+            ValueRef::Bytes(v) => prefixed_bytes(v.len()),
+            fixed => encoded_bytes(fixed),
+        };
+    }
+    None
+}
+
+/// Bytes of a length in LEB128 and of what follows it.
+fn prefixed_bytes(length: usize) -> usize {
+    (length.max(1).ilog2() as usize / 7 + 1) + length
+}
