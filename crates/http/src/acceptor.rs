@@ -55,6 +55,7 @@ impl Acceptor {
             let accepting = listeners.iter().map(|listener| self.accept_from(listener, &failure));
             let accepting = futures_util::future::join_all(accepting);
             tokio::select! {
+                biased;
                 _ = stop => {}
                 _ = accepting => {}
             }

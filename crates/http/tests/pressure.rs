@@ -4,10 +4,11 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Client, TestServer, get, wait_until};
-use forebay_http::{Gate, Limits, Options, Server, Service};
+use forebay_http::{Answer, Gate, Head, Limits, Options, Outcome, Request, Server, Service};
 
 /// A client that sends and never reads makes the server stop reading from it; once it reads, it gets everything.
 #[test]
@@ -176,7 +177,6 @@ fn a_graceful_stop_answers_all_that_was_accepted() {
     for client in &mut waiting {
         client.send(get("/echo") + &get("/later/1") + &get("/held/1"));
     }
-    // Some of these are still in the kernel's backlog when the stop begins.
     let mut fresh: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     for client in &mut fresh {
         client.send(get("/echo/a") + &get("/echo/b"));
@@ -197,6 +197,37 @@ fn a_graceful_stop_answers_all_that_was_accepted() {
     server.join();
     assert!(TcpStream::connect(server.address).is_err(), "nobody listens any more");
     assert_eq!(server.stats.total().connections, 0);
+}
+
+/// Answers everything with 204.
+#[derive(Debug)]
+struct Empty;
+
+impl Service for Empty {
+    fn call(&self, _: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        answer.respond(&Head::new(204), b"");
+        Outcome::Done
+    }
+}
+
+/// A stop that comes before the first accept: what the kernel has accepted since bind is answered all the same.
+#[test]
+fn a_stop_answers_what_only_the_kernel_has_accepted() {
+    let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers: 2, limits: Limits::default() };
+    let server = Server::bind(options, Arc::new(Empty), Gate::new(2)).expect("a free port");
+    let address = server.addresses().expect("bound")[0];
+    let mut clients: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(address).expect("the kernel")).collect();
+    for client in &mut clients {
+        client.write_all(get("/").as_bytes()).expect("the kernel takes it");
+    }
+    let stats = server.run(std::future::ready(())).expect("it runs");
+    assert_eq!(stats.total().requests, 20);
+    for client in &mut clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer, not a reset");
+        assert!(answer.starts_with("HTTP/1.1 204 No Content\r\nConnection: close\r\n"), "{answer}");
+    }
 }
 
 /// Clients that send as fast as they are answered see every request answered, the last with `Connection: close`.
@@ -240,21 +271,9 @@ fn a_stop_does_not_wait_forever() {
 
 #[test]
 fn options_that_contradict_each_other_are_refused() {
-    #[derive(Debug)]
-    struct Nothing;
-    impl Service for Nothing {
-        fn call(
-            &self,
-            _: &forebay_http::Request<'_>,
-            _: &mut forebay_http::Answer<'_>,
-        ) -> forebay_http::Outcome {
-            forebay_http::Outcome::Done
-        }
-    }
     let check = |workers: usize, gate: usize, limits: Limits, expected: &str| {
         let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers, limits };
-        let error =
-            Server::bind(options, std::sync::Arc::new(Nothing), Gate::new(gate)).expect_err("refused");
+        let error = Server::bind(options, Arc::new(Empty), Gate::new(gate)).expect_err("refused");
         assert_eq!(error.to_string(), expected);
     };
     check(0, 0, Limits::default(), "at least one worker and one address are needed");
@@ -263,6 +282,6 @@ fn options_that_contradict_each_other_are_refused() {
     check(1, 1, limits, "fields may be at most 128");
     let taken = TestServer::default();
     let options = Options { listen: vec![taken.address], workers: 1, limits: Limits::default() };
-    let error = Server::bind(options, std::sync::Arc::new(Nothing), Gate::new(1)).expect_err("taken");
+    let error = Server::bind(options, Arc::new(Empty), Gate::new(1)).expect_err("taken");
     assert!(error.to_string().starts_with(&format!("cannot listen on {}", taken.address)), "{error}");
 }
