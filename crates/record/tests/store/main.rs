@@ -12,18 +12,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A database in a scratch folder.
-pub struct Scratch {
-    pub store: Store,
-    pub path: PathBuf,
+pub(crate) struct Scratch {
+    pub(crate) store: Store,
+    pub(crate) path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Scratch {
-    pub fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         Scratch::with(Options::default())
     }
 
-    pub fn with(options: Options) -> Scratch {
+    pub(crate) fn with(options: Options) -> Scratch {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deeper/records.db");
         let store = Store::open(&format!("sqlite:{}", path.display()), options).unwrap();
@@ -31,40 +31,40 @@ impl Scratch {
     }
 
     /// What another process has: a connection of its own.
-    pub fn plain(&self) -> rusqlite::Connection {
+    pub(crate) fn plain(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(&self.path).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
         connection
     }
 
-    pub fn execute(&self, sql: &str) {
+    pub(crate) fn execute(&self, sql: &str) {
         self.plain().execute_batch(sql).unwrap();
     }
 
-    pub fn number(&self, sql: &str) -> i64 {
+    pub(crate) fn number(&self, sql: &str) -> i64 {
         self.plain().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    pub fn text(&self, sql: &str) -> String {
+    pub(crate) fn text(&self, sql: &str) -> String {
         self.plain().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    pub async fn run(&self, sql: &str, params: Vec<Value>) -> Result<Rows, Error> {
+    pub(crate) async fn run(&self, sql: &str, params: Vec<Value>) -> Result<Rows, Error> {
         let statement = self.store.prepare(sql).await?;
         self.store.run(&statement, params).await
     }
 }
 
-pub fn column(name: &str, ty: Type) -> Column {
+pub(crate) fn column(name: &str, ty: Type) -> Column {
     Column { name: name.into(), ty, nullable: true, unique: false, indexed: false, fill: None }
 }
 
-pub fn key(name: &str, ty: Type) -> Column {
+pub(crate) fn key(name: &str, ty: Type) -> Column {
     Column { nullable: false, ..column(name, ty) }
 }
 
 /// The codes table of the examples.
-pub fn codes() -> Arc<Schema> {
+pub(crate) fn codes() -> Arc<Schema> {
     let code =
         Column { nullable: false, unique: true, ..column("code", Type::Text { max_chars: Some(500) }) };
     let created_at = Column { fill: Some(Fill::Now), ..column("created_at", Type::Timestamp) };
@@ -72,6 +72,6 @@ pub fn codes() -> Arc<Schema> {
     Arc::new(Schema::new("codes", columns, 0, KeyKind::Serial).unwrap())
 }
 
-pub fn text(text: &str) -> Value {
+pub(crate) fn text(text: &str) -> Value {
     Value::Text(text.into())
 }
