@@ -196,13 +196,52 @@ fn a_failed_write_or_sync_poisons_and_loses_nothing_acknowledged() {
             // The same system goes on: bytes of the failed sync are in its memory and nowhere else.
             let (log, _) = Log::open_on(options(&mut random), Arc::new(disk.clone())).expect("open again");
             model.check(&log, at);
+            append_after(&log, &mut model);
             drop(log);
-            // What was seen there must survive the power.
+            // What was seen there, and what was added, must survive the power.
             disk.reboot();
             let (log, _) = Log::open_on(options(&mut random), Arc::new(disk.clone())).expect("open after");
             model.check(&log, at);
         }
     }
+}
+
+/// One more small record, durably.
+fn append_after(log: &Log, model: &mut Model) {
+    let position = loop {
+        match log.append(b"after") {
+            Ok(position) => break position,
+            Err(error) => assert_eq!(error, AppendError::Busy),
+        }
+        std::thread::yield_now();
+    };
+    model.records.push((position, b"after".to_vec()));
+    model.observe(log.flush().expect("flush"));
+}
+
+#[test]
+fn a_segment_whose_name_was_not_synced_is_before_it_is_used_again() {
+    let disk = SimDisk::new(1);
+    let open = || {
+        let mut random = Random(1);
+        Log::open_on(options(&mut random), Arc::new(disk.clone())).expect("open").0
+    };
+    let log = open();
+    let mut model = Model::default();
+    append_after(&log, &mut model);
+    disk.set_faults(Faults { fail_folder_sync_at: Some(0), ..Faults::default() });
+    let mut random = Random(2);
+    while log.poisoned().is_none() {
+        live(&log, &mut model, &mut random, 5, Releasing::No);
+    }
+    drop(log);
+    disk.set_faults(Faults::default());
+    let log = open();
+    model.check(&log, 0);
+    append_after(&log, &mut model);
+    drop(log);
+    disk.reboot_losing_all();
+    model.check(&open(), 0);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub struct Faults {
     pub crash_at: Option<u64>,
     pub fail_write_at: Option<u64>,
     pub fail_sync_at: Option<u64>,
+    pub fail_folder_sync_at: Option<u64>,
     pub read_only: bool,
 }
 
@@ -236,6 +237,17 @@ impl SimDisk {
         state.life += 1;
         state.faults = Faults::default();
         state.held.clear();
+    }
+
+    /// The power comes back and nothing survived but what was synced.
+    pub fn reboot_losing_all(&self) {
+        let mut state = self.state();
+        state.unsynced_names.clear();
+        for inode in &mut state.inodes {
+            inode.unsynced.clear();
+        }
+        drop(state);
+        self.reboot();
     }
 
     /// The power goes (if it has not) and comes back: what was synced is there, of the rest any part.
@@ -421,7 +433,7 @@ impl Disk for SimDisk {
         if state.change(life)? {
             return state.finish();
         }
-        if counted(&mut state.faults.fail_sync_at) {
+        if counted(&mut state.faults.fail_folder_sync_at) {
             return Err(io::Error::other("sync failed"));
         }
         let changes = std::mem::take(&mut state.unsynced_names);
