@@ -16,7 +16,7 @@
 //!
 //! **What must not move in.** What a record means; what is done when the durable mark moves (the caller's hook); HTTP; rows.
 //!
-//! The way of the data: [`lane`](self) → `writer` → `segment` (space from `reserve`) → disk → `reader`. `recovery` runs
+//! The way of the data: `lane` → `writer` → `segment` (space from `reserve`) → disk → `reader`. `recovery` runs
 //! before all of them. The bytes are described at the top of `format`.
 
 mod disk;
