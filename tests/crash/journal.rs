@@ -111,7 +111,10 @@ pub struct Journal {
 impl Journal {
     /// With these things, none of which exist.
     pub fn new(things: impl IntoIterator<Item = String>) -> Journal {
-        Journal { things: things.into_iter().map(|name| (name, Mutex::default())).collect(), ..Journal::default() }
+        Journal {
+            things: things.into_iter().map(|name| (name, Mutex::default())).collect(),
+            ..Journal::default()
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use forebay_tests::{Folder, Start, binary, root};
 
 /// The tests' own config: every kind of key, every way to write.
 fn start(folder: &Folder) -> Start {
-    Start::new(binary(), folder, &root().join("tests/crash/crash.toml"))
+    Start::new(binary(), folder, &root().join("tests/tables.toml"))
 }
 
 /// A number from the environment.

@@ -66,7 +66,11 @@ fn two_connections_in_turns() {
             }
             // The other connection sees it at once.
             let shown = clients[((turn + 1) % 2) as usize].get(&format!("/things/{name}"));
-            assert_eq!(shown.status, if last.is_some() { 200 } else { 404 }, "{name}, turn {turn}: {shown:?}");
+            assert_eq!(
+                shown.status,
+                if last.is_some() { 200 } else { 404 },
+                "{name}, turn {turn}: {shown:?}"
+            );
         }
         expected.push((name, last));
     }

@@ -32,7 +32,11 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
         server.pause_drain(random.random_bool(0.3));
         let shown = |rows: &Mutex<Rows>| rows.lock().expect("no thread panicked").shown.len();
         drive(server, &journal, &mut random);
-        println!("round {round}: {} serial rows, {} UUID rows", shown(&journal.serials), shown(&journal.uuids));
+        println!(
+            "round {round}: {} serial rows, {} UUID rows",
+            shown(&journal.serials),
+            shown(&journal.uuids)
+        );
         if random.random_bool(0.3) {
             // A crash while recovering, perhaps before the ports are open.
             start(&folder).start_and_kill(Duration::from_millis(random.random_range(1..300)));
@@ -79,7 +83,8 @@ fn compare(server: &Server, journal: &mut Journal) {
     let mut client = server.client();
     for (name, history) in &mut journal.things {
         let answer = client.get(&format!("/things/{name}"));
-        let found = (answer.status != 404).then(|| answer.expect(200)["version"].as_i64().expect("a version"));
+        let found =
+            (answer.status != 404).then(|| answer.expect(200)["version"].as_i64().expect("a version"));
         let history = history.get_mut().expect("no thread panicked");
         let before = history.clone();
         assert!(history.found(found).is_some(), "{name}: found {found:?}, which cannot be: {before:?}");
@@ -113,7 +118,8 @@ fn compare_database(server: &Server, folder: &Folder, journal: &mut Journal) {
         let mut tokens = HashSet::new();
         let mut found = 0;
         for row in &stored {
-            let [rusqlite::types::Value::Text(id), rusqlite::types::Value::Text(token)] = row.as_slice() else {
+            let [rusqlite::types::Value::Text(id), rusqlite::types::Value::Text(token)] = row.as_slice()
+            else {
                 panic!("{table}: {row:?}");
             };
             assert!(tokens.insert(token), "{table}: {token} stands twice");

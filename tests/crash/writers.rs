@@ -21,7 +21,10 @@ pub fn things_of(writer: usize) -> impl Iterator<Item = String> {
 /// Whether the server is gone: every other failure is one of the test.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | UnexpectedEof)
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | UnexpectedEof
+    )
 }
 
 /// Calls `turn` until the server is gone.
@@ -130,7 +133,8 @@ pub fn read(address: SocketAddr, journal: &Journal, seed: u64) {
             read_row(client, "/uuids", &journal.uuids)?;
             // Serial keys that come next: a row may be in memory and not yet on the disk.
             let ahead = last + random.random_range(1..50);
-            read_row(client, &format!("/serials/{ahead}"), &journal.serials).map(|id| last = id.unwrap_or(last))
+            read_row(client, &format!("/serials/{ahead}"), &journal.serials)
+                .map(|id| last = id.unwrap_or(last))
         }
         _ => read_count(client, &journal.serials),
     });

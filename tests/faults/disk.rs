@@ -1,0 +1,184 @@
+//! A disk that is full, and a folder that cannot be written.
+
+use crate::{assert_readable, insert, start, write_some};
+use forebay_tests::{Folder, Mount, Start, am_root};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+const MIB: u64 = 1 << 20;
+
+/// A token that fills a disk quickly.
+fn long_token(i: usize) -> String {
+    format!("{i}-{}", "x".repeat(20_000))
+}
+
+/// Writes until the server takes no more; what it took is returned with whether it said so (or was gone).
+fn fill(server: &forebay_tests::Server) -> (Vec<super::Written>, bool) {
+    let mut client = server.client();
+    let mut written = Vec::new();
+    for i in 0..5000 {
+        let body = format!("{{\"token\":\"{}\"}}", long_token(i));
+        match client.call("POST", "/uuids", &[], Some(&body)) {
+            Ok(answer) if answer.status == 201 => {
+                let row = answer.json();
+                let id = row["id"].as_str().expect("an id").to_owned();
+                written.push(super::Written { target: format!("/uuids/{id}"), row });
+            }
+            Ok(answer) => {
+                answer.expect_problem(503, "");
+                let again = answer.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
+                assert!(again.is_some(), "no Retry-After: {answer:?}");
+                return (written, true);
+            }
+            Err(error) => {
+                let kind = error.kind();
+                assert!(
+                    matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
+                    "{error}"
+                );
+                return (written, false);
+            }
+        }
+    }
+    panic!("100 MB fit on a disk of 8 MB");
+}
+
+/// Small segments, so that a small disk holds some, and a drain that does not make room.
+fn small(folder: &Folder) -> Start {
+    start(folder).set("drain.paused=true").set("memory.segment=1MiB")
+}
+
+#[test]
+fn a_full_disk_refuses_and_keeps() {
+    let folder = Folder::new();
+    fs::create_dir(folder.data()).expect("a folder can be made");
+    let Ok(mount) = Mount::tmpfs(&folder.data(), 8 * MIB) else {
+        return file_size_limit(&folder);
+    };
+    let server = small(&folder).start();
+    let (written, refused) = fill(&server);
+    assert!(written.len() > 100, "only {} rows fit", written.len());
+    assert!(refused, "a full disk is told, not a reason to close connections\n{}", server.output());
+    // Reading goes on, and SQL as well: only the log is full.
+    assert_readable(&mut server.client(), &written);
+    server.kill();
+    // Still full: it starts and serves, or says why not.
+    match small(&folder).try_start() {
+        Ok(server) => {
+            assert_readable(&mut server.client(), &written);
+            // Room is made, and writes are taken again without a restart.
+            mount.resize(64 * MIB).expect("a tmpfs can grow");
+            let more = forebay_tests::wait_for("writes are taken again", || {
+                let body = "{\"token\":\"again\"}";
+                let answer = server.client().post_json("/uuids", body);
+                (answer.status == 201).then_some(answer)
+            });
+            assert_eq!(more.json()["token"], "again");
+        }
+        Err(ended) => {
+            let says = ended.output.contains("space") || ended.output.contains("full");
+            assert!(says, "the message does not name the disk: {ended:?}");
+            mount.resize(64 * MIB).expect("a tmpfs can grow");
+        }
+    }
+    let server = small(&folder).start();
+    assert_readable(&mut server.client(), &written);
+    write_some(&mut server.client(), "after", 5);
+    server.drain();
+    let rows = forebay_tests::Database::open(&folder.database())
+        .number("SELECT count(*) FROM uuids WHERE token LIKE '%xxx'", []);
+    // One that was refused may have been written before the disk was full, but never one that is not whole.
+    assert!(rows >= written.len() as i64, "{rows} of {} rows in SQLite", written.len());
+}
+
+/// Without the right to mount: no file may grow beyond a limit. The kernel then fails the write or ends the process; both are a
+/// full disk for whoever was promised something.
+fn file_size_limit(folder: &Folder) {
+    let server = small(folder).start();
+    let kept = write_some(&mut server.client(), "before", 10);
+    server.kill();
+    let Ok(server) = small(folder).file_size_limit(MIB / 2).try_start() else {
+        let server = small(folder).start();
+        return assert_readable(&mut server.client(), &kept);
+    };
+    let (written, _) = fill(&server);
+    drop(server);
+    let server = small(folder).start();
+    assert_readable(&mut server.client(), &kept);
+    assert_readable(&mut server.client(), &written);
+}
+
+/// Makes a folder one that cannot be written while the guard lives: by a mount for root, whom permissions do not stop, else by them.
+enum ReadOnly {
+    Mounted(Mount),
+    Permissions(std::path::PathBuf),
+}
+
+impl ReadOnly {
+    fn prepare(folder: &std::path::Path) -> ReadOnly {
+        fs::create_dir_all(folder).expect("a folder can be made");
+        match am_root() {
+            true => ReadOnly::Mounted(Mount::tmpfs(folder, 64 * MIB).expect("root may mount")),
+            false => ReadOnly::Permissions(folder.to_owned()),
+        }
+    }
+
+    fn close(&self) {
+        match self {
+            ReadOnly::Mounted(mount) => mount.make_read_only().expect("a tmpfs can be made read-only"),
+            ReadOnly::Permissions(folder) => set_mode(folder, 0o555),
+        }
+    }
+
+    fn open(&self) {
+        match self {
+            ReadOnly::Mounted(mount) => mount.resize(64 * MIB).expect("a tmpfs can be made writable"),
+            ReadOnly::Permissions(folder) => set_mode(folder, 0o755),
+        }
+    }
+}
+
+fn set_mode(folder: &std::path::Path, mode: u32) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("permissions can be set");
+}
+
+#[track_caller]
+fn assert_refused(started: Result<forebay_tests::Server, forebay_tests::Ended>, path: &std::path::Path) {
+    let Err(ended) = started else { panic!("it starts in a folder that cannot be written") };
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(ended.status.code().is_some(), "it ends by itself: {ended:?}");
+    assert!(ended.output.contains(&path.display().to_string()), "the folder is not named: {ended:?}");
+    assert!(!ended.output.contains("panicked"), "{ended:?}");
+}
+
+#[test]
+fn a_read_only_data_folder_is_named() {
+    let folder = Folder::new();
+    let lock = ReadOnly::prepare(&folder.data());
+    lock.close();
+    assert_refused(start(&folder).try_start(), &folder.data());
+    lock.open();
+    let server = start(&folder).set("drain.paused=true").start();
+    let written = write_some(&mut server.client(), "kept", 5);
+    server.kill();
+    lock.close();
+    assert_refused(start(&folder).try_start(), &folder.data());
+    lock.open();
+    let server = start(&folder).start();
+    assert_readable(&mut server.client(), &written);
+}
+
+#[test]
+fn a_read_only_record_store_is_named() {
+    let folder = Folder::new();
+    let place = folder.path().join("store");
+    let lock = ReadOnly::prepare(&place);
+    let url = format!("sqlite:{}", place.join("record.db").display());
+    lock.close();
+    assert_refused(start(&folder).record(&url).try_start(), &place);
+    lock.open();
+    let server = start(&folder).record(&url).start();
+    insert(&mut server.client(), "serials", "one");
+    server.drain();
+}

@@ -1,0 +1,117 @@
+//! SIGTERM and SIGINT: every accepted request is answered, everything promised is kept, the exit code is 0.
+
+use crate::{assert_readable, start};
+use forebay_tests::{Client, Folder, request_bytes};
+use rustix::process::Signal;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const CLIENTS: usize = 12;
+const PIPELINED: usize = 20;
+
+fn batch(round: usize, client: usize) -> Vec<u8> {
+    (0..PIPELINED)
+        .flat_map(|i| {
+            request_bytes("POST", "/uuids", &[], Some(&format!("{{\"token\":\"{client}-{round}-{i}\"}}")))
+        })
+        .collect()
+}
+
+/// What one client knows in the end.
+struct Seen {
+    written: Vec<super::Written>,
+    /// Requests that were sent before the signal and have no answer.
+    unanswered: usize,
+}
+
+/// Sends whole batches and waits for their answers until the connection ends. All of a batch is in the server's socket before `send`
+/// returns (loopback), so a batch that was sent before the signal is accepted.
+fn hammer(mut connection: Client, client: usize, signalled: &AtomicBool) -> Seen {
+    let mut seen = Seen { written: Vec::new(), unanswered: 0 };
+    for round in 0.. {
+        let sent = connection.send(&batch(round, client));
+        let before_signal = sent.is_ok() && !signalled.load(Ordering::SeqCst);
+        for answered in 0..PIPELINED {
+            match connection.receive(false) {
+                Ok(answer) => {
+                    let row = answer.expect(201);
+                    let target = format!("/uuids/{}", row["id"].as_str().expect("an id"));
+                    seen.written.push(super::Written { target, row });
+                }
+                Err(error) => {
+                    let kind = error.kind();
+                    let ended = matches!(
+                        kind,
+                        io::ErrorKind::UnexpectedEof
+                            | io::ErrorKind::ConnectionReset
+                            | io::ErrorKind::BrokenPipe
+                    );
+                    assert!(ended, "{error}");
+                    assert!(!connection.has_rest(), "an answer was cut off");
+                    if before_signal {
+                        seen.unanswered = PIPELINED - answered;
+                    }
+                    return seen;
+                }
+            }
+        }
+    }
+    seen
+}
+
+fn check(signal: Signal) {
+    let folder = Folder::new();
+    let mut server = start(&folder).start();
+    let signalled = AtomicBool::new(false);
+    let seen: Vec<Seen> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (connection, signalled) = (server.client(), &signalled);
+                scope.spawn(move || hammer(connection, client, signalled))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(300));
+        signalled.store(true, Ordering::SeqCst);
+        server.signal(signal);
+        clients.into_iter().map(|client| client.join().expect("a client")).collect()
+    });
+    let ended = server.wait();
+    assert!(ended.status.success(), "{ended:?}");
+    let unanswered: usize = seen.iter().map(|seen| seen.unanswered).sum();
+    assert_eq!(unanswered, 0, "accepted requests without an answer\n{}", ended.output);
+    let written: Vec<_> = seen.into_iter().flat_map(|seen| seen.written).collect();
+    assert!(written.len() > CLIENTS * PIPELINED, "it was not under load: {} answers", written.len());
+    let server = start(&folder).start();
+    assert_readable(&mut server.client(), &written);
+    server.drain();
+    let database = forebay_tests::Database::open(&folder.database());
+    assert!(database.number("SELECT count(*) FROM uuids", []) >= written.len() as i64);
+    assert_eq!(database.number("SELECT count(*) - count(DISTINCT token) FROM uuids", []), 0);
+}
+
+#[test]
+fn sigterm_under_load_answers_what_was_accepted() {
+    check(Signal::TERM);
+}
+
+#[test]
+fn sigint_under_load_answers_what_was_accepted() {
+    check(Signal::INT);
+}
+
+#[test]
+fn idle_connections_do_not_hold_up_the_stop() {
+    let folder = Folder::new();
+    let server = start(&folder).start();
+    let idle: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    // One that has sent half a request, which is not accepted.
+    let mut half = server.client();
+    half.send(b"GET /uuids HTTP/1.1\r\nHost: loc").expect("a server that listens");
+    let ended = server.stop();
+    assert!(ended.status.success(), "{ended:?}");
+    for mut client in idle {
+        assert!(client.receive(false).is_err(), "nobody asked");
+    }
+}
