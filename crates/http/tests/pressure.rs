@@ -226,7 +226,11 @@ fn a_stop_answers_what_only_the_kernel_has_accepted() {
     for client in &mut clients {
         let mut answer = String::new();
         client.read_to_string(&mut answer).expect("an answer, not a reset");
-        assert!(answer.starts_with("HTTP/1.1 204 No Content\r\nConnection: close\r\n"), "{answer}");
+        // It may have been answered before its worker heard of the stop, so `Connection: close` is not certain.
+        assert!(
+            answer.starts_with("HTTP/1.1 204 No Content\r\n") && answer.ends_with("\r\n\r\n"),
+            "{answer}"
+        );
     }
 }
 
