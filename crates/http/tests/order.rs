@@ -76,7 +76,9 @@ fn more_deferred_requests_than_the_depth_wait_unread() {
     client.send(get("/later/1").repeat(10) + &get("/echo"));
     common::wait_until("three are taken", || server.stats.total().requests >= 3);
     assert!(client.has_nothing(&server));
+    // The three of `has_nothing` are counted a moment after they are answered.
     let others = 3;
+    common::wait_until("the others are counted", || server.stats.total().requests >= 3 + others);
     assert_eq!(server.stats.total().requests, 3 + others, "no more than the depth");
     server.signal.send_replace(1);
     for _ in 0..10 {
