@@ -1,11 +1,13 @@
 //! Actions: what an endpoint does, from the keys that say so.
 
+use super::constant::json;
 use super::errors::{did_you_mean, list};
-use super::fields::{Fields, choice, integer, name, text, unknown};
+use super::fields::{Fields, choice, integer, name, unknown};
 use super::keys::{ACTIONS, ActionKeys, ENDPOINT, Key, LATER};
-use super::model::{Action, Expr, Literal, Pick, Rows, Statements, TableConfig};
+use super::model::{Action, Expr, Literal, Pick, Rows, TableConfig};
 use super::read::{At, Data, Entry, Mistakes, Node};
-use super::values::{self, check_complete, literal_fits, value};
+use super::sql;
+use super::values::{self, check_complete, complete, literal_fits, value};
 use forebay_value::Type;
 
 /// How often a drawn value is drawn again when nothing else is said.
@@ -36,7 +38,9 @@ pub(super) fn action(fields: &Fields<'_>, in_any_of: bool, scope: &Scope<'_>) ->
         let all = list(ACTIONS.iter().map(|known| known.action.name));
         if !found.is_empty() {
             let both = list(found.iter().map(|entry| entry.key.as_str()));
-            scope.mistakes.add(found[1].at, format!("one action only, not {both} (several endpoints, or any_of)"));
+            scope
+                .mistakes
+                .add(found[1].at, format!("one action only, not {both} (several endpoints, or any_of)"));
         } else if !fields.entries().iter().any(|entry| LATER.iter().any(|(later, _)| entry.key == *later)) {
             scope.mistakes.add(fields.at, format!("an endpoint needs an action; add one of {all}"));
         }
@@ -70,11 +74,17 @@ fn check_keys(fields: &Fields<'_>, common: &'static [Key], action: Option<&Actio
                 let with = action.map_or(&[][..], |action| action.with);
                 let names = with.iter().chain(common).map(|key| key.name);
                 let actions = ACTIONS.iter().map(|known| known.action.name).filter(|_| action.is_none());
-                unknown(entry, "an endpoint", names.chain(actions), scope.mistakes);
+                let place = if common.is_empty() { "an item of any_of" } else { "an endpoint" };
+                unknown(entry, place, names.chain(actions), scope.mistakes);
             }
             Some(action) => scope.mistakes.add(
                 entry.at,
-                format!("`{}` does not go with {}, but with {}", entry.key, action.action.name, owners.join(", ")),
+                format!(
+                    "`{}` does not go with {}, but with {}",
+                    entry.key,
+                    action.action.name,
+                    owners.join(", ")
+                ),
             ),
             None => {}
         }
@@ -92,9 +102,9 @@ impl<'a> Builder<'a> {
     fn build(&self) -> Option<Action> {
         match self.entry.key.as_str() {
             "sql" => self.sql(),
-            "get" => self.hot_table().and_then(|table| {
-                Some(Action::Get { key: self.key(table)?, table: table.name.clone() })
-            }),
+            "get" => self
+                .hot_table()
+                .and_then(|table| Some(Action::Get { key: self.key(table)?, table: table.name.clone() })),
             "insert" => self.insert(),
             "upsert" => self.upsert(),
             "update" => self.update(),
@@ -163,7 +173,10 @@ impl<'a> Builder<'a> {
         if !table.hot {
             self.mistake(
                 self.entry.node.at,
-                format!("table {} is not kept in memory (hot = false), so {} cannot use it; write sql", table.name, self.entry.key),
+                format!(
+                    "table {} is not kept in memory (hot = false), so {} cannot use it; write sql",
+                    table.name, self.entry.key
+                ),
             );
         }
         Some(table)
@@ -177,7 +190,10 @@ impl<'a> Builder<'a> {
             if let (Some(Expr::Literal(literal)), Some(column)) = (&read, key_column)
                 && let Err(what) = literal_fits(literal, column.ty)
             {
-                self.mistake(node.at, format!("key: {what} (the key {} of table {})", column.name, table.name));
+                self.mistake(
+                    node.at,
+                    format!("key: {what} (the key {} of table {})", column.name, table.name),
+                );
             }
             return read;
         }
@@ -191,7 +207,10 @@ impl<'a> Builder<'a> {
         if implied.is_none() {
             self.mistake(
                 self.fields.at,
-                format!("{} needs `key`: the route does not show which parameter is the key, e.g. key = \"$id\"", self.entry.key),
+                format!(
+                    "{} needs `key`: the route does not show which parameter is the key, e.g. key = \"$id\"",
+                    self.entry.key
+                ),
             );
         }
         implied.map(|name| Expr::Param(name.clone()))
@@ -214,7 +233,14 @@ impl<'a> Builder<'a> {
     }
 
     /// A column with one of these types.
-    fn column(&self, key: &str, node: &Node, table: &TableConfig, fits: impl Fn(Type) -> bool, what: &str) -> Option<String> {
+    fn column(
+        &self,
+        key: &str,
+        node: &Node,
+        table: &TableConfig,
+        fits: impl Fn(Type) -> bool,
+        what: &str,
+    ) -> Option<String> {
         let column = self.fields.read(key, self.scope.mistakes, name)?;
         match values::column(table, &column) {
             Err(what) => self.mistake(node.at, format!("{key}: {what}")),
@@ -227,49 +253,25 @@ impl<'a> Builder<'a> {
     }
 
     fn sql(&self) -> Option<Action> {
-        let statements = match &self.entry.node.data {
-            Data::Text(sql) => Statements::Any(self.statement(&self.entry.node, sql)?),
-            Data::Table(entries) => {
-                for entry in entries.iter().filter(|entry| !["postgres", "sqlite"].contains(&entry.key.as_str())) {
-                    unknown(entry, "sql", ["postgres", "sqlite"].into_iter(), self.scope.mistakes);
-                }
-                let dialect = |key: &str| match self.entry.node.get(key) {
-                    Some(node @ Node { data: Data::Text(sql), .. }) => self.statement(node, sql),
-                    Some(node) => {
-                        self.mistake(node.at, format!("sql.{key}: must be a text, not {}", node.kind()));
-                        None
-                    }
-                    None => None,
-                };
-                let (postgres, sqlite) = (dialect("postgres"), dialect("sqlite"));
-                if self.entry.node.get("sqlite").is_none() {
-                    self.mistake(self.entry.node.at, "sql: there is no statement for sqlite, the record store of this file");
-                }
-                Statements::Each { postgres, sqlite }
-            }
-            _ => {
-                self.mistake(self.entry.node.at, "sql: must be a text, or { postgres = \"…\", sqlite = \"…\" }");
-                return None;
-            }
-        };
+        let statements = sql::statements(&self.entry.node, self.scope.mistakes)?;
         let rows = choice(&[("one", Rows::One), ("all", Rows::All), ("none", Rows::None)]);
         let rows = self.fields.read("rows", self.scope.mistakes, rows);
-        let gives_rows = statements.sqlite().or(statements.postgres()).is_some_and(gives_rows);
-        Some(Action::Sql { rows: rows.unwrap_or(if gives_rows { Rows::One } else { Rows::None }), statements })
-    }
-
-    fn statement(&self, node: &Node, sql: &str) -> Option<String> {
-        if sql.trim().is_empty() {
-            self.mistake(node.at, "sql: the statement is empty");
-            return None;
-        }
-        Some(sql.trim().to_owned())
+        let gives_rows = statements.sqlite().or(statements.postgres()).is_some_and(sql::gives_rows);
+        Some(Action::Sql {
+            rows: rows.unwrap_or(if gives_rows { Rows::One } else { Rows::None }),
+            statements,
+        })
     }
 
     fn insert(&self) -> Option<Action> {
         let table = self.hot_table()?;
         let (values, at) = self.given_values(table);
-        check_complete(table, &|name| values.iter().any(|(column, _)| column == name), at, self.scope.mistakes);
+        check_complete(
+            table,
+            &|name| values.iter().any(|(column, _)| column == name),
+            at,
+            self.scope.mistakes,
+        );
         let retry = self.fields.read("retry", self.scope.mistakes, integer(0, 1000));
         let retry = retry.map_or(RETRY, |retry| retry as u32);
         Some(Action::Insert { table: table.name.clone(), values, retry })
@@ -309,7 +311,10 @@ impl<'a> Builder<'a> {
         if let Some(schema) = &table.columns
             && values.iter().any(|(column, _)| *column == schema.key_column().name)
         {
-            self.mistake(node.at, format!("values: the key `{}` of a row cannot be changed", schema.key_column().name));
+            self.mistake(
+                node.at,
+                format!("values: the key `{}` of a row cannot be changed", schema.key_column().name),
+            );
         }
         Some(Action::Update { table: table.name.clone(), key: key?, values })
     }
@@ -331,7 +336,10 @@ impl<'a> Builder<'a> {
 
     fn refuse_key(&self, node: &Node, table: &TableConfig, column: &str) {
         if table.columns.as_ref().is_some_and(|schema| schema.key_column().name == column) {
-            self.mistake(node.at, format!("column {column} is the key of table {}, which never changes", table.name));
+            self.mistake(
+                node.at,
+                format!("column {column} is the key of table {}, which never changes", table.name),
+            );
         }
     }
 
@@ -377,11 +385,15 @@ impl<'a> Builder<'a> {
             None => None,
             Some(node @ Node { data: Data::Table(entries), .. }) if entries.len() == 1 => {
                 let found = self.values("by", node, table).pop()?;
-                let indexed = values::column(table, &found.0).ok().flatten().is_none_or(|column| column.indexed);
+                let indexed =
+                    values::column(table, &found.0).ok().flatten().is_none_or(|column| column.indexed);
                 if !indexed {
                     self.mistake(
                         entries[0].at,
-                        format!("by: column {} is not counted; write \"… indexed\" in the columns of {}", found.0, table.name),
+                        format!(
+                            "by: column {} is not counted; write \"… indexed\" in the columns of {}",
+                            found.0, table.name
+                        ),
                     );
                 }
                 Some(found)
@@ -410,18 +422,30 @@ impl<'a> Builder<'a> {
         let expires = optional("expires", Type::Timestamp, "timestamp").map(|(column, _)| column);
         let increment = counter.map(|(column, _)| column);
         // The status is that of the reply; see `endpoint`.
-        Some(Action::Redirect { table: table.name.clone(), key: key?, location, status: 302, increment, expires })
+        Some(Action::Redirect {
+            table: table.name.clone(),
+            key: key?,
+            location,
+            status: 302,
+            increment,
+            expires,
+        })
     }
 
     fn any_of(&self) -> Option<Action> {
         let Data::Array(items) = &self.entry.node.data else {
-            self.mistake(self.entry.node.at, "any_of: must be an array of actions, such as [{ sql = \"…\" }, { insert = \"…\" }]");
+            self.mistake(
+                self.entry.node.at,
+                "any_of: must be an array of actions, such as [{ sql = \"…\" }, { insert = \"…\" }]",
+            );
             return None;
         };
         if items.is_empty() || items.len() > ANY_OF_MAX {
             self.mistake(self.entry.node.at, format!("any_of: must hold 1 to {ANY_OF_MAX} actions"));
         }
-        let item = |item: &Node| action(&Fields::of(item, "an item of any_of", self.scope.mistakes), true, self.scope);
+        let item = |item: &Node| {
+            action(&Fields::of(item, "an item of any_of", self.scope.mistakes), true, self.scope)
+        };
         Some(Action::AnyOf(items.iter().filter_map(item).collect()))
     }
 
@@ -436,7 +460,12 @@ impl<'a> Builder<'a> {
             Some(rows)
         });
         let (values, at) = self.given_values(table);
-        check_complete(table, &|name| values.iter().any(|(column, _)| column == name), at, self.scope.mistakes);
+        check_complete(
+            table,
+            &|name| values.iter().any(|(column, _)| column == name),
+            at,
+            self.scope.mistakes,
+        );
         let first = match self.fields.get("first") {
             Some(Node { data: Data::Array(items), .. }) => {
                 items.iter().map(|item| complete(self.values("first", item, table), &values)).collect()
@@ -448,73 +477,5 @@ impl<'a> Builder<'a> {
             None => Vec::new(),
         };
         Some(Action::Generate { table: table.name.clone(), rows: rows?, values, first })
-    }
-}
-
-/// A first row: its own values in the places that `values` has for them, what it does not say from `values`.
-fn complete(own: Vec<(String, Expr)>, values: &[(String, Expr)]) -> Vec<(String, Expr)> {
-    let (mut own, mut row): (Vec<_>, Vec<_>) =
-        own.into_iter().partition(|(column, _)| values.iter().any(|(known, _)| known == column));
-    for (column, value) in values {
-        match own.iter().position(|(known, _)| known == column) {
-            Some(index) => row.push(own.swap_remove(index)),
-            None => row.push((column.clone(), value.clone())),
-        }
-    }
-    row
-}
-
-/// Whether a statement gives rows, by its words.
-fn gives_rows(sql: &str) -> bool {
-    let mut words = sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
-    let first = words.next().unwrap_or_default();
-    ["select", "values", "pragma", "explain"].iter().any(|word| first.eq_ignore_ascii_case(word))
-        || words.clone().any(|word| word.eq_ignore_ascii_case("returning"))
-        || first.eq_ignore_ascii_case("with")
-            && !words.any(|word| ["insert", "update", "delete"].iter().any(|verb| word.eq_ignore_ascii_case(verb)))
-}
-
-/// JSON text, from a table as TOML has it or from a text that is JSON.
-fn json(node: &Node) -> Result<String, String> {
-    if let Ok(text) = text(node) {
-        return match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
-            Ok(_) => Ok(text),
-            Err(error) => Err(format!("a text here must be JSON: {error}")),
-        };
-    }
-    let mut out = Vec::new();
-    write_json(node, &mut out);
-    Ok(String::from_utf8(out).expect("JSON is UTF-8"))
-}
-
-fn write_json(node: &Node, out: &mut Vec<u8>) {
-    match &node.data {
-        Data::Text(text) => forebay_value::json::write_string(text, out),
-        Data::Int(number) => forebay_value::json::write_integer(*number, out),
-        Data::Float(number) => out.extend_from_slice(number.to_string().as_bytes()),
-        Data::Bool(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
-        Data::Broken => out.extend_from_slice(b"null"),
-        Data::Array(items) => {
-            out.push(b'[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                write_json(item, out);
-            }
-            out.push(b']');
-        }
-        Data::Table(entries) => {
-            out.push(b'{');
-            for (index, entry) in entries.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                forebay_value::json::write_string(&entry.key, out);
-                out.push(b':');
-                write_json(&entry.node, out);
-            }
-            out.push(b'}');
-        }
     }
 }

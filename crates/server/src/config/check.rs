@@ -5,6 +5,7 @@ use super::errors::{did_you_mean, list};
 use super::expr::each_param;
 use super::model::{Action, Endpoint, TableConfig};
 use super::read::{At, Mistakes};
+use forebay_http::Method;
 use std::collections::HashMap;
 
 /// Notes everything that does not fit together.
@@ -16,51 +17,46 @@ pub(super) fn check(endpoints: &[Placed], tables: &[TableConfig], mistakes: &Mis
     }
 }
 
-/// No two endpoints may answer the same requests, and the router must be able to hold all of them.
+/// No two endpoints may answer the same requests. The router decides, as it will when it serves.
 fn routes(endpoints: &[Placed], mistakes: &Mistakes<'_>) {
-    let mut seen: HashMap<(forebay_http::Method, String), usize> = HashMap::new();
-    let mut shapes: HashMap<String, usize> = HashMap::new();
-    let mut router = matchit::Router::new();
+    let mut routers: HashMap<Method, (matchit::Router<()>, HashMap<String, usize>)> = HashMap::new();
     for Placed { endpoint, route_at, .. } in endpoints {
-        let shape = shape(&endpoint.route);
-        if let Some(line) = seen.insert((endpoint.method, shape.clone()), endpoint.line) {
-            mistakes.add(*route_at, format!("this route is already taken by the endpoint at line {line}"));
-        }
-        if shapes.insert(shape.clone(), endpoint.line).is_some() {
-            continue;
-        }
-        if let Err(error) = router.insert(shape, endpoint.line) {
-            let with = match error {
-                matchit::InsertError::Conflict { with } => with,
-                other => other.to_string(),
-            };
-            let line = shapes.get(&with).copied().unwrap_or_default();
-            mistakes.add(*route_at, format!("this route cannot be told from that of the endpoint at line {line}"));
+        let (router, lines) = routers.entry(endpoint.method).or_default();
+        let route = router_syntax(&endpoint.route);
+        match router.insert(route.clone(), ()) {
+            Ok(()) => {
+                lines.insert(route, endpoint.line);
+            }
+            Err(matchit::InsertError::Conflict { with }) => {
+                let line = lines.get(&with).map_or(String::new(), |line| format!(" at line {line}"));
+                mistakes.add(*route_at, format!("route: cannot be told from `{with}` of the endpoint{line}"));
+            }
+            Err(other) => mistakes.add(*route_at, format!("route: {other}")),
         }
     }
 }
 
-/// A route as the router writes it, its parameters numbered: the same for all that take the same paths.
-fn shape(route: &str) -> String {
-    let segment = |(index, segment): (usize, &str)| match segment.strip_prefix('{') {
-        Some(rest) if rest.ends_with("...}") => format!("{{*p{index}}}"),
-        Some(_) => format!("{{p{index}}}"),
-        None => segment.to_owned(),
-    };
-    route.split('/').enumerate().map(segment).collect::<Vec<_>>().join("/")
+/// `{rest...}` as the router spells it: `{*rest}`.
+fn router_syntax(route: &str) -> String {
+    match route.strip_suffix("...}").and_then(|head| head.rsplit_once('{')) {
+        Some((head, name)) => format!("{head}{{*{name}}}"),
+        None => route.to_owned(),
+    }
 }
 
 /// What `reply.fields` shows must be a column of the answer or a parameter that the endpoint uses besides.
 fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
     let Placed { endpoint, reply_at, .. } = placed;
-    let (Some(fields), Some(columns)) = (&endpoint.reply.fields, answer_columns(&endpoint.action, tables)) else {
+    let (Some(fields), Some(columns)) = (&endpoint.reply.fields, answer_columns(&endpoint.action, tables))
+    else {
         return;
     };
     let params = known_params(endpoint);
     for (json_name, value) in fields {
         each_param(value, &mut |name| {
             if !columns.contains(&name) && !params.contains(&name) {
-                let known = || columns.iter().chain(&params).copied();
+                let others = params.iter().filter(|param| !columns.contains(param));
+                let known = || columns.iter().chain(others.clone()).copied();
                 mistakes.add(
                     *reply_at,
                     format!(
@@ -127,5 +123,8 @@ fn headers(placed: &Placed, mistakes: &Mistakes<'_>) {
 }
 
 fn blame(at: At, header: &str, param: &str, other: &str, mistakes: &Mistakes<'_>) {
-    mistakes.add(at, format!("headers: parameter {param} cannot come from the header {header}: it comes from {other}"));
+    mistakes.add(
+        at,
+        format!("headers: parameter {param} cannot come from the header {header}: it comes from {other}"),
+    );
 }

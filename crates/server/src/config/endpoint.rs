@@ -6,10 +6,11 @@ use super::expr;
 use super::fields::{Fields, choice, flag, integer, milliseconds, name, text};
 use super::keys::{GUARD, REPLY};
 use super::model::{
-    Action, Constraint, Endpoint, Expr, From, Guard, Literal, Param, ParamKind, ParamType, Place, Reply, TableConfig,
+    Action, Constraint, Endpoint, Expr, From, Guard, Literal, Param, ParamKind, ParamType, Place, Reply,
+    TableConfig,
 };
-use super::read::{At, Data, Mistakes, Node};
 use super::params::params;
+use super::read::{At, Data, Mistakes, Node};
 use super::values::value;
 use forebay_http::Method;
 use forebay_value::Type;
@@ -49,7 +50,12 @@ pub(super) fn endpoints(
     items.iter().filter_map(|item| endpoint(item, tables, guard, mistakes)).collect()
 }
 
-fn endpoint(node: &Node, tables: &[TableConfig], shared_guard: Option<&Guard>, mistakes: &Mistakes<'_>) -> Option<Placed> {
+fn endpoint(
+    node: &Node,
+    tables: &[TableConfig],
+    shared_guard: Option<&Guard>,
+    mistakes: &Mistakes<'_>,
+) -> Option<Placed> {
     let fields = Fields::of(node, "an endpoint", mistakes);
     let route = fields.read("route", mistakes, route);
     if fields.get("route").is_none() {
@@ -106,7 +112,10 @@ fn route(node: &Node) -> Result<(Method, String), String> {
     let Some((_, method)) = METHODS.iter().find(|(name, _)| *name == method) else {
         return Err(match method {
             "HEAD" => "HEAD is served where GET is; write GET".into(),
-            method => format!("{method} is not a method that a route can have ({})", list(METHODS.iter().map(|m| m.0))),
+            method => format!(
+                "{method} is not a method that a route can have ({})",
+                list(METHODS.iter().map(|m| m.0))
+            ),
         });
     };
     let Some(segments) = path.strip_prefix('/') else {
@@ -128,7 +137,9 @@ fn route(node: &Node) -> Result<(Method, String), String> {
 fn segment(segment: &str, last: bool) -> Result<(), String> {
     let Some(inside) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
         if segment.contains(['{', '}']) {
-            return Err(format!("a parameter is a whole part between slashes, as in /{{id}}, not `{segment}`"));
+            return Err(format!(
+                "a parameter is a whole part between slashes, as in /{{id}}, not `{segment}`"
+            ));
         }
         if segment.contains(['?', '#']) {
             return Err("the query is no part of a route; its parameters are used by name".into());
@@ -209,7 +220,8 @@ pub(super) fn guard(node: &Node, mistakes: &Mistakes<'_>) -> Option<Guard> {
         header_name(&name).map(|()| Place::Header(name))
     });
     let secret = fields.read("secret", mistakes, text);
-    let from = fields.read("from", mistakes, choice(&[("anywhere", From::Anywhere), ("outside", From::Outside)]));
+    let from =
+        fields.read("from", mistakes, choice(&[("anywhere", From::Anywhere), ("outside", From::Outside)]));
     let status = fields.read("status", mistakes, |node| match integer(400, 499)(node) {
         Ok(status @ (401 | 403 | 404)) => Ok(status as u16),
         _ => Err("must be 404, 401 or 403".into()),
@@ -218,7 +230,10 @@ pub(super) fn guard(node: &Node, mistakes: &Mistakes<'_>) -> Option<Guard> {
         mistakes.add(node.at, "guard: where is the secret? one of query = \"name\" and header = \"Name\"");
     }
     if fields.get("secret").is_none() {
-        mistakes.add(node.at, "guard needs `secret`, such as secret = \"${SECRET:-}\" (empty: nobody from there gets in)");
+        mistakes.add(
+            node.at,
+            "guard needs `secret`, such as secret = \"${SECRET:-}\" (empty: nobody from there gets in)",
+        );
     }
     Some(Guard {
         place: query.or(header)?,
@@ -234,7 +249,9 @@ fn reply(node: Option<&Node>, action: Option<&Action>, mistakes: &Mistakes<'_>) 
     let fields = Fields::open(node, &REPLY, mistakes);
     let is_redirect = matches!(action, Some(Action::Redirect { .. }));
     let status = fields.read("status", mistakes, |node| match (integer(100, 599)(node), is_redirect) {
-        (Ok(status @ (301 | 302 | 303 | 307 | 308)), true) | (Ok(status @ 200..=299), false) => Ok(status as u16),
+        (Ok(status @ (301 | 302 | 303 | 307 | 308)), true) | (Ok(status @ 200..=299), false) => {
+            Ok(status as u16)
+        }
         (_, true) => Err("must be 301, 302, 303, 307 or 308 for a redirect".into()),
         (_, false) => Err("must be a status of success, from 200 to 299".into()),
     });
@@ -248,7 +265,10 @@ fn reply(node: Option<&Node>, action: Option<&Action>, mistakes: &Mistakes<'_>) 
     if let Some(action) = without_fields {
         for key in ["fields", "wrap"] {
             if let Some(entry) = fields.entry(key) {
-                mistakes.add(entry.at, format!("reply: {key} does not go with {action}, whose answer has its own shape"));
+                mistakes.add(
+                    entry.at,
+                    format!("reply: {key} does not go with {action}, whose answer has its own shape"),
+                );
             }
         }
     }

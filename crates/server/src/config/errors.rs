@@ -76,7 +76,8 @@ pub(super) fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item =
     let given = given.to_lowercase();
     let near = |candidate: &&str| {
         let candidate = candidate.to_lowercase();
-        candidate.starts_with(&given) && given.len() > 2 || strsim::damerau_levenshtein(&candidate, &given) <= 1 + given.len() / 4
+        candidate.starts_with(&given) && given.len() > 2
+            || strsim::damerau_levenshtein(&candidate, &given) <= 1 + given.len() / 4
     };
     let distance = |candidate: &&str| strsim::damerau_levenshtein(&candidate.to_lowercase(), &given);
     match candidates.into_iter().filter(near).min_by_key(distance) {

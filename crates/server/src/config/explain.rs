@@ -1,6 +1,7 @@
 //! A config in words: one line a route, with the way that its data takes.
 
 use super::model::{Action, Config, Endpoint, Pick, Rows};
+use super::sql::writes;
 use std::fmt::Write;
 
 /// One line a route: method, path, action, the way its data takes. For `check-config`, and for `serve` at start.
@@ -9,7 +10,8 @@ pub fn explain(config: &Config) -> String {
     let mut out = String::new();
     for endpoint in &config.endpoints {
         let (method, way) = (endpoint.method.as_str(), way(endpoint, config));
-        writeln!(out, "{method:<6} {:<width$}  {way}", endpoint.route).expect("writing to a string cannot fail");
+        writeln!(out, "{method:<6} {:<width$}  {way}", endpoint.route)
+            .expect("writing to a string cannot fail");
     }
     out
 }
@@ -29,14 +31,18 @@ fn action(action: &Action, config: &Config) -> String {
     };
     match action {
         Action::Sql { rows: Rows::None, .. } => format!("sql → {record}"),
-        Action::Sql { statements, .. } if is_write(statements.sqlite().unwrap_or_default()) => format!("sql → {record}"),
+        Action::Sql { statements, .. } if writes(statements.sqlite().unwrap_or_default()) => {
+            format!("sql → {record}")
+        }
         Action::Sql { .. } => format!("sql ← {record}"),
         Action::Insert { table, .. } => written(format!("insert {table}")),
         Action::Upsert { table, .. } => written(format!("upsert {table}")),
         Action::Update { table, .. } => written(format!("update {table}")),
         Action::Increment { table, column, .. } => written(format!("increment {table}.{column}")),
         Action::Delete { table, pick: Pick::Key(_) } => written(format!("delete {table}")),
-        Action::Delete { table, pick: Pick::Random { .. } } => written(format!("delete a random row of {table}")),
+        Action::Delete { table, pick: Pick::Random { .. } } => {
+            written(format!("delete a random row of {table}"))
+        }
         Action::Get { table, .. } => read(format!("get {table}"), table),
         Action::Random { table } => format!("random {table} ← memory"),
         Action::Count { table, by: None } => format!("count {table} ← memory"),
@@ -44,7 +50,10 @@ fn action(action: &Action, config: &Config) -> String {
         Action::List { table, .. } => format!("list {table} ← memory"),
         Action::Redirect { table, increment: None, .. } => read(format!("redirect {table}"), table),
         Action::Redirect { table, increment: Some(column), .. } => {
-            format!("{}; increment {table}.{column} → log → {record}", read(format!("redirect {table}"), table))
+            format!(
+                "{}; increment {table}.{column} → log → {record}",
+                read(format!("redirect {table}"), table)
+            )
         }
         Action::AnyOf(actions) => {
             let actions = actions.iter().map(|one| self::action(one, config)).collect::<Vec<_>>();
@@ -54,10 +63,4 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Handler(name) => format!("handler {name}"),
         Action::Constant(_) => "constant".into(),
     }
-}
-
-/// Whether a statement that answers rows writes as well.
-fn is_write(sql: &str) -> bool {
-    sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .any(|word| ["insert", "update", "delete", "replace"].iter().any(|verb| word.eq_ignore_ascii_case(verb)))
 }

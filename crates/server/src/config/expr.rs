@@ -72,9 +72,14 @@ fn template(text: &str) -> Result<Expr, String> {
             return Err("`}` without `{` before it; write }} for the character itself".into());
         }
         let mut parser = Parser { text: from, at: 0, depth: 0 };
-        let expr = parser.coalesce().map_err(|what| format!("{what} (write {{{{ for the character {{ itself)"))?;
+        let expr =
+            parser.coalesce().map_err(|what| format!("{what} (write {{{{ for the character {{ itself)"))?;
         let Some(after) = parser.rest().strip_prefix('}') else {
-            return Err(format!("`{{{}` must end with `}}`; {}", from.trim_end(), parser.leftover()));
+            let before = from[..parser.at].trim_end();
+            return Err(match parser.rest() {
+                "" => format!("`{{{before}` must end with `}}`"),
+                _ => parser.leftover(),
+            });
         };
         if !plain.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut plain)));
@@ -204,10 +209,11 @@ impl<'a> Parser<'a> {
 
     fn call(&mut self, name: &str) -> Result<Expr, String> {
         let signatures = || list(FUNCTIONS.iter().map(|(_, _, signature, ..)| *signature));
-        let Some((_, function, signature, least, most)) = FUNCTIONS.iter().find(|known| known.0 == name) else {
+        let Some((_, function, signature, least, most)) = FUNCTIONS.iter().find(|known| known.0 == name)
+        else {
             let near = did_you_mean(name, FUNCTIONS.iter().map(|known| known.0));
             return Err(format!(
-                "unknown function {name}(){near}; there are {}; for a text write '{name}(…)'",
+                "unknown function {name}(); there are {}; for a text write '{name}(…)'{near}",
                 signatures()
             ));
         };
@@ -254,7 +260,10 @@ fn check_args(function: Function, signature: &str, args: &[Expr]) -> Result<(), 
             [Expr::Literal(Literal::Int(low)), Expr::Literal(Literal::Int(high))] if low > high => {
                 Err(format!("random_int({low}, {high}): the lower bound is above the upper one"))
             }
-            args if args.iter().any(|arg| matches!(arg, Expr::Literal(literal) if !matches!(literal, Literal::Int(_)))) => {
+            args if args
+                .iter()
+                .any(|arg| matches!(arg, Expr::Literal(literal) if !matches!(literal, Literal::Int(_)))) =>
+            {
                 Err(format!("the bounds of {signature} must be whole numbers"))
             }
             _ => Ok(()),
@@ -290,7 +299,10 @@ pub(super) fn each_param<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e str)) {
 pub(super) fn to_columns(expr: &mut Expr, is_column: &dyn Fn(&str) -> bool) {
     match expr {
         Expr::Param(name) if is_column(name) => *expr = Expr::Column(std::mem::take(name)),
-        Expr::Param(_) | Expr::Column(_) | Expr::Literal(_) | Expr::Call { function: Function::Given, .. } => {}
+        Expr::Param(_)
+        | Expr::Column(_)
+        | Expr::Literal(_)
+        | Expr::Call { function: Function::Given, .. } => {}
         Expr::Call { args, .. } => args.iter_mut().for_each(|arg| to_columns(arg, is_column)),
         Expr::Coalesce(first, second) => {
             to_columns(first, is_column);

@@ -93,11 +93,14 @@ pub(super) fn unknown<'k>(
     let key = &entry.key;
     match LATER.iter().find(|(name, _)| name == key) {
         Some((_, what)) => {
-            mistakes.add(entry.at, format!("`{key}`: {what} is not in this version yet"));
+            mistakes.add(entry.at, format!("`{key}` ({what}) is not in this version yet"));
         }
         None => {
             let near = did_you_mean(key, permitted.clone());
-            mistakes.add(entry.at, format!("unknown key `{key}` in {section}{near} (permitted: {})", list(permitted)));
+            mistakes.add(
+                entry.at,
+                format!("unknown key `{key}` in {section}{near} (permitted: {})", list(permitted)),
+            );
         }
     }
 }

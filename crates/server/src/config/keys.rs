@@ -41,10 +41,20 @@ pub(super) const TOP: Section = Section {
 pub(super) const SERVER: Section = Section {
     name: "[server]",
     keys: &[
-        key("listen", "address, or array of addresses", "\"127.0.0.1:3000\"", "where to listen; port 0 is any free one"),
+        key(
+            "listen",
+            "address, or array of addresses",
+            "\"127.0.0.1:3000\"",
+            "where to listen; port 0 is any free one",
+        ),
         key("workers", "number of threads", "(one per core)", "threads that serve clients"),
         key("public_url", "URL", "(http:// and the Host of the request)", "what `base_url()` gives"),
-        key("stop_timeout", "time", "\"10s\"", "how long a graceful stop waits for answers that are not ready"),
+        key(
+            "stop_timeout",
+            "time",
+            "\"10s\"",
+            "how long a graceful stop waits for answers that are not ready",
+        ),
         key("guard", "guard", "(none)", "the guard of every endpoint that has none of its own"),
         key("limits", "table", "", "what one client may take up"),
     ],
@@ -58,27 +68,72 @@ pub(super) const LIMITS: Section = Section {
         key("body", "size", "\"1MiB\"", "longest request body; more is 413"),
         key("fields", "number", "100", "most header fields, 128 at most; more is 431"),
         key("head_timeout", "time", "\"10s\"", "from the first byte of a head to its last; then 408"),
-        key("body_pace", "size a second", "\"1KiB\"", "slowest pace of a body once `head_timeout` is over; slower is 408"),
+        key(
+            "body_pace",
+            "size a second",
+            "\"1KiB\"",
+            "slowest pace of a body once `head_timeout` is over; slower is 408",
+        ),
         key("idle_timeout", "time", "\"75s\"", "a connection without a request for this long is closed"),
-        key("write_timeout", "time", "\"30s\"", "a connection that takes no byte of its answer for this long is closed"),
+        key(
+            "write_timeout",
+            "time",
+            "\"30s\"",
+            "a connection that takes no byte of its answer for this long is closed",
+        ),
         key("connections", "number", "16384", "most connections at one time; one more is 503"),
-        key("pipeline_depth", "number", "128", "most requests of a connection that wait for their answers; then it is not read"),
-        key("output", "size", "\"256KiB\"", "most bytes of answers that a connection has not taken; then it is not read"),
+        key(
+            "pipeline_depth",
+            "number",
+            "128",
+            "most requests of a connection that wait for their answers; then it is not read",
+        ),
+        key(
+            "output",
+            "size",
+            "\"256KiB\"",
+            "most bytes of answers that a connection has not taken; then it is not read",
+        ),
     ],
 };
 
 pub(super) const RECORD: Section = Section {
     name: "[record]",
-    keys: &[key("url", "URL", "\"sqlite:data/forebay.db\"", "the database: `sqlite:` and a path, relative to the current folder")],
+    keys: &[key(
+        "url",
+        "URL",
+        "\"sqlite:data/forebay.db\"",
+        "the database: `sqlite:` and a path, relative to the current folder",
+    )],
 };
 
 pub(super) const MEMORY: Section = Section {
     name: "[memory]",
     keys: &[
-        key("url", "URL", "\"embedded:data\"", "the memory tier: `embedded:` and the folder of its log, relative to the current folder"),
-        key("durability", "\"sync\" or \"async\"", "\"sync\"", "when a write is acknowledged: on the disk, or in memory"),
-        key("limit", "size", "\"1GiB\"", "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503"),
-        key("log_limit", "size", "\"8GiB\"", "longest log of writes that are not drained; then writes get 503"),
+        key(
+            "url",
+            "URL",
+            "\"embedded:data\"",
+            "the memory tier: `embedded:` and the folder of its log, relative to the current folder",
+        ),
+        key(
+            "durability",
+            "\"sync\" or \"async\"",
+            "\"sync\"",
+            "when a write is acknowledged: on the disk, or in memory",
+        ),
+        key(
+            "limit",
+            "size",
+            "\"1GiB\"",
+            "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503",
+        ),
+        key(
+            "log_limit",
+            "size",
+            "\"8GiB\"",
+            "longest log of writes that are not drained; then writes get 503",
+        ),
         key("segment", "size", "\"64MiB\"", "length of one file of the log, 1MiB to 4GiB"),
     ],
 };
@@ -87,34 +142,69 @@ pub(super) const DRAIN: Section = Section {
     name: "[drain]",
     keys: &[
         key("pace", "\"max\", or rows a second", "\"max\"", "how fast rows go into the record store at most"),
-        key("paused", "true or false", "false", "true keeps everything in the log until the drain is resumed"),
+        key(
+            "paused",
+            "true or false",
+            "false",
+            "true keeps everything in the log until the drain is resumed",
+        ),
     ],
 };
 
 pub(super) const ADMIN: Section = Section {
     name: "[admin]",
-    keys: &[key("listen", "loopback address", "\"127.0.0.1:0\"", "where the admin listener is; port 0 is any free one, printed at start")],
+    keys: &[key(
+        "listen",
+        "loopback address",
+        "\"127.0.0.1:0\"",
+        "where the admin listener is; port 0 is any free one, printed at start",
+    )],
 };
 
 pub(super) const TABLE: Section = Section {
     name: "[table.NAME]",
     keys: &[
-        key("columns", "table of columns", "(as the record store has them)", "the columns, in order; the table is created if it is missing"),
+        key(
+            "columns",
+            "table of columns",
+            "(as the record store has them)",
+            "the columns, in order; the table is created if it is missing",
+        ),
         key("shared", "true or false", "false", "whether others write to it too, in the record store"),
-        key("hot", "true or false", "true", "whether it is kept in memory; false is a table for `sql` and `generate` alone"),
+        key(
+            "hot",
+            "true or false",
+            "true",
+            "whether it is kept in memory; false is a table for `sql` and `generate` alone",
+        ),
     ],
 };
 
 pub(super) const ENDPOINT: Section = Section {
     name: "[[endpoint]]",
     keys: &[
-        key("route", "\"METHOD /path\"", "", "method and path; `{name}` is a parameter, `{name...}` the rest of the path"),
+        key(
+            "route",
+            "\"METHOD /path\"",
+            "",
+            "method and path; `{name}` is a parameter, `{name...}` the rest of the path",
+        ),
         key("params", "table of parameters", "{}", "types, defaults and computed parameters"),
         key("headers", "table: header = parameter", "{}", "parameters that come from header fields"),
         key("guard", "guard", "(that of [server])", "who may call it"),
         key("timeout", "time", "\"30s\"", "longest that a request may take; then 503"),
-        key("concurrency", "number", "1000", "most requests that wait for this endpoint at one time; one more is 503"),
-        key("batch", "true or false", "true", "whether plain inserts that arrive together share a transaction"),
+        key(
+            "concurrency",
+            "number",
+            "1000",
+            "most requests that wait for this endpoint at one time; one more is 503",
+        ),
+        key(
+            "batch",
+            "true or false",
+            "true",
+            "whether plain inserts that arrive together share a transaction",
+        ),
         key("reply", "table", "{}", "the shape of the answer"),
     ],
 };
@@ -124,8 +214,18 @@ pub(super) const GUARD: Section = Section {
     keys: &[
         key("query", "name", "", "the query parameter that holds the secret"),
         key("header", "name", "", "the header field that holds the secret; one of the two"),
-        key("secret", "text", "", "the secret, usually \"${VARIABLE:-}\"; an empty one lets in nobody whom the guard stops"),
-        key("from", "\"anywhere\" or \"outside\"", "\"anywhere\"", "whom it stops: everybody, or all but loopback"),
+        key(
+            "secret",
+            "text",
+            "",
+            "the secret, usually \"${VARIABLE:-}\"; an empty one lets in nobody whom the guard stops",
+        ),
+        key(
+            "from",
+            "\"anywhere\" or \"outside\"",
+            "\"anywhere\"",
+            "whom it stops: everybody, or all but loopback",
+        ),
         key("status", "404, 401 or 403", "404", "what those get who do not know the secret"),
     ],
 };
@@ -133,9 +233,19 @@ pub(super) const GUARD: Section = Section {
 pub(super) const REPLY: Section = Section {
     name: "reply",
     keys: &[
-        key("status", "number", "(201 for insert, 202 for generate, 302 for redirect, else 200)", "the status of success"),
+        key(
+            "status",
+            "number",
+            "(201 for insert, 202 for generate, 302 for redirect, else 200)",
+            "the status of success",
+        ),
         key("wrap", "name", "(none)", "puts the answer into an object under this key"),
-        key("fields", "array of columns, or table: JSON name = value", "(all columns)", "what the answer holds"),
+        key(
+            "fields",
+            "array of columns, or table: JSON name = value",
+            "(all columns)",
+            "what the answer holds",
+        ),
         key("missing", "text", "(a plain sentence)", "what a 404 says"),
     ],
 };
@@ -148,20 +258,37 @@ pub(super) struct ActionKeys {
 }
 
 const KEY: Key = key("key", "value", "(the parameter of the route)", "the key of the row");
-const REDRAW: Key = key("retry", "number", "8", "how often a key or unique value that was drawn here is drawn again when it is taken");
+const REDRAW: Key = key(
+    "retry",
+    "number",
+    "8",
+    "how often a key or unique value that was drawn here is drawn again when it is taken",
+);
 
 /// Every action.
 pub(super) const ACTIONS: &[ActionKeys] = &[
     ActionKeys {
-        action: key("sql", "text, or { postgres = …, sqlite = … }", "", "runs a statement on the record store; `$name` binds a parameter"),
-        with: &[key("rows", "\"one\", \"all\" or \"none\"", "(one for what gives rows, else none)", "which rows are answered; with \"one\", no row is 404")],
+        action: key(
+            "sql",
+            "text, or { postgres = …, sqlite = … }",
+            "",
+            "runs a statement on the record store; `$name` binds a parameter",
+        ),
+        with: &[key(
+            "rows",
+            "\"one\", \"all\" or \"none\"",
+            "(one for what gives rows, else none)",
+            "which rows are answered; with \"one\", no row is 404",
+        )],
     },
+    ActionKeys { action: key("get", "table", "", "answers the row with this key"), with: &[KEY] },
     ActionKeys {
-        action: key("get", "table", "", "answers the row with this key"),
-        with: &[KEY],
-    },
-    ActionKeys {
-        action: key("insert", "table", "", "adds a row and answers it; 409 when a key or unique value is taken"),
+        action: key(
+            "insert",
+            "table",
+            "",
+            "adds a row and answers it; 409 when a key or unique value is taken",
+        ),
         with: &[key("values", "table: column = value", "{}", "the values of the row"), REDRAW],
     },
     ActionKeys {
@@ -170,10 +297,23 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
     },
     ActionKeys {
         action: key("update", "table", "", "changes the row with this key and answers it"),
-        with: &[KEY, key("values", "table: column = value", "", "the new values; an optional parameter that is not given changes nothing")],
+        with: &[
+            KEY,
+            key(
+                "values",
+                "table: column = value",
+                "",
+                "the new values; an optional parameter that is not given changes nothing",
+            ),
+        ],
     },
     ActionKeys {
-        action: key("increment", "table", "", "adds to a bigint column of the row with this key and answers the row"),
+        action: key(
+            "increment",
+            "table",
+            "",
+            "adds to a bigint column of the row with this key and answers the row",
+        ),
         with: &[KEY, key("column", "column", "", "the column"), key("by", "value", "1", "how much")],
     },
     ActionKeys {
@@ -187,13 +327,23 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
     ActionKeys { action: key("random", "table", "", "answers a random row"), with: &[] },
     ActionKeys {
         action: key("count", "table", "", "answers the number of rows"),
-        with: &[key("by", "{ column = value }", "(all rows)", "counts only those; the column must be indexed")],
+        with: &[key(
+            "by",
+            "{ column = value }",
+            "(all rows)",
+            "counts only those; the column must be indexed",
+        )],
     },
     ActionKeys {
         action: key("list", "table", "", "answers rows in the order of their keys"),
         with: &[
             key("after", "value", "\"$after\"", "only rows after this key"),
-            key("limit", "value", "\"$limit\"", "at most so many rows; unless declared, `limit` is `bigint 1..1000 = 100`"),
+            key(
+                "limit",
+                "value",
+                "\"$limit\"",
+                "at most so many rows; unless declared, `limit` is `bigint 1..1000 = 100`",
+            ),
         ],
     },
     ActionKeys {
@@ -201,21 +351,42 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
         with: &[
             KEY,
             key("location", "column", "", "the text column that holds the target"),
-            key("counter", "column", "(none)", "the bigint column that counts; the answer does not wait for it"),
+            key(
+                "counter",
+                "column",
+                "(none)",
+                "the bigint column that counts; the answer does not wait for it",
+            ),
             key("expires", "column", "(none)", "the timestamp column after which the answer is 410"),
         ],
     },
-    ActionKeys { action: key("any_of", "array of actions", "", "does one of several, each as likely"), with: &[] },
     ActionKeys {
-        action: key("generate", "table", "", "a background job that clears the table and fills it; answers 202 at once"),
+        action: key("any_of", "array of actions", "", "does one of several, each as likely"),
+        with: &[],
+    },
+    ActionKeys {
+        action: key(
+            "generate",
+            "table",
+            "",
+            "a background job that clears the table and fills it; answers 202 at once",
+        ),
         with: &[
             key("rows", "value", "", "how many rows, the first ones among them"),
             key("values", "table: column = value", "{}", "the values of every row"),
-            key("first", "array of tables: column = value", "[]", "the first rows; what they do not say comes from `values`"),
+            key(
+                "first",
+                "array of tables: column = value",
+                "[]",
+                "the first rows; what they do not say comes from `values`",
+            ),
         ],
     },
     ActionKeys { action: key("handler", "name", "", "calls a compiled Rust function"), with: &[] },
-    ActionKeys { action: key("constant", "table, or JSON text", "", "answers the same every time"), with: &[] },
+    ActionKeys {
+        action: key("constant", "table, or JSON text", "", "answers the same every time"),
+        with: &[],
+    },
 ];
 
 /// Keys that the design has and this version has not.
@@ -228,4 +399,36 @@ pub(super) const LATER: &[(&str, &str)] = &[
 /// What the keys of a section are, for a message.
 pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> + Clone {
     keys.iter().map(|key| key.name)
+}
+
+/// Every key, default and unit as Markdown tables: (what the keys are of, the table). `docs/configuration.md` holds them.
+pub fn key_tables() -> Vec<(String, String)> {
+    let row = |key: &Key| {
+        let default = match key.default {
+            "" => String::new(),
+            words if words.starts_with('(') => words.trim_matches(['(', ')']).to_owned(),
+            value => format!("`{value}`"),
+        };
+        format!("| `{}` | {} | {default} | {} |\n", key.name, key.value, key.what)
+    };
+    let head = "| key | value | default | meaning |\n|---|---|---|---|\n";
+    let section = |section: &Section| {
+        (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
+    };
+    let sections =
+        [&TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &GUARD, &REPLY];
+    let mut tables: Vec<_> = sections.into_iter().map(section).collect();
+    let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for known in ACTIONS {
+        actions += &format!(
+            "| **`{}`** = {} | | | {} |\n",
+            known.action.name, known.action.value, known.action.what
+        );
+        for key in known.with {
+            let row = row(key);
+            actions += &row.replacen(&format!("| `{}` | ", key.name), &format!("| | `{}` = ", key.name), 1);
+        }
+    }
+    tables.push(("actions".to_owned(), actions));
+    tables
 }

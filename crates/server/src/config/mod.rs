@@ -9,6 +9,7 @@
 
 mod action;
 mod check;
+mod constant;
 mod endpoint;
 mod errors;
 mod explain;
@@ -21,6 +22,7 @@ mod params;
 mod read;
 mod sections;
 mod size;
+mod sql;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,7 @@ mod values;
 
 pub use errors::{ConfigError, ConfigErrors, Place};
 pub use explain::explain;
+pub use keys::key_tables;
 pub use model::Config;
 pub use overrides::Overrides;
 
@@ -51,7 +54,11 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 ///
 /// # Errors
 /// Every mistake in the file, in `overrides` and in the variables that stand above the file.
-pub fn load(path: &Path, overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigErrors> {
+pub fn load(
+    path: &Path,
+    overrides: &Overrides,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigErrors> {
     let name = path.display().to_string();
     let text = std::fs::metadata(path)
         .and_then(|metadata| match metadata.len() {
@@ -89,7 +96,7 @@ pub fn parse(
     let tables = table::tables(top.get("table"), &mistakes);
     let placed = endpoint::endpoints(top.get("endpoint"), &tables, guard.as_ref(), &mistakes);
     check::check(&placed, &tables, &mistakes);
-    if !mistakes.is_empty() {
+    if mistakes.count() > 0 {
         return Err(mistakes.into_errors());
     }
     let endpoints = placed.into_iter().map(|placed| placed.endpoint).collect();

@@ -22,44 +22,38 @@ pub struct Overrides {
     pub set: Vec<String>,
 }
 
-/// The settings of one layer that have names of their own, and what each of them is called.
-const NAMED: [(&str, &str, [&str; 2]); 3] = [
-    ("FOREBAY_LISTEN", "--listen", ["server", "listen"]),
-    ("FOREBAY_RECORD", "--record", ["record", "url"]),
-    ("FOREBAY_MEMORY", "--memory", ["memory", "url"]),
-];
+/// What `--listen`, `--record` and `--memory` stand for, in that order; `--data` is the fourth and stands for two.
+const PATHS: [[&str; 2]; 3] = [["server", "listen"], ["record", "url"], ["memory", "url"]];
+const VARIABLES: [&str; 4] = ["FOREBAY_LISTEN", "FOREBAY_RECORD", "FOREBAY_MEMORY", "FOREBAY_DATA"];
+const OPTIONS: [&str; 4] = ["--listen", "--record", "--memory", "--data"];
 
 /// Lays the environment, then the command line over the file.
-pub(super) fn lay_over(root: &mut Node, overrides: &Overrides, env: Environment<'_>, mistakes: &Mistakes<'_>) {
-    let filled = |name: &str| env(name).filter(|value| !value.is_empty());
-    let from_env = NAMED.map(|(variable, ..)| filled(variable));
-    layer(root, from_env, filled("FOREBAY_DATA"), ["", "="], &|named| named.0, mistakes);
-    let from_line = [&overrides.listen, &overrides.record, &overrides.memory].map(Clone::clone);
-    layer(root, from_line, overrides.data.clone(), ["", " "], &|named| named.1, mistakes);
-    for setting in &overrides.set {
+pub(super) fn lay_over(
+    root: &mut Node,
+    overrides: &Overrides,
+    env: Environment<'_>,
+    mistakes: &Mistakes<'_>,
+) {
+    let from_env = VARIABLES.map(|name| env(name).filter(|value| !value.is_empty()));
+    layer(root, VARIABLES, &from_env, mistakes);
+    let Overrides { listen, record, memory, data, set: settings } = overrides;
+    layer(root, OPTIONS, &[listen, record, memory, data].map(Clone::clone), mistakes);
+    for setting in settings {
         set(root, setting, env, mistakes);
     }
 }
 
-/// One layer: the data folder first, so that what is named more precisely wins.
-fn layer(
-    root: &mut Node,
-    named: [Option<String>; 3],
-    data: Option<String>,
-    [_, joint]: [&str; 2],
-    name: &dyn Fn(&(&'static str, &'static str, [&'static str; 2])) -> &'static str,
-    mistakes: &Mistakes<'_>,
-) {
+/// One layer: the data folder first, so that what is named more precisely wins. Values are not repeated in messages,
+/// which quote what is wrong themselves: a URL may hold a password.
+fn layer(root: &mut Node, names: [&str; 4], values: &[Option<String>; 4], mistakes: &Mistakes<'_>) {
+    let [named @ .., data] = values;
     if let Some(data) = data {
-        let name = if joint == "=" { "FOREBAY_DATA" } else { "--data" };
-        put_data(root, &data, mistakes.origin(format!("{name}{joint}{data}")), mistakes);
+        put_data(root, data, mistakes.origin(names[3]), mistakes);
     }
-    for (definition, value) in NAMED.iter().zip(named) {
+    for ((path, name), value) in PATHS.iter().zip(names).zip(named) {
         if let Some(value) = value {
-            let shown = if definition.0 == "FOREBAY_RECORD" { String::new() } else { format!("{joint}{value}") };
-            let at = mistakes.origin(format!("{}{shown}", name(definition)));
-            let path = definition.2.map(str::to_owned);
-            put(root, &path, Node::text(at, value), mistakes);
+            let path = path.map(str::to_owned);
+            put(root, &path, Node::text(mistakes.origin(name), value), mistakes);
         }
     }
 }
@@ -122,10 +116,14 @@ fn put(node: &mut Node, path: &[String], value: Node, mistakes: &Mistakes<'_>) {
             let count = items.len();
             match key.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
                 Some(item) => put(item, rest, value, mistakes),
-                None => mistakes.add(at, format!("`{key}` is not the number of one of {count} items (the first is 0)")),
+                None => mistakes
+                    .add(at, format!("`{key}` is not the number of one of {count} items (the first is 0)")),
             }
         }
         Data::Broken => {}
-        _ => mistakes.add(at, format!("`{key}`: there is {} in the file where this setting needs a table", node.kind())),
+        _ => mistakes.add(
+            at,
+            format!("`{key}`: there is {} in the file where this setting needs a table", node.kind()),
+        ),
     }
 }

@@ -40,7 +40,11 @@ pub(super) fn params(node: Option<&Node>, path: &[String], mistakes: &Mistakes<'
         if let ParamKind::Given { default: Some(used), .. } | ParamKind::Computed(used) = &kind {
             each_param(used, &mut |used| {
                 if entries[index..].iter().any(|later| later.key == used) {
-                    let what = if used == name { "itself".to_owned() } else { format!("${used}, which stands after it") };
+                    let what = if used == name {
+                        "itself".to_owned()
+                    } else {
+                        format!("${used}, which stands after it")
+                    };
                     mistakes.add(entry.node.at, format!("params.{name} uses {what}"));
                 }
             });
@@ -103,7 +107,7 @@ fn param_type(text: &str) -> Result<ParamType, String> {
             None => {
                 let names = || Type::NAMES.iter().chain(OWN_TYPES).copied();
                 return Err(format!(
-                    "`{text}` is neither a type{} ({}) nor an expression; for a fixed text write \"'{text}'\"",
+                    "`{text}` is neither an expression nor a type{} (types: {}; a fixed text is written \"'{text}'\")",
                     did_you_mean(word, names()),
                     list(names())
                 ));
@@ -136,7 +140,9 @@ fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, String> {
     let Expr::Literal(Literal::Text(plain)) = &parsed else { return Ok(parsed) };
     let literal = match ty.map(|ty| ty.ty) {
         Some(Type::Bigint) => plain.replace('_', "").parse().map(Literal::Int).ok(),
-        Some(Type::Double) => plain.parse().ok().filter(|number: &f64| number.is_finite()).map(Literal::Float),
+        Some(Type::Double) => {
+            plain.parse().ok().filter(|number: &f64| number.is_finite()).map(Literal::Float)
+        }
         Some(Type::Bool) => plain.parse().map(Literal::Bool).ok(),
         _ => None,
     };

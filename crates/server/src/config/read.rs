@@ -106,13 +106,16 @@ impl<'a> Mistakes<'a> {
     /// The line of a place, from 1; 0 when it is not in the file.
     pub fn line(&self, at: At) -> usize {
         match at {
-            At::File(offset) => self.source.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1,
+            At::File(offset) => {
+                self.source.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
+            }
             At::Origin(_) => 0,
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.found.borrow().is_empty()
+    /// How many there are so far.
+    pub fn count(&self) -> usize {
+        self.found.borrow().len()
     }
 
     /// All of them in the order of the file, those from elsewhere first.

@@ -40,6 +40,7 @@ pub(super) fn server(node: Option<&Node>, mistakes: &Mistakes<'_>) -> (Server, O
 }
 
 fn limits(node: &Node, limits: &mut Limits, mistakes: &Mistakes<'_>) {
+    let before = mistakes.count();
     let fields = Fields::open(node, &LIMITS, mistakes);
     let size = |key: &str, place: &mut usize, min: u64| {
         fields.set(key, place, mistakes, |node| bytes(min, GIB)(node).map(|bytes| bytes as usize));
@@ -58,6 +59,9 @@ fn limits(node: &Node, limits: &mut Limits, mistakes: &Mistakes<'_>) {
     fields.set("head_timeout", &mut limits.head_timeout_ms, mistakes, milliseconds);
     fields.set("idle_timeout", &mut limits.idle_timeout_ms, mistakes, milliseconds);
     fields.set("write_timeout", &mut limits.write_timeout_ms, mistakes, milliseconds);
+    if mistakes.count() > before {
+        return;
+    }
     if let Err(what) = limits.check() {
         mistakes.add(fields.at, format!("[server.limits]: {what}"));
     }
@@ -98,7 +102,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 fn public_url(node: &Node) -> Result<String, String> {
     let url = text(node)?;
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    let plain = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+    let plain =
+        |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
     if !rest.is_some_and(plain) || url.contains(['?', '#']) {
         return Err(format!("`{url}` must be http:// or https:// and a host, such as https://example.com"));
     }
@@ -148,7 +153,8 @@ pub(super) fn memory(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Memory {
     fields.set("segment", &mut memory.segment_bytes, mistakes, bytes(MIB, 4 * GIB));
     if memory.log_limit_bytes < 2 * memory.segment_bytes {
         let at = fields.get("log_limit").or(fields.get("segment")).map_or(node.at, |node| node.at);
-        mistakes.add(at, "log_limit must be at least twice segment: only whole files of the log can be freed");
+        mistakes
+            .add(at, "log_limit must be at least twice segment: only whole files of the log can be freed");
     }
     memory
 }
@@ -166,7 +172,10 @@ fn memory_url(node: &Node) -> Result<PathBuf, String> {
 
 fn durability(node: &Node) -> Result<Durability, String> {
     if matches!(&node.data, Data::Text(text) if text.starts_with("replicated")) {
-        return Err("replicated(n) belongs to Redis, which is not in this version yet; must be \"sync\" or \"async\"".into());
+        return Err(
+            "replicated(n) belongs to Redis, which is not in this version yet; must be \"sync\" or \"async\""
+                .into(),
+        );
     }
     choice(&[("sync", Durability::Sync), ("async", Durability::Async)])(node)
 }
@@ -192,7 +201,10 @@ fn pace(node: &Node) -> Result<Option<f64>, String> {
     };
     match rows {
         Some(rows) if rows > 0.0 && rows.is_finite() => Ok(Some(rows)),
-        _ => Err("must be \"max\", or a number of rows a second above 0 (to stop the drain: paused = true)".into()),
+        _ => {
+            Err("must be \"max\", or a number of rows a second above 0 (to stop the drain: paused = true)"
+                .into())
+        }
     }
 }
 

@@ -26,8 +26,9 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 
 /// A time in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
-    scaled(text, MILLISECONDS)
-        .ok_or_else(|| format!("`{text}` is not a time; write a number and a unit, such as 500ms, 2s, 10m or 1h"))
+    scaled(text, MILLISECONDS).ok_or_else(|| {
+        format!("`{text}` is not a time; write a number and a unit, such as 500ms, 2s, 10m or 1h")
+    })
 }
 
 /// A number, perhaps with a fraction, and a unit; the result must be whole and fit into 63 bits.

@@ -23,11 +23,14 @@ fn table(entry: &Entry, mistakes: &Mistakes<'_>) -> TableConfig {
     let name = entry.key.clone();
     if let Err(what) = identifier("table", &name) {
         mistakes.add(entry.at, what);
-    } else if name.to_ascii_lowercase().starts_with("forebay_") || name.to_ascii_lowercase().starts_with("sqlite_") {
+    } else if name.to_ascii_lowercase().starts_with("forebay_")
+        || name.to_ascii_lowercase().starts_with("sqlite_")
+    {
         mistakes.add(entry.at, format!("`{name}`: names that start with forebay_ or sqlite_ are taken"));
     }
     let fields = Fields::open(&entry.node, &TABLE, mistakes);
-    let mut table = TableConfig { name, columns: None, shared: false, hot: true, line: mistakes.line(entry.at) };
+    let mut table =
+        TableConfig { name, columns: None, shared: false, hot: true, line: mistakes.line(entry.at) };
     fields.set("shared", &mut table.shared, mistakes, flag);
     fields.set("hot", &mut table.hot, mistakes, flag);
     if let Some(node) = fields.get("columns") {
@@ -45,7 +48,14 @@ fn columns(table: &str, node: &Node, mistakes: &Mistakes<'_>) -> Option<Schema> 
         let Data::Text(text) = &entry.node.data else {
             broken = true;
             if entry.node.data != Data::Broken {
-                mistakes.add(entry.node.at, format!("column {}: must be a text such as \"bigint = 0\", not {}", entry.key, entry.node.kind()));
+                mistakes.add(
+                    entry.node.at,
+                    format!(
+                        "column {}: must be a text such as \"bigint = 0\", not {}",
+                        entry.key,
+                        entry.node.kind()
+                    ),
+                );
             }
             continue;
         };
@@ -82,8 +92,14 @@ fn columns(table: &str, node: &Node, mistakes: &Mistakes<'_>) -> Option<Schema> 
 /// Names go into SQL and JSON as they are.
 fn identifier(what: &str, name: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(letters) || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("{what} `{name}`: a name is made of up to {NAME_BYTES_MAX} letters, digits and _, and does not start with a digit"));
+    if name.is_empty()
+        || name.len() > NAME_BYTES_MAX
+        || !name.chars().all(letters)
+        || name.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Err(format!(
+            "{what} `{name}`: a name is made of up to {NAME_BYTES_MAX} letters, digits and _, and does not start with a digit"
+        ));
     }
     Ok(())
 }
@@ -114,7 +130,10 @@ fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
             other => {
                 let known = ["key", "unique", "indexed", "null"];
                 let near = did_you_mean(other, known);
-                return Err(format!("column {name}: unknown word `{other}`{near} (after a type: {}, = default)", list(known)));
+                return Err(format!(
+                    "column {name}: unknown word `{other}`{near} (after a type: {}, = default)",
+                    list(known)
+                ));
             }
         }
     }
@@ -141,7 +160,11 @@ fn split_type(text: &str) -> (&str, &str) {
 fn key_kind(column: &Column, serial: bool, is_key: bool) -> Result<Option<KeyKind>, String> {
     let name = &column.name;
     if !is_key {
-        return if serial { Err(format!("column {name}: a serial column is the key; write \"serial key\"")) } else { Ok(None) };
+        return if serial {
+            Err(format!("column {name}: a serial column is the key; write \"serial key\""))
+        } else {
+            Ok(None)
+        };
     }
     if column.nullable {
         return Err(format!("column {name}: a key cannot be null"));
@@ -171,7 +194,9 @@ fn fill(ty: Type, text: &str) -> Result<Fill, String> {
                 Some(inner) => from_text(ty, &inner.replace("''", "'")),
                 None if text.is_empty() => return Err("a default is missing after `=`".into()),
                 None if text.ends_with(')') && !matches!(ty, Type::Json) => {
-                    return Err(format!("the default {text} is not one of now(), uuid() and uuid7(); for a text write '{text}'"));
+                    return Err(format!(
+                        "the default {text} is not one of now(), uuid() and uuid7(); for a text write '{text}'"
+                    ));
                 }
                 None => from_text(ty, text),
             };

@@ -1,17 +1,609 @@
 //! The config, from the outside: files in, models or messages out.
 
+use super::keys::{self, ACTIONS};
+use super::model::{Place, *};
 use super::*;
+use forebay_value::{KeyKind, Type, Value};
+use proptest::prelude::*;
+use std::path::PathBuf;
 
 fn none(_: &str) -> Option<String> {
     None
 }
 
+fn load_text(text: &str) -> Result<Config, ConfigErrors> {
+    parse("test.toml", text, &Overrides::default(), &none)
+}
+
+fn good(text: &str) -> Config {
+    load_text(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+}
+
+/// The only endpoint of a file with this in it, beside a table `t`.
+fn endpoint(text: &str) -> Endpoint {
+    let table =
+        "[table.t]\ncolumns = { id = \"bigint key\", a = \"text null indexed\", n = \"bigint = 0\" }\n";
+    good(&format!("{table}[[endpoint]]\n{text}")).endpoints.remove(0)
+}
+
+fn param(name: &str) -> Expr {
+    Expr::Param(name.into())
+}
+
+fn text(text: &str) -> Expr {
+    Expr::Literal(Literal::Text(text.into()))
+}
+
+fn int(number: i64) -> Expr {
+    Expr::Literal(Literal::Int(number))
+}
+
+fn call(function: Function, args: Vec<Expr>) -> Expr {
+    Expr::Call { function, args }
+}
+
+/// `broken/NAME.toml` gives the messages of `broken/NAME.txt`. With `FOREBAY_BLESS` set, writes them.
+#[test]
+fn broken_files_are_explained() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/broken");
+    for name in ["syntax", "settings", "tables", "routes", "actions", "expressions", "params"] {
+        let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
+        let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();
+        let expected_file = folder.join(name).with_extension("txt");
+        if std::env::var_os("FOREBAY_BLESS").is_some() {
+            std::fs::write(&expected_file, format!("{errors}\n")).unwrap();
+        }
+        let expected = std::fs::read_to_string(&expected_file).unwrap();
+        assert_eq!(format!("{errors}\n"), expected, "the messages of broken/{name}.toml");
+    }
+}
+
 #[test]
 fn every_example_loads() {
     for (name, text) in BUNDLED {
-        match parse(name, text, &Overrides::default(), &none) {
-            Ok(config) => println!("{name}\n{}", explain(&config)),
-            Err(errors) => panic!("{errors}"),
+        let config =
+            parse(name, text, &Overrides::default(), &none).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(explain(&config).lines().count(), config.endpoints.len());
+        assert!(!config.endpoints.is_empty());
+    }
+}
+
+#[test]
+fn the_codes_example_in_words() {
+    let config = parse(BUNDLED[0].0, BUNDLED[0].1, &Overrides::default(), &none).unwrap();
+    let expected = "\
+GET    /simple                        constant
+PATCH  /update-something/{id}/{name}  handler update_something
+POST   /code                          sql → sqlite:data/codes.db
+GET    /code-v1                       sql ← sqlite:data/codes.db
+GET    /code-v2                       sql ← sqlite:data/codes.db
+GET    /code-v3                       sql ← sqlite:data/codes.db
+GET    /code-v4                       sql ← sqlite:data/codes.db
+POST   /code-fast                     insert codes → log → sqlite:data/codes.db
+GET    /code-fast                     random codes ← memory
+POST   /code-ultra-fast               insert ucodes → log → sqlite:data/codes.db
+GET    /code-ultra-fast/{id}          get ucodes ← memory
+";
+    assert_eq!(explain(&config), expected);
+    assert_eq!(
+        config.table("codes").map(|table| (table.shared, table.hot, table.line)),
+        Some((true, true, 20))
+    );
+}
+
+#[test]
+fn columns_become_a_schema() {
+    let config = good(
+        "[table.t.columns]\nid = 'uuid key = uuid7()'\na = 'text(5) unique null'\nb = \"text = 'it''s'\"\n\
+         c = 'bigint indexed = -1'\nd = 'timestamp = now()'\ne = 'numeric'\nf = 'text = plain'",
+    );
+    let schema = config.tables[0].columns.as_ref().unwrap();
+    assert_eq!((schema.key, schema.key_kind), (0, KeyKind::Uuid));
+    let fills: Vec<_> = schema.columns.iter().map(|column| column.fill.clone()).collect();
+    use forebay_value::Fill;
+    let value = |text: &str| Some(Fill::Value(Value::Text(text.into())));
+    assert_eq!(
+        fills,
+        [
+            Some(Fill::Uuid7),
+            None,
+            value("it's"),
+            Some(Fill::Value(Value::Bigint(-1))),
+            Some(Fill::Now),
+            None,
+            value("plain")
+        ]
+    );
+    let a = &schema.columns[1];
+    assert_eq!(
+        (a.ty, a.unique, a.nullable, a.indexed),
+        (Type::Text { max_chars: Some(5) }, true, true, false)
+    );
+    assert!(schema.columns[3].indexed && !schema.columns[3].nullable);
+    assert_eq!(good("[table.t]\nhot = false").tables[0].columns, None);
+}
+
+#[test]
+fn expressions() {
+    let check = |written: &str, expected: Expr| assert_eq!(expr::parse(written), Ok(expected), "{written}");
+    check("plain text", text("plain text"));
+    check("$5 off", text("$5 off"));
+    check("uuid", text("uuid"));
+    check("", text(""));
+    check("'$name'", text("$name"));
+    check("'{a}'", text("{a}"));
+    check("a {{b}} c", text("a {b} c"));
+    check("$name", param("name"));
+    check(" uuid() ", call(Function::Uuid, vec![]));
+    check("random_int(1,$max)", call(Function::RandomInt, vec![int(1), param("max")]));
+    check("random_int( -5 , 1_000 )", call(Function::RandomInt, vec![int(-5), int(1000)]));
+    check(
+        "one_of(a, 'b, c', 1, 1.5, true, $p)",
+        call(
+            Function::OneOf,
+            vec![
+                text("a"),
+                text("b, c"),
+                int(1),
+                Expr::Literal(Literal::Float(1.5)),
+                Expr::Literal(Literal::Bool(true)),
+                param("p"),
+            ],
+        ),
+    );
+    let code = || call(Function::RandomCode, vec![int(6)]);
+    check("$alias ?? random_code(6)", Expr::Coalesce(Box::new(param("alias")), Box::new(code())));
+    check(
+        "$a ?? $b ?? 1",
+        Expr::Coalesce(
+            Box::new(param("a")),
+            Box::new(Expr::Coalesce(Box::new(param("b")), Box::new(int(1)))),
+        ),
+    );
+    check(
+        "{base_url()}/{{x}}/{$code ?? '}'}!",
+        Expr::Template(vec![
+            Part::Expr(call(Function::BaseUrl, vec![])),
+            Part::Text("/{x}/".into()),
+            Part::Expr(Expr::Coalesce(Box::new(param("code")), Box::new(text("}")))),
+            Part::Text("!".into()),
+        ]),
+    );
+}
+
+#[test]
+fn params_are_typed_or_computed() {
+    let given = |ty: Option<(Type, Constraint)>, default, optional| ParamKind::Given {
+        ty: ty.map(|(ty, constraint)| ParamType { ty, constraint }),
+        default,
+        optional,
+    };
+    let range = |min, max| Constraint::Range { min, max };
+    for (written, expected) in [
+        ("'uuid'", given(Some((Type::Uuid, Constraint::None)), None, false)),
+        ("'text?'", given(Some((Type::TEXT, Constraint::None)), None, true)),
+        ("'bigint = 1_250_000'", given(Some((Type::Bigint, Constraint::None)), Some(int(1_250_000)), false)),
+        ("'bigint 1..10'", given(Some((Type::Bigint, range(1, 10))), None, false)),
+        ("'bigint 1.. = $b'", given(Some((Type::Bigint, range(1, i64::MAX))), Some(param("b")), false)),
+        ("'url'", given(Some((Type::TEXT, Constraint::Url)), None, false)),
+        ("'slug(9)?'", given(Some((Type::Text { max_chars: Some(9) }, Constraint::Slug)), None, true)),
+        (
+            "'text(3) = abc'",
+            given(Some((Type::Text { max_chars: Some(3) }, Constraint::None)), Some(text("abc")), false),
+        ),
+        ("'?'", given(None, None, true)),
+        ("'= 5'", given(None, Some(text("5")), false)),
+        ("'uuid()'", ParamKind::Computed(call(Function::Uuid, vec![]))),
+        (
+            "'a-{$b}'",
+            ParamKind::Computed(Expr::Template(vec![Part::Text("a-".into()), Part::Expr(param("b"))])),
+        ),
+        ("7", ParamKind::Computed(int(7))),
+    ] {
+        let written =
+            format!("route = 'GET /'\nsql = 'SELECT 1'\nparams = {{ b = 'bigint', p = {written} }}");
+        let found = endpoint(&written);
+        assert_eq!(found.params[1], Param { name: "p".into(), kind: expected, line: 6 }, "{written}");
+    }
+}
+
+#[test]
+fn actions() {
+    let check = |written: &str, expected: Action| assert_eq!(endpoint(written).action, expected, "{written}");
+    let t = || "t".to_owned();
+    check("route = 'GET /{id}'\nget = 't'", Action::Get { table: t(), key: param("id") });
+    check("route = 'GET /{x}'\nget = 't'", Action::Get { table: t(), key: param("x") });
+    check("route = 'GET /{x}/{id}'\nget = 't'", Action::Get { table: t(), key: param("id") });
+    check("route = 'POST /'\nget = 't'", Action::Get { table: t(), key: param("id") });
+    check("route = 'GET /{x}/{id}'\nget = 't'\nkey = '$x'", Action::Get { table: t(), key: param("x") });
+    check(
+        "route = 'POST /'\ninsert = 't'\nvalues = { id = 1, a = 'x{$id}{$n}', n = '$a' }\nparams = { a = 'bigint' }",
+        Action::Insert {
+            table: t(),
+            values: vec![
+                ("id".into(), int(1)),
+                (
+                    "a".into(),
+                    Expr::Template(vec![
+                        Part::Text("x".into()),
+                        Part::Expr(Expr::Column("id".into())),
+                        Part::Expr(param("n")),
+                    ]),
+                ),
+                // Declared, and so the parameter, though there is a column before it.
+                ("n".into(), param("a")),
+            ],
+            retry: 8,
+        },
+    );
+    check(
+        "route = 'PUT /'\nupsert = 't'\nvalues = { id = '$id', a = '$a' }",
+        Action::Upsert { table: t(), key: param("id"), values: vec![("a".into(), param("a"))] },
+    );
+    check(
+        "route = 'PATCH /{id}'\nupdate = 't'\nvalues = { n = 2 }",
+        Action::Update { table: t(), key: param("id"), values: vec![("n".into(), int(2))] },
+    );
+    check(
+        "route = 'POST /{id}'\nincrement = 't'\ncolumn = 'n'",
+        Action::Increment { table: t(), key: param("id"), column: "n".into(), by: int(1) },
+    );
+    check(
+        "route = 'DELETE /{id}'\ndelete = 't'",
+        Action::Delete { table: t(), pick: Pick::Key(param("id")) },
+    );
+    check(
+        "route = 'DELETE /'\ndelete = 't'\nrow = 'random'\nexcept = [1]",
+        Action::Delete { table: t(), pick: Pick::Random { except: vec![Literal::Int(1)] } },
+    );
+}
+
+#[test]
+fn more_actions() {
+    let check = |written: &str, expected: Action| assert_eq!(endpoint(written).action, expected, "{written}");
+    let t = || "t".to_owned();
+    check("route = 'GET /'\ncount = 't'", Action::Count { table: t(), by: None });
+    check(
+        "route = 'GET /'\ncount = 't'\nby = { a = '$name' }",
+        Action::Count { table: t(), by: Some(("a".into(), param("name"))) },
+    );
+    check(
+        "route = 'GET /{id}'\nredirect = 't'\nlocation = 'a'\ncounter = 'n'\nreply = { status = 301 }",
+        Action::Redirect {
+            table: t(),
+            key: param("id"),
+            location: "a".into(),
+            status: 301,
+            increment: Some("n".into()),
+            expires: None,
+        },
+    );
+    check(
+        "route = 'POST /'\ngenerate = 't'\nrows = 5\nvalues = { id = 1, a = 'x' }\nfirst = [{ a = 'y', n = 3 }]",
+        Action::Generate {
+            table: t(),
+            rows: int(5),
+            values: vec![("id".into(), int(1)), ("a".into(), text("x"))],
+            first: vec![vec![("n".into(), int(3)), ("id".into(), int(1)), ("a".into(), text("y"))]],
+        },
+    );
+    check(
+        "route = 'GET /'\nconstant = { a = [1, 1.5, true], b = { c = 'd\\\"' } }"
+            .replace("'d\\\"'", "'d\"'")
+            .as_str(),
+        Action::Constant(r#"{"a":[1,1.5,true],"b":{"c":"d\""}}"#.into()),
+    );
+    check("route = 'GET /'\nconstant = '[1]'", Action::Constant("[1]".into()));
+}
+
+#[test]
+fn statements_and_their_rows() {
+    for (sql, expected) in [
+        ("SELECT 1", Rows::One),
+        (" with x as (select 1) select * from x", Rows::One),
+        ("WITH x AS (SELECT 1) DELETE FROM t", Rows::None),
+        ("INSERT INTO t VALUES (1)", Rows::None),
+        ("insert into t values (1) returning id", Rows::One),
+        ("UPDATE t SET returning_at = 1", Rows::None),
+    ] {
+        let action = endpoint(&format!("route = 'POST /'\nsql = '{sql}'")).action;
+        assert!(matches!(action, Action::Sql { rows, .. } if rows == expected), "{sql}: {action:?}");
+    }
+    let found =
+        endpoint("route = 'GET /'\nrows = 'all'\n[endpoint.sql]\npostgres = 'SELECT 1'\nsqlite = 'SELECT 2'");
+    let Action::Sql { statements, rows: Rows::All } = found.action else { panic!("{:?}", found.action) };
+    assert_eq!((statements.postgres(), statements.sqlite()), (Some("SELECT 1"), Some("SELECT 2")));
+}
+
+#[test]
+fn a_list_has_its_page_params() {
+    let found = endpoint("route = 'GET /'\nlist = 't'\nparams = { limit = 'bigint 1..5 = 2' }");
+    assert_eq!(
+        found.action,
+        Action::List { table: "t".into(), after: param("after"), limit: param("limit") }
+    );
+    assert_eq!(found.params.len(), 2);
+    assert_eq!(found.params[1].name, "after");
+    let found = endpoint("route = 'GET /'\nlist = 't'\nafter = 5");
+    assert_eq!(found.params.iter().map(|param| param.name.as_str()).collect::<Vec<_>>(), ["limit"]);
+}
+
+#[test]
+fn guards_and_replies() {
+    let config = good(
+        "[server]\nguard = { query = 's', secret = 'x', from = 'outside' }\n\
+         [[endpoint]]\nroute = 'GET /a'\nsql = 'SELECT 1'\nreply = { status = 203, wrap = 'w', fields = ['b'], missing = 'm' }\n\
+         [[endpoint]]\nroute = 'GET /b/{p}/{rest...}'\nsql = 'SELECT 1'\nguard = { header = 'H', secret = '', status = 401 }\n\
+         headers = { X-User = 'user' }\ntimeout = '5s'\nconcurrency = 7\nbatch = false",
+    );
+    let [a, b] = config.endpoints.as_slice() else { panic!("{:?}", config.endpoints) };
+    let guard =
+        |place, secret: &str, from, status, line| Guard { place, secret: secret.into(), from, status, line };
+    assert_eq!(a.guard, Some(guard(Place::Query("s".into()), "x", From::Outside, 404, 2)));
+    assert_eq!(b.guard, Some(guard(Place::Header("H".into()), "", From::Anywhere, 401, 10)));
+    let fields = Some(vec![("b".to_owned(), param("b"))]);
+    assert_eq!(
+        a.reply,
+        Reply { status: Some(203), wrap: Some("w".into()), fields, missing: Some("m".into()) }
+    );
+    assert_eq!((a.timeout_ms, a.concurrency, a.batch, a.line), (30_000, 1000, true, 3));
+    assert_eq!((b.timeout_ms, b.concurrency, b.batch, b.line), (5_000, 7, false, 7));
+    assert_eq!(b.headers, [("X-User".to_owned(), "user".to_owned())]);
+    assert_eq!(b.path_params().collect::<Vec<_>>(), ["p", "rest"]);
+}
+
+#[test]
+fn overrides_stand_above_the_environment_above_the_file() {
+    let file = "[server]\nlisten = '127.0.0.1:1'\n[record]\nurl = 'sqlite:some/file.db'\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
+    let env = |name: &str| match name {
+        "FOREBAY_LISTEN" => Some("127.0.0.1:2, [::1]:2".to_owned()),
+        "FOREBAY_DATA" => Some("/from/env".to_owned()),
+        "FOREBAY_MEMORY" => Some("embedded:memory/env".to_owned()),
+        _ => None,
+    };
+    let plain = parse("f", file, &Overrides::default(), &none).unwrap();
+    assert_eq!(plain.server.listen, ["127.0.0.1:1".parse().unwrap()]);
+    assert_eq!((plain.record.url.as_str(), plain.record.line), ("sqlite:some/file.db", 4));
+    assert_eq!(plain.memory.data_dir, PathBuf::from("data"));
+
+    let from_env = parse("f", file, &Overrides::default(), &env).unwrap();
+    assert_eq!(from_env.server.listen, ["127.0.0.1:2".parse().unwrap(), "[::1]:2".parse().unwrap()]);
+    assert_eq!((from_env.record.url.as_str(), from_env.record.line), ("sqlite:/from/env/file.db", 0));
+    assert_eq!(from_env.memory.data_dir, PathBuf::from("memory/env"), "named more precisely");
+
+    let set = [
+        "drain.pace=500",
+        "memory.limit=2GiB",
+        "drain.paused = true",
+        "endpoint.0.timeout=5s",
+        "table.x.hot=false",
+    ];
+    let overrides = Overrides {
+        listen: Some("127.0.0.1:0".into()),
+        record: Some("sqlite:/abs/x.db".into()),
+        data: Some("line/".into()),
+        set: set.map(str::to_owned).into(),
+        ..Overrides::default()
+    };
+    let from_line = parse("f", file, &overrides, &env).unwrap();
+    assert_eq!(from_line.server.listen, ["127.0.0.1:0".parse().unwrap()]);
+    assert_eq!(from_line.record.url, "sqlite:/abs/x.db");
+    assert_eq!(from_line.memory.data_dir, PathBuf::from("line/"));
+    assert_eq!(from_line.drain, DrainSettings { pace_rows_per_s: Some(500.0), paused: true });
+    assert_eq!(from_line.memory.limit_bytes, 2 << 30);
+    assert_eq!(from_line.endpoints[0].timeout_ms, 5_000);
+    assert_eq!(from_line.tables[0].name, "x");
+
+    let data = Overrides { data: Some("d".into()), ..Overrides::default() };
+    assert_eq!(parse("f", file, &data, &none).unwrap().record.url, "sqlite:d/file.db");
+    assert_eq!(parse("f", "", &data, &none).unwrap().record.url, "sqlite:d/forebay.db");
+}
+
+#[test]
+fn mistakes_from_elsewhere_name_their_origin() {
+    let overrides = Overrides {
+        listen: Some("nowhere".into()),
+        set: [
+            "memory.limt=1GiB",
+            "drain",
+            "a b=1",
+            "server.workers.x=1",
+            "endpoint.5.timeout=1s",
+            "drain.pace=-1",
+        ]
+        .map(str::to_owned)
+        .into(),
+        ..Overrides::default()
+    };
+    let env = |name: &str| (name == "FOREBAY_RECORD").then(|| "postgres://me:secret@host/db".to_owned());
+    let file = "[server]\nworkers = 2\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
+    let errors = parse("f", file, &overrides, &env).unwrap_err().to_string();
+    let expected = "\
+FOREBAY_RECORD: url: PostgreSQL is not in this version yet; write sqlite: and a path
+--listen: listen: `nowhere` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000
+--set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, durability, limit, log_limit, segment)
+--set drain: must be KEY=VALUE, such as memory.limit=4GiB
+--set a b=1: `a b` is not a key such as memory.limit
+--set server.workers.x=1: `x`: there is a whole number in the file where this setting needs a table
+--set endpoint.5.timeout=1s: `5` is not the number of one of 1 items (the first is 0)
+--set drain.pace=-1: pace: must be \"max\", or a number of rows a second above 0 (to stop the drain: paused = true)";
+    assert_eq!(errors, expected);
+}
+
+#[test]
+fn variables_are_put_in() {
+    let env = |name: &str| match name {
+        "SET" => Some("a\"\nb = 1".to_owned()),
+        "EMPTY" => Some(String::new()),
+        "N" => Some("3".to_owned()),
+        _ => None,
+    };
+    for (written, expected) in [
+        ("${SET}", "a\"\nb = 1"),
+        ("x${SET}y${N}", "xa\"\nb = 1y3"),
+        ("${EMPTY}", ""),
+        ("${EMPTY:-else}", "else"),
+        ("${MISSING:-}", ""),
+        ("${MISSING:-a:-b}", "a:-b"),
+        ("$${N} $N {$N}", "${N} $N {$N}"),
+    ] {
+        assert_eq!(read::expand(written, &env).as_deref(), Ok(expected), "{written}");
+    }
+    let config = parse("f", "[server]\nworkers = '${N}'", &Overrides::default(), &env).unwrap();
+    assert_eq!(config.server.workers, Some(3));
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.toml");
+    let errors = load(&missing, &Overrides::default(), &none).unwrap_err().to_string();
+    assert!(errors.starts_with(&format!("{}: cannot read the config file: ", missing.display())), "{errors}");
+    let binary = folder.path().join("binary.toml");
+    std::fs::write(&binary, [0xff, 0xfe]).unwrap();
+    assert!(load(&binary, &Overrides::default(), &none).is_err());
+    std::fs::write(&binary, "[drain]\npaused = true").unwrap();
+    assert!(load(&binary, &Overrides::default(), &none).unwrap().drain.paused);
+}
+
+/// Every default that `keys` shows, written into a file, gives what an empty file gives.
+#[test]
+fn defaults_are_what_the_list_of_keys_says() {
+    let mut file = String::new();
+    for section in [&keys::SERVER, &keys::LIMITS, &keys::RECORD, &keys::MEMORY, &keys::DRAIN, &keys::ADMIN] {
+        file += &format!("{}\n", section.name);
+        for key in section.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('('))
+        {
+            file += &format!("{} = {}\n", key.name, key.default);
         }
+    }
+    let shown = |mut config: Config| {
+        (config.record.line, config.memory.line) = (0, 0);
+        config
+    };
+    assert_eq!(shown(good(&file)), shown(good("")));
+    let plain = endpoint("route = 'GET /'\nsql = 'SELECT 1'");
+    for key in
+        keys::ENDPOINT.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('('))
+    {
+        let written = endpoint(&format!("route = 'GET /'\nsql = 'SELECT 1'\n{} = {}", key.name, key.default));
+        assert_eq!(written, plain, "{}", key.name);
+    }
+}
+
+/// The tables of docs/configuration.md are the list of keys. With `FOREBAY_BLESS` set, writes them.
+#[test]
+fn documentation_has_every_key() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let mut document = std::fs::read_to_string(&file).unwrap();
+    for (name, table) in key_tables() {
+        let (start, end) = (format!("<!-- keys of {name} -->\n"), "<!-- end -->");
+        let from = document.find(&start).unwrap_or_else(|| panic!("no table {start}")) + start.len();
+        let to = from + document[from..].find(end).expect("every table has an end");
+        if std::env::var_os("FOREBAY_BLESS").is_some() {
+            document.replace_range(from..to, &table);
+        } else {
+            assert_eq!(&document[from..to], table, "docs/configuration.md, the keys of {name}");
+        }
+    }
+    if std::env::var_os("FOREBAY_BLESS").is_some() {
+        std::fs::write(&file, &document).unwrap();
+    }
+    for (_, _, signature, ..) in expr::FUNCTIONS {
+        assert!(
+            document.contains(&format!("| `{signature}` |")),
+            "docs/configuration.md does not explain {signature}"
+        );
+    }
+    for ty in Type::NAMES.iter().chain(&["serial", "url", "slug(n)"]) {
+        assert!(document.contains(&format!("`{ty}`")), "docs/configuration.md does not name the type {ty}");
+    }
+}
+
+/// Pieces of config files, good and bad, in any order.
+fn pieces() -> impl Strategy<Value = String> {
+    let keys =
+        keys::TOP.keys.iter().chain(keys::ENDPOINT.keys).chain(keys::SERVER.keys).chain(keys::TABLE.keys);
+    let mut words: Vec<String> = keys.map(|key| key.name.to_owned()).collect();
+    words.extend(
+        ACTIONS.iter().flat_map(|known| {
+            std::iter::once(&known.action).chain(known.with).map(|key| key.name.to_owned())
+        }),
+    );
+    let values = [
+        "\"GET /{id}\"",
+        "\"$id\"",
+        "\"a{$b}\"",
+        "\"{\"",
+        "\"${X}\"",
+        "\"uuid()\"",
+        "{ a = \"text key\" }",
+        "[]",
+        "{}",
+        "1",
+        "-1.5",
+        "true",
+        "nan",
+        "1979-05-27",
+        "\"t\"",
+        "\"4GiB\"",
+        "[{ sql = \"SELECT 1\" }]",
+        "\"'\"",
+        "\"é{{\"",
+        "{ id = \"serial key\", é = \"text = 'x\" }",
+        "\"bigint 1..5 = 2\"",
+        "\"random_int(1,\"",
+        "0x",
+        "\"\\u0000\"",
+    ];
+    let entry = (prop::sample::select(words), prop::sample::select(values.to_vec()));
+    let body = prop::collection::btree_map(entry.0, entry.1, 0..6).prop_map(|entries| {
+        entries.into_iter().map(|(key, value)| format!("{key} = {value}\n")).collect::<String>()
+    });
+    let headers = vec![
+        "[server]",
+        "[table.t]",
+        "[[endpoint]]",
+        "[[endpoint]]",
+        "[[endpoint]]",
+        "[endpoint.reply]",
+        "[memory]",
+        "é",
+    ];
+    let section =
+        (prop::sample::select(headers), body).prop_map(|(header, body)| format!("{header}\n{body}"));
+    prop::collection::vec(section, 0..8).prop_map(|sections| sections.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_file_makes_it_panic(text in pieces(), set in "\\PC{0,12}") {
+        let overrides = Overrides { set: vec![set], ..Overrides::default() };
+        if let Err(errors) = parse("f", &text, &overrides, &none) {
+            prop_assert!(!errors.errors().is_empty());
+            prop_assert!(!errors.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "(\\PC|[\\[\\]{}=\"'.#\n\r$]){0,60}") {
+        let _ = load_text(&text);
+    }
+
+    #[test]
+    fn no_expression_makes_it_panic(text in "[$a-z0-9_(){}',?. é-]{0,24}") {
+        let _ = expr::parse(&text);
+        let _ = size::bytes(&text);
+        let _ = size::milliseconds(&text);
+        let _ = load_text(&format!("[[endpoint]]\nroute = \"GET /{text}\"\nsql = \"x\"\nparams = {{ a = \"{text}\" }}\n[table.t.columns]\na = \"{text}\""));
+    }
+
+    #[test]
+    fn a_value_stays_what_it_was(words in "[a-z ]{1,20}") {
+        prop_assert_eq!(expr::parse(&words), Ok(text(&words)));
+        let quoted = format!("'{words}'");
+        prop_assert_eq!(expr::parse(&quoted), Ok(text(&words)));
     }
 }

@@ -42,19 +42,20 @@ pub(super) fn values(
         if let Err(what) = column(table, &entry.key) {
             mistakes.add(entry.at, what);
         }
-        if entry.node.data == Data::Broken {
-            continue;
-        }
         let read = value(&entry.node).and_then(|mut value| {
             expr::to_columns(&mut value, &|name| {
                 !is_param(name) && values.iter().any(|(column, _)| column == name)
             });
             fits(table, &entry.key, &value).map(|()| value)
         });
-        match read {
-            Ok(value) => values.push((entry.key.clone(), value)),
-            Err(what) => mistakes.add(entry.node.at, format!("{}: {what}", entry.key)),
-        }
+        let value = read.unwrap_or_else(|what| {
+            if entry.node.data != Data::Broken {
+                mistakes.add(entry.node.at, format!("{}: {what}", entry.key));
+            }
+            // Stands for what was meant, so that the column does not count as missing as well.
+            Expr::Literal(Literal::Text(String::new()))
+        });
+        values.push((entry.key.clone(), value));
     }
     values
 }
@@ -115,7 +116,13 @@ pub(super) fn check_complete(
     });
     let missing = list(missing.map(|(_, column)| column.name.as_str()));
     if !missing.is_empty() {
-        mistakes.add(at, format!("values: no value for {missing} of table {} (which has no default and is not null)", table.name));
+        mistakes.add(
+            at,
+            format!(
+                "values: no value for {missing} of table {} (which has no default and is not null)",
+                table.name
+            ),
+        );
     }
     refuse_serial(schema, given, at, mistakes);
 }
@@ -125,4 +132,17 @@ fn refuse_serial(schema: &Schema, given: &dyn Fn(&str) -> bool, at: At, mistakes
     if schema.key_kind == KeyKind::Serial && given(key) {
         mistakes.add(at, format!("values: `{key}` is a serial key: it is handed out, and cannot be given"));
     }
+}
+
+/// A first row: its own values in the places that `values` has for them, what it does not say from `values`.
+pub(super) fn complete(own: Vec<(String, Expr)>, values: &[(String, Expr)]) -> Vec<(String, Expr)> {
+    let (mut own, mut row): (Vec<_>, Vec<_>) =
+        own.into_iter().partition(|(column, _)| values.iter().any(|(known, _)| known == column));
+    for (column, value) in values {
+        match own.iter().position(|(known, _)| known == column) {
+            Some(index) => row.push(own.swap_remove(index)),
+            None => row.push((column.clone(), value.clone())),
+        }
+    }
+    row
 }
