@@ -1,2 +1,24 @@
-//! forebay.
-fn main() {}
+//! The command line: one small module a command, everything else in the libraries.
+
+mod admin_client;
+mod cli;
+mod commands;
+mod progress;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Rows are many small blocks of many sizes, made on one thread and freed on another: what this allocator is good at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match commands::run(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("forebay: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

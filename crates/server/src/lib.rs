@@ -1,1 +1,32 @@
-//! Placeholder of the server room.
+//! The server: reads the config, compiles its endpoints, wires the rooms together, and runs.
+//!
+//! What must stay true here: everything that the config decides is decided at start; past it nothing is looked up by name.
+//! A client sees problem details that name what it did wrong, and never the inside of the server.
+//!
+//! What must not move in: HTTP framing (`forebay-http`), how rows are kept (`forebay-table`), SQL dialects (`forebay-record`), the
+//! order of the log (`forebay-log`), coalescing (`forebay-drain`).
+
+mod action;
+mod admin;
+mod body;
+mod compile;
+pub mod config;
+mod endpoint;
+mod functions;
+mod handler;
+mod jobs;
+pub mod open;
+mod problem;
+mod seed;
+mod serve;
+mod service;
+mod source;
+
+pub use admin::check_json;
+pub use body::extract as extract_fields;
+pub use handler::{Call, Handler, Handlers};
+pub use open::StartError;
+pub use config::Config;
+pub use problem::Problem;
+pub use seed::RowMaker;
+pub use serve::{ADMIN_FILE, ServeOptions, serve};

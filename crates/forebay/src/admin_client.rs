@@ -1,0 +1,54 @@
+//! The way from a command to a running server: its admin listener, whose address stands in the data folder.
+
+use forebay_server::ADMIN_FILE;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// The admin listener of the server that has a data folder.
+pub struct AdminClient {
+    base: String,
+    agent: ureq::Agent,
+}
+
+impl AdminClient {
+    /// The server that runs on this data folder, if one does.
+    pub fn find(data_dir: &Path) -> Option<AdminClient> {
+        let address = std::fs::read_to_string(data_dir.join(ADMIN_FILE)).ok()?;
+        let client = AdminClient::at(address.trim());
+        // A server that was killed leaves its address behind. Nobody answers there, or something else does.
+        client.get("/jobs").is_ok_and(|jobs| jobs.get("jobs").is_some()).then_some(client)
+    }
+
+    /// The admin listener at this address.
+    pub fn at(address: &str) -> AdminClient {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(2)))
+            .proxy(None)
+            .build();
+        AdminClient { base: format!("http://{address}"), agent: config.into() }
+    }
+
+    /// GET: the JSON answer, or the sentence of a problem.
+    pub fn get(&self, path: &str) -> Result<Value, String> {
+        read(self.agent.get(format!("{}{path}", self.base)).call())
+    }
+
+    /// POST without a body, query parameters given: the JSON answer, or the sentence of a problem.
+    pub fn post(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
+        read(self.agent.post(format!("{}{path}", self.base)).query_pairs(query.iter().copied()).send_empty())
+    }
+}
+
+fn read(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, String> {
+    let mut answer = answer.map_err(|error| format!("the running server does not answer: {error}"))?;
+    let is_success = answer.status().is_success();
+    let value: Value =
+        answer.body_mut().read_json().map_err(|error| format!("the running server answers oddly: {error}"))?;
+    if is_success {
+        Ok(value)
+    } else {
+        Err(value["detail"].as_str().unwrap_or("the running server refused").to_owned())
+    }
+}

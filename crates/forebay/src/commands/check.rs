@@ -1,0 +1,78 @@
+//! `forebay check`: by the server that runs on the data folder, or by this process when none does.
+
+use super::{Failure, load_config, runtime};
+use crate::admin_client::AdminClient;
+use crate::cli::Check;
+use forebay_drain::NewRecord;
+use forebay_server::{Config, check_json, open};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub fn run(args: &Check) -> Result<ExitCode, Failure> {
+    let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
+    let answer = match AdminClient::find(&config.memory.data_dir) {
+        Some(server) => server.post("/check", &[]).map_err(Failure)?,
+        None => check_here(&config)?,
+    };
+    if args.json {
+        println!("{answer}");
+    } else {
+        print_checks(&answer);
+    }
+    let clean = checks(&answer).all(|check| faults(check) == 0);
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Without a server, memory is what a start would make of record store and log.
+fn check_here(config: &Config) -> Result<Value, Failure> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let opened = open::open(config, NewRecord::Refuse).await.map_err(Failure::from)?;
+        open::load(&opened).await.map_err(Failure::from)?;
+        opened.tables.drained(opened.start);
+        let mut checks = Vec::new();
+        for table in opened.tables.all() {
+            let progress = Arc::default();
+            let found = forebay_drain::check(table, &opened.store, opened.log.id(), &progress).await;
+            checks.push(check_json(&table.schema().name, &found.map_err(Failure::from)?));
+        }
+        opened.log.clone().close().map_err(Failure::from)?;
+        Ok(json!({ "checks": checks }))
+    })
+}
+
+fn checks(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer["checks"].as_array().into_iter().flatten()
+}
+
+const FAULTS: [(&str, &str); 4] = [
+    ("missing_in_record", "missing in the record store"),
+    ("missing_in_memory", "missing in memory"),
+    ("different", "different"),
+    ("dead", "dead letters"),
+];
+
+fn faults(check: &Value) -> u64 {
+    FAULTS.iter().filter_map(|(name, _)| check[name].as_u64()).sum()
+}
+
+fn print_checks(answer: &Value) {
+    for check in checks(answer) {
+        let name = check["table"].as_str().unwrap_or_default();
+        print!("{name}: {} rows compared, {} not drained yet", check["compared"], check["undrained"]);
+        if faults(check) == 0 {
+            println!(", no difference");
+            continue;
+        }
+        for (key, label) in FAULTS {
+            if check[key].as_u64() != Some(0) {
+                print!(", {} {label}", check[key]);
+            }
+        }
+        println!();
+        for example in check["examples"].as_array().into_iter().flatten() {
+            println!("  {}", example.as_str().map_or_else(|| example.to_string(), str::to_owned));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The server of the demonstration: this same program as a child process, because it is to be killed.
+
+use super::Failure;
+use crate::admin_client::AdminClient;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A running server.
+pub struct Child {
+    /// Where it serves.
+    pub address: SocketAddr,
+    admin: SocketAddr,
+    process: std::process::Child,
+    pid: Pid,
+}
+
+impl Child {
+    /// Starts a server in a folder that holds `codes.toml`, and waits until it listens.
+    pub fn start(folder: &Path) -> Result<Child, Failure> {
+        let own = std::env::current_exe().map_err(Failure::from)?;
+        let record = format!("sqlite:{}", folder.join("codes.db").display());
+        let mut process = Command::new(own)
+            .arg("serve")
+            .arg(folder.join("codes.toml"))
+            .args(["--listen", "127.0.0.1:0", "--record", &record, "--data"])
+            .arg(folder.join("data"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(Failure::from)?;
+        let pid = Pid::from_child(&process);
+        let stderr = process.stderr.take().expect("it was asked for");
+        let mut lines = BufReader::new(stderr).lines();
+        let (mut address, mut admin, mut said) = (None, None, Vec::new());
+        while address.is_none() || admin.is_none() {
+            let Some(Ok(line)) = lines.next() else {
+                // It has ended; what it said is the reason.
+                let _ = process.wait();
+                return Err(Failure(format!("the server did not start: {}", said.join(" "))));
+            };
+            match line.split_once(" on http://") {
+                Some(("listening", at)) => address = at.parse().ok(),
+                Some(("admin", at)) => admin = at.parse().ok(),
+                _ => said.push(line),
+            }
+        }
+        // Whoever writes into a pipe that nobody reads stands still sooner or later.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        let unreadable = || Failure("the server said where it listens in a way that is no address".into());
+        let child = Child {
+            address: address.ok_or_else(unreadable)?,
+            admin: admin.ok_or_else(unreadable)?,
+            process,
+            pid,
+        };
+        child.wait_healthy()?;
+        Ok(child)
+    }
+
+    fn wait_healthy(&self) -> Result<(), Failure> {
+        for _ in 0..600 {
+            if self.admin().get("/health").is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(Failure("the server was not ready within 30 s".into()))
+    }
+
+    /// Its admin listener.
+    pub fn admin(&self) -> AdminClient {
+        AdminClient::at(&self.admin.to_string())
+    }
+
+    /// Kills it, without a warning, after a while.
+    pub fn kill_after(&self, delay: Duration) -> JoinHandle<Result<(), Failure>> {
+        let pid = self.pid;
+        std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            kill_process(pid, Signal::KILL).map_err(Failure::from)
+        })
+    }
+
+    /// Stops it gracefully.
+    pub fn stop(&mut self) -> Result<(), Failure> {
+        kill_process(self.pid, Signal::TERM).map_err(Failure::from)?;
+        let status = self.process.wait().map_err(Failure::from)?;
+        if status.success() { Ok(()) } else { Err(Failure(format!("the server ended with {status}"))) }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

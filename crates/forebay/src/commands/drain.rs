@@ -1,0 +1,61 @@
+//! `forebay drain`: by the server that runs on the data folder, or by this process when none does.
+
+use super::{Failure, load_config, runtime};
+use crate::admin_client::AdminClient;
+use crate::cli::Drain;
+use crate::progress::Progress;
+use forebay_drain::{NewRecord, Settings, Stop};
+use forebay_server::{Config, open};
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
+    let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
+    match AdminClient::find(&config.memory.data_dir) {
+        Some(server) => {
+            let state = server.post("/drain/finish", &[]).map_err(Failure)?;
+            println!("drained by the running server: {} rows since its start", state["rows_total"]);
+            Ok(ExitCode::SUCCESS)
+        }
+        None => drain_here(&config, args.new_record),
+    }
+}
+
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(200);
+
+fn drain_here(config: &Config, new_record: bool) -> Result<ExitCode, Failure> {
+    let new_record = if new_record { NewRecord::Accept } else { NewRecord::Refuse };
+    let runtime = runtime()?;
+    let opened = runtime.block_on(open::open(config, new_record)).map_err(Failure::from)?;
+    let settings = Settings {
+        pace_rows_per_s: config.drain.pace_rows_per_s,
+        // Decided when the log was opened; by now the two belong together.
+        new_record: NewRecord::Accept,
+        ..Settings::default()
+    };
+    let target = opened.log.end();
+    let drain =
+        forebay_drain::Drain::start(opened.log.clone(), opened.tables, opened.store, settings).map_err(Failure::from)?;
+    let mut progress = Progress::new("drain", None);
+    let ended = runtime.block_on(async {
+        let mut finished = std::pin::pin!(drain.drain_to(target));
+        loop {
+            tokio::select! {
+                ended = &mut finished => return ended,
+                () = tokio::time::sleep(TICK) => progress.set(drain.state().rows_total),
+            }
+        }
+    });
+    let state = runtime.block_on(drain.stop(Stop::Leave));
+    progress.finish(state.rows_total);
+    opened.log.close().map_err(Failure::from)?;
+    ended.map_err(Failure::from)?;
+    match state.dead_total {
+        0 => Ok(ExitCode::SUCCESS),
+        dead => {
+            eprintln!("{dead} rows could not be written; they are in the table forebay_dead_letter");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

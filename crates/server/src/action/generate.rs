@@ -1,0 +1,195 @@
+//! `generate`: answers 202 at once and fills a table in the background.
+
+use super::write::{ColumnSource, RowPlan};
+use super::{Answering, Step};
+use crate::endpoint::eval::{Eval, Scope, Slots};
+use crate::endpoint::out::Out;
+use crate::jobs::{Job, Jobs};
+use crate::problem::Problem;
+use forebay_record::Store;
+use forebay_table::{Table, WriteError};
+use forebay_value::{Row, Schema, Type, Value, ValueRef};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// Rows written to a record store in one call.
+const BATCH_ROWS: u64 = 5_000;
+/// How long a job waits when the table takes no more for now.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where the rows go.
+pub enum Target {
+    /// Into a hot table.
+    Hot(Arc<Table>),
+    /// Straight into the record store.
+    Record(Store, Arc<Schema>),
+}
+
+/// The action.
+pub struct Generate {
+    /// Where the rows go.
+    pub target: Target,
+    /// How many, the most that are taken, and the name that errors use.
+    pub rows: (Eval, i64, String),
+    /// How a row is made.
+    pub row: RowPlan,
+    /// Rows with fixed values that exist afterwards in any case.
+    pub first: Vec<RowPlan>,
+    /// The server's jobs.
+    pub jobs: Jobs,
+    /// Where futures of the record store run.
+    pub runtime: Handle,
+    /// The answer; its rows have two columns: the job's number and the number of rows.
+    pub answering: Answering,
+}
+
+impl Generate {
+    /// Runs it.
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
+        let scope = Scope::new(slots);
+        let (rows, rows_max, name) = &self.rows;
+        let rows = match rows.evaluate_as(Type::Bigint, name, &scope)? {
+            Value::Bigint(rows) if (1..=*rows_max).contains(&rows) => rows,
+            _ => return Err(Problem::parameter(name, format!("must be between 1 and {rows_max}"))),
+        };
+        let (me, own_slots) = (self.clone(), slots.clone());
+        let job_name = format!("generate {}", self.schema().name);
+        let id = self.jobs.start(job_name, rows as u64, move |job| me.work(rows as u64, &own_slots, job))?;
+        let columns = [ValueRef::Bigint(id as i64), ValueRef::Bigint(rows)];
+        let write = |body: &mut Vec<u8>| {
+            if let Some(shape) = &self.answering.shape {
+                shape.write_values(&columns, &scope, body);
+            }
+        };
+        out.respond(&self.answering.head, |_| {}, 64, write);
+        Ok(Step::Done)
+    }
+
+    fn schema(&self) -> &Schema {
+        match &self.target {
+            Target::Hot(table) => table.schema(),
+            Target::Record(_, schema) => schema,
+        }
+    }
+
+    fn work(&self, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
+        match &self.target {
+            Target::Hot(table) => self.fill_table(table, rows, slots, job),
+            Target::Record(store, schema) => self.fill_record(store, schema, rows, slots, job),
+        }
+    }
+
+    fn fill_table(&self, table: &Arc<Table>, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
+        self.runtime.block_on(table.wait_loaded());
+        let extra = self.first.len() as u64;
+        for (index, plan) in self.first.iter().enumerate() {
+            let row = self.new_row(plan, slots, &mut || self.next_key(table))?;
+            self.write(job, || table.upsert(row.as_ref()).map(drop))?;
+            if (index as u64) < rows {
+                job.advance(1);
+            }
+        }
+        let mut written = extra.min(rows);
+        while written < rows {
+            let row = self.new_row(&self.row, slots, &mut || self.next_key(table))?;
+            match self.write(job, || match table.insert(row.as_ref()) {
+                // A drawn value that is taken: the next row draws others.
+                Err(WriteError::Conflict { .. }) => Ok(false),
+                other => other.map(|_| true),
+            })? {
+                true => {
+                    written += 1;
+                    job.advance(1);
+                }
+                false => continue,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes until the table takes it.
+    fn write<T>(&self, job: &Job, mut write: impl FnMut() -> Result<T, WriteError>) -> Result<T, String> {
+        loop {
+            match write() {
+                Ok(written) => return Ok(written),
+                Err(WriteError::MemoryFull | WriteError::LogFull | WriteError::Busy) if !job.is_stopped() => {
+                    std::thread::sleep(FULL_PAUSE);
+                }
+                Err(error) if job.is_stopped() => return Err(format!("the server stopped ({error:?})")),
+                Err(error) => return Err(format!("a row could not be written: {error:?}")),
+            }
+        }
+    }
+
+    fn next_key(&self, table: &Table) -> Option<i64> {
+        loop {
+            match table.next_key() {
+                Some(key) => return Some(key),
+                None => self.runtime.block_on(table.wait_keys()).ok()?,
+            }
+        }
+    }
+
+    fn new_row(
+        &self,
+        plan: &RowPlan,
+        slots: &Slots,
+        next_key: &mut dyn FnMut() -> Option<i64>,
+    ) -> Result<Row, String> {
+        let values = plan
+            .values(self.schema(), &Scope::new(slots), next_key)
+            .map_err(|problem| problem.detail)?
+            .ok_or("the record store gave no keys")?;
+        Ok(Row::from_values(self.schema(), &values))
+    }
+
+    fn fill_record(
+        &self,
+        store: &Store,
+        schema: &Arc<Schema>,
+        rows: u64,
+        slots: &Slots,
+        job: &Job,
+    ) -> Result<(), String> {
+        let mut written = 0;
+        for plan in &self.first {
+            let row = self.new_row(plan, slots, &mut || None)?;
+            self.runtime.block_on(insert_missing(store, schema, &row)).map_err(|error| error.to_string())?;
+            written += 1;
+            job.advance(1);
+        }
+        while written < rows {
+            if job.is_stopped() {
+                return Err("the server stopped".into());
+            }
+            let count = BATCH_ROWS.min(rows - written);
+            let mut keys = 0..0;
+            if self.row.sources.iter().any(|source| matches!(source, ColumnSource::Serial)) {
+                let block = self.runtime.block_on(store.next_keys(schema, count)).map_err(|e| e.to_string())?;
+                keys = *block.start()..*block.end() + 1;
+            }
+            let batch: Result<Vec<Row>, String> =
+                (0..count).map(|_| self.new_row(&self.row, slots, &mut || keys.next())).collect();
+            self.runtime.block_on(store.insert_many(schema, batch?)).map_err(|error| error.to_string())?;
+            written += count;
+            job.advance(count);
+        }
+        Ok(())
+    }
+}
+
+/// Inserts a row unless one with its key or unique values is there.
+async fn insert_missing(store: &Store, schema: &Schema, row: &Row) -> Result<(), forebay_record::Error> {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let columns: Vec<_> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
+    let places: Vec<_> = (0..columns.len()).map(|index| format!("$v{index}")).collect();
+    let sql = format!(
+        "INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING",
+        quoted(&schema.name),
+        columns.join(", "),
+        places.join(", ")
+    );
+    let statement = store.prepare(&sql).await?;
+    store.run(&statement, row.as_ref().to_values(schema)).await.map(drop)
+}

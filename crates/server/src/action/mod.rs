@@ -1,0 +1,157 @@
+//! Actions: what an endpoint does. One file a kind; each is compiled at start and run with the request's parameters.
+//!
+//! An action either answers at once, through [`Out`], or says what it waits for ([`Step`]). It promises that an answer is held
+//! until everything that it shows or denies is durable. Reading parameters and guarding are done before it is called.
+
+pub mod any_of;
+pub mod generate;
+pub mod list;
+pub mod read;
+pub mod redirect;
+pub mod sql;
+pub mod write;
+
+use crate::endpoint::eval::{Eval, Scope, Slots};
+use crate::endpoint::out::Out;
+use crate::endpoint::shape::Shape;
+use crate::handler::Handler;
+use crate::problem::Problem;
+use forebay_http::{Head, Reply};
+use forebay_table::{SourceError, Table};
+use forebay_value::{Type, Value};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A future that an endpoint waits for.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// How far an action got.
+pub enum Step {
+    /// It has answered.
+    Done,
+    /// It needs something first; then it is to be run again with the same parameters.
+    Wait(BoxFuture<Result<(), Problem>>),
+    /// Somebody else works on it and will give the whole answer.
+    Reply(BoxFuture<Result<Reply, Problem>>),
+}
+
+/// What an endpoint does.
+pub enum Action {
+    /// Always the same body.
+    Constant { head: Arc<Head>, body: Vec<u8> },
+    /// A Rust function.
+    Handler(Arc<dyn Handler>),
+    /// A statement on the record store.
+    Sql(Arc<sql::SqlAction>),
+    /// Reads one row of a hot table by key.
+    Get(read::Get),
+    /// Reads a random row of a hot table.
+    Random(read::Random),
+    /// Counts rows of a hot table.
+    Count(read::Count),
+    /// Reads rows of a hot table in the order of their keys.
+    List(list::List),
+    /// Inserts or upserts a row of a hot table.
+    Insert(write::Insert),
+    /// Changes columns of a row.
+    Update(write::Update),
+    /// Adds to a column of a row.
+    Increment(write::Increment),
+    /// Deletes a row.
+    Delete(write::Delete),
+    /// Answers with the place that a row names.
+    Redirect(redirect::Redirect),
+    /// One of several, at random.
+    AnyOf(Vec<Action>),
+    /// Starts a job that fills a table.
+    Generate(Arc<generate::Generate>),
+}
+
+impl Action {
+    /// Runs it.
+    pub fn run(&self, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
+        match self {
+            Action::Constant { head, body } => {
+                out.respond(head, |_| {}, body.len(), |buffer| buffer.extend_from_slice(body));
+                Ok(Step::Done)
+            }
+            // The endpoint calls handlers itself: they want the request.
+            Action::Handler(_) => Err(Problem::new(500, "a handler cannot be one of several actions")),
+            Action::Sql(action) => Ok(action.run(slots)),
+            Action::Get(action) => action.run(slots, out),
+            Action::Random(action) => action.run(slots, out),
+            Action::Count(action) => action.run(slots, out),
+            Action::List(action) => action.run(slots, out),
+            Action::Insert(action) => action.run(slots, out),
+            Action::Update(action) => action.run(slots, out),
+            Action::Increment(action) => action.run(slots, out),
+            Action::Delete(action) => action.run(slots, out),
+            Action::Redirect(action) => action.run(slots, out),
+            Action::AnyOf(actions) => any_of::choose(actions).run(slots, out),
+            Action::Generate(action) => action.run(slots, out),
+        }
+    }
+}
+
+/// How a successful action answers.
+pub struct Answering {
+    /// Status and content type.
+    pub head: Arc<Head>,
+    /// The body; `None`: there is none (204).
+    pub shape: Option<Shape>,
+    /// What a 404 says.
+    pub missing: String,
+}
+
+impl Answering {
+    /// The 404 of this endpoint.
+    pub fn not_found(&self) -> Problem {
+        Problem::not_found(&self.missing)
+    }
+}
+
+/// A key, compiled: its expression and the column that gives its type and name.
+pub struct KeyOf {
+    /// The expression.
+    pub eval: Eval,
+    /// The key column's type.
+    pub ty: Type,
+    /// The name that errors use.
+    pub name: String,
+}
+
+impl KeyOf {
+    /// The key of this request; 400 when it is missing or malformed.
+    pub fn of(&self, slots: &Slots) -> Result<Value, Problem> {
+        match self.eval.evaluate_as(self.ty, &self.name, &Scope::new(slots))? {
+            Value::Null => Err(Problem::parameter(&self.name, "is required")),
+            key => Ok(key),
+        }
+    }
+}
+
+/// Waits until the table's existing keys are loaded; `None` when they are.
+pub fn wait_loaded(table: &Arc<Table>) -> Option<Step> {
+    if table.is_loaded() {
+        return None;
+    }
+    let table = table.clone();
+    Some(Step::Wait(Box::pin(async move {
+        table.wait_loaded().await;
+        Ok(())
+    })))
+}
+
+/// Waits until an evicted row, or one of a table that others write to, has been read; not there: the 404 given.
+pub fn wait_fetched(table: &Arc<Table>, key: Value, missing: Problem) -> Step {
+    let fetch = table.fetch(key);
+    Step::Wait(Box::pin(async move {
+        if fetch.await.map_err(|error| source_problem(&error))? { Ok(()) } else { Err(missing) }
+    }))
+}
+
+/// The record store could not be asked.
+pub fn source_problem(error: &SourceError) -> Problem {
+    Problem::unavailable(format!("the record store did not answer: {}", error.message))
+}

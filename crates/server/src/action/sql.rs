@@ -1,0 +1,120 @@
+//! `sql`: a statement on the record store, its parameters bound by name, never pasted.
+
+use super::{Answering, Step};
+use crate::endpoint::eval::{Eval, Scope, Slots, coerce};
+use crate::endpoint::out::{Out, OwnedOut};
+use crate::endpoint::shape::RowValues;
+use crate::problem::Problem;
+use forebay_http::Reply;
+use forebay_record::{Error, Kind, Rows, Statement, Store};
+use forebay_value::{Type, Value, ValueRef};
+use std::sync::Arc;
+
+/// How many rows the answer shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shows {
+    /// The first, as an object; 404 when there is none.
+    One,
+    /// All, as an array.
+    All,
+    /// None; the number of rows changed.
+    None,
+}
+
+/// The action.
+pub struct SqlAction {
+    /// The record store.
+    pub store: Store,
+    /// The statement, prepared.
+    pub statement: Statement,
+    /// One for each of the statement's parameters, in its order: value, type, the name that errors use.
+    pub bind: Vec<(Eval, Option<Type>, String)>,
+    /// What it shows.
+    pub shows: Shows,
+    /// The answer.
+    pub answering: Answering,
+}
+
+impl SqlAction {
+    /// Starts the statement; the answer follows when it is done.
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>) -> Step {
+        let (me, slots) = (self.clone(), slots.clone());
+        let running = self.bound(&slots).map(|values| self.store.run(&self.statement, values));
+        Step::Reply(Box::pin(async move {
+            let rows = running?.await.map_err(|error| sql_problem(&error))?;
+            me.answer(&rows, &slots)
+        }))
+    }
+
+    fn bound(&self, slots: &Slots) -> Result<Vec<Value>, Problem> {
+        let scope = Scope::new(slots);
+        self.bind
+            .iter()
+            .map(|(eval, ty, name)| {
+                let value = eval.evaluate(&scope)?;
+                match ty {
+                    Some(ty) => coerce(value, *ty).map_err(|what| Problem::parameter(name, what)),
+                    None => Ok(value),
+                }
+            })
+            .collect()
+    }
+
+    fn answer(&self, rows: &Rows, slots: &Slots) -> Result<Reply, Problem> {
+        let scope = Scope::new(slots);
+        let mut out = OwnedOut::default();
+        let head = &self.answering.head;
+        let Some(shape) = &self.answering.shape else {
+            out.respond(head, |_| {}, 0, |_| {});
+            return Ok(out.into_reply());
+        };
+        match self.shows {
+            Shows::One => {
+                let row = rows.iter().next().ok_or_else(|| self.answering.not_found())?;
+                out.respond(head, |_| {}, 256, |body| shape.write_values(&borrowed(row), &scope, body));
+            }
+            Shows::All => {
+                let all = rows.iter().map(borrowed);
+                out.respond(head, |_| {}, 256, |body| shape.write_all(all, &scope, body));
+            }
+            Shows::None => {
+                let changed = [ValueRef::Bigint(rows.changed as i64)];
+                out.respond(head, |_| {}, 32, |body| shape.write_values(&changed, &scope, body));
+            }
+        }
+        Ok(out.into_reply())
+    }
+}
+
+fn borrowed(row: &[Value]) -> RowValues<'_> {
+    row.iter().map(Value::as_ref).collect()
+}
+
+/// What a client sees of a failed statement: never the statement.
+pub fn sql_problem(error: &Error) -> Problem {
+    let at = |status: u16, column: Option<&String>, detail: String| {
+        Problem { parameter: column.cloned(), ..Problem::new(status, detail) }
+    };
+    match error.kind() {
+        Kind::Conflict { column } => match column {
+            Some(name) => at(409, Some(name), format!("another row has this `{name}`")),
+            None => at(409, None, "another row has the same value where no two may".into()),
+        },
+        Kind::NotNull { column } => match column {
+            Some(name) => at(400, Some(name), format!("`{name}` is required")),
+            None => at(400, None, "a value that is required is missing".into()),
+        },
+        Kind::Check => at(422, None, "the database refuses these values".into()),
+        Kind::Type => at(400, None, "a value has the wrong type".into()),
+        Kind::Timeout => at(504, None, "the statement took too long".into()),
+        Kind::UnknownOutcome => Problem::unavailable("the connection broke at commit: outcome unknown"),
+        Kind::Busy => Problem::unavailable("the record store is busy"),
+        Kind::Unavailable | Kind::Full | Kind::ReadOnly => {
+            Problem::unavailable("the record store does not answer")
+        }
+        _ => {
+            eprintln!("forebay: statement failed: {error}");
+            at(500, None, "the statement failed".into())
+        }
+    }
+}

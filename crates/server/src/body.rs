@@ -1,0 +1,107 @@
+//! JSON request bodies: the fields that an endpoint asks for, found in one pass, borrowed from the body.
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. When a field stands twice,
+/// the last one counts, as in most parsers. Fields not asked for are checked for well-formedness only.
+///
+/// # Errors
+/// A sentence that says what is wrong with the body.
+pub fn extract<'body, N: AsRef<str>>(
+    body: &'body [u8],
+    names: &[N],
+    found: &mut [Option<&'body str>],
+) -> Result<(), String> {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let visitor = Fields { names, found };
+    deserializer.deserialize_map(visitor).and_then(|()| deserializer.end()).map_err(|error| {
+        if error.is_data() {
+            "the body must be a JSON object".to_owned()
+        } else {
+            format!("the body is not valid JSON: {error}")
+        }
+    })
+}
+
+struct Fields<'a, 'body, N> {
+    names: &'a [N],
+    found: &'a mut [Option<&'body str>],
+}
+
+impl<'body, N: AsRef<str>> Visitor<'body> for Fields<'_, 'body, N> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'body>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(index) = map.next_key_seed(NameIndex(self.names))? {
+            match index {
+                Some(index) => self.found[index] = Some(map.next_value::<&'body RawValue>()?.get()),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct NameIndex<'a, N>(&'a [N]);
+
+impl<'body, N: AsRef<str>> DeserializeSeed<'body> for NameIndex<'_, N> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'body>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<N: AsRef<str>> Visitor<'_> for NameIndex<'_, N> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(E::custom("a field name is too long"));
+        }
+        Ok(self.0.iter().position(|candidate| candidate.as_ref() == name))
+    }
+}
+
+/// Longest field name taken; far above any column's.
+const NAME_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &str, expected: Result<[Option<&str>; 2], &str>) {
+        let mut found = [None; 2];
+        let got = extract(body.as_bytes(), &["a", "b"], &mut found).map(|()| found);
+        match (got, expected) {
+            (Err(message), Err(part)) => assert!(message.contains(part), "{body}: {message}"),
+            (got, expected) => assert_eq!(got, expected.map_err(str::to_owned), "{body}"),
+        }
+    }
+
+    #[test]
+    fn fields_of_bodies() {
+        check(r#"{"a":1,"b":"x"}"#, Ok([Some("1"), Some("\"x\"")]));
+        check(r#" { "b" : [1, {"a":2}] , "c":null } "#, Ok([None, Some("[1, {\"a\":2}]")]));
+        check(r#"{"a":1,"a":2}"#, Ok([Some("2"), None]));
+        check(r#"{"\u0061":1}"#, Ok([Some("1"), None]));
+        check("{}", Ok([None, None]));
+        check("", Err("not valid JSON"));
+        check("[1]", Err("must be a JSON object"));
+        check("\"a\"", Err("must be a JSON object"));
+        check(r#"{"a":1"#, Err("not valid JSON"));
+        check(r#"{"a":1}}"#, Err("not valid JSON"));
+        check("{\"a\":\"\u{1}\"}", Err("not valid JSON"));
+        check(r#"{"a":01}"#, Err("not valid JSON"));
+    }
+}

@@ -1,0 +1,366 @@
+//! Actions, from the config to what runs.
+
+use super::params::{Columns, ParamTable, Wanted, literal_value, no_column};
+use super::{Context, sql_types};
+use crate::action::generate::{Generate, Target};
+use crate::action::list::List;
+use crate::action::read::{Count, Get, Random, counters_of};
+use crate::action::redirect::Redirect;
+use crate::action::sql::{Shows, SqlAction};
+use crate::action::write::{ColumnSource, Delete, Increment, Insert, OnConflict, RowPlan, Update};
+use crate::action::{Action, Answering, KeyOf};
+use crate::config::model::{self, Expr, Literal};
+use crate::endpoint::shape::Shape;
+use forebay_http::Head;
+use forebay_record::Dialect;
+use forebay_table::Table;
+use forebay_value::{KeyKind, Schema, Type};
+use std::sync::Arc;
+
+/// The most rows of one page of a list.
+const LIST_ROWS_MAX: usize = 1_000;
+/// The most rows that one job generates.
+const GENERATE_ROWS_MAX: i64 = 1_000_000_000;
+
+/// Compiles the action of an endpoint.
+pub async fn compile(
+    action: &model::Action,
+    endpoint: &model::Endpoint,
+    params: &mut ParamTable,
+    context: &Context<'_>,
+) -> Result<Action, String> {
+    let mut compiler = Compiler { endpoint, params, context };
+    match action {
+        model::Action::AnyOf(actions) => {
+            let mut compiled = Vec::new();
+            for action in actions {
+                compiled.push(compiler.action(action).await?);
+            }
+            Ok(Action::AnyOf(compiled))
+        }
+        action => compiler.action(action).await,
+    }
+}
+
+struct Compiler<'a, 'c> {
+    endpoint: &'a model::Endpoint,
+    params: &'a mut ParamTable,
+    context: &'a Context<'c>,
+}
+
+impl Compiler<'_, '_> {
+    async fn action(&mut self, action: &model::Action) -> Result<Action, String> {
+        use model::Action as From;
+        Ok(match action {
+            From::Constant(body) => {
+                Action::Constant { head: self.head(200)?, body: body.clone().into_bytes() }
+            }
+            From::Handler(name) => self.handler(name)?,
+            From::Sql { statements, rows } => self.sql(statements, *rows).await?,
+            From::Get { table, key } => {
+                let table = self.table(table)?;
+                let key = self.key(&table, key)?;
+                let answering = self.row_answer(&table, 200)?;
+                let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
+                Action::Get(Get { table, key, counters, answering })
+            }
+            From::Random { table } => {
+                let table = self.table(table)?;
+                Action::Random(Random { answering: self.row_answer(&table, 200)?, table })
+            }
+            From::Count { table, by } => self.count(table, by.as_ref())?,
+            From::List { table, after, limit } => self.list(table, after, limit)?,
+            From::Insert { table, values, retry } => {
+                self.insert(table, values, OnConflict::Refuse { draws_again: *retry }, 201)?
+            }
+            From::Upsert { table, key, values } => {
+                let schema = self.table(table)?.schema().clone();
+                let mut all = vec![(schema.key_column().name.clone(), key.clone())];
+                all.extend(values.iter().cloned());
+                self.insert(table, &all, OnConflict::Replace, 200)?
+            }
+            From::Update { table, key, values } => {
+                let table = self.table(table)?;
+                let key = self.key(&table, key)?;
+                let changes = values
+                    .iter()
+                    .map(|(column, expr)| {
+                        let index = column_index(table.schema(), column)?;
+                        let ty = table.schema().columns[index].ty;
+                        let wanted = Wanted::typed(ty).or_null();
+                        let eval = self.params.compile(expr, wanted, Columns::None)?;
+                        Ok((index, eval, name_of(expr, column)))
+                    })
+                    .collect::<Result<_, String>>()?;
+                Action::Update(Update { answering: self.row_answer(&table, 200)?, table, key, changes })
+            }
+            From::Increment { table, key, column, by } => {
+                let table = self.table(table)?;
+                let key = self.key(&table, key)?;
+                let index = column_index(table.schema(), column)?;
+                let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
+                let by = (eval, name_of(by, column));
+                Action::Increment(Increment {
+                    answering: self.row_answer(&table, 200)?,
+                    table,
+                    key,
+                    column: index,
+                    by,
+                })
+            }
+            From::Delete { table, pick } => self.delete(table, pick)?,
+            From::Redirect { table, key, location, status, increment, expires } => {
+                let table = self.table(table)?;
+                let column = |name: &String| column_index(table.schema(), name);
+                let (location, increment, expires) = (
+                    column(location)?,
+                    increment.as_ref().map(column).transpose()?,
+                    expires.as_ref().map(column).transpose()?,
+                );
+                let answering =
+                    Answering { head: Arc::new(Head::new(*status)), shape: None, missing: self.missing() };
+                let key = self.key(&table, key)?;
+                let uncounted = self.context.uncounted.clone();
+                Action::Redirect(Redirect { table, key, location, increment, expires, answering, uncounted })
+            }
+            From::Generate { table, rows, values, first } => self.generate(table, rows, values, first)?,
+            From::AnyOf(_) => return Err("any_of cannot hold another any_of".into()),
+        })
+    }
+
+    fn handler(&self, name: &str) -> Result<Action, String> {
+        self.context.handlers.get(name).map(Action::Handler).ok_or_else(|| {
+            let names = self.context.handlers.names().join(", ");
+            format!("this binary has no handler `{name}` (it has: {names})")
+        })
+    }
+
+    async fn sql(&mut self, statements: &model::Statements, rows: model::Rows) -> Result<Action, String> {
+        let sql = match self.context.store.dialect() {
+            Dialect::Sqlite => statements.sqlite().ok_or("has no SQL for SQLite")?,
+        };
+        let statement = self.context.store.prepare(sql).await.map_err(|error| error.to_string())?;
+        let bind = statement
+            .params
+            .iter()
+            .map(|name| {
+                let ty = sql_types::infer(sql, name, self.context.schemas.values().map(Arc::as_ref));
+                let expr = Expr::Param(name.clone());
+                let eval = self.params.compile(&expr, Wanted { ty, may_be_null: false }, Columns::None)?;
+                Ok((eval, ty, name.clone()))
+            })
+            .collect::<Result<Vec<_>, String>>()?;
+        let columns: Vec<String> = statement.columns.iter().map(|column| column.name.clone()).collect();
+        let (shows, columns) = match rows {
+            model::Rows::One => (Shows::One, columns),
+            model::Rows::All => (Shows::All, columns),
+            model::Rows::None => (Shows::None, vec!["changed".to_owned()]),
+        };
+        let answering = self.answering(&columns, &columns.clone(), 200)?;
+        let store = self.context.store.clone();
+        Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering })))
+    }
+
+    fn count(&mut self, table: &str, by: Option<&(String, Expr)>) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let mut columns = vec!["by".to_owned(), "count".to_owned()];
+        let mut shown = vec!["count".to_owned()];
+        let by = match by {
+            Some((column, expr)) => {
+                let index = column_index(table.schema(), column)?;
+                if !table.schema().columns[index].indexed {
+                    return Err(format!("rows are counted by indexed columns only; `{column}` is not indexed"));
+                }
+                columns[0].clone_from(column);
+                shown.insert(0, column.clone());
+                let ty = table.schema().columns[index].ty;
+                let eval = self.params.compile(expr, Wanted::typed(ty), Columns::None)?;
+                Some((index, ty, eval, name_of(expr, column)))
+            }
+            None => None,
+        };
+        let answering = self.answering(&columns, &shown, 200)?;
+        Ok(Action::Count(Count { table, by, answering }))
+    }
+
+    fn list(&mut self, table: &str, after: &Expr, limit: &Expr) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let ty = table.schema().key_column().ty;
+        let after_eval = self.params.compile(after, Wanted::typed(ty).or_null(), Columns::None)?;
+        let limit_eval = self.params.compile(limit, Wanted::typed(Type::Bigint), Columns::None)?;
+        Ok(Action::List(List {
+            answering: self.row_answer(&table, 200)?,
+            table,
+            after: (after_eval, ty, name_of(after, "after")),
+            limit: (limit_eval, name_of(limit, "limit")),
+            limit_max: LIST_ROWS_MAX,
+        }))
+    }
+
+    fn insert(
+        &mut self,
+        table: &str,
+        values: &[(String, Expr)],
+        on_conflict: OnConflict,
+        status: u16,
+    ) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let row = row_plan(self.params, table.schema(), values)?;
+        let answering = self.row_answer(&table, status)?;
+        Ok(Action::Insert(Insert { table, row, on_conflict, answering }))
+    }
+
+    fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let (key, except) = match pick {
+            model::Pick::Key(key) => (Some(self.key(&table, key)?), Vec::new()),
+            model::Pick::Random { except } => {
+                let ty = table.schema().key_column().ty;
+                let except = except.iter().map(|literal| literal_value(literal, Some(ty)));
+                (None, except.collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Action::Delete(Delete { answering: self.row_answer(&table, 200)?, table, key, except }))
+    }
+
+    fn generate(
+        &mut self,
+        table: &str,
+        rows: &Expr,
+        values: &[(String, Expr)],
+        first: &[Vec<(String, Expr)>],
+    ) -> Result<Action, String> {
+        let schema = self.context.schemas.get(table).ok_or_else(|| format!("there is no table `{table}`"))?;
+        let target = match self.context.tables.get(table) {
+            Some(table) => Target::Hot(table),
+            None => Target::Record(self.context.store.clone(), schema.clone()),
+        };
+        let rows_eval = self.params.compile(rows, Wanted::typed(Type::Bigint), Columns::None)?;
+        let row = row_plan(self.params, schema, values)?;
+        let first = first
+            .iter()
+            .map(|fixed| {
+                // What the row fixes stands before what it takes from `values`, which may refer to it.
+                let rest = values.iter().filter(|(name, _)| !fixed.iter().any(|(own, _)| own == name));
+                let all: Vec<_> = fixed.iter().chain(rest).cloned().collect();
+                row_plan(self.params, schema, &all)
+            })
+            .collect::<Result<_, _>>()?;
+        let columns = ["job".to_owned(), "rows".to_owned()];
+        let answering = self.answering(&columns, &columns, 202)?;
+        Ok(Action::Generate(Arc::new(Generate {
+            target,
+            rows: (rows_eval, GENERATE_ROWS_MAX, name_of(rows, "rows")),
+            row,
+            first,
+            jobs: self.context.jobs.clone(),
+            runtime: self.context.runtime.clone(),
+            answering,
+        })))
+    }
+
+    fn table(&self, name: &str) -> Result<Arc<Table>, String> {
+        self.context.tables.get(name).ok_or_else(|| match self.context.schemas.contains_key(name) {
+            true => format!("table `{name}` is not kept in memory (hot = false)"),
+            false => format!("there is no table `{name}`"),
+        })
+    }
+
+    fn key(&mut self, table: &Table, expr: &Expr) -> Result<KeyOf, String> {
+        let column = table.schema().key_column();
+        let eval = self.params.compile(expr, Wanted::typed(column.ty), Columns::None)?;
+        Ok(KeyOf { eval, ty: column.ty, name: name_of(expr, &column.name) })
+    }
+
+    fn incremented(&self, table: &Table) -> &[usize] {
+        self.context.incremented.get(&table.schema().name).map_or(&[], Vec::as_slice)
+    }
+
+    fn row_answer(&mut self, table: &Table, status: u16) -> Result<Answering, String> {
+        let columns: Vec<_> = table.schema().columns.iter().map(|column| column.name.clone()).collect();
+        self.answering(&columns, &columns, status)
+    }
+
+    /// The answer made of rows with these columns, of which `shown` are answered when the config names none.
+    fn answering(&mut self, columns: &[String], shown: &[String], status: u16) -> Result<Answering, String> {
+        let reply = &self.endpoint.reply;
+        let given: Vec<(String, Expr)> = match &reply.fields {
+            Some(fields) => fields.clone(),
+            None => shown.iter().map(|name| (name.clone(), Expr::Param(name.clone()))).collect(),
+        };
+        let fields = given
+            .iter()
+            .map(|(name, expr)| {
+                let wanted = Wanted::ANY.or_null();
+                Ok((name.clone(), self.params.compile(expr, wanted, Columns::Answer(columns))?))
+            })
+            .collect::<Result<Vec<_>, String>>()?;
+        let head = self.head(status)?;
+        let shape = (head.status() != 204).then(|| Shape::new(reply.wrap.as_deref(), fields, columns.len()));
+        Ok(Answering { head, shape, missing: self.missing() })
+    }
+
+    fn missing(&self) -> String {
+        self.endpoint.reply.missing.clone().unwrap_or_else(|| "there is no such row".into())
+    }
+
+    fn head(&self, default: u16) -> Result<Arc<Head>, String> {
+        let status = self.endpoint.reply.status.unwrap_or(default);
+        Ok(Arc::new(match status {
+            204 => Head::new(status),
+            _ => Head::new(status).content_type("application/json"),
+        }))
+    }
+}
+
+/// How a new row is made of `values` and of what the columns say.
+pub fn row_plan(
+    params: &mut ParamTable,
+    schema: &Schema,
+    values: &[(String, Expr)],
+) -> Result<RowPlan, String> {
+    let mut sources: Vec<ColumnSource> = schema
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| match &column.fill {
+            _ if index == schema.key && schema.key_kind == KeyKind::Serial => Ok(ColumnSource::Serial),
+            Some(fill) => Ok(ColumnSource::Fill(fill.clone())),
+            None if column.nullable => Ok(ColumnSource::Null),
+            None if values.iter().any(|(name, _)| *name == column.name) => Ok(ColumnSource::Null),
+            None => Err(format!("`values` gives nothing for column `{}`, which must not be null", column.name)),
+        })
+        .collect::<Result<_, _>>()?;
+    let mut order = Vec::new();
+    for (name, expr) in values {
+        let index = column_index(schema, name)?;
+        let column = &schema.columns[index];
+        let may_be_null = column.nullable || column.fill.is_some();
+        let wanted = Wanted { ty: Some(column.ty), may_be_null };
+        let eval = params.compile(expr, wanted, Columns::Own(schema))?;
+        sources[index] = ColumnSource::Eval(eval, name_of(expr, name), column.fill.clone());
+        order.push(index);
+    }
+    let rest = (0..schema.columns.len()).filter(|index| !order.contains(index)).collect::<Vec<_>>();
+    // Filled columns first, so that a value may refer to them as well.
+    order.splice(0..0, rest);
+    let draws_codes =
+        sources.iter().any(|source| matches!(source, ColumnSource::Eval(eval, ..) if eval.draws_code()));
+    Ok(RowPlan { sources, order, draws_codes })
+}
+
+fn column_index(schema: &Schema, name: &str) -> Result<usize, String> {
+    schema.position(name).ok_or_else(|| no_column(schema, name))
+}
+
+/// The name that an error about this value uses: the parameter's, if it is one, else the column's.
+fn name_of(expr: &Expr, column: &str) -> String {
+    match expr {
+        Expr::Param(name) => name.clone(),
+        Expr::Coalesce(first, _) => name_of(first, column),
+        Expr::Literal(Literal::Text(_) | Literal::Int(_) | Literal::Float(_) | Literal::Bool(_))
+        | Expr::Column(_)
+        | Expr::Call { .. }
+        | Expr::Template(_) => column.to_owned(),
+    }
+}

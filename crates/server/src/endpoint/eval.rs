@@ -1,0 +1,277 @@
+//! Expressions, compiled: what a config file writes as `$name`, `random_code(6)` or `"name-{random_int(0,999)}"`,
+//! resolved to slots and functions so that a request looks nothing up by name.
+
+use crate::functions;
+use crate::problem::Problem;
+use forebay_value::{Timestamp, Type, Value, ValueRef, from_text, json};
+
+/// A compiled expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Eval {
+    /// The value of a parameter.
+    Slot(usize),
+    /// A column of the row that is answered.
+    Column(usize),
+    /// A fixed value.
+    Const(Value),
+    /// Whether the parameter in this slot was given.
+    Given(usize),
+    /// `uuid()`
+    Uuid4,
+    /// `uuid7()`
+    Uuid7,
+    /// `now()`
+    Now,
+    /// `random_base64(n)`
+    RandomBase64(usize),
+    /// `random_code(n)`
+    RandomCode(usize),
+    /// `random_int(a,b)`; the names of the two bounds, for the error when they are the wrong way round.
+    RandomInt(Box<Eval>, Box<Eval>, String),
+    /// `one_of(a,b,…)`
+    OneOf(Vec<Eval>),
+    /// `a ?? b`: the first that is not null.
+    Coalesce(Box<Eval>, Box<Eval>),
+    /// Text put together from parts.
+    Template(Vec<Eval>),
+}
+
+/// The parameters of one request.
+#[derive(Debug, Clone, Default)]
+pub struct Slots {
+    /// Their values; null for one that is not there.
+    pub values: Vec<Value>,
+    /// Bit i: parameter i was in the request, be it as null.
+    given: u64,
+}
+
+/// The most parameters an endpoint can have: the bits of [`Slots::given`].
+pub const SLOTS_MAX: usize = 64;
+
+impl Slots {
+    /// Room for this many.
+    pub fn with_capacity(count: usize) -> Slots {
+        Slots { values: Vec::with_capacity(count), given: 0 }
+    }
+
+    /// Adds the next one.
+    pub fn push(&mut self, value: Value, given: bool) {
+        self.given |= u64::from(given) << self.values.len();
+        self.values.push(value);
+    }
+
+    /// Whether the parameter in this slot was in the request.
+    pub fn is_given(&self, slot: usize) -> bool {
+        self.given & (1 << slot) != 0
+    }
+}
+
+/// What an expression can see.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    slots: &'a Slots,
+    columns: Columns<'a>,
+    /// How many rows the table has that a drawn code is meant for.
+    rows: u64,
+}
+
+/// The row that `$column` refers to.
+#[derive(Clone, Copy)]
+enum Columns<'a> {
+    None,
+    /// The row that is answered.
+    Answer(&'a [ValueRef<'a>]),
+    /// The row that is being made.
+    Own(&'a [Value]),
+}
+
+impl<'a> Scope<'a> {
+    /// The parameters alone.
+    pub fn new(slots: &'a Slots) -> Scope<'a> {
+        Scope { slots, columns: Columns::None, rows: 0 }
+    }
+
+    /// The parameters and the number of rows that codes are drawn beside.
+    pub fn beside_rows(slots: &'a Slots, rows: u64) -> Scope<'a> {
+        Scope { slots, columns: Columns::None, rows }
+    }
+
+    /// The parameters and the columns of one row.
+    pub fn with_columns<'b>(&self, columns: &'b [ValueRef<'b>]) -> Scope<'b>
+    where
+        'a: 'b,
+    {
+        Scope { slots: self.slots, columns: Columns::Answer(columns), rows: self.rows }
+    }
+
+    /// The parameters and what is already made of a new row.
+    pub fn with_own<'b>(&self, own: &'b [Value]) -> Scope<'b>
+    where
+        'a: 'b,
+    {
+        Scope { slots: self.slots, columns: Columns::Own(own), rows: self.rows }
+    }
+}
+
+impl Eval {
+    /// The value. Fails where an argument that the client chose makes no sense.
+    pub fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, Problem> {
+        Ok(match self {
+            Eval::Slot(slot) => scope.slots.values[*slot].clone(),
+            Eval::Column(column) => match scope.columns {
+                Columns::Answer(columns) => columns[*column].to_owned(),
+                Columns::Own(columns) => columns[*column].clone(),
+                Columns::None => Value::Null,
+            },
+            Eval::Const(value) => value.clone(),
+            Eval::Given(slot) => Value::Bool(!scope.slots.values[*slot].is_null()),
+            Eval::Uuid4 => Value::Uuid(functions::uuid4()),
+            Eval::Uuid7 => Value::Uuid(functions::uuid7()),
+            Eval::Now => Value::Timestamp(Timestamp::now()),
+            Eval::RandomBase64(chars) => Value::Text(functions::random_base64(*chars).into()),
+            Eval::RandomCode(chars) => Value::Text(functions::random_code(code_chars(*chars, scope.rows)).into()),
+            Eval::RandomInt(low, high, name) => random_int(low.evaluate(scope)?, high.evaluate(scope)?, name)?,
+            Eval::OneOf(choices) => choices[functions::random_index(choices.len())].evaluate(scope)?,
+            Eval::Coalesce(first, second) => match first.evaluate(scope)? {
+                Value::Null => second.evaluate(scope)?,
+                value => value,
+            },
+            Eval::Template(parts) => {
+                let mut text = Vec::new();
+                for part in parts {
+                    write_text(part.evaluate(scope)?.as_ref(), &mut text);
+                }
+                Value::Text(String::from_utf8(text).expect("values write themselves as UTF-8").into())
+            }
+        })
+    }
+
+    /// The value as one of a column of this type; a wrong one is a 400 that names `name`.
+    pub fn evaluate_as(&self, ty: Type, name: &str, scope: &Scope<'_>) -> Result<Value, Problem> {
+        let value = self.evaluate(scope)?;
+        coerce(value, ty).map_err(|what| Problem::parameter(name, what))
+    }
+
+    /// Whether the value was drawn here, so that drawing again may give another: not when the client gave it.
+    pub fn is_drawn(&self, scope: &Scope<'_>) -> bool {
+        match self {
+            Eval::Uuid4 | Eval::Uuid7 | Eval::RandomBase64(_) | Eval::RandomCode(_) | Eval::RandomInt(..) => true,
+            Eval::OneOf(choices) => choices.len() > 1,
+            Eval::Coalesce(first, second) => match first.evaluate(scope) {
+                Ok(Value::Null) => second.is_drawn(scope),
+                _ => first.is_drawn(scope),
+            },
+            Eval::Template(parts) => parts.iter().any(|part| part.is_drawn(scope)),
+            Eval::Slot(_) | Eval::Column(_) | Eval::Const(_) | Eval::Given(_) | Eval::Now => false,
+        }
+    }
+
+    /// Whether `random_code` has a part in the value.
+    pub fn draws_code(&self) -> bool {
+        match self {
+            Eval::RandomCode(_) => true,
+            Eval::Coalesce(first, second) => first.draws_code() || second.draws_code(),
+            Eval::OneOf(parts) | Eval::Template(parts) => parts.iter().any(Eval::draws_code),
+            _ => false,
+        }
+    }
+
+    /// Whether the value depends on this column.
+    pub fn uses_column(&self, column: usize) -> bool {
+        match self {
+            Eval::Column(own) => *own == column,
+            Eval::Coalesce(first, second) => first.uses_column(column) || second.uses_column(column),
+            Eval::RandomInt(low, high, _) => low.uses_column(column) || high.uses_column(column),
+            Eval::OneOf(parts) | Eval::Template(parts) => parts.iter().any(|part| part.uses_column(column)),
+            _ => false,
+        }
+    }
+}
+
+/// How long a drawn code must be beside that many rows: a character more whenever 1 % of a length is taken, so that
+/// guesses miss and draws rarely collide.
+fn code_chars(least: usize, rows: u64) -> usize {
+    let enough = |chars: usize| 62f64.powi(chars as i32) / 100.0 > rows as f64;
+    (least..).find(|&chars| enough(chars)).expect("powers of 62 pass every number of rows")
+}
+
+fn random_int(low: Value, high: Value, name: &str) -> Result<Value, Problem> {
+    match (low, high) {
+        (Value::Bigint(low), Value::Bigint(high)) if low <= high => {
+            Ok(Value::Bigint(functions::random_int(low, high)))
+        }
+        (Value::Bigint(low), Value::Bigint(_)) => Err(Problem::parameter(name, format!("must be at least {low}"))),
+        _ => Err(Problem::parameter(name, "must be a whole number")),
+    }
+}
+
+/// Makes a value one of this type, or says what it must be.
+pub fn coerce(value: Value, ty: Type) -> Result<Value, String> {
+    if let (Value::Text(text), Type::Text { max_chars: Some(_) }) = (&value, ty) {
+        // The length limit is the column's; parameters of plain text do not know it.
+        return from_text(ty, text).map_err(|invalid| invalid.to_string());
+    }
+    match (value, ty) {
+        (value, ty) if value.as_ref().fits(ty) => Ok(value),
+        (Value::Text(text), ty) => from_text(ty, &text).map_err(|invalid| invalid.to_string()),
+        (Value::Bigint(number), Type::Double) => Ok(Value::Double(number as f64)),
+        (Value::Bigint(number), Type::Numeric) => Ok(Value::Numeric(number.to_string().into())),
+        (value, Type::Text { .. }) => {
+            let mut text = Vec::new();
+            write_text(value.as_ref(), &mut text);
+            Ok(Value::Text(String::from_utf8(text).expect("values write themselves as UTF-8").into()))
+        }
+        (_, ty) => Err(format!("must be a {ty}")),
+    }
+}
+
+/// Appends a value as plain text: JSON without the quotes, null as nothing.
+pub fn write_text(value: ValueRef<'_>, out: &mut Vec<u8>) {
+    match value {
+        ValueRef::Null => {}
+        ValueRef::Text(text) => out.extend_from_slice(text.as_bytes()),
+        value => {
+            let start = out.len();
+            json::write_value(value, out);
+            if out.len() > start + 1 && out[start] == b'"' {
+                out.pop();
+                out.remove(start);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_grow_with_the_table() {
+        for (least, rows, expected) in
+            [(6, 0, 6), (6, 568_002_355, 6), (6, 568_002_356, 7), (1, 0, 1), (1, 1, 2), (1, 38, 2), (1, 39, 3)]
+        {
+            assert_eq!(code_chars(least, rows), expected, "{least} characters beside {rows} rows");
+        }
+    }
+
+    #[test]
+    fn expressions() {
+        let mut slots = Slots::default();
+        slots.push(Value::Bigint(7), true);
+        slots.push(Value::Null, false);
+        let scope = Scope::new(&slots);
+        let text = |text: &str| Value::Text(text.into());
+        let template = Eval::Template(vec![Eval::Const(text("id-")), Eval::Slot(0), Eval::Slot(1)]);
+        let coalesce = |slot| Eval::Coalesce(Box::new(Eval::Slot(slot)), Box::new(Eval::RandomCode(6)));
+        assert_eq!(template.evaluate(&scope), Ok(text("id-7")));
+        assert_eq!(coalesce(0).evaluate(&scope), Ok(Value::Bigint(7)));
+        assert!(!coalesce(0).is_drawn(&scope));
+        assert!(coalesce(1).is_drawn(&scope));
+        assert_eq!(Eval::Given(1).evaluate(&scope), Ok(Value::Bool(false)));
+        let backwards =
+            Eval::RandomInt(Box::new(Eval::Const(Value::Bigint(9))), Box::new(Eval::Slot(0)), "max".into());
+        assert_eq!(backwards.evaluate(&scope).unwrap_err().detail, "`max` must be at least 9");
+        assert_eq!(coerce(text("8"), Type::Bigint), Ok(Value::Bigint(8)));
+        assert_eq!(coerce(Value::Bool(true), Type::Bigint), Err("must be a bigint".into()));
+    }
+}

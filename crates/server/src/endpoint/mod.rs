@@ -1,0 +1,118 @@
+//! Endpoints: a route, who may call it, its parameters, and what it does; compiled from the config at start.
+
+pub mod eval;
+pub mod guard;
+pub mod out;
+pub mod params;
+pub mod shape;
+
+use crate::action::{Action, Step};
+use crate::handler::Call;
+use crate::problem::Problem;
+use eval::Slots;
+use forebay_http::{Answer, Outcome, Reply, Request};
+use guard::Guard;
+use out::{OwnedOut, respond_problem};
+use params::Params;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// One endpoint.
+pub struct Endpoint {
+    /// Who may call it.
+    pub guard: Option<Guard>,
+    /// Its parameters.
+    pub params: Params,
+    /// What it does.
+    pub action: Action,
+    /// The longest that a request may wait.
+    pub timeout: Duration,
+    /// How many requests may wait at once.
+    pub waiting_max: usize,
+    /// How many wait.
+    pub waiting: AtomicUsize,
+}
+
+/// How often an action may need something first before it is given up: each time it was given what it asked for.
+const ROUNDS_MAX: u32 = 16;
+
+impl Endpoint {
+    /// Answers a request, or gives the future that will.
+    pub fn call(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        if let Some(guard) = &self.guard {
+            guard.check(request)?;
+        }
+        if let Action::Handler(handler) = &self.action {
+            handler.call(&Call::new(request, path), answer)?;
+            return Ok(Outcome::Done);
+        }
+        let slots = Arc::new(self.params.read(request, path)?);
+        match self.action.run(&slots, answer)? {
+            Step::Done => Ok(Outcome::Done),
+            step => self.wait(slots, step),
+        }
+    }
+
+    fn wait(self: &Arc<Self>, slots: Arc<Slots>, step: Step) -> Result<Outcome, Problem> {
+        let place = WaitingPlace::take(self)?;
+        Ok(Outcome::Later(Box::pin(async move {
+            let endpoint = &place.0;
+            let finished = tokio::time::timeout(endpoint.timeout, endpoint.finish(&slots, step)).await;
+            match finished {
+                Ok(Ok(reply)) => reply,
+                Ok(Err(problem)) => problem_reply(&problem),
+                Err(_) => problem_reply(&Problem::new(504, "it took too long; whether it was done is unknown")),
+            }
+        })))
+    }
+
+    async fn finish(&self, slots: &Arc<Slots>, mut step: Step) -> Result<Reply, Problem> {
+        for _ in 0..ROUNDS_MAX {
+            match step {
+                Step::Reply(reply) => return reply.await,
+                Step::Wait(needed) => needed.await?,
+                Step::Done => return Err(Problem::new(500, "the answer was lost")),
+            }
+            let mut out = OwnedOut::default();
+            step = self.action.run(slots, &mut out)?;
+            if let Step::Done = step {
+                return Ok(out.into_reply());
+            }
+        }
+        Err(Problem::unavailable("the rows asked for do not stay in memory long enough"))
+    }
+}
+
+/// A problem as the answer of a request that waited.
+fn problem_reply(problem: &Problem) -> Reply {
+    let mut out = OwnedOut::default();
+    respond_problem(problem, &mut out);
+    out.into_reply()
+}
+
+/// One of the places for waiting requests; given back when dropped.
+struct WaitingPlace(Arc<Endpoint>);
+
+impl WaitingPlace {
+    fn take(endpoint: &Arc<Endpoint>) -> Result<WaitingPlace, Problem> {
+        // Taken first and looked at then, so that two cannot take the last one.
+        let place = WaitingPlace(endpoint.clone());
+        if endpoint.waiting.fetch_add(1, Ordering::Relaxed) < endpoint.waiting_max {
+            Ok(place)
+        } else {
+            Err(Problem::unavailable("too many requests wait for this endpoint"))
+        }
+    }
+}
+
+impl Drop for WaitingPlace {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

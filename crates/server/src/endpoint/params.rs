@@ -1,0 +1,220 @@
+//! Parameters of a request: where each comes from, what type it has, what stands in for a missing one.
+//!
+//! A parameter that the route does not hold is looked for in the JSON body, then in the query. All of an endpoint's
+//! parameters are read once into slots, in the order of their plans, so that a default or a computed one sees the ones
+//! before it.
+
+use super::eval::{Eval, Scope, Slots, coerce};
+use crate::body;
+use crate::handler::find_query;
+use crate::problem::Problem;
+use fluent_uri::Uri;
+use forebay_http::{Method, Request, percent_decode};
+use forebay_value::{Type, Value, from_json, from_text};
+use smallvec::SmallVec;
+
+/// One parameter, compiled.
+#[derive(Debug, Clone)]
+pub struct ParamPlan {
+    /// Its name, as clients write it.
+    pub name: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// Its type.
+    pub ty: Type,
+    /// What it must satisfy besides.
+    pub check: Check,
+    /// What happens when it is not there.
+    pub missing: Missing,
+}
+
+/// Where a parameter comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The n-th parameter of the route.
+    Path(usize),
+    /// The n-th of the fields looked for in the body; in the query when it is not there.
+    Field(usize),
+    /// A header field.
+    Header(String),
+    /// An expression.
+    Computed(Eval),
+    /// `http://` and the Host of the request, or the configured public URL.
+    BaseUrl(Option<String>),
+}
+
+/// What a value must satisfy besides its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing.
+    None,
+    /// An absolute http or https URL.
+    Url,
+    /// At least one character, all of `[A-Za-z0-9_-]`.
+    Slug,
+    /// A whole number between two, both included.
+    Range(i64, i64),
+}
+
+/// What happens when a parameter is not there.
+#[derive(Debug, Clone)]
+pub enum Missing {
+    /// 400.
+    Refuse,
+    /// It is null.
+    Null,
+    /// It is what this gives.
+    Default(Eval),
+}
+
+/// All parameters of an endpoint.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    /// In the order of their slots.
+    pub plans: Vec<ParamPlan>,
+    /// The names looked for in the body and the query.
+    pub fields: Vec<String>,
+}
+
+/// The longest URL taken, in bytes; what browsers and servers agree on.
+const URL_BYTES_MAX: usize = 2048;
+
+impl Params {
+    /// Reads every parameter. `path` holds the route's parameters, still percent-encoded.
+    pub fn read(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<Slots, Problem> {
+        let mut slots = Slots::with_capacity(self.plans.len());
+        if self.plans.is_empty() {
+            return Ok(slots);
+        }
+        let mut in_body: SmallVec<[Option<&str>; 16]> = SmallVec::from_elem(None, self.fields.len());
+        if !self.fields.is_empty() && !request.body().is_empty() && takes_body(request.method()) {
+            body::extract(request.body(), &self.fields, &mut in_body)
+                .map_err(|what| Problem::new(400, what))?;
+        }
+        for plan in &self.plans {
+            let found = plan.find(request, path, &in_body, &slots)?;
+            let given = found.is_some();
+            let value = plan.settle(found.unwrap_or(Value::Null), &slots)?;
+            slots.push(value, given);
+        }
+        Ok(slots)
+    }
+}
+
+fn takes_body(method: Method) -> bool {
+    !matches!(method, Method::Get | Method::Head)
+}
+
+impl ParamPlan {
+    /// The value as given (JSON null included), if it was.
+    fn find(
+        &self,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+        in_body: &[Option<&str>],
+        slots: &Slots,
+    ) -> Result<Option<Value>, Problem> {
+        match &self.source {
+            Source::Path(index) => {
+                let text = percent_decode(path[*index].1)
+                    .map_err(|error| Problem::parameter(&self.name, format!("has {error}")))?;
+                self.from_text(&text).map(Some)
+            }
+            Source::Field(index) => match in_body[*index] {
+                Some(raw) => from_json(self.ty, raw)
+                    .map(Some)
+                    .map_err(|invalid| Problem::parameter(&self.name, invalid)),
+                None => match find_query(request.query(), &self.name)? {
+                    Some(text) => self.from_text(&text).map(Some),
+                    None => Ok(None),
+                },
+            },
+            Source::Header(header) => match request.header(header).map(std::str::from_utf8) {
+                Some(Ok(text)) => self.from_text(text).map(Some),
+                Some(Err(_)) => {
+                    Err(Problem::parameter(&self.name, format!("(header {header}) is not UTF-8")))
+                }
+                None => Ok(None),
+            },
+            Source::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
+            Source::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
+            Source::BaseUrl(None) => {
+                let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok());
+                Ok(Some(Value::Text(format!("http://{}", host.unwrap_or_default()).into())))
+            }
+        }
+    }
+
+    fn from_text(&self, text: &str) -> Result<Value, Problem> {
+        from_text(self.ty, text).map_err(|invalid| Problem::parameter(&self.name, invalid))
+    }
+
+    /// Fills in what is missing and checks what is there.
+    fn settle(&self, given: Value, slots: &Slots) -> Result<Value, Problem> {
+        let value = match (given, &self.missing) {
+            (Value::Null, Missing::Refuse) => return Err(Problem::parameter(&self.name, "is required")),
+            (Value::Null, Missing::Null) => return Ok(Value::Null),
+            (Value::Null, Missing::Default(eval)) => {
+                let value = eval.evaluate(&Scope::new(slots))?;
+                coerce(value, self.ty).map_err(|what| Problem::parameter(&self.name, what))?
+            }
+            (value, _) => value,
+        };
+        match (self.check, &value) {
+            (Check::Url, Value::Text(text)) if !is_web_url(text) => Err(Problem::parameter(
+                &self.name,
+                format!(
+                    "must be an absolute http or https URL of at most {URL_BYTES_MAX} bytes, other characters percent-encoded"
+                ),
+            )),
+            (Check::Slug, Value::Text(text)) if !is_slug(text) => {
+                Err(Problem::parameter(&self.name, "must be letters, digits, - and _, at least one"))
+            }
+            (Check::Range(low, high), Value::Bigint(number)) if !(low..=high).contains(number) => {
+                Err(Problem::parameter(&self.name, format!("must be between {low} and {high}")))
+            }
+            _ => Ok(value),
+        }
+    }
+}
+
+fn is_slug(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+/// Whether this is an absolute http or https URL with a host (RFC 3986; so it is ASCII and safe in a Location field).
+fn is_web_url(text: &str) -> bool {
+    text.len() <= URL_BYTES_MAX
+        && Uri::parse(text).is_ok_and(|uri| {
+            matches!(uri.scheme().as_str().to_ascii_lowercase().as_str(), "http" | "https")
+                && uri.authority().is_some_and(|authority| !authority.host().is_empty())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn web_urls() {
+        for (url, expected) in [
+            ("https://example.com", true),
+            ("HTTP://example.com:8080/a?b=c#d", true),
+            ("http://[::1]/", true),
+            ("https://example.com/%C3%A9", true),
+            ("ftp://example.com", false),
+            ("javascript:alert(1)", false),
+            ("http:///path", false),
+            ("//example.com", false),
+            ("/path", false),
+            ("example.com", false),
+            ("https://exa mple.com", false),
+            ("https://example.com/é", false),
+            ("https://example.com/\r\nSet-Cookie: a", false),
+            ("", false),
+        ] {
+            assert_eq!(is_web_url(url), expected, "{url:?}");
+        }
+        assert!(!is_web_url(&format!("https://example.com/{}", "a".repeat(2048))));
+    }
+}

@@ -1,0 +1,135 @@
+//! The shape of an answer: which fields it has, in which order, under which names; settled at start, so that a request
+//! only copies keys and writes values.
+
+use super::eval::{Eval, Scope};
+use forebay_value::{Row, RowRef, Schema, ValueRef, json};
+use smallvec::SmallVec;
+
+/// Values of one row, in column order.
+pub type RowValues<'a> = SmallVec<[ValueRef<'a>; 16]>;
+
+/// A compiled answer body: `{"wrap":{"a":…,"b":…}}`.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    open: Vec<u8>,
+    fields: Vec<Field>,
+    close: Vec<u8>,
+    /// Whether the fields are the columns themselves, in order: then nothing needs to be gathered first.
+    in_column_order: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Field {
+    /// The key with what stands before it: `{"id":` or `,"code":`.
+    key: Vec<u8>,
+    source: Eval,
+}
+
+impl Shape {
+    /// A shape of these fields (JSON name and source), wrapped in an object with one key when `wrap` is given.
+    /// `columns` is the number of columns of the rows that it will be given.
+    pub fn new(wrap: Option<&str>, fields: Vec<(String, Eval)>, columns: usize) -> Shape {
+        let is_column = |(index, (_, source)): (usize, &(String, Eval))| matches!(source, Eval::Column(c) if *c == index);
+        let in_column_order = fields.len() == columns && fields.iter().enumerate().all(is_column);
+        let mut open = Vec::new();
+        if let Some(wrap) = wrap {
+            open.push(b'{');
+            json::write_string(wrap, &mut open);
+            open.push(b':');
+        }
+        let fields = fields
+            .into_iter()
+            .enumerate()
+            .map(|(index, (name, source))| {
+                let mut key = vec![if index == 0 { b'{' } else { b',' }];
+                json::write_string(&name, &mut key);
+                key.push(b':');
+                Field { key, source }
+            })
+            .collect();
+        Shape { open, fields, close: if wrap.is_some() { b"}".to_vec() } else { Vec::new() }, in_column_order }
+    }
+
+    /// Whether any field shows this column.
+    pub fn shows(&self, column: usize) -> bool {
+        self.fields.iter().any(|field| field.source.uses_column(column))
+    }
+
+    /// Appends the answer for one row of a hot table.
+    pub fn write_row(&self, schema: &Schema, row: RowRef<'_>, scope: &Scope<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.open);
+        self.write_row_object(schema, row, scope, out);
+        out.extend_from_slice(&self.close);
+    }
+
+    fn write_row_object(&self, schema: &Schema, row: RowRef<'_>, scope: &Scope<'_>, out: &mut Vec<u8>) {
+        if self.in_column_order {
+            for (field, value) in self.fields.iter().zip(row.values(schema)) {
+                out.extend_from_slice(&field.key);
+                json::write_value(value, out);
+            }
+            out.push(b'}');
+        } else {
+            let values: RowValues<'_> = row.values(schema).collect();
+            self.write_object(&values, scope, out);
+        }
+    }
+
+    /// Appends the answer for one row given as values.
+    pub fn write_values(&self, values: &[ValueRef<'_>], scope: &Scope<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.open);
+        self.write_object(values, scope, out);
+        out.extend_from_slice(&self.close);
+    }
+
+    /// Appends the answer for several rows: an array where [`Shape::write_row`] has an object.
+    pub fn write_rows(&self, schema: &Schema, rows: &[Row], scope: &Scope<'_>, out: &mut Vec<u8>) {
+        self.write_array(rows, out, |row, out| self.write_row_object(schema, row.as_ref(), scope, out));
+    }
+
+    /// Appends the answer for several rows given as values.
+    pub fn write_all<'v>(
+        &self,
+        rows: impl IntoIterator<Item = RowValues<'v>>,
+        scope: &Scope<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        self.write_array(rows, out, |values, out| self.write_object(&values, scope, out));
+    }
+
+    fn write_array<T>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        out: &mut Vec<u8>,
+        mut write: impl FnMut(T, &mut Vec<u8>),
+    ) {
+        out.extend_from_slice(&self.open);
+        out.push(b'[');
+        for (index, item) in items.into_iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            write(item, out);
+        }
+        out.push(b']');
+        out.extend_from_slice(&self.close);
+    }
+
+    fn write_object(&self, values: &[ValueRef<'_>], scope: &Scope<'_>, out: &mut Vec<u8>) {
+        if self.fields.is_empty() {
+            out.push(b'{');
+        }
+        for field in &self.fields {
+            out.extend_from_slice(&field.key);
+            match &field.source {
+                Eval::Column(column) => json::write_value(values[*column], out),
+                // Fields are made of columns, parameters and functions that cannot fail (checked at start).
+                source => match source.evaluate(&scope.with_columns(values)) {
+                    Ok(value) => json::write_value(value.as_ref(), out),
+                    Err(_) => json::write_value(ValueRef::Null, out),
+                },
+            }
+        }
+        out.push(b'}');
+    }
+}

@@ -1,0 +1,91 @@
+//! Handlers: endpoints that are Rust functions, registered by name and called by `handler = "name"`.
+
+use crate::problem::Problem;
+use forebay_http::{Answer, Request, percent_decode, query_pairs};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// An endpoint in Rust. It runs on a worker thread and must not block.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers by one of [`Answer`]'s methods, or returns the problem that the client is to see.
+    fn call(&self, call: &Call<'_>, answer: &mut Answer<'_>) -> Result<(), Problem>;
+}
+
+/// The handlers that a binary offers, by name.
+#[derive(Default, Clone)]
+pub struct Handlers(HashMap<String, Arc<dyn Handler>>);
+
+impl Handlers {
+    /// None.
+    pub fn new() -> Handlers {
+        Handlers::default()
+    }
+
+    /// These and one more. A later one of the same name replaces an earlier one.
+    pub fn with(mut self, name: &str, handler: impl Handler) -> Handlers {
+        self.0.insert(name.into(), Arc::new(handler));
+        self
+    }
+
+    /// The handler of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Handler>> {
+        self.0.get(name).cloned()
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.0.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// One request as a handler sees it.
+pub struct Call<'a> {
+    request: &'a Request<'a>,
+    path: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Call<'a> {
+    /// `path` holds the route's parameters by name, still percent-encoded.
+    pub(crate) fn new(request: &'a Request<'a>, path: &'a [(&'a str, &'a str)]) -> Call<'a> {
+        Call { request, path }
+    }
+
+    /// A parameter of the route, decoded. 400 when it cannot be decoded.
+    ///
+    /// # Panics
+    /// When the route has no parameter of this name: handler and config do not belong together.
+    pub fn path(&self, name: &str) -> Result<Cow<'a, str>, Problem> {
+        let (_, raw) =
+            self.path.iter().find(|(candidate, _)| *candidate == name).expect("a parameter of the route");
+        percent_decode(raw).map_err(|error| Problem::parameter(name, format!("has {error}")))
+    }
+
+    /// The first query parameter of this name, decoded.
+    pub fn query(&self, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
+        find_query(self.request.query(), name)
+    }
+
+    /// The body.
+    pub fn body(&self) -> &'a [u8] {
+        self.request.body()
+    }
+
+    /// The whole request.
+    pub fn request(&self) -> &'a Request<'a> {
+        self.request
+    }
+}
+
+/// The first pair of this name in a query.
+pub(crate) fn find_query<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
+    for pair in query_pairs(query.unwrap_or_default()) {
+        let (found, value) = pair.map_err(|error| Problem::new(400, format!("the query has {error}")))?;
+        if found == name {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,138 @@
+//! Background jobs: work that an endpoint starts and does not wait for. Each has a number, a progress and an end that anyone can
+//! read on the admin listener.
+
+use crate::problem::Problem;
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How many jobs may run at once.
+const RUNNING_MAX: usize = 4;
+/// How many ended jobs are remembered.
+const REMEMBERED_MAX: usize = 100;
+
+/// All jobs of a server.
+#[derive(Clone, Default)]
+pub struct Jobs(Arc<Mutex<Vec<Arc<Job>>>>);
+
+/// One job.
+pub struct Job {
+    id: u64,
+    name: String,
+    rows: u64,
+    done: AtomicU64,
+    started: Instant,
+    stop: AtomicBool,
+    end: Mutex<Option<Result<(), String>>>,
+}
+
+/// A job as the admin listener shows it.
+#[derive(Debug, Serialize)]
+pub struct JobState {
+    /// Its number.
+    pub id: u64,
+    /// What it does.
+    pub name: String,
+    /// How many rows it is to make.
+    pub rows: u64,
+    /// How many it has made.
+    pub done: u64,
+    /// `running`, `done` or `failed`.
+    pub state: &'static str,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+impl Jobs {
+    /// Starts a job on a thread of its own.
+    pub fn start(
+        &self,
+        name: String,
+        rows: u64,
+        work: impl FnOnce(&Job) -> Result<(), String> + Send + 'static,
+    ) -> Result<u64, Problem> {
+        let mut jobs = self.0.lock();
+        if jobs.iter().filter(|job| job.end.lock().is_none()).count() >= RUNNING_MAX {
+            return Err(Problem::unavailable("too many jobs are running"));
+        }
+        if jobs.len() >= REMEMBERED_MAX
+            && let Some(ended) = jobs.iter().position(|job| job.end.lock().is_some())
+        {
+            jobs.remove(ended);
+        }
+        let id = jobs.last().map_or(1, |job| job.id + 1);
+        let job = Arc::new(Job {
+            id,
+            name,
+            rows,
+            done: AtomicU64::new(0),
+            started: Instant::now(),
+            stop: AtomicBool::new(false),
+            end: Mutex::new(None),
+        });
+        let own = job.clone();
+        let thread = std::thread::Builder::new().name(format!("job-{id}"));
+        thread
+            .spawn(move || own.run(work))
+            .map_err(|error| Problem::unavailable(format!("no thread for the job: {error}")))?;
+        jobs.push(job);
+        Ok(id)
+    }
+
+    /// All that are running and the last that ended.
+    pub fn states(&self) -> Vec<JobState> {
+        self.0.lock().iter().map(|job| job.state()).collect()
+    }
+
+    /// Asks every job to end early.
+    pub fn stop(&self) {
+        for job in self.0.lock().iter() {
+            job.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Job {
+    fn run(&self, work: impl FnOnce(&Job) -> Result<(), String>) {
+        eprintln!("job {}: {}, {} rows", self.id, self.name, self.rows);
+        let end = work(self);
+        let seconds = self.started.elapsed().as_secs_f64();
+        match &end {
+            Ok(()) => eprintln!("job {}: done, {} rows in {seconds:.1} s", self.id, self.rows),
+            Err(why) => eprintln!("job {}: failed after {seconds:.1} s: {why}", self.id),
+        }
+        *self.end.lock() = Some(end);
+    }
+
+    /// Counts rows made; says so at every tenth of the whole.
+    pub fn advance(&self, rows: u64) {
+        let before = self.done.fetch_add(rows, Ordering::Relaxed);
+        let tenth = |done: u64| done * 10 / self.rows.max(1);
+        if tenth(before) != tenth(before + rows) && before + rows < self.rows {
+            eprintln!("job {}: {} of {} rows", self.id, before + rows, self.rows);
+        }
+    }
+
+    /// Whether it should end early, because the server stops.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> JobState {
+        let end = self.end.lock();
+        JobState {
+            id: self.id,
+            name: self.name.clone(),
+            rows: self.rows,
+            done: self.done.load(Ordering::Relaxed),
+            state: match *end {
+                None => "running",
+                Some(Ok(())) => "done",
+                Some(Err(_)) => "failed",
+            },
+            error: end.as_ref().and_then(|end| end.as_ref().err().cloned()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Errors as clients see them: RFC 9457 problem details, the parameter at fault named.
+
+use forebay_value::json;
+
+/// What went wrong with one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: u16,
+    /// One sentence for whoever sent the request.
+    pub detail: String,
+    /// The parameter at fault.
+    pub parameter: Option<String>,
+    /// Header fields of this answer alone (Retry-After, Allow).
+    pub headers: Vec<(&'static str, String)>,
+    /// The log position that this answer depends on (a 404 that a delete not yet durable caused); 0 for none.
+    pub mark: u64,
+}
+
+impl Problem {
+    /// A problem with this status and sentence.
+    pub fn new(status: u16, detail: impl Into<String>) -> Problem {
+        Problem { status, detail: detail.into(), parameter: None, headers: Vec::new(), mark: 0 }
+    }
+
+    /// 400: this parameter is wrong; `what` continues "`name` …".
+    pub fn parameter(name: &str, what: impl std::fmt::Display) -> Problem {
+        Problem { parameter: Some(name.into()), ..Problem::new(400, format!("`{name}` {what}")) }
+    }
+
+    /// 404 with the sentence of the endpoint.
+    pub fn not_found(detail: &str) -> Problem {
+        Problem::new(404, detail)
+    }
+
+    /// 503: try again after a second.
+    pub fn unavailable(detail: impl Into<String>) -> Problem {
+        Problem { headers: vec![("Retry-After", "1".into())], ..Problem::new(503, detail) }
+    }
+
+    /// 405 with the methods that the route has.
+    pub fn method_not_allowed(allow: &str) -> Problem {
+        let detail = format!("this route answers {allow}");
+        Problem { headers: vec![("Allow", allow.into())], ..Problem::new(405, detail) }
+    }
+
+    /// The same problem, to be held until the log has passed `mark`.
+    pub fn held_until(mut self, mark: u64) -> Problem {
+        self.mark = mark;
+        self
+    }
+
+    /// Appends the JSON body.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        write_problem(self.status, &self.detail, self.parameter.as_deref(), out);
+    }
+}
+
+/// Appends a problem document.
+pub fn write_problem(status: u16, detail: &str, parameter: Option<&str>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":");
+    json::write_string(forebay_http::reason(status), out);
+    out.extend_from_slice(b",\"status\":");
+    json::write_integer(status.into(), out);
+    out.extend_from_slice(b",\"detail\":");
+    json::write_string(detail, out);
+    if let Some(parameter) = parameter {
+        out.extend_from_slice(b",\"parameter\":");
+        json::write_string(parameter, out);
+    }
+    out.push(b'}');
+}

@@ -1,0 +1,233 @@
+//! Serving: from a checked config to a graceful stop.
+
+use crate::admin::{Admin, AdminService};
+use crate::compile::{self, Context};
+use crate::config::{self, Config, model};
+use crate::handler::Handlers;
+use crate::jobs::Jobs;
+use crate::open::{self, Opened, StartError};
+use forebay_drain::{Drain, NewRecord, Settings, Stop};
+use forebay_http::{Gate, Limits, Options, Server};
+use forebay_log::Log;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// The file in the data folder that says where the admin listener is.
+pub const ADMIN_FILE: &str = "admin.address";
+
+/// How long a stop lets the drain finish what the log holds. What it does not finish stays in the log for the next start.
+const DRAIN_STOP: Duration = Duration::from_secs(10);
+
+/// How to serve.
+#[derive(Default)]
+pub struct ServeOptions {
+    /// The handlers of this binary.
+    pub handlers: Handlers,
+    /// Whether the record store may be another one than before.
+    pub new_record: NewRecord,
+}
+
+/// Serves until `stop` is ready, then stops gracefully. Blocks; prints where it listens and what it serves.
+pub fn serve(
+    config: &Config,
+    options: ServeOptions,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), StartError> {
+    let runtime = background_runtime()?;
+    let opened = runtime.block_on(open::open(config, options.new_record))?;
+    if opened.recovery.cut_bytes > 0 {
+        eprintln!(
+            "note: the log ended in {} bytes of a write that was never finished nor acknowledged; they were cut off",
+            opened.recovery.cut_bytes
+        );
+    }
+    let (jobs, uncounted) = (Jobs::default(), Arc::default());
+    let context = Context {
+        store: &opened.store,
+        schemas: &opened.schemas,
+        tables: &opened.tables,
+        handlers: &options.handlers,
+        jobs: &jobs,
+        runtime: runtime.handle(),
+        public_url: config.server.public_url.as_deref(),
+        incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
+        uncounted: Arc::clone(&uncounted),
+    };
+    let routes = runtime.block_on(compile::compile(&config.endpoints, &context));
+    let routes = Arc::new(routes.map_err(|errors| compile_errors(config, &errors))?);
+
+    let workers = config.server.workers.unwrap_or_else(available_cores);
+    let gate = Gate::new(workers);
+    connect_gate(&opened.log, config.memory.durability, &gate);
+    let http = Options { listen: config.server.listen.clone(), workers, limits: config.server.limits.clone() };
+    let server = Server::bind(http, routes, gate).map_err(StartError::from)?;
+    let admin = Arc::new(Admin {
+        tables: opened.tables.clone(),
+        store: opened.store.clone(),
+        log: opened.log.clone(),
+        drain: OnceLock::new(),
+        jobs,
+        runtime: runtime.handle().clone(),
+        stats: server.stats(),
+        uncounted,
+    });
+    let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, admin.clone())?;
+    announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
+
+    let (failed, failure) = oneshot::channel();
+    let log = opened.log.clone();
+    runtime.spawn(load_and_drain(opened, admin.clone(), drain_settings(config), failed));
+    let (result_sender, result) = std::sync::mpsc::channel();
+    let ended = server.run(async move {
+        tokio::select! {
+            () = stop => {}
+            // A sender that is dropped has loaded everything: then only `stop` counts.
+            Ok(error) = failure => { let _ = result_sender.send(error); }
+        }
+    });
+    admin.jobs.stop();
+    finish_drain(&runtime, &admin);
+    admin_listener.stop();
+    drop(admin);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    log.close().map_err(StartError::from)?;
+    ended.map_err(StartError::from)?;
+    match result.try_recv() {
+        Ok(error) => Err(error),
+        Err(_) => Ok(()),
+    }
+}
+
+/// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store calls.
+pub(crate) fn background_runtime() -> Result<Runtime, StartError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("background")
+        .enable_all()
+        .build()
+        .map_err(StartError::from)
+}
+
+/// The cores that this process may use (its affinity and control group counted).
+fn available_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Answers are released as the log becomes durable, and never again when it fails. The hooks must not hold the log itself:
+/// it holds them.
+fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
+    let (advancing, failing) = (gate.clone(), gate.clone());
+    match durability {
+        model::Durability::Sync => log.on_durable(Box::new(move |durable| advancing.advance(durable.0))),
+        model::Durability::Async => gate.advance(u64::MAX),
+    }
+    log.on_poisoned(Box::new(move |error| {
+        eprintln!("the log failed and takes no more writes; what was acknowledged is safe: {error}");
+        failing.fail();
+    }));
+    gate.advance(log.durable().0);
+}
+
+fn drain_settings(config: &Config) -> Settings {
+    Settings {
+        pace_rows_per_s: config.drain.pace_rows_per_s,
+        paused: config.drain.paused,
+        // Decided when the log was opened; by now the two belong together.
+        new_record: NewRecord::Accept,
+        ..Settings::default()
+    }
+}
+
+async fn load_and_drain(
+    opened: Opened,
+    admin: Arc<Admin>,
+    settings: Settings,
+    failed: oneshot::Sender<StartError>,
+) {
+    if let Err(error) = open::load(&opened).await {
+        // The receiver is gone only when the server is stopping anyway.
+        let _ = failed.send(error);
+        return;
+    }
+    let drain = match Drain::start(opened.log, opened.tables, opened.store, settings) {
+        Ok(drain) => drain,
+        Err(error) => {
+            let _ = failed.send(StartError::from(error));
+            return;
+        }
+    };
+    if admin.drain.set(drain).is_err() {
+        unreachable!("the drain is started once");
+    }
+}
+
+fn finish_drain(runtime: &Runtime, admin: &Admin) {
+    let Some(drain) = admin.drain.get() else { return };
+    // A paused drain was told to leave everything where it is.
+    let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };
+    let state = runtime.block_on(async {
+        match tokio::time::timeout(DRAIN_STOP, drain.stop(mode)).await {
+            Ok(state) => state,
+            Err(_) => drain.stop(Stop::Leave).await,
+        }
+    });
+    if state.backlog_bytes > 0 {
+        eprintln!("{} bytes of the log are not drained; they will be after the next start", state.backlog_bytes);
+    }
+}
+
+fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartError {
+    let lines: Vec<_> =
+        errors.iter().map(|error| format!("{}:{}: {}", config.source, error.line, error.message)).collect();
+    StartError(lines.join("\n"))
+}
+
+fn announce(config: &Config, addresses: &[SocketAddr], admin: SocketAddr) {
+    eprint!("{}", config::explain(config));
+    for address in addresses {
+        eprintln!("listening on http://{address}");
+    }
+    eprintln!("admin on http://{admin}");
+}
+
+/// The admin listener on a thread of its own.
+struct AdminListener {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+    file: std::path::PathBuf,
+}
+
+impl AdminListener {
+    fn start(listen: SocketAddr, data_dir: &Path, admin: Arc<Admin>) -> Result<AdminListener, StartError> {
+        let limits = Limits { connections: 256, ..Limits::default() };
+        let options = Options { listen: vec![listen], workers: 1, limits };
+        let server =
+            Server::bind(options, Arc::new(AdminService(admin)), Gate::new(1)).map_err(StartError::from)?;
+        let address = server.addresses().map_err(StartError::from)?[0];
+        let file = data_dir.join(ADMIN_FILE);
+        std::fs::write(&file, format!("{address}\n"))
+            .map_err(|error| StartError(format!("cannot write {}: {error}", file.display())))?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("admin".into());
+        let thread = thread
+            .spawn(move || {
+                if let Err(error) = server.run(stopped) {
+                    eprintln!("the admin listener failed: {error}");
+                }
+            })
+            .map_err(StartError::from)?;
+        Ok(AdminListener { address, stop, thread, file })
+    }
+
+    fn stop(self) {
+        // Errors here mean that it is gone already.
+        let _ = self.stop.send(());
+        let _ = self.thread.join();
+        let _ = std::fs::remove_file(self.file);
+    }
+}

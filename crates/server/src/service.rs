@@ -1,0 +1,81 @@
+//! The service: finds the endpoint of a request and lets it answer.
+
+use crate::endpoint::Endpoint;
+use crate::endpoint::out::respond_problem;
+use crate::problem::{Problem, write_problem};
+use forebay_http::{Answer, Method, Outcome, Request, Service};
+use matchit::Router;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The methods that an endpoint can have.
+const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
+
+/// All endpoints by route.
+#[derive(Default)]
+pub struct Routes {
+    by_method: [Router<Arc<Endpoint>>; METHODS.len()],
+}
+
+impl Routes {
+    /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`.
+    ///
+    /// # Errors
+    /// A sentence when the route clashes with one that is there.
+    pub fn add(&mut self, method: Method, route: &str, endpoint: Arc<Endpoint>) -> Result<(), String> {
+        let index = METHODS
+            .iter()
+            .position(|known| *known == method)
+            .ok_or_else(|| format!("no endpoint can have the method {}", method.as_str()))?;
+        self.by_method[index].insert(router_syntax(route), endpoint).map_err(|error| error.to_string())
+    }
+
+    fn allowed(&self, path: &str) -> String {
+        let mut allowed = Vec::new();
+        for (method, router) in METHODS.iter().zip(&self.by_method) {
+            if router.at(path).is_ok() {
+                allowed.push(method.as_str());
+                if *method == Method::Get {
+                    allowed.push("HEAD");
+                }
+            }
+        }
+        allowed.join(", ")
+    }
+
+    fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
+        let index = match request.method() {
+            Method::Get | Method::Head => Some(0),
+            method => METHODS.iter().position(|known| *known == method),
+        };
+        let Some(Ok(found)) = index.map(|index| self.by_method[index].at(request.path())) else {
+            return Err(match self.allowed(request.path()) {
+                none if none.is_empty() => Problem::not_found("there is nothing here"),
+                allowed => Problem::method_not_allowed(&allowed),
+            });
+        };
+        let path: SmallVec<[(&str, &str); 4]> = found.params.iter().collect();
+        found.value.call(request, &path, answer)
+    }
+}
+
+/// `{rest...}` as the router spells it: `{*rest}`.
+fn router_syntax(route: &str) -> String {
+    match route.strip_suffix("...}").and_then(|head| head.rsplit_once('{')) {
+        Some((head, name)) => format!("{head}{{*{name}}}"),
+        None => route.to_owned(),
+    }
+}
+
+impl Service for Routes {
+    fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        self.answer(request, answer).unwrap_or_else(|problem| {
+            respond_problem(&problem, answer);
+            Outcome::Done
+        })
+    }
+
+    fn error(&self, status: u16, detail: &str, out: &mut Vec<u8>) {
+        write_problem(status, detail, None, out);
+    }
+}

@@ -1,0 +1,29 @@
+//! The record store as hot tables see it: keys in blocks, single rows.
+
+use forebay_record::{Error, Store};
+use forebay_table::{BoxFuture, Source, SourceError};
+use forebay_value::{Row, Schema, Value};
+use std::ops::RangeInclusive;
+
+/// Hot tables' way to the record store.
+pub struct RecordSource(pub Store);
+
+impl Source for RecordSource {
+    fn next_keys(
+        &self,
+        schema: &Schema,
+        count: u64,
+    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+        let (store, schema) = (self.0.clone(), schema.clone());
+        Box::pin(async move { store.next_keys(&schema, count).await.map_err(source_error) })
+    }
+
+    fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
+        let (store, schema) = (self.0.clone(), schema.clone());
+        Box::pin(async move { store.fetch(&schema, key).await.map_err(source_error) })
+    }
+}
+
+fn source_error(error: Error) -> SourceError {
+    SourceError { message: error.to_string(), retry: error.retry() }
+}
