@@ -1,2 +1,69 @@
-//! forebay-bench.
-fn main() {}
+//! The benchmarks: every row of the targets that this issue is held to, measured and printed with its bar.
+//!
+//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows. Programs that are compared run in turns, three times, the median counts; CPU time
+//! is what `/proc` says, divided by requests answered: cores per million requests a second. Nothing here asserts a time: it prints
+//! ratios. A table (Markdown) and all samples (JSON) go to `bench/results/`.
+//!
+//! `machine` reads the clocks of processes and machine, `process` starts servers and peers, `measure` drives and samples, `report` is what
+//! is printed, `rows` holds one module a topic.
+
+mod machine;
+mod measure;
+mod process;
+mod report;
+mod rows;
+
+use process::Bench;
+use report::Report;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut names = Vec::new();
+    let mut quick = false;
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "--list" => {
+                rows::ALL.iter().for_each(|row| println!("{:14} {}", row.name, row.title));
+                return ExitCode::SUCCESS;
+            }
+            name if rows::ALL.iter().any(|row| row.name == name) => names.push(name.to_owned()),
+            other => {
+                eprintln!(
+                    "forebay-bench: there is no row {other:?}; --list names them, --quick makes runs short"
+                );
+                return ExitCode::from(2);
+            }
+        }
+    }
+    match run(&names, quick) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("forebay-bench: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every row could be measured. A bar that is missed is a result, not a failure.
+fn run(names: &[String], quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let bench = Bench::new(quick)?;
+    machine::raise_file_limit();
+    let mut report = Report::new(quick);
+    let mut all_measured = true;
+    for row in rows::ALL.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)) {
+        println!("\n{}: {}", row.name, row.title);
+        machine::warn_when_busy();
+        match (row.run)(&bench) {
+            Ok(lines) => lines.into_iter().for_each(|line| report.add(row.name, line)),
+            Err(error) => {
+                println!("  not measured: {error}");
+                report.failed(row.name, &error.to_string());
+                all_measured = false;
+            }
+        }
+    }
+    report.finish()?;
+    Ok(all_measured)
+}

@@ -31,6 +31,7 @@ pub struct Start {
     listen: String,
     file_size_limit_bytes: Option<u64>,
     cores: Option<String>,
+    workers: usize,
 }
 
 /// A process that ended before it served.
@@ -55,12 +56,13 @@ impl Start {
             config: config.to_owned(),
             data: folder.data(),
             record: format!("sqlite:{}", folder.database().display()),
-            arguments: vec!["--set".into(), "server.workers=2".into()],
+            arguments: Vec::new(),
             environment: Vec::new(),
             folder: folder.path().to_owned(),
             listen: "127.0.0.1:0".into(),
             file_size_limit_bytes: None,
             cores: None,
+            workers: 2,
         }
     }
 
@@ -111,6 +113,12 @@ impl Start {
         self
     }
 
+    /// Another number of workers than two.
+    pub fn workers(mut self, workers: usize) -> Start {
+        self.workers = workers;
+        self
+    }
+
     fn places(&self) -> Vec<String> {
         let data = self.data.display().to_string();
         vec!["--data".into(), data, "--record".into(), self.record.clone()]
@@ -142,6 +150,7 @@ impl Start {
     fn serve(&self, output: fn() -> Stdio) -> Child {
         let mut command = self.program();
         command.arg("serve").arg(&self.config).args(["--listen", &self.listen]).args(self.places());
+        command.arg("--set").arg(format!("server.workers={}", self.workers));
         command.args(&self.arguments).stdout(output()).stderr(output());
         command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()))
     }
@@ -291,15 +300,23 @@ impl Server {
         }
     }
 
+    /// Waits until it is healthy: memory is loaded. It serves before that.
+    #[track_caller]
+    pub fn wait_healthy(&self) {
+        wait_for("the server is healthy", || (self.admin("GET", "/health").status == 200).then_some(()));
+    }
+
     /// `GET /drain`.
     #[track_caller]
     pub fn drain_state(&self) -> Value {
+        self.wait_healthy();
         self.admin("GET", "/drain").expect(200)
     }
 
     /// `POST /drain/pause` or `/drain/resume`.
     #[track_caller]
     pub fn pause_drain(&self, pause: bool) {
+        self.wait_healthy();
         let answer = self.admin("POST", if pause { "/drain/pause" } else { "/drain/resume" });
         assert!((200..300).contains(&answer.status), "{answer:?}");
     }

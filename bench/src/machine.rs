@@ -1,0 +1,204 @@
+//! What the kernel says: CPU time of a process and of the machine, memory, cores, control groups.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn ticks_to_us(ticks: u64) -> f64 {
+    ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// CPU time of a process, all threads, user and system, in microseconds (proc(5), `/proc/PID/stat`).
+pub fn process_cpu_us(pid: u32) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in parentheses may hold anything; fields are counted from behind it.
+    let rest = text.rsplit_once(')').ok_or_else(|| invalid("/proc/PID/stat"))?.1;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let number = |place: usize| fields.get(place).and_then(|field| field.parse::<u64>().ok());
+    let user = number(11).ok_or_else(|| invalid("utime"))?;
+    let system = number(12).ok_or_else(|| invalid("stime"))?;
+    Ok(ticks_to_us(user + system))
+}
+
+/// Time that any core was busy, in microseconds (proc(5), `/proc/stat`): user, nice, system, irq, softirq. Time that a hypervisor
+/// took away is nobody's.
+pub fn busy_us() -> io::Result<f64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let line = text.lines().next().ok_or_else(|| invalid("/proc/stat"))?;
+    let fields: Vec<u64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = fields.as_slice() else {
+        return Err(invalid("/proc/stat"));
+    };
+    Ok(ticks_to_us(user + nice + system + irq + softirq))
+}
+
+/// Resident memory of a process, in bytes.
+pub fn resident_bytes(pid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).ok_or_else(|| invalid("VmRSS"))?;
+    let kib = line.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| invalid("VmRSS"))? * 1024)
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs something on a thread that stays on one core; `None`: wherever the kernel likes.
+pub fn on_core<T: Send>(core: Option<usize>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            if let Some(core) = core {
+                let mut set = CpuSet::new();
+                set.set(core);
+                sched_setaffinity(None, &set)?;
+            }
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Two cores to keep server and driver apart: the driver's and the server's. The same one when there is no other.
+pub fn two_cores() -> io::Result<(usize, usize)> {
+    let set = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+    let first = cores.next().ok_or_else(|| invalid("no core"))?;
+    Ok((first, cores.next().unwrap_or(first)))
+}
+
+/// As many open files as the kernel lets this process have, for ten thousand connections.
+pub fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        eprintln!("the limit of open files stays as it is: {error}");
+    }
+}
+
+/// Says when something else runs: what is measured then is worth little.
+pub fn warn_when_busy() {
+    let time = Duration::from_millis(400);
+    let (Ok(before), own_before) = (busy_us(), process_cpu_us(std::process::id()).unwrap_or(0.0)) else {
+        return;
+    };
+    thread::sleep(time);
+    let (Ok(after), own_after) = (busy_us(), process_cpu_us(std::process::id()).unwrap_or(0.0)) else {
+        return;
+    };
+    let share = (after - before - (own_after - own_before)) / time.as_micros() as f64;
+    if share > 0.15 {
+        println!("  the machine is not idle: something else uses {:.0} % of a core", share * 100.0);
+    }
+}
+
+/// A control group of one CPU and some memory, gone when dropped.
+pub struct ControlGroup(Vec<PathBuf>);
+
+impl ControlGroup {
+    /// Makes one, in version 2 or 1 of the interface, whichever this machine has.
+    pub fn new(memory_bytes: u64) -> io::Result<ControlGroup> {
+        let name = format!("forebay-bench-{}", std::process::id());
+        let root = Path::new("/sys/fs/cgroup");
+        if root.join("cgroup.controllers").exists() {
+            let group = ControlGroup(vec![root.join(name)]);
+            fs::create_dir(&group.0[0])?;
+            fs::write(group.0[0].join("cpu.max"), "100000 100000")?;
+            fs::write(group.0[0].join("memory.max"), memory_bytes.to_string())?;
+            return Ok(group);
+        }
+        let mut group = ControlGroup(Vec::new());
+        let settings: [(&str, &[(&str, String)]); 2] = [
+            ("cpu", &[("cpu.cfs_period_us", "100000".into()), ("cpu.cfs_quota_us", "100000".into())]),
+            ("memory", &[("memory.limit_in_bytes", memory_bytes.to_string())]),
+        ];
+        for (controller, files) in settings {
+            let folder = root.join(controller).join(&name);
+            fs::create_dir(&folder)?;
+            group.0.push(folder.clone());
+            for (file, value) in files {
+                fs::write(folder.join(file), value)?;
+            }
+        }
+        Ok(group)
+    }
+
+    /// Moves a process into it, all threads.
+    pub fn add(&self, pid: u32) -> io::Result<()> {
+        self.0.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // A group can be removed when its last process has been reaped, which may take a moment.
+            for _ in 0..50 {
+                if fs::remove_dir(folder).is_ok() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// One line about this machine, for the report.
+pub fn describe() -> String {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let info = text("/proc/cpuinfo");
+    let model =
+        info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    let memory = text("/proc/meminfo").split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+    format!(
+        "{}, {} cores, {} GiB, Linux {}",
+        model.unwrap_or("unknown CPU"),
+        cores(),
+        memory.unwrap_or(0) >> 20,
+        text("/proc/sys/kernel/osrelease").trim()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn cpu_time_grows_with_work() {
+        let own = std::process::id();
+        let (before, busy_before) = (process_cpu_us(own).unwrap(), busy_us().unwrap());
+        let began = Instant::now();
+        // Until the clock of the process has moved by 100 ms; sleeping would not move it.
+        while process_cpu_us(own).unwrap() - before < 100_000.0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "the clock of this process stands still");
+        }
+        assert!(busy_us().unwrap() > busy_before);
+    }
+
+    #[test]
+    fn memory_is_seen() {
+        let own = std::process::id();
+        let before = resident_bytes(own).unwrap();
+        let block = vec![1u8; 64 << 20];
+        let after = resident_bytes(own).unwrap();
+        assert!(after >= before + (60 << 20), "{before} → {after} with {} bytes more", block.len());
+    }
+
+    #[test]
+    fn a_thread_stays_on_its_core() {
+        let (first, _) = two_cores().unwrap();
+        let set = on_core(Some(first), || sched_getaffinity(None).unwrap()).unwrap();
+        assert!(set.is_set(first) && set.count() == 1);
+        assert!(on_core(None, || 7).unwrap() == 7);
+    }
+}

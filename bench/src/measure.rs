@@ -1,0 +1,149 @@
+//! Driving and sampling.
+
+use crate::machine;
+use crate::process::Bench;
+use forebay_load::{Report, Settings, Stop, Traffic, run};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Whose CPU time counts.
+#[derive(Clone, Copy, Debug)]
+pub enum Cost {
+    /// That of one process.
+    Server(u32),
+    /// That of the machine without this program.
+    System,
+}
+
+impl Cost {
+    fn cpu_us(self) -> std::io::Result<f64> {
+        match self {
+            Cost::Server(pid) => machine::process_cpu_us(pid),
+            Cost::System => Ok(machine::busy_us()? - machine::process_cpu_us(std::process::id())?),
+        }
+    }
+}
+
+/// How a server is driven.
+#[derive(Clone, Copy, Debug)]
+pub struct Drive {
+    /// The server.
+    pub address: SocketAddr,
+    /// Connections.
+    pub connections: usize,
+    /// Requests under way on each.
+    pub pipelining: usize,
+    /// The driver's core.
+    pub core: Option<usize>,
+}
+
+impl Drive {
+    /// 64 connections, the driver on that core.
+    pub fn new(address: SocketAddr, core: Option<usize>) -> Drive {
+        Drive { address, connections: 64, pipelining: 1, core }
+    }
+
+    /// With pipelining.
+    pub fn pipelined(self, pipelining: usize) -> Drive {
+        Drive { pipelining, ..self }
+    }
+
+    /// The settings for so long.
+    pub fn settings(&self, time: Duration) -> Settings {
+        Settings {
+            connections: self.connections,
+            pipelining: self.pipelining,
+            ..Settings::new(self.address, Stop::After(time))
+        }
+    }
+}
+
+/// What one run came to.
+pub struct Sample {
+    /// CPU microseconds a request: cores per million requests a second.
+    pub cpu_us: f64,
+    /// What the driver saw.
+    pub report: Report,
+}
+
+impl Sample {
+    /// For the JSON file.
+    pub fn json(&self) -> Value {
+        json!({
+            "cpu_us_per_request": self.cpu_us,
+            "rate_per_s": self.report.rate_per_s(),
+            "p50_ms": self.report.latency_ms(50.0),
+            "p99_ms": self.report.latency_ms(99.0),
+            "max_ms": self.report.latency_ms(100.0),
+            "completed": self.report.completed,
+        })
+    }
+}
+
+/// A report without errors and without other statuses than those of success.
+pub fn clean(report: Report) -> Result<Report, Box<dyn Error>> {
+    if report.is_clean() && report.completed > 0 {
+        Ok(report)
+    } else {
+        Err(format!("not all is well: {report}").into())
+    }
+}
+
+/// Drives it for the warm-up and then for a sample.
+pub fn sample(
+    bench: &Bench,
+    drive: Drive,
+    cost: Cost,
+    traffic: &mut (impl Traffic + Send),
+) -> Result<Sample, Box<dyn Error>> {
+    let (before, report) = machine::on_core(drive.core, || -> std::io::Result<_> {
+        run(&drive.settings(bench.warm_up()), traffic)?;
+        let before = cost.cpu_us()?;
+        Ok((before, run(&drive.settings(bench.sample()), traffic)?))
+    })??;
+    let spent = cost.cpu_us()? - before;
+    let report = clean(report)?;
+    Ok(Sample { cpu_us: spent / report.completed as f64, report })
+}
+
+/// The middle one. Of an even number the lower of the two; none is a mistake of the caller.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+/// The median of what a function gives for each sample.
+pub fn median_of(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
+    median(samples.iter().map(value).collect())
+}
+
+/// Median CPU microseconds a request.
+pub fn cpu(samples: &[Sample]) -> f64 {
+    median_of(samples, |sample| sample.cpu_us)
+}
+
+/// Rates and latencies to be printed beside.
+pub fn beside(samples: &[Sample]) -> String {
+    let rate = median_of(samples, |sample| sample.report.rate_per_s());
+    let p99 = median_of(samples, |sample| sample.report.latency_ms(99.0));
+    format!("{rate:.0}/s, p99 {p99:.2} ms")
+}
+
+/// All samples for the JSON file.
+pub fn raw(samples: &[Sample]) -> Value {
+    samples.iter().map(Sample::json).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_middle_one() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![5.0]), 5.0);
+        assert_eq!(median(vec![4.0, 1.0]), 1.0);
+    }
+}

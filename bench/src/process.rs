@@ -1,0 +1,161 @@
+//! Servers and peers: started, pinned, killed when dropped.
+
+use crate::machine;
+use forebay_tests::{Folder, Server, Start, example};
+use std::error::Error;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// What every row is given.
+pub struct Bench {
+    /// Short runs, to see that everything works; their figures are not to be quoted.
+    pub quick: bool,
+    /// The driver's core and the server's, for rows about the server alone.
+    pub driver_core: usize,
+    server_core: usize,
+    /// Where this program and the others lie.
+    binaries: PathBuf,
+}
+
+/// Whether a server has a core to itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pinning {
+    /// Driver on one core, server on another, with one worker ("server" rows).
+    Apart,
+    /// Nothing pinned, a worker a core ("system" rows).
+    Free,
+}
+
+/// Rows of a table as the config of a bench says them: memory and log large enough that nothing is refused.
+const ROOM: [&str; 2] = ["memory.limit=12GiB", "memory.log_limit=16GiB"];
+
+impl Bench {
+    /// Looks for the programs beside this one.
+    pub fn new(quick: bool) -> Result<Bench, Box<dyn Error>> {
+        let binaries = std::env::current_exe()?.parent().ok_or("this program lies nowhere")?.to_owned();
+        let (driver_core, server_core) = machine::two_cores()?;
+        let bench = Bench { quick, driver_core, server_core, binaries };
+        for name in ["forebay", "forebay-peer-floor", "forebay-peer-hyper"] {
+            if !bench.binary(name).is_file() {
+                return Err(format!(
+                    "{} is missing: cargo build --release --workspace",
+                    bench.binary(name).display()
+                )
+                .into());
+            }
+        }
+        Ok(bench)
+    }
+
+    fn binary(&self, name: &str) -> PathBuf {
+        self.binaries.join(name)
+    }
+
+    /// How often each side is measured.
+    pub fn turns(&self) -> usize {
+        if self.quick { 1 } else { 3 }
+    }
+
+    /// How long a sample takes.
+    pub fn sample(&self) -> Duration {
+        Duration::from_millis(if self.quick { 1000 } else { 5000 })
+    }
+
+    /// How long it is driven before.
+    pub fn warm_up(&self) -> Duration {
+        Duration::from_millis(if self.quick { 200 } else { 1000 })
+    }
+
+    /// A number that quick runs make smaller.
+    pub fn scaled(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { full }
+    }
+
+    /// How to start an example in a folder.
+    pub fn start(&self, file: &str, folder: &Folder, pinning: Pinning) -> Start {
+        self.start_file(&example(file), folder, pinning)
+    }
+
+    /// How to start a config file in a folder.
+    pub fn start_file(&self, config: &Path, folder: &Folder, pinning: Pinning) -> Start {
+        let start = Start::new(self.binary("forebay"), folder, config);
+        let start = ROOM.iter().fold(start, |start, setting| start.set(setting));
+        match pinning {
+            Pinning::Apart => start.workers(1).cores(&self.server_core.to_string()),
+            Pinning::Free => start.workers(machine::cores()),
+        }
+    }
+
+    /// The core of the driver.
+    pub fn core(&self, pinning: Pinning) -> Option<usize> {
+        (pinning == Pinning::Apart).then_some(self.driver_core)
+    }
+
+    /// A peer on the server's core.
+    pub fn peer(&self, name: &str, arguments: &[&str]) -> io::Result<Peer> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let child = Command::new("taskset")
+            .args(["-c", &self.server_core.to_string()])
+            .arg(self.binary(name))
+            .args(["--port", &port.to_string()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let mut peer = Peer { child, address };
+        for _ in 0..500 {
+            if TcpStream::connect(address).is_ok() {
+                return Ok(peer);
+            }
+            if let Some(status) = peer.child.try_wait()? {
+                return Err(io::Error::other(format!("{name} ended: {status}")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{name} does not listen")))
+    }
+}
+
+/// A program to be measured against.
+pub struct Peer {
+    child: Child,
+    /// Where it serves.
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts, and waits until memory is loaded, however long that takes.
+pub fn start_loaded(start: &Start) -> Result<Server, Box<dyn Error>> {
+    let mut server = start.try_start().map_err(|ended| format!("the server did not start: {ended:?}"))?;
+    while server.admin("GET", "/health").status != 200 {
+        if !server.is_running() {
+            return Err(format!("the server ended while loading:\n{}", server.output()).into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(server)
+}
+
+/// The output of a command that must have succeeded.
+pub fn succeeded(output: &Output) -> Result<(), Box<dyn Error>> {
+    if output.status.success() { Ok(()) } else { Err(format!("a command failed: {output:?}").into()) }
+}

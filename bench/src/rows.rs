@@ -1,0 +1,61 @@
+//! One module a topic; each function measures one row and returns its lines.
+
+mod fairness;
+mod hot;
+mod http;
+mod life;
+mod links;
+mod store;
+mod usages;
+
+use crate::process::Bench;
+use crate::report::Line;
+use std::error::Error;
+
+/// What a row comes to.
+pub type Lines = Result<Vec<Line>, Box<dyn Error>>;
+
+/// A row of the targets.
+pub struct Row {
+    /// As it is asked for.
+    pub name: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// Measures it.
+    pub run: fn(&Bench) -> Lines,
+}
+
+/// All of them, in the order of the targets.
+pub const ALL: &[Row] = &[
+    Row { name: "1", title: "GET /simple, server", run: http::simple },
+    Row { name: "2", title: "GET /simple, 16 pipelined, server", run: http::simple_pipelined },
+    Row { name: "3", title: "PATCH /update-something, 32 KB, server", run: http::update_something },
+    Row { name: "4", title: "POST /code-ultra-fast, sync, drain paused, system", run: hot::ultra_fast },
+    Row { name: "5", title: "GET /code-fast, 1,000,000 rows, server", run: hot::code_fast },
+    Row {
+        name: "5-size",
+        title: "GET /code-fast, 10,000,000 rows against 100,000, server",
+        run: hot::code_fast_by_size,
+    },
+    Row { name: "9", title: "drain into SQLite", run: store::drain },
+    Row { name: "10", title: "seed and warm", run: store::seed_and_warm },
+    Row { name: "11", title: "memory of a hot table", run: hot::memory },
+    Row { name: "16", title: "start, recovery, stop", run: life::start_recover_stop },
+    Row { name: "18", title: "POST /api/usages on 1 CPU and 2 GB", run: usages::metering },
+    Row {
+        name: "20",
+        title: "POST /links, GET /{code}, sync, drain paused, system",
+        run: links::shorten_and_follow,
+    },
+    Row { name: "connections", title: "20 connections on 2 workers", run: fairness::connections },
+    Row {
+        name: "slow-sql",
+        title: "GET /simple beside GET /code-v1 on 1,000,000 rows",
+        run: fairness::slow_sql,
+    },
+    Row {
+        name: "slow-clients",
+        title: "GET /simple beside clients that are slow, deaf or idle",
+        run: fairness::slow_clients,
+    },
+];
