@@ -169,7 +169,14 @@ fn dead_letters(connection: &Connection, limit: i64) -> Result<Vec<DeadLetter>, 
 fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
     let began = Instant::now();
     session.begin(LOCK_WAIT)?;
-    match apply_changes(session, batch, began).and_then(|dead| session.commit().map(|()| dead)) {
+    let mut outcome = apply_changes(session, batch, began).and_then(|dead| session.commit().map(|()| dead));
+    if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+        && error.is_data()
+    {
+        let error = error.clone();
+        outcome = bury_alone(session, batch, change, &error);
+    }
+    match outcome {
         Ok(dead) => Ok(Applied { dead, took: began.elapsed(), others_waited: session.others_wait() }),
         Err(error) => {
             session.rollback();
@@ -180,12 +187,28 @@ fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
     }
 }
 
+/// The only change of a batch was refused at the commit (a deferred foreign key): the position moves, and it is a dead letter.
+fn bury_alone(session: &mut Session, batch: &Batch, change: &Change, error: &Error) -> Result<u64, Error> {
+    session.rollback();
+    session.begin(LOCK_WAIT)?;
+    session.connection.execute_batch(TABLES).map_err(map)?;
+    move_position(&session.connection, batch)?;
+    write_dead_letter(&session.connection, batch, change, error)?;
+    session.commit()?;
+    session.has_drain_tables = true;
+    Ok(1)
+}
+
 fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result<u64, Error> {
     if !session.has_drain_tables {
         session.connection.execute_batch(TABLES).map_err(map)?;
         session.has_drain_tables = true;
     }
     move_position(&session.connection, batch)?;
+    if batch.on_error == OnError::Fail {
+        // Coalescing orders by kind and key: a row may come before the one it refers to. Until the commit only, which ends it.
+        session.connection.pragma_update(None, "defer_foreign_keys", true).map_err(map)?;
+    }
     let sql: Vec<TableSql> = batch.schemas.iter().map(|schema| TableSql::new(schema)).collect();
     let mut dead = 0;
     for (index, change) in batch.changes.iter().enumerate() {

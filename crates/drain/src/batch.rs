@@ -1,0 +1,140 @@
+//! Log records as changes of the record store, a batch at a time.
+//!
+//! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet taken waits here, bounded
+//! by one read of the log.
+
+use crate::limits::{BATCH_BYTES, READ_BYTES};
+use crate::{Error, Kind};
+use forebay_log::{Log, Position, Reader};
+use forebay_record::{Change, Op};
+use forebay_table::{Catalogue, LogRecord, TableId};
+use forebay_value::{Row, Schema};
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Changes in the order of the log, and the position behind the last of them.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub changes: Vec<Change>,
+    pub to: Position,
+}
+
+/// The tables that changes speak of, in the order they were first met; shared by all batches.
+#[derive(Debug, Default)]
+pub(crate) struct Schemas {
+    pub list: Vec<Arc<Schema>>,
+    places: HashMap<TableId, usize>,
+}
+
+impl Schemas {
+    fn place(&mut self, catalogue: &Catalogue, id: TableId) -> Option<usize> {
+        if let Some(&place) = self.places.get(&id) {
+            return Some(place);
+        }
+        self.list.push(catalogue.schema(id)?.clone());
+        self.places.insert(id, self.list.len() - 1);
+        Some(self.list.len() - 1)
+    }
+}
+
+/// Reads changes from the log, from one position on.
+pub(crate) struct Records {
+    reader: Reader,
+    read: VecDeque<Change>,
+    /// Behind everything in `read`.
+    read_end: Position,
+}
+
+impl Records {
+    /// From `position` on, the end of a record or the log's first.
+    pub(crate) fn from(log: &Log, position: Position) -> Result<Records, Error> {
+        let reader = log.reader(position).map_err(unreadable)?;
+        Ok(Records { reader, read: VecDeque::new(), read_end: position })
+    }
+
+    /// At most so many changes, and none that ends behind `until`. Empty when there is nothing durable.
+    pub(crate) fn take(
+        &mut self,
+        rows_max: usize,
+        until: Option<Position>,
+        catalogue: &Catalogue,
+        schemas: &mut Schemas,
+    ) -> Result<Taken, Error> {
+        let mut taken = Taken { changes: Vec::new(), to: self.read_end };
+        let mut bytes = 0;
+        while taken.changes.len() < rows_max && bytes < BATCH_BYTES {
+            if self.read.is_empty() && !self.read_more(catalogue, schemas)? {
+                break;
+            }
+            let Some(next) = self.read.front() else {
+                break;
+            };
+            if until.is_some_and(|until| next.position > until.0) {
+                break;
+            }
+            bytes += op_bytes(&next.op);
+            taken.changes.extend(self.read.pop_front());
+        }
+        taken.to = match (self.read.is_empty(), taken.changes.last()) {
+            (true, _) => self.read_end,
+            (false, Some(last)) => Position(last.position),
+            (false, None) => taken.to,
+        };
+        Ok(taken)
+    }
+
+    fn read_more(&mut self, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {
+        let batch = self.reader.next_batch(READ_BYTES).map_err(unreadable)?;
+        if batch.is_empty() {
+            self.read_end = self.read_end.max(batch.end());
+            return Ok(false);
+        }
+        for (position, bytes) in batch.iter() {
+            let change = decode(position, bytes, catalogue, schemas).map_err(|what| {
+                let message = format!(
+                    "the log record that ends at position {position} {what}; it was written by another version, or with another \
+                     tables.json: nothing behind it is drained"
+                );
+                Error::new(Kind::BadRecord, message)
+            })?;
+            self.read.push_back(change);
+        }
+        self.read_end = batch.end();
+        Ok(true)
+    }
+}
+
+fn unreadable(error: forebay_log::Error) -> Error {
+    Error::caused(Kind::Log, "cannot read the log", error)
+}
+
+fn op_bytes(op: &Op) -> usize {
+    match op {
+        Op::Insert(row) | Op::Put(row) => row.0.len(),
+        Op::Delete(_) | Op::Increment { .. } => size_of::<Op>(),
+    }
+}
+
+fn decode(
+    position: Position,
+    bytes: &[u8],
+    catalogue: &Catalogue,
+    schemas: &mut Schemas,
+) -> Result<Change, String> {
+    let record = LogRecord::decode(bytes).map_err(|error| error.to_string())?;
+    let id = record.table();
+    let table = schemas
+        .place(catalogue, id)
+        .ok_or_else(|| format!("is of table {id}, which is not in tables.json"))?;
+    record.check(&schemas.list[table]).map_err(|error| error.to_string())?;
+    let op = match record {
+        LogRecord::Insert { row, .. } => Op::Insert(Row(row.0.into())),
+        LogRecord::Put { row, .. } => Op::Put(Row(row.0.into())),
+        LogRecord::Delete { key, .. } => Op::Delete(key.to_owned()),
+        LogRecord::Increment { key, column, delta, .. } => {
+            Op::Increment { key: key.to_owned(), column, delta }
+        }
+    };
+    Ok(Change { table, position: position.0, op })
+}

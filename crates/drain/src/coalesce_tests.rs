@@ -1,0 +1,154 @@
+//! The table at the top of the module, and a model: what a batch leaves behind is what its changes one by one leave behind.
+
+use super::*;
+use forebay_value::{Column, KeyKind, Type};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn schema() -> Arc<Schema> {
+    let column = |name: &str, ty| Column {
+        name: name.into(),
+        ty,
+        nullable: name == "name",
+        unique: false,
+        indexed: false,
+        fill: None,
+    };
+    let columns = vec![column("id", Type::Bigint), column("name", Type::TEXT), column("n", Type::Bigint)];
+    Arc::new(Schema::new("t", columns, 0, KeyKind::Bigint).unwrap())
+}
+
+fn row(id: i64, name: &str, n: i64) -> Row {
+    Row::from_values(&schema(), &[Value::Bigint(id), Value::Text(name.into()), Value::Bigint(n)])
+}
+
+/// `i1a5`: insert key 1, name a, n 5 · `p…`: put · `d1`: delete · `+1 5`: add 5 to key 1.
+fn parse(text: &str) -> Vec<Change> {
+    let op = |word: &str| {
+        let number = |text: &str| text.parse::<i64>().unwrap();
+        match word.split_at(1) {
+            ("i", rest) => Op::Insert(row(number(&rest[..1]), &rest[1..2], number(&rest[2..]))),
+            ("p", rest) => Op::Put(row(number(&rest[..1]), &rest[1..2], number(&rest[2..]))),
+            ("d", rest) => Op::Delete(Value::Bigint(number(rest))),
+            (_, rest) => {
+                Op::Increment { key: Value::Bigint(number(&rest[..1])), column: 2, delta: number(&rest[1..]) }
+            }
+        }
+    };
+    text.split_whitespace()
+        .enumerate()
+        .map(|(index, word)| Change { table: 0, position: index as u64, op: op(word) })
+        .collect()
+}
+
+fn check(input: &str, expected: Option<&str>) {
+    let got = coalesce(&mut parse(input), &[schema()]);
+    let ops = |changes: Vec<Change>| changes.into_iter().map(|change| change.op).collect::<Vec<_>>();
+    assert_eq!(got.map(ops), expected.map(|text| ops(parse(text))), "{input}");
+}
+
+#[test]
+fn one_key() {
+    for (input, expected) in [
+        ("i1a5", Some("i1a5")),
+        ("i1a5 p1b6", Some("i1b6")),
+        ("i1a5 d1", Some("")),
+        ("i1a5 +12", Some("i1a7")),
+        ("i1a5 +12 p1b1 +13", Some("i1b4")),
+        ("i1a5 d1 i1b6", Some("i1b6")),
+        ("i1a5 d1 p1b6", Some("p1b6")),
+        ("p1a5 p1b6", Some("p1b6")),
+        ("p1a5 +11 +11", Some("p1a7")),
+        ("p1a5 d1", Some("d1")),
+        ("d1 i1a5", Some("d1 i1a5")),
+        ("d1 i1a5 p1b6 +11", Some("d1 i1b7")),
+        ("d1 p1a5 d1", Some("d1")),
+        ("d1 d1", Some("d1")),
+        ("+15 +1-2", Some("+13")),
+        ("+15 p1a1", Some("p1a1")),
+        ("+15 d1", Some("d1")),
+        ("i1a5 i1a5", None),
+        ("d1 +11", None),
+        ("+19223372036854775807", Some("+19223372036854775807")),
+        ("+19223372036854775807 +11", None),
+        ("p1a9223372036854775807 +11", None),
+    ] {
+        check(input, expected);
+    }
+}
+
+#[test]
+fn kinds_and_keys_are_in_order() {
+    check("i9a0 +15 d7 i2b0 p4c0 p3d0 d5", Some("d5 d7 p3d0 p4c0 i2b0 i9a0 +15"));
+}
+
+#[test]
+fn ranks_ascend_with_the_keys() {
+    let numbers = [i64::MIN, -1, 0, 1, i64::MAX].map(|v| Key::Number(v).rank());
+    let texts = ["", "a", "ab", "b"].map(|v| Key::Text(v).rank());
+    let uuids = [0, 1, u128::MAX].map(|v| Key::Uuid(Uuid::from_u128(v)).rank());
+    assert!(numbers.is_sorted() && texts.is_sorted() && uuids.is_sorted());
+}
+
+fn run(changes: &[Change], model: &mut BTreeMap<i64, (String, i64)>) -> bool {
+    let values = |row: &Row| {
+        let [Value::Bigint(id), Value::Text(name), Value::Bigint(n)] = &row.as_ref().to_values(&schema())[..]
+        else {
+            panic!("a row of this table");
+        };
+        (*id, (name.to_string(), *n))
+    };
+    let number = |value: &Value| match value {
+        Value::Bigint(v) => *v,
+        _ => panic!("a key of this table"),
+    };
+    changes.iter().all(|change| match &change.op {
+        Op::Insert(row) => {
+            let (id, rest) = values(row);
+            model.insert(id, rest).is_none()
+        }
+        Op::Put(row) => {
+            let (id, rest) = values(row);
+            model.insert(id, rest);
+            true
+        }
+        Op::Delete(key) => {
+            model.remove(&number(key));
+            true
+        }
+        Op::Increment { key, delta, .. } => model.get_mut(&number(key)).is_some_and(|(_, n)| {
+            *n += delta;
+            true
+        }),
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_batch_leaves_what_its_changes_leave(
+        before in proptest::collection::btree_map(0i64..6, ("[a-c]", -5i64..5), 0..6),
+        ops in proptest::collection::vec((0u8..4, 0i64..6, "[a-c]", -5i64..5), 0..60),
+    ) {
+        let mut one_by_one = before.clone();
+        let mut changes = Vec::new();
+        for (kind, id, name, n) in ops {
+            // What a table would log: nothing that its state does not permit.
+            let op = match (kind, one_by_one.contains_key(&id)) {
+                (0, false) => Op::Insert(row(id, &name, n)),
+                (1, _) => Op::Put(row(id, &name, n)),
+                (2, true) => Op::Delete(Value::Bigint(id)),
+                (3, true) => Op::Increment { key: Value::Bigint(id), column: 2, delta: n },
+                _ => continue,
+            };
+            let change = Change { table: 0, position: changes.len() as u64, op };
+            prop_assert!(run(std::slice::from_ref(&change), &mut one_by_one));
+            changes.push(change);
+        }
+        let mut coalesced = before;
+        let count = changes.len();
+        let batch = coalesce(&mut changes, &[schema()]).expect("nothing here overflows");
+        prop_assert!(batch.len() <= count + 6);
+        prop_assert!(run(&batch, &mut coalesced));
+        prop_assert_eq!(coalesced, one_by_one);
+    }
+}

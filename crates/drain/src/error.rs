@@ -1,0 +1,76 @@
+//! What can go wrong while draining, warming, checking or seeding: a kind, a sentence that says what to do, the source.
+
+use std::fmt;
+
+/// What kind of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The record store failed.
+    Record,
+    /// The log cannot be read.
+    Log,
+    /// The log holds a record that is none of its tables'.
+    BadRecord,
+    /// The log had been drained into a database that is not this one.
+    RecordReplaced,
+    /// The database is at a position that the log has given back already: changes in between are gone.
+    PositionBehind,
+    /// The database is at a position that the log has never reached.
+    PositionAhead,
+    /// Another drain has taken over.
+    Fenced,
+    /// The drain was stopped before it got there.
+    Stopped,
+    /// A table is in use that must not be.
+    InUse,
+}
+
+/// A failure that a person or the caller must do something about.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into(), source: None }
+    }
+
+    pub(crate) fn caused(
+        kind: Kind,
+        message: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error { kind, message: message.into(), source: Some(Box::new(source)) }
+    }
+
+    /// What happened, to match on.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<forebay_record::Error> for Error {
+    fn from(error: forebay_record::Error) -> Error {
+        Error::caused(Kind::Record, "the record store", error)
+    }
+}

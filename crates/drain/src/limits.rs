@@ -1,0 +1,47 @@
+//! Every limit of this crate and where it comes from.
+
+/// Log records in one batch at most, when nobody else wants the writer. At 500-byte rows these are 25 MB in memory; larger batches
+/// brought nothing when measured (`crates/record/examples/measure.rs`).
+pub const BATCH_ROWS_DEFAULT: usize = 50_000;
+
+/// Log records in one batch at least: what a record store applies without giving way (`forebay_record::limits::YIELD_FLOOR`).
+pub const BATCH_ROWS_MIN: usize = forebay_record::limits::YIELD_FLOOR;
+
+/// Bytes of one read of the log. Bounds, with the batch, what the drain holds in memory.
+pub const READ_BYTES: usize = 4 << 20;
+
+/// Bytes of rows in one batch, whatever their number: rows may be a megabyte each.
+pub const BATCH_BYTES: usize = 64 << 20;
+
+/// How long a batch may hold the writer while direct writes wait (DESIGN "direct SQL").
+pub const SLICE_MS: u64 = forebay_record::limits::SLICE_MS;
+
+/// How long a batch may take when nobody waits: a direct write that arrives meanwhile makes it give way, and its work is lost.
+pub const ALONE_MS: u64 = 500;
+
+/// After the first record arrives, how long others may join it. Bounds the commits of a mostly idle server to 50 a second.
+pub const LINGER_MS: u64 = 20;
+
+/// How often an idle drain looks at its controls.
+pub const IDLE_MS: u64 = 50;
+
+/// The first pause when the store is away; doubled each time.
+pub const BACK_OFF_FIRST_MS: u64 = 50;
+
+/// The longest pause when the store is away.
+pub const BACK_OFF_LAST_MS: u64 = 5_000;
+
+/// With a pace, how much of a second one batch may be, so that it is a stream and not a wave.
+pub const PACE_SLICE_S: f64 = 0.1;
+
+/// The longest pause that a pace makes after one batch, in seconds, however slow it is.
+pub const PACE_PAUSE_S_MAX: f64 = 60.0;
+
+/// Rows of one bulk insert of `seed`; larger runs of sorted keys make random keys cheaper.
+pub const SEED_ROWS: usize = 50_000;
+
+/// Differences that `check` names.
+pub const EXAMPLES: usize = 20;
+
+const _: () = assert!(BATCH_ROWS_MIN < BATCH_ROWS_DEFAULT);
+const _: () = assert!(BACK_OFF_FIRST_MS < BACK_OFF_LAST_MS);

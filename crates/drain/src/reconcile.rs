@@ -1,0 +1,109 @@
+//! At start: do this log and this database belong together, and where does the drain go on?
+//!
+//! The database holds, for each log that was ever drained into it, how far. The log knows what it still holds and what it has given back.
+//! Where the two do not fit, something was deleted, replaced or restored from a backup, and going on would skip rows or
+//! write them twice: it is refused, with what is kept, what is gone and what can be done.
+
+use crate::{Error, Kind};
+use forebay_log::{Log, Position};
+use forebay_record::{Store, StoredPosition};
+
+/// Whether a log that was drained into another database may go on with this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NewRecord {
+    /// No: refuse to start.
+    #[default]
+    Refuse,
+    /// Yes (`--new-record`): what the log still holds goes here, what it gave back is in the other one.
+    Accept,
+}
+
+/// Where the drain begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// This log was never drained into this database: everything the log holds, from here on.
+    Fresh {
+        /// The first position of the log.
+        from: Position,
+        /// Other logs that were drained into this database: data folders that were deleted or moved.
+        others: Vec<StoredPosition>,
+    },
+    /// The database has everything before this position.
+    Continue(Position),
+}
+
+impl Start {
+    /// The first position that the database does not have.
+    pub fn position(&self) -> Position {
+        match self {
+            Start::Fresh { from, .. } => *from,
+            Start::Continue(position) => *position,
+        }
+    }
+
+    /// What a person should know about it; `None` when it is as it should be.
+    pub fn notice(&self, store: &Store) -> Option<String> {
+        match self {
+            Start::Fresh { others, .. } if !others.is_empty() => {
+                let last = others.iter().max_by_key(|stored| stored.updated_at).expect("not empty");
+                Some(format!(
+                    "{} was filled from another data folder (log {:032x}, last on {}). Everything that was drained from it is in \
+                     the database and is kept. What that folder had acknowledged and not yet drained is only in that folder: if \
+                     you still have it, stop, point --data at it and let it drain.",
+                    store.describe_url(),
+                    last.log,
+                    last.updated_at,
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Decides where to begin, or why not to.
+///
+/// # Errors
+/// [`Kind::RecordReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed. [`Kind::Record`] when the store cannot be asked.
+pub async fn reconcile(log: &Log, store: &Store, new_record: NewRecord) -> Result<Start, Error> {
+    let positions = store.positions().await?;
+    let (first, end, released) = (log.first(), log.end(), log.released());
+    let stored =
+        positions.iter().find(|stored| stored.log == log.id().0).map(|stored| Position(stored.position));
+    let url = store.describe_url();
+    match stored {
+        Some(position) if position > end => Err(Error::new(
+            Kind::PositionAhead,
+            format!(
+                "{url} has this data folder's log up to position {position}, but the log ends at {end}: it lost its end, or is an older \
+                 copy. Nothing that was drained is lost; new changes would get positions that the database takes for drained. Move \
+                 the data folder away and start with an empty one: the tables are loaded from the database."
+            ),
+        )),
+        Some(position) if position < first => Err(Error::new(
+            Kind::PositionBehind,
+            format!(
+                "{url} has this data folder's log up to position {position}, but the log begins at {first}: the database is older than \
+                 what was drained last (restored from a backup?), and the changes in between are not in the log any more. Put the \
+                 newer database back. To go on with this one and without those changes, move the data folder away."
+            ),
+        )),
+        Some(position) => Ok(Start::Continue(position)),
+        None if released > first_of_a_new_log() || first > first_of_a_new_log() => match new_record {
+            NewRecord::Accept => Ok(Start::Fresh { from: first, others: positions }),
+            NewRecord::Refuse => Err(Error::new(
+                Kind::RecordReplaced,
+                format!(
+                    "this data folder's log was drained up to position {released} into a database that is not {url} (it was deleted, or \
+                     the URL has changed). The log still holds what came after position {first}; everything before it is only in that \
+                     database. Put it back, or correct the URL. To go on with {url} and only what the log holds, say --new-record."
+                ),
+            )),
+        },
+        None => Ok(Start::Fresh { from: first, others: positions }),
+    }
+}
+
+/// Logs begin at position 0.
+fn first_of_a_new_log() -> Position {
+    Position(0)
+}

@@ -1,0 +1,200 @@
+//! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
+
+use crate::limits::BATCH_ROWS_DEFAULT;
+use crate::reconcile::NewRecord;
+use forebay_log::Position;
+use parking_lot::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How a drain begins.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Rows a second that are written at most, after coalescing; `None`: as fast as the store takes them.
+    pub pace_rows_per_s: Option<f64>,
+    /// Whether it begins paused.
+    pub paused: bool,
+    /// Log records in one batch at most.
+    pub batch_rows_max: usize,
+    /// Whether a log that was drained into another database may go on with this one.
+    pub new_record: NewRecord,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            pace_rows_per_s: None,
+            paused: false,
+            batch_rows_max: BATCH_ROWS_DEFAULT,
+            new_record: NewRecord::Refuse,
+        }
+    }
+}
+
+/// How a drain ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// When everything appended until now is in the record store, paused or not.
+    Finish,
+    /// After the batch in hand; the rest stays in the log.
+    Leave,
+}
+
+/// What a drain is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// It has not yet found out where the record store stands.
+    Starting,
+    /// It drains, or waits for something to drain.
+    Running,
+    /// It was told to wait.
+    Paused,
+    /// The store is away: it tries again by itself. The reason is in `last_error`.
+    BackingOff,
+    /// Another drain of this log has taken over; this one has stopped for good.
+    Fenced,
+    /// It has stopped for good for another reason, which is in `last_error`.
+    Failed,
+    /// It was stopped.
+    Stopped,
+}
+
+impl Status {
+    /// Whether nothing more will be drained.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Status::Fenced | Status::Failed | Status::Stopped)
+    }
+}
+
+/// The drain's state at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrainState {
+    /// What it is doing.
+    pub status: Status,
+    /// Everything before it is durable in the record store.
+    pub position: Position,
+    /// Bytes of the log behind the position.
+    pub backlog_bytes: u64,
+    /// Records in them, by the mean size of those drained so far; `None` before the first.
+    pub backlog_rows: Option<u64>,
+    /// Log records drained since the start.
+    pub rows_total: u64,
+    /// Changes that they were after coalescing.
+    pub changes_total: u64,
+    /// Changes that became dead letters since the start.
+    pub dead_total: u64,
+    /// Batches committed since the start.
+    pub batches_total: u64,
+    /// Log records drained a second, over the last seconds.
+    pub rate_rows_per_s: f64,
+    /// Rows a second that are written at most.
+    pub pace_rows_per_s: Option<f64>,
+    /// Whether it was told to wait.
+    pub paused: bool,
+    /// The last failure, until a batch succeeds.
+    pub last_error: Option<String>,
+}
+
+/// What the drain was told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Control {
+    pub paused: bool,
+    pub pace_rows_per_s: Option<f64>,
+    pub stop: Option<Stop>,
+}
+
+/// What has been drained so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Totals {
+    pub rows: u64,
+    pub bytes: u64,
+    pub changes: u64,
+    pub dead: u64,
+    pub batches: u64,
+    pub last_error: Option<String>,
+    rate: f64,
+    rate_at: Option<Instant>,
+}
+
+/// The rate forgets what is older than about this.
+const RATE_WINDOW: Duration = Duration::from_secs(2);
+
+impl Totals {
+    /// Counts a committed batch.
+    pub(crate) fn count(&mut self, rows: u64, bytes: u64, changes: u64, dead: u64) {
+        self.rows += rows;
+        self.bytes += bytes;
+        self.changes += changes;
+        self.dead += dead;
+        self.batches += 1;
+        self.last_error = None;
+        let now = Instant::now();
+        self.rate = self.rate_at(now) + rows as f64 / RATE_WINDOW.as_secs_f64();
+        self.rate_at = Some(now);
+    }
+
+    /// Rows a second: each row counts fully when it comes and fades with the window.
+    pub(crate) fn rate_at(&self, now: Instant) -> f64 {
+        match self.rate_at {
+            Some(at) => {
+                let age = now.saturating_duration_since(at).as_secs_f64() / RATE_WINDOW.as_secs_f64();
+                self.rate * (-age).exp()
+            }
+            None => 0.0,
+        }
+    }
+}
+
+/// What the thread and its handles share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub control: Mutex<Control>,
+    pub wake: Condvar,
+    pub totals: Mutex<Totals>,
+    /// Where it is and what it does: what `drain_to` and `stop` wait on.
+    pub moved: watch::Sender<(Position, Status)>,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: &Settings) -> Shared {
+        Shared {
+            control: Mutex::new(Control {
+                paused: settings.paused,
+                pace_rows_per_s: settings.pace_rows_per_s,
+                stop: None,
+            }),
+            wake: Condvar::new(),
+            totals: Mutex::default(),
+            moved: watch::Sender::new((Position(0), Status::Starting)),
+        }
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Control)) {
+        change(&mut self.control.lock());
+        self.wake.notify_all();
+    }
+
+    pub(crate) fn control(&self) -> Control {
+        *self.control.lock()
+    }
+
+    pub(crate) fn set_status(&self, status: Status) {
+        self.moved.send_if_modified(|(_, old)| {
+            let is_new = *old != status;
+            *old = status;
+            is_new
+        });
+    }
+
+    pub(crate) fn set_position(&self, position: Position) {
+        self.moved.send_modify(|(old, _)| *old = position);
+    }
+
+    /// Waits so long, or until it is told something.
+    pub(crate) fn wait(&self, time: Duration) {
+        let mut control = self.control.lock();
+        if control.stop.is_none() {
+            self.wake.wait_for(&mut control, time);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Record store to memory: at start, and beside a table that is being served.
+//!
+//! Two threads at once: the scan's, which reads and encodes rows, and the one here, which puts them into the table.
+
+use crate::{Error, Kind, Progress};
+use forebay_record::Store;
+use forebay_table::Table;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// What a warming did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loaded {
+    /// Rows read from the record store and given to the table.
+    pub rows: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Gives the table every row of the record store, or those for which the SQL expression `filter` is true. What is newer in memory stays.
+///
+/// At start (before [`Table::set_loaded`]) the rows become the table's; the caller then replays the log and calls `set_loaded`. With a
+/// filter a table that is not shared would take the other rows for free keys: do not call `set_loaded` after that.
+///
+/// # Errors
+/// [`Kind::Record`]; the rows before it are in memory.
+pub async fn warm(
+    table: &Arc<Table>,
+    store: &Store,
+    filter: Option<&str>,
+    progress: &Arc<Progress>,
+) -> Result<Loaded, Error> {
+    let began = Instant::now();
+    progress.set_total(store.count(table.schema()).await?);
+    let (table, store, filter) = (table.clone(), store.clone(), filter.map(str::to_owned));
+    let progress = progress.clone();
+    let (answer, answered) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("warm".into())
+        .spawn(move || {
+            // When nobody waits any more the rows are in the table all the same.
+            let _ = answer.send(load_all(&table, &store, filter.as_deref(), &progress));
+        })
+        .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;
+    let rows =
+        answered.await.map_err(|_| Error::new(Kind::Stopped, "the thread that warms has panicked"))??;
+    Ok(Loaded { rows, took: began.elapsed() })
+}
+
+fn load_all(table: &Table, store: &Store, filter: Option<&str>, progress: &Progress) -> Result<u64, Error> {
+    let is_serving = table.is_loaded();
+    // Made before the scan begins: what is deleted from now on stays deleted.
+    let load = is_serving.then(|| table.begin_load());
+    let mut messages = store.scan(table.schema(), filter);
+    let mut rows = 0;
+    while let Some(message) = messages.blocking_recv() {
+        let message = message?;
+        for row in &message {
+            match &load {
+                Some(load) => load.row(row.as_ref()),
+                None => table.load(row.as_ref()),
+            }
+        }
+        rows += message.len() as u64;
+        progress.add(message.len() as u64);
+    }
+    Ok(rows)
+}
