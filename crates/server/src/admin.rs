@@ -27,8 +27,9 @@ use forebay_value::Value;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::sync::SetOnce;
 
 /// What the admin listener shows and steers.
 pub struct Admin {
@@ -39,7 +40,7 @@ pub struct Admin {
     /// The log.
     pub log: Log,
     /// The drain, once memory is loaded.
-    pub drain: OnceLock<Drain>,
+    pub drain: SetOnce<Drain>,
     /// Background jobs.
     pub jobs: Jobs,
     /// Where long work runs.
@@ -164,15 +165,9 @@ impl Admin {
             (Method::Get | Method::Head, "/drain") => Ok(Work::Now(self.drain_state()?)),
             (Method::Get | Method::Head, "/jobs") => Ok(Work::Now(json!({ "jobs": self.jobs.states() }))),
             (Method::Get | Method::Head, "/tables") => Ok(Work::Now(self.table_states())),
-            (Method::Post, "/drain/pause") => {
-                self.drain()?.pause();
-                Ok(Work::Now(self.drain_state()?))
-            }
-            (Method::Post, "/drain/resume") => {
-                self.drain()?.resume();
-                Ok(Work::Now(self.drain_state()?))
-            }
-            (Method::Post, "/drain/finish") => self.finish_drain(),
+            (Method::Post, "/drain/pause") => Ok(self.with_drain(Drain::pause)),
+            (Method::Post, "/drain/resume") => Ok(self.with_drain(Drain::resume)),
+            (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/check") => Ok(self.check()),
             _ => Err(Problem::not_found("the admin listener has nothing here; see /health, /drain, /jobs, /tables")),
@@ -220,14 +215,23 @@ impl Admin {
         })
     }
 
-    fn finish_drain(self: &Arc<Self>) -> Result<Work, Problem> {
+    /// Tells the drain something, as soon as there is one.
+    fn with_drain(self: &Arc<Self>, tell: impl FnOnce(&Drain) + Send + 'static) -> Work {
+        let me = self.clone();
+        Work::Later(Box::pin(async move {
+            tell(me.drain.wait().await);
+            me.drain_state()
+        }))
+    }
+
+    fn finish_drain(self: &Arc<Self>) -> Work {
         let me = self.clone();
         let target = self.log.end();
-        let finished = self.drain()?.drain_to(target);
-        Ok(Work::Later(Box::pin(async move {
+        Work::Later(Box::pin(async move {
+            let finished = me.drain.wait().await.drain_to(target);
             finished.await.map_err(|error| Problem::unavailable(error.to_string()))?;
             me.drain_state()
-        })))
+        }))
     }
 
     fn warm(self: &Arc<Self>, request: &Request<'_>) -> Result<Work, Problem> {

@@ -11,10 +11,10 @@ use forebay_http::{Gate, Limits, Options, Server};
 use forebay_log::Log;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{SetOnce, oneshot};
 
 /// The file in the data folder that says where the admin listener is.
 pub const ADMIN_FILE: &str = "admin.address";
@@ -69,7 +69,7 @@ pub fn serve(
         tables: opened.tables.clone(),
         store: opened.store.clone(),
         log: opened.log.clone(),
-        drain: OnceLock::new(),
+        drain: SetOnce::new(),
         jobs,
         runtime: runtime.handle().clone(),
         stats: server.stats(),

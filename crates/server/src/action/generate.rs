@@ -1,4 +1,4 @@
-//! `generate`: answers 202 at once and fills a table in the background.
+//! `generate`: answers 202 at once, and in the background empties a table and fills it with generated rows.
 
 use super::write::{ColumnSource, RowPlan};
 use super::{Answering, Step};
@@ -82,6 +82,7 @@ impl Generate {
 
     fn fill_table(&self, table: &Arc<Table>, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
         self.runtime.block_on(table.wait_loaded());
+        self.empty_table(table, job)?;
         let extra = self.first.len() as u64;
         for (index, plan) in self.first.iter().enumerate() {
             let row = self.new_row(plan, slots, &mut || self.next_key(table))?;
@@ -103,6 +104,23 @@ impl Generate {
                     job.advance(1);
                 }
                 false => continue,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes every row, one by one: each deletion is in the log like any other.
+    fn empty_table(&self, table: &Arc<Table>, job: &Job) -> Result<(), String> {
+        let mut keys = Vec::new();
+        table.for_each(|entry| keys.push(entry.key.to_owned()));
+        for key in keys {
+            let delete = || match table.delete(key.as_ref(), |_| ()) {
+                Ok(_) | Err(WriteError::Missing { .. }) => Ok(None),
+                Err(WriteError::Fetch(key)) => Ok(Some(key)),
+                Err(error) => Err(error),
+            };
+            while let Some(evicted) = self.write(job, delete)? {
+                self.runtime.block_on(table.fetch(evicted)).map_err(|error| error.message)?;
             }
         }
         Ok(())
@@ -152,10 +170,11 @@ impl Generate {
         slots: &Slots,
         job: &Job,
     ) -> Result<(), String> {
+        self.runtime.block_on(store.clear(schema)).map_err(|error| error.to_string())?;
         let mut written = 0;
         for plan in &self.first {
             let row = self.new_row(plan, slots, &mut || None)?;
-            self.runtime.block_on(insert_missing(store, schema, &row)).map_err(|error| error.to_string())?;
+            self.runtime.block_on(store.insert_many(schema, vec![row])).map_err(|error| error.to_string())?;
             written += 1;
             job.advance(1);
         }
@@ -177,19 +196,4 @@ impl Generate {
         }
         Ok(())
     }
-}
-
-/// Inserts a row unless one with its key or unique values is there.
-async fn insert_missing(store: &Store, schema: &Schema, row: &Row) -> Result<(), forebay_record::Error> {
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    let columns: Vec<_> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
-    let places: Vec<_> = (0..columns.len()).map(|index| format!("$v{index}")).collect();
-    let sql = format!(
-        "INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING",
-        quoted(&schema.name),
-        columns.join(", "),
-        places.join(", ")
-    );
-    let statement = store.prepare(&sql).await?;
-    store.run(&statement, row.as_ref().to_values(schema)).await.map(drop)
 }
