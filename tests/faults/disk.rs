@@ -68,7 +68,7 @@ fn a_full_disk_refuses_and_keeps() {
         Ok(server) => {
             assert_readable(&mut server.client(), &written);
             // Room is made, and writes are taken again without a restart.
-            mount.resize(64 * MIB).expect("a tmpfs can grow");
+            mount.resize(512 * MIB).expect("a tmpfs can grow");
             let more = forebay_tests::wait_for("writes are taken again", || {
                 let body = "{\"token\":\"again\"}";
                 let answer = server.client().post_json("/uuids", body);
@@ -79,7 +79,7 @@ fn a_full_disk_refuses_and_keeps() {
         Err(ended) => {
             let says = ended.output.contains("space") || ended.output.contains("full");
             assert!(says, "the message does not name the disk: {ended:?}");
-            mount.resize(64 * MIB).expect("a tmpfs can grow");
+            mount.resize(512 * MIB).expect("a tmpfs can grow");
         }
     }
     let server = small(&folder).start();
@@ -119,7 +119,7 @@ impl ReadOnly {
     fn prepare(folder: &std::path::Path) -> ReadOnly {
         fs::create_dir_all(folder).expect("a folder can be made");
         match am_root() {
-            true => ReadOnly::Mounted(Mount::tmpfs(folder, 64 * MIB).expect("root may mount")),
+            true => ReadOnly::Mounted(Mount::tmpfs(folder, 512 * MIB).expect("root may mount")),
             false => ReadOnly::Permissions(folder.to_owned()),
         }
     }
@@ -133,7 +133,7 @@ impl ReadOnly {
 
     fn open(&self) {
         match self {
-            ReadOnly::Mounted(mount) => mount.resize(64 * MIB).expect("a tmpfs can be made writable"),
+            ReadOnly::Mounted(mount) => mount.resize(512 * MIB).expect("a tmpfs can be made writable"),
             ReadOnly::Permissions(folder) => set_mode(folder, 0o755),
         }
     }

@@ -27,8 +27,7 @@ fn pause_and_resume() {
     let folder = Folder::new();
     let server = start(&folder).start();
     let mut client = server.client();
-    let health = server.admin("GET", "/health");
-    assert_eq!(health.status, 200, "{health:?}");
+    server.wait_healthy();
     server.pause_drain(true);
     assert_eq!(server.drain_state()["paused"], true);
     write_some(&mut client, "paused", 5);

@@ -56,12 +56,53 @@ fn named_option(message: &str) -> Option<&str> {
     (end > 2).then_some(&rest[..end])
 }
 
+/// A server with small segments, so that the log gives back what is drained.
+fn small(folder: &Folder) -> Start {
+    start(folder).set("memory.segment=1MiB")
+}
+
+/// Drains several segments, so that the log alone cannot say any more what was in them.
+fn drain_segments(server: &forebay_tests::Server) {
+    let long = "y".repeat(10_000);
+    let mut client = server.client();
+    for i in 0..400 {
+        super::insert(&mut client, "uuids", &format!("{i}-{long}"));
+    }
+    server.drain();
+}
+
+#[test]
+fn database_deleted_while_the_log_has_everything() {
+    let folder = Folder::new();
+    let server = start(&folder).start();
+    let mut written = write_some(&mut server.client(), "drained", 20);
+    server.drain();
+    server.pause_drain(true);
+    written.extend(write_some(&mut server.client(), "kept", 10));
+    server.kill();
+    folder.delete_database();
+    let server = match start(&folder).try_start() {
+        Ok(server) => server,
+        // It need not know that it has everything.
+        Err(ended) => {
+            let option = named_option(&ended.output)
+                .unwrap_or_else(|| panic!("no option is named: {ended:?}"))
+                .to_owned();
+            start(&folder).argument(&option).start()
+        }
+    };
+    // Without a word that something is missing, nothing is.
+    assert_readable(&mut server.client(), &written);
+    server.drain();
+    assert_stored(&folder, 30);
+    assert_checked(&start(&folder));
+}
+
 #[test]
 fn database_deleted_data_kept() {
     let folder = Folder::new();
-    let server = start(&folder).start();
-    write_some(&mut server.client(), "drained", 20);
-    server.drain();
+    let server = small(&folder).start();
+    drain_segments(&server);
     server.pause_drain(true);
     let kept = write_some(&mut server.client(), "kept", 10);
     server.kill();
@@ -69,7 +110,7 @@ fn database_deleted_data_kept() {
 
     // It does not start as if nothing were missing, it says what to do, and it changes nothing.
     for _ in 0..2 {
-        let Err(ended) = start(&folder).try_start() else {
+        let Err(ended) = small(&folder).try_start() else {
             panic!("rows were drained into a database that is gone, and it starts");
         };
         assert!(!ended.status.success() && !ended.output.contains("panicked"), "{ended:?}");
@@ -84,11 +125,11 @@ fn database_deleted_data_kept() {
             }
         }
     }
-    let Err(ended) = start(&folder).try_start() else { unreachable!("it was refused just now") };
+    let Err(ended) = small(&folder).try_start() else { unreachable!("it was refused just now") };
     let option = named_option(&ended.output).expect("just found").to_owned();
 
     // What was acknowledged and not drained is in the log, and comes into the new database.
-    let server = start(&folder).argument(&option).start();
+    let server = small(&folder).argument(&option).start();
     assert_readable(&mut server.client(), &kept);
     let mut all = kept;
     all.extend(write_some(&mut server.client(), "new", 5));
@@ -100,7 +141,7 @@ fn database_deleted_data_kept() {
     assert_eq!(stored, 15);
     server.kill();
     // The option was for once.
-    let server = start(&folder).start();
+    let server = small(&folder).start();
     assert_readable(&mut server.client(), &all);
 }
 
@@ -125,24 +166,20 @@ fn database_deleted_before_anything_was_drained() {
 #[test]
 fn an_old_copy_of_the_database_is_noticed() {
     let folder = Folder::new();
-    let server = start(&folder).start();
+    let server = small(&folder).start();
     write_some(&mut server.client(), "first", 10);
     server.drain();
     let ended = server.stop();
     assert!(ended.status.success(), "{ended:?}");
     let old = folder.path().join("old.db");
     fs::copy(folder.database(), &old).expect("a file can be copied");
-    let server = start(&folder).set("memory.segment=1MiB").start();
+    let server = small(&folder).start();
     // Enough for segments to be given back, so that the log cannot fill the gap by itself.
-    let long = "y".repeat(10_000);
-    for i in 0..400 {
-        super::insert(&mut server.client(), "uuids", &format!("{i}-{long}"));
-    }
-    server.drain();
+    drain_segments(&server);
     server.kill();
     folder.delete_database();
     fs::rename(&old, folder.database()).expect("a file can be renamed");
-    match start(&folder).set("memory.segment=1MiB").try_start() {
+    match small(&folder).try_start() {
         Err(ended) => {
             assert!(!ended.status.success() && !ended.output.contains("panicked"), "{ended:?}");
         }
