@@ -1,0 +1,349 @@
+//! The memory limit, eviction, and reading back through the source.
+
+mod common;
+
+use common::*;
+use forebay_log::Position;
+use forebay_table::{BoxFuture, Counters, Read, Source, SourceError, Tables, WriteError};
+use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Semaphore;
+
+const LIMIT: u64 = 256 << 10;
+
+fn big(opened: &Opened, id: i64) -> Row {
+    row(opened.table.schema(), id, Some(&format!("code {id}")), &"x".repeat(900))
+}
+
+/// Inserts until the memory is full; the number of rows.
+fn fill(opened: &Opened) -> i64 {
+    (0..)
+        .find(|&id| match opened.table.insert(big(opened, id).as_ref()) {
+            Ok(_) => false,
+            Err(WriteError::MemoryFull) => true,
+            Err(error) => panic!("{error:?}"),
+        })
+        .unwrap()
+}
+
+fn body(opened: &Opened, id: i64) -> Read<Value> {
+    let schema = opened.table.schema();
+    opened.table.get(ValueRef::Bigint(id), Counters::Shown, |row| row.get(schema, BODY).to_owned())
+}
+
+#[test]
+fn only_drained_rows_are_evicted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::<Store>::default();
+    let opened = open(dir.path(), spec(KeyKind::Bigint), LIMIT, &store);
+    let rows = fill(&opened);
+    assert!((100..250).contains(&rows), "{rows}");
+    assert!(opened.tables.used_bytes() <= LIMIT);
+    assert!(contents(&opened.table).values().all(Option::is_some), "nothing was drained, nothing may go");
+    let before = opened.log.end();
+    assert_eq!(opened.table.insert(big(&opened, 1_000_000).as_ref()), Err(WriteError::MemoryFull));
+    assert_eq!(opened.log.end(), before, "what is refused is not in the log");
+
+    store.drain(&opened.log, &opened.tables);
+    let more = 3 * rows;
+    for id in rows..more {
+        // Whenever all that is left in memory is undrained, the drain goes on.
+        while let Err(error) = opened.table.insert(big(&opened, id).as_ref()) {
+            assert_eq!(error, WriteError::MemoryFull);
+            store.drain(&opened.log, &opened.tables);
+        }
+    }
+    assert_eq!(opened.table.count().0, more as u64);
+    let evicted = contents(&opened.table).values().filter(|row| row.is_none()).count();
+    assert!(evicted as i64 > rows, "{evicted}");
+    for id in 0..more {
+        let taken = opened.table.insert(row(opened.table.schema(), id, None, "").as_ref());
+        assert!(matches!(taken, Err(WriteError::Conflict { column: ID, .. })), "an evicted key is taken");
+        let taken = opened
+            .table
+            .insert(row(opened.table.schema(), id + more, Some(&format!("code {id}")), "").as_ref());
+        assert!(matches!(taken, Err(WriteError::Conflict { column: CODE, .. })), "an evicted value is taken");
+        if let Read::Fetch(key) = body(&opened, id) {
+            assert_eq!(block_on(opened.table.fetch(key)), Ok(true));
+        }
+        assert!(
+            matches!(body(&opened, id), Read::Found(text, _) if text == Value::Text("x".repeat(900).into()))
+        );
+    }
+    assert_eq!(opened.table.count_by(NAME, ValueRef::Text("n")).0, more as u64);
+    assert!(opened.tables.used_bytes() <= LIMIT + LIMIT / 8, "{}", opened.tables.used_bytes());
+}
+
+#[test]
+fn what_is_read_stays_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::<Store>::default();
+    let opened = open(dir.path(), spec(KeyKind::Bigint), LIMIT, &store);
+    let rows = fill(&opened);
+    store.drain(&opened.log, &opened.tables);
+    let hot = |id: &i64| id % 10 == 0;
+    for id in rows..rows + rows / 2 {
+        for hot in (0..rows).filter(hot) {
+            let _ = body(&opened, hot);
+        }
+        opened.table.insert(big(&opened, id).as_ref()).unwrap();
+    }
+    let kept = |ids: &mut dyn Iterator<Item = i64>| {
+        let (mut kept, mut all) = (0.0, 0.0);
+        for id in ids {
+            kept += f64::from(u8::from(matches!(body(&opened, id), Read::Found(..))));
+            all += 1.0;
+        }
+        kept / all
+    };
+    let (hot, cold) = (kept(&mut (0..rows).filter(hot)), kept(&mut (0..rows).filter(|id| !hot(id))));
+    assert!(hot > 0.9 && cold < 0.8, "{hot} of the rows that are read stay, {cold} of the others");
+}
+
+#[test]
+fn loading_past_the_limit_keeps_what_must_stay_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::<Store>::default();
+    for id in 0..1_000 {
+        let row = row(&schema(KeyKind::Bigint), id, Some(&format!("code {id}")), &"x".repeat(900));
+        store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
+    }
+    let opened = open(dir.path(), spec(KeyKind::Bigint), LIMIT, &store);
+    assert_eq!(opened.table.count().0, 1_000);
+    assert_eq!(opened.table.count_by(NAME, ValueRef::Text("n")).0, 1_000);
+    assert!(contents(&opened.table).values().filter(|row| row.is_some()).count() < 300);
+    for id in [0, 500, 999] {
+        let taken =
+            opened.table.insert(row(opened.table.schema(), 5_000, Some(&format!("code {id}")), "").as_ref());
+        assert_eq!(taken, Err(WriteError::Conflict { column: CODE, mark: Position(0) }));
+    }
+    let evicted = (0..1_000).find(|id| matches!(body(&opened, *id), Read::Fetch(_))).unwrap();
+    let key = Value::Bigint(evicted);
+    assert_eq!(opened.table.delete(key.as_ref(), |_| ()), Err(WriteError::Fetch(key.clone())));
+    // Replaced without reading it first: what it held is free afterwards.
+    opened.table.upsert(row(opened.table.schema(), evicted, Some("other"), "").as_ref()).unwrap();
+    opened
+        .table
+        .insert(row(opened.table.schema(), 5_000, Some(&format!("code {evicted}")), "").as_ref())
+        .unwrap();
+}
+
+/// A record store that answers with what it held when it was asked, once it is let.
+struct Slow {
+    store: Arc<Store>,
+    gate: Arc<Semaphore>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Source for Slow {
+    fn next_keys(
+        &self,
+        schema: &Schema,
+        count: u64,
+    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+        self.store.next_keys(schema, count)
+    }
+
+    fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
+        let answer = self.store.fetch(schema, key);
+        let gate = self.gate.clone();
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            let answer = answer.await;
+            gate.acquire().await.unwrap().forget();
+            answer
+        })
+    }
+}
+
+struct SlowWorld {
+    _dir: tempfile::TempDir,
+    store: Arc<Store>,
+    gate: Arc<Semaphore>,
+    asked: Arc<AtomicUsize>,
+    opened: Opened,
+}
+
+fn slow(shared: bool) -> SlowWorld {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, gate, asked) = (Arc::<Store>::default(), Arc::new(Semaphore::new(0)), Arc::default());
+    let source = Slow { store: store.clone(), gate: gate.clone(), asked: Arc::clone(&asked) };
+    let log = open_log(&dir.path().join("log"), forebay_log::Durability::Async);
+    let spec = forebay_table::TableSpec { shared, ..spec(KeyKind::Bigint) };
+    let tables = Tables::open(log.clone(), dir.path(), LIMIT, vec![spec], Arc::new(source)).unwrap();
+    let table = tables.all()[0].clone();
+    store.start(&tables, &table);
+    SlowWorld { _dir: dir, store, gate, asked, opened: Opened { log, tables, table } }
+}
+
+impl SlowWorld {
+    fn put_into_store(&self, id: i64, body: &str) {
+        let row = row(self.opened.table.schema(), id, None, body);
+        self.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
+    }
+
+    /// Begins to fetch `id`, does `meanwhile` when the source has been asked, lets the source answer, and gives what the fetch gave.
+    fn fetch_while(&self, id: i64, meanwhile: impl FnOnce()) -> Result<bool, SourceError> {
+        block_on(async {
+            let before = self.asked.load(Ordering::SeqCst);
+            let fetch = tokio::spawn(self.opened.table.fetch(Value::Bigint(id)));
+            while self.asked.load(Ordering::SeqCst) == before {
+                tokio::task::yield_now().await;
+            }
+            meanwhile();
+            self.gate.add_permits(100);
+            fetch.await.unwrap()
+        })
+    }
+}
+
+#[test]
+fn a_slow_read_brings_back_nothing_that_was_deleted() {
+    for drain_first in [false, true] {
+        let world = slow(true);
+        let Opened { log, tables, table } = &world.opened;
+        world.put_into_store(1, "old");
+        let found = world.fetch_while(1, || {
+            // Somebody else brings it in, and deletes it; the record store may even know of it before the first read answers.
+            table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
+            table.delete(ValueRef::Bigint(1), |_| ()).unwrap();
+            if drain_first {
+                world.store.drain(log, tables);
+            }
+        });
+        assert_eq!(found, Ok(false));
+        assert_eq!(table.count().0, 0);
+        let read = table.get(ValueRef::Bigint(1), Counters::Shown, |_| ());
+        assert!(!matches!(read, Read::Found(..)), "{read:?}");
+    }
+}
+
+#[test]
+fn a_slow_read_replaces_nothing_newer() {
+    let world = slow(true);
+    let Opened { log, tables, table } = &world.opened;
+    world.put_into_store(1, "old");
+    let found = world.fetch_while(1, || {
+        table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
+        world.store.drain(log, tables);
+    });
+    assert_eq!(found, Ok(true));
+    assert!(matches!(body(&world.opened, 1), Read::Found(body, _) if body == text("new")));
+}
+
+#[test]
+fn a_slow_read_does_not_fill_a_stub_that_changed() {
+    let world = slow(false);
+    let Opened { log, tables, table } = &world.opened;
+    let rows = fill(&world.opened);
+    world.store.drain(log, tables);
+    let evict_all = || {
+        for id in 10_000..10_000 + 2 * rows {
+            while table.insert(big(&world.opened, id).as_ref()).is_err() {
+                world.store.drain(log, tables);
+            }
+        }
+        world.store.drain(log, tables);
+    };
+    evict_all();
+    assert!(matches!(body(&world.opened, 1), Read::Fetch(_)));
+    let found = world.fetch_while(1, || {
+        table.upsert(row(table.schema(), 1, Some("new code"), &"y".repeat(900)).as_ref()).unwrap();
+        world.store.drain(log, tables);
+        for id in 20_000..20_000 + 2 * rows {
+            while table.insert(big(&world.opened, id).as_ref()).is_err() {
+                world.store.drain(log, tables);
+            }
+        }
+        assert!(matches!(body(&world.opened, 1), Read::Fetch(_)), "evicted again, in its new state");
+    });
+    assert_eq!(found, Ok(true));
+    assert!(
+        matches!(body(&world.opened, 1), Read::Found(body, _) if body == Value::Text("y".repeat(900).into()))
+    );
+}
+
+#[test]
+fn a_deleted_row_of_a_shared_table_is_gone_before_the_record_store_knows() {
+    let world = slow(true);
+    let Opened { log, tables, table } = &world.opened;
+    world.gate.add_permits(100);
+    world.put_into_store(1, "there");
+    assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Fetch(Value::Bigint(1)));
+    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(true));
+    let ((), position) = table.delete(ValueRef::Bigint(1), |_| ()).unwrap();
+    assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Missing(position));
+    assert_eq!(table.delete(ValueRef::Bigint(1), |_| ()), Err(WriteError::Missing { mark: position }));
+    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false), "the record store still has it");
+    world.store.drain(log, tables);
+    assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Fetch(Value::Bigint(1)));
+    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false));
+}
+
+#[test]
+fn a_scan_that_began_earlier_undoes_nothing() {
+    let world = slow(true);
+    let Opened { log, tables, table } = &world.opened;
+    world.put_into_store(1, "old");
+    world.put_into_store(2, "old");
+    let load = table.begin_load();
+    let scanned: Vec<Row> = world.store.rows.lock().unwrap().values().cloned().collect();
+    for id in [1, 2] {
+        table.upsert(row(table.schema(), id, None, "new").as_ref()).unwrap();
+    }
+    table.delete(ValueRef::Bigint(2), |_| ()).unwrap();
+    world.store.drain(log, tables);
+    scanned.iter().for_each(|row| load.row(row.as_ref()));
+    assert!(matches!(body(&world.opened, 1), Read::Found(body, _) if body == text("new")));
+    assert!(!matches!(body(&world.opened, 2), Read::Found(..)), "deleted while the scan went on");
+    drop(load);
+    world.store.drain(log, tables);
+    assert_eq!(table.count().0, 1);
+}
+
+#[test]
+fn one_read_for_all_who_ask() {
+    let world = slow(true);
+    world.put_into_store(1, "there");
+    let table = &world.opened.table;
+    block_on(async {
+        let fetches: Vec<_> = (0..1_000).map(|_| tokio::spawn(table.fetch(Value::Bigint(1)))).collect();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        // Who gave up does not stop the others, not even when it was the one that asked.
+        fetches[0].abort();
+        tokio::task::yield_now().await;
+        world.gate.add_permits(2);
+        let mut found = 0;
+        for fetch in fetches {
+            found += usize::from(matches!(fetch.await, Ok(Ok(true))));
+        }
+        assert_eq!(found, 999);
+    });
+    assert_eq!(world.asked.load(Ordering::SeqCst), 2, "once, and once more after the first was dropped");
+}
+
+#[test]
+fn too_many_reads_are_refused() {
+    let world = slow(true);
+    let table = &world.opened.table;
+    block_on(async {
+        let fetches: Vec<_> = (0..10_000).map(|id| tokio::spawn(table.fetch(Value::Bigint(id)))).collect();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(world.asked.load(Ordering::SeqCst), 64, "no more than that at once");
+        world.gate.add_permits(20_000);
+        let (mut missing, mut refused) = (0, 0);
+        for fetch in fetches {
+            match fetch.await.unwrap() {
+                Ok(found) => missing += usize::from(!found),
+                Err(error) => refused += usize::from(error.retry),
+            }
+        }
+        assert_eq!((missing, refused), (64 + 4096, 10_000 - 64 - 4096));
+    });
+}
