@@ -13,11 +13,14 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Changes in the order of the log, and the position behind the last of them.
+/// Changes in the order of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub changes: Vec<Change>,
+    /// The end of the last of them: what the record store is told.
     pub to: Position,
+    /// Where the next begin: `to`, or behind the padding that follows it. After a restart the log may end at `to`.
+    pub next: Position,
 }
 
 /// The tables that changes speak of, in the order they were first met; shared by all batches.
@@ -40,6 +43,7 @@ impl Schemas {
 
 /// Reads changes from the log, from one position on.
 pub(crate) struct Records {
+    log: Log,
     reader: Reader,
     read: VecDeque<Change>,
     /// Behind everything in `read`.
@@ -50,7 +54,7 @@ impl Records {
     /// From `position` on, the end of a record or the log's first.
     pub(crate) fn from(log: &Log, position: Position) -> Result<Records, Error> {
         let reader = log.reader(position).map_err(unreadable)?;
-        Ok(Records { reader, read: VecDeque::new(), read_end: position })
+        Ok(Records { log: log.clone(), reader, read: VecDeque::new(), read_end: position })
     }
 
     /// At most so many changes, and none that ends behind `until`. Empty when there is nothing durable.
@@ -61,9 +65,9 @@ impl Records {
         catalogue: &Catalogue,
         schemas: &mut Schemas,
     ) -> Result<Taken, Error> {
-        let mut taken = Taken { changes: Vec::new(), to: self.read_end };
+        let mut changes: Vec<Change> = Vec::new();
         let mut bytes = 0;
-        while taken.changes.len() < rows_max && bytes < BATCH_BYTES {
+        while changes.len() < rows_max && bytes < BATCH_BYTES {
             if self.read.is_empty() && !self.read_more(catalogue, schemas)? {
                 break;
             }
@@ -74,20 +78,20 @@ impl Records {
                 break;
             }
             bytes += op_bytes(&next.op);
-            taken.changes.extend(self.read.pop_front());
+            changes.extend(self.read.pop_front());
         }
-        taken.to = match (self.read.is_empty(), taken.changes.last()) {
-            (true, _) => self.read_end,
-            (false, Some(last)) => Position(last.position),
-            (false, None) => taken.to,
-        };
-        Ok(taken)
+        let last = changes.last().map(|change| Position(change.position));
+        let to = last.unwrap_or(self.read_end);
+        let next = if self.read.is_empty() { self.read_end } else { to };
+        Ok(Taken { changes, to, next })
     }
 
     fn read_more(&mut self, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {
+        let durable = self.log.durable();
         let batch = self.reader.next_batch(READ_BYTES).map_err(unreadable)?;
         if batch.is_empty() {
-            self.read_end = self.read_end.max(batch.end());
+            // Nothing but padding up to what was durable before the read.
+            self.read_end = self.read_end.max(durable);
             return Ok(false);
         }
         for (position, bytes) in batch.iter() {

@@ -66,7 +66,8 @@ impl Start {
 /// [`Kind::RecordReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed. [`Kind::Record`] when the store cannot be asked.
 pub async fn reconcile(log: &Log, store: &Store, new_record: NewRecord) -> Result<Start, Error> {
     let positions = store.positions().await?;
-    let (first, end, released) = (log.first(), log.end(), log.released());
+    // The durable mark may lie behind the end of what was appended: padding.
+    let (first, end, released) = (log.first(), log.end().max(log.durable()), log.released());
     let stored =
         positions.iter().find(|stored| stored.log == log.id().0).map(|stored| Position(stored.position));
     let url = store.describe_url();

@@ -266,7 +266,7 @@ impl Runner {
         }
         let taken = self.take(control.pace_rows_per_s)?;
         if taken.changes.is_empty() {
-            self.pass(taken.to);
+            self.pass(taken.next);
             return Ok(true);
         }
         self.apply(taken, control.pace_rows_per_s)?;
@@ -356,7 +356,7 @@ impl Runner {
     }
 
     fn apply(&mut self, taken: Taken, pace: Option<f64>) -> Result<(), Trouble> {
-        let Taken { mut changes, to } = taken;
+        let Taken { mut changes, to, next } = taken;
         let rows = changes.len();
         let coalesced = match self.uncoalesced_until {
             Some(_) => None,
@@ -375,7 +375,7 @@ impl Runner {
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         match self.give(changes, to, on_error, priority) {
             Ok(applied) => {
-                self.committed(to, rows, count, applied);
+                self.committed(to, next, rows, count, applied);
                 self.settle(count, pace);
                 Ok(())
             }
@@ -397,10 +397,10 @@ impl Runner {
         self.runtime.block_on(self.record.apply(batch))
     }
 
-    fn committed(&mut self, to: Position, rows: usize, changes: usize, applied: Applied) {
+    fn committed(&mut self, to: Position, next: Position, rows: usize, changes: usize, applied: Applied) {
         let place = self.place();
-        let bytes = to.0 - place.drained.0;
-        (place.stored, place.drained) = (Some(to), to);
+        let bytes = next.0 - place.drained.0;
+        (place.stored, place.drained) = (Some(to), next);
         self.confirmed = Some(to);
         if self.uncoalesced_until.is_some_and(|until| to >= until) {
             self.uncoalesced_until = None;
@@ -410,7 +410,7 @@ impl Runner {
         self.shared.set_status(Status::Running);
         let slice_ms = if applied.others_waited { SLICE_MS } else { ALONE_MS };
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
-        self.advance(to);
+        self.advance(next);
     }
 
     /// The record store has made everything before `position` durable: the tables may forget, the log may let go.

@@ -1,0 +1,220 @@
+//! The store away, dead letters, two drains, pause and pace.
+
+use crate::{PEOPLE, World, person};
+use forebay_drain::{Kind, Settings, Status, Stop};
+use forebay_value::ValueRef;
+use std::time::Duration;
+
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let drain = world.drain(Settings::default());
+    let locker = world.plain();
+    locker.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    for id in 0..100 {
+        world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
+    }
+    eventually("backing off", || drain.state().status == Status::BackingOff).await;
+    let state = drain.state();
+    assert!(state.last_error.unwrap().contains("locked by another process"));
+    assert!(state.backlog_bytes > 0);
+    locker.execute_batch("ROLLBACK").unwrap();
+    drain.drain_to(world.end()).await.unwrap();
+    assert_eq!(world.text("SELECT count(*) || '' FROM people"), "100");
+    let state = drain.state();
+    assert_eq!((state.status, state.last_error, state.dead_total), (Status::Running, None, 0));
+    assert_eq!((state.backlog_rows, state.rows_total), (Some(0), 100));
+}
+
+#[tokio::test]
+async fn a_database_that_is_moved_away_and_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let drain = world.drain(Settings::default());
+    let aside = folder.path().join("aside.db");
+    std::fs::rename(&world.database, &aside).unwrap();
+    world.people().insert(person(1, "p", None, 0).as_ref()).unwrap();
+    eventually("backing off", || drain.state().status == Status::BackingOff).await;
+    assert!(drain.state().last_error.unwrap().contains("not there any more"));
+    std::fs::rename(&aside, &world.database).unwrap();
+    drain.drain_to(world.end()).await.unwrap();
+    assert_eq!(world.text(PEOPLE), "1:p:-:0");
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_a_dead_letter_and_the_rest_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open_parts(&folder.path().join("data"), &folder.path().join("r.db"), true).await;
+    // Somebody else's rows, which memory knows nothing of.
+    world
+        .plain()
+        .execute_batch("INSERT INTO people VALUES (3, 'theirs', 'x', 0), (9, 'theirs', 'y', 0)")
+        .unwrap();
+    let drain = world.drain(Settings { paused: true, ..Settings::default() });
+    for (id, email) in [(1, None), (2, Some("x")), (3, None), (4, Some("z"))] {
+        // A shared table asks the record store first; these were written before it could know.
+        let row = person(id, "ours", email, 0);
+        loop {
+            match world.people().insert(row.as_ref()) {
+                Err(forebay_table::WriteError::Fetch(_)) if id == 3 => break,
+                Err(forebay_table::WriteError::Fetch(key)) => {
+                    assert!(!world.people().fetch(key).await.unwrap())
+                }
+                done => {
+                    done.unwrap();
+                    break;
+                }
+            }
+        }
+    }
+    drain.resume();
+    drain.drain_to(world.end()).await.unwrap();
+    assert_eq!(world.text(PEOPLE), "1:ours:-:0 3:theirs:x:0 4:ours:z:0 9:theirs:y:0");
+    let letters = world.store.dead_letters(10).await.unwrap();
+    assert_eq!(letters.len() as u64, drain.state().dead_total);
+    let last = letters.last().unwrap();
+    assert_eq!((last.op.as_str(), last.table.as_str()), ("insert", "people"));
+    assert!(last.row.contains("\"id\":2") && last.reason.contains("people.email"), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_second_drain_fences_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let first = world.drain(Settings::default());
+    world.people().insert(person(1, "p", None, 0).as_ref()).unwrap();
+    first.drain_to(world.end()).await.unwrap();
+    // Another drain of the same log has moved the position.
+    let stored = world.store.position(world.log.id().0).await.unwrap().unwrap();
+    let moved = forebay_record::Batch {
+        log: world.log.id().0,
+        from: Some(stored),
+        to: stored + 1,
+        schemas: vec![],
+        changes: vec![],
+        on_error: forebay_record::OnError::Fail,
+        priority: forebay_record::Priority::Holds,
+    };
+    world.store.apply(moved).await.unwrap();
+    world.people().insert(person(2, "p", None, 0).as_ref()).unwrap();
+    let error = first.drain_to(world.end()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Fenced);
+    assert!(error.to_string().contains("another drain has taken over"), "{error}");
+    assert_eq!(first.state().status, Status::Fenced);
+    assert_eq!(world.text(PEOPLE), "1:p:-:0");
+    assert_eq!(first.stop(Stop::Finish).await.status, Status::Fenced);
+}
+
+#[tokio::test]
+async fn paused_it_keeps_everything_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let drain = world.drain(Settings { paused: true, ..Settings::default() });
+    for id in 0..10 {
+        world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
+    }
+    let end = world.end();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(drain.state().status, Status::Paused);
+    assert_eq!(
+        (world.text("SELECT count(*) || '' FROM people").as_str(), drain.state().rows_total),
+        ("0", 0)
+    );
+    drain.resume();
+    drain.drain_to(end).await.unwrap();
+    assert_eq!(drain.state().status, Status::Running);
+    drain.pause();
+    world.people().insert(person(10, "p", None, 0).as_ref()).unwrap();
+    // Finishing is asked for by name: a pause does not keep it.
+    assert_eq!(drain.stop(Stop::Finish).await.status, Status::Stopped);
+    assert_eq!(world.text("SELECT count(*) || '' FROM people"), "11");
+}
+
+#[tokio::test]
+async fn a_pace_bounds_what_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    for id in 0..100 {
+        world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
+    }
+    let drain = world.drain(Settings { pace_rows_per_s: Some(50.0), ..Settings::default() });
+    let end = world.end();
+    // Batches of a tenth of a second: more of them than time has room for at full speed, none too large.
+    eventually("a first batch", || drain.state().batches_total >= 2).await;
+    let state = drain.state();
+    assert_eq!(state.changes_total, 5 * state.batches_total);
+    assert!(state.position < end);
+    drain.set_pace(None);
+    drain.drain_to(end).await.unwrap();
+    assert_eq!(drain.state().changes_total, 100);
+}
+
+#[tokio::test]
+async fn a_million_increments_are_one_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let drain = world.drain(Settings { paused: true, ..Settings::default() });
+    world.people().insert(person(1, "p", None, 0).as_ref()).unwrap();
+    for _ in 0..20_000 {
+        world.people().increment(ValueRef::Bigint(1), 3, 1, |_| ()).unwrap();
+    }
+    let end = world.end();
+    drain.resume();
+    drain.drain_to(end).await.unwrap();
+    assert_eq!(world.text(PEOPLE), "1:p:-:20000");
+    assert_eq!((drain.state().rows_total, drain.state().changes_total), (20_001, 1));
+}
+
+#[tokio::test]
+async fn what_is_drained_is_released() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let drain = world.drain(Settings::default());
+    let filler = "x".repeat(10_000);
+    for id in 0..400 {
+        world.people().insert(person(id, &filler, None, 0).as_ref()).unwrap();
+        // The log's buffer is small.
+        world.end();
+    }
+    let end = world.end();
+    drain.drain_to(end).await.unwrap();
+    assert!(world.log.first().0 > 0, "segments of 1 MiB went");
+    assert!(world.log.released() <= end);
+    let stored = world.store.position(world.log.id().0).await.unwrap().unwrap();
+    assert!(stored <= world.log.released().0 && world.log.released() == drain.state().position, "{stored}");
+}
+
+#[tokio::test]
+async fn beside_direct_writes_batches_are_small_and_both_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    world.plain().execute_batch("CREATE TABLE direct (x)").unwrap();
+    let drain = world.drain(Settings { paused: true, ..Settings::default() });
+    for id in 0..60_000 {
+        world.insert(person(id, "some name that is not short", None, 0).as_ref());
+    }
+    let end = world.end();
+    let insert = world.store.prepare("INSERT INTO direct VALUES (1)").await.unwrap();
+    drain.resume();
+    let mut writes = 0u64;
+    while drain.state().position < end {
+        world.store.run(&insert, vec![]).await.unwrap();
+        writes += 1;
+    }
+    assert_eq!(world.text("SELECT count(*) || '' FROM people"), "60000");
+    assert_eq!(world.text("SELECT count(*) || '' FROM direct"), writes.to_string());
+    let state = drain.state();
+    assert!(state.batches_total > 2, "{state:?}");
+    assert_eq!((state.rows_total, state.dead_total), (60_000, 0));
+}
