@@ -44,8 +44,10 @@ impl AdminClient {
 fn read(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, String> {
     let mut answer = answer.map_err(|error| format!("the running server does not answer: {error}"))?;
     let is_success = answer.status().is_success();
-    let value: Value =
-        answer.body_mut().read_json().map_err(|error| format!("the running server answers oddly: {error}"))?;
+    let value: Value = answer
+        .body_mut()
+        .read_json()
+        .map_err(|error| format!("the running server answers oddly: {error}"))?;
     if is_success {
         Ok(value)
     } else {

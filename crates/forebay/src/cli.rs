@@ -165,7 +165,8 @@ fn parse_count(text: &str) -> Result<u64, String> {
         Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),
         _ => (text, 1),
     };
-    let number: u64 = digits.replace('_', "").parse().map_err(|_| "must be a number such as 1000, 10k or 2m")?;
+    let number: u64 =
+        digits.replace('_', "").parse().map_err(|_| "must be a number such as 1000, 10k or 2m")?;
     match number.checked_mul(factor) {
         Some(0) | None => Err("must be at least 1 and fit in 64 bits".into()),
         Some(count) => Ok(count),
@@ -184,7 +185,9 @@ mod tests {
 
     #[test]
     fn counts() {
-        for (text, expected) in [("7", Some(7)), ("10k", Some(10_000)), ("2m", Some(2_000_000)), ("1_000", Some(1000))] {
+        for (text, expected) in
+            [("7", Some(7)), ("10k", Some(10_000)), ("2m", Some(2_000_000)), ("1_000", Some(1000))]
+        {
             assert_eq!(parse_count(text).ok(), expected, "{text}");
         }
         for text in ["", "k", "-1", "1.5", "0", "99999999999999999999", "18446744073709551615m"] {

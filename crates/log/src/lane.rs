@@ -117,19 +117,34 @@ impl Lane {
         Ok(Position(end))
     }
 
-    /// Waits for records and takes them all, leaving `empty` to be filled. `None` when the lane was stopped and nothing is left.
-    pub fn take(&self, mut empty: Vec<u8>, remaining_bytes: u64, capacity_bytes: u64) -> Option<Taken> {
-        empty.clear();
-        empty.resize(GROUP_HEADER_BYTES, 0);
+    /// Waits for the first record of a group. `false`: the lane was stopped and nothing is left.
+    pub fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while state.records == 0 {
             if state.stopped.is_some() {
-                return None;
+                return false;
             }
             state.idle = true;
             self.work.wait(&mut state);
         }
         state.idle = false;
+        true
+    }
+
+    /// Records in the group that is being filled; `None` when no more will come.
+    pub fn gathered(&self) -> Option<u32> {
+        let state = self.state.lock();
+        state.stopped.is_none().then_some(state.records)
+    }
+
+    /// Takes all records there are, leaving `empty` to be filled. `None` when there are none.
+    pub fn take(&self, mut empty: Vec<u8>, remaining_bytes: u64, capacity_bytes: u64) -> Option<Taken> {
+        empty.clear();
+        empty.resize(GROUP_HEADER_BYTES, 0);
+        let mut state = self.state.lock();
+        if state.records == 0 {
+            return None;
+        }
         let bytes = align_up(state.group.len() as u64);
         let place = if bytes <= remaining_bytes {
             Place::Active

@@ -1,5 +1,7 @@
 //! Every limit of this room, and where it comes from.
 
+use std::time::Duration;
+
 /// Groups start and end on multiples of this, so that no write touches a sector that holds acknowledged bytes: 512 is the
 /// smallest unit that disks promise to write whole.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -37,6 +39,19 @@ pub(crate) const RESERVE_CHUNK_BYTES: usize = 1 << 20;
 
 /// Pause between two tries to reserve space on a full disk.
 pub(crate) const FULL_RETRY_MS: u64 = 100;
+
+/// A group waits for more only when the one before had so many records: fewer writers than this gain nothing.
+pub(crate) const GATHER_FROM_RECORDS: u32 = 8;
+
+/// A group of so many records does not wait for more: its cost is spread well enough.
+pub(crate) const GATHER_RECORDS_MAX: u32 = 128;
+
+/// How often a group looks whether more has come (the kernel's timer slack adds about as much again). No record in such a time:
+/// whoever was to come is there.
+pub(crate) const GATHER_POLL: Duration = Duration::from_micros(50);
+
+/// A group waits no longer than this: what it adds to the latency of a write at most.
+pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// What recovery reads at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;

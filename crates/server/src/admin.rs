@@ -26,8 +26,8 @@ use forebay_table::Tables;
 use forebay_value::Value;
 use serde_json::json;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::SetOnce;
 
@@ -123,7 +123,12 @@ fn describe(difference: &Difference) -> String {
         Difference::MissingInRecord(key) => format!("{} is missing in the record store", text(key)),
         Difference::MissingInMemory(key) => format!("{} is missing in memory", text(key)),
         Difference::Different { key, column, memory, record } => {
-            format!("{}: {column} is {} in memory, {} in the record store", text(key), text(memory), text(record))
+            format!(
+                "{}: {column} is {} in memory, {} in the record store",
+                text(key),
+                text(memory),
+                text(record)
+            )
         }
     }
 }
@@ -170,7 +175,9 @@ impl Admin {
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/check") => Ok(self.check()),
-            _ => Err(Problem::not_found("the admin listener has nothing here; see /health, /drain, /jobs, /tables")),
+            _ => Err(Problem::not_found(
+                "the admin listener has nothing here; see /health, /drain, /jobs, /tables",
+            )),
         }
     }
 
@@ -239,7 +246,9 @@ impl Admin {
         let filter = find_query(request.query(), "where")?.map(|filter| filter.into_owned());
         let tables: Vec<_> = match name {
             Some(name) => vec![
-                self.tables.get(&name).ok_or_else(|| Problem::not_found(&format!("there is no hot table {name}")))?,
+                self.tables
+                    .get(&name)
+                    .ok_or_else(|| Problem::not_found(&format!("there is no hot table {name}")))?,
             ],
             None => self.tables.all().to_vec(),
         };

@@ -32,7 +32,9 @@ pub fn random_base64(chars: usize) -> String {
 /// `chars` characters of `[A-Za-z0-9]`, each equally likely.
 pub fn random_code(chars: usize) -> String {
     let mut rng = rand::rng();
-    (0..chars).map(|_| char::from(*ALPHANUMERIC.choose(&mut rng).expect("the alphabet is not empty"))).collect()
+    (0..chars)
+        .map(|_| char::from(*ALPHANUMERIC.choose(&mut rng).expect("the alphabet is not empty")))
+        .collect()
 }
 
 /// A whole number from `low` to `high`, both included.

@@ -24,9 +24,9 @@ mod source;
 
 pub use admin::check_json;
 pub use body::extract as extract_fields;
+pub use config::Config;
 pub use handler::{Call, Handler, Handlers};
 pub use open::StartError;
-pub use config::Config;
 pub use problem::Problem;
 pub use seed::RowMaker;
 pub use serve::{ADMIN_FILE, ServeOptions, serve};

@@ -73,13 +73,12 @@ fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
 }
 
 /// Creates the tables that are missing in the record store and reads those whose columns the config leaves to it.
-async fn prepare_tables(
-    config: &Config,
-    store: &Store,
-) -> Result<HashMap<String, Arc<Schema>>, StartError> {
+async fn prepare_tables(config: &Config, store: &Store) -> Result<HashMap<String, Arc<Schema>>, StartError> {
     let mut schemas = HashMap::new();
     for table in &config.tables {
-        let at = |what: String| StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name));
+        let at = |what: String| {
+            StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
+        };
         let stored = store.describe(&table.name).await.map_err(|error| at(error.to_string()))?;
         let schema = match (&table.columns, stored) {
             (Some(wanted), None) => {
@@ -92,7 +91,10 @@ async fn prepare_tables(
             }
             (None, Some(stored)) => stored,
             (None, None) => {
-                return Err(at(format!("is not in {}; give its columns here to have it made", store.describe_url())));
+                return Err(at(format!(
+                    "is not in {}; give its columns here to have it made",
+                    store.describe_url()
+                )));
             }
         };
         schemas.insert(table.name.clone(), Arc::new(schema));
@@ -112,22 +114,32 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
             (found, wanted) => found == wanted,
         };
         if !same_type {
-            return Err(format!("column `{}` is {} in the record store, {} here", column.name, found.ty, column.ty));
+            return Err(format!(
+                "column `{}` is {} in the record store, {} here",
+                column.name, found.ty, column.ty
+            ));
         }
     }
     let key = &wanted.key_column().name;
     if stored.key_column().name != *key {
         return Err(format!("the key is `{}` in the record store, `{key}` here", stored.key_column().name));
     }
-    match stored.columns.iter().find(|found| wanted.position(&found.name).is_none() && !found.nullable && found.fill.is_none()) {
-        Some(column) => Err(format!("the record store's column `{}` is missing here and must not be null", column.name)),
+    match stored
+        .columns
+        .iter()
+        .find(|found| wanted.position(&found.name).is_none() && !found.nullable && found.fill.is_none())
+    {
+        Some(column) => {
+            Err(format!("the record store's column `{}` is missing here and must not be null", column.name))
+        }
         None => Ok(()),
     }
 }
 
 fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
     let lists = |table: &str| {
-        let is_list = |action: &model::Action| matches!(action, model::Action::List { table: own, .. } if own == table);
+        let is_list =
+            |action: &model::Action| matches!(action, model::Action::List { table: own, .. } if own == table);
         config.endpoints.iter().any(|endpoint| match &endpoint.action {
             model::Action::AnyOf(actions) => actions.iter().any(is_list),
             action => is_list(action),
@@ -157,7 +169,9 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Whether the record store may answer later without anyone repairing anything.
 fn is_away(error: &forebay_drain::Error) -> bool {
     let source = std::error::Error::source(error);
-    source.and_then(|source| source.downcast_ref::<forebay_record::Error>()).is_some_and(|error| error.retry())
+    source
+        .and_then(|source| source.downcast_ref::<forebay_record::Error>())
+        .is_some_and(|error| error.retry())
 }
 
 /// Fills memory: the record store's rows, then what the log holds beyond them. Serving waits for it table by table.

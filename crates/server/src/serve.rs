@@ -63,7 +63,8 @@ pub fn serve(
     let workers = config.server.workers.unwrap_or_else(available_cores);
     let gate = Gate::new(workers);
     connect_gate(&opened.log, config.memory.durability, &gate);
-    let http = Options { listen: config.server.listen.clone(), workers, limits: config.server.limits.clone() };
+    let http =
+        Options { listen: config.server.listen.clone(), workers, limits: config.server.limits.clone() };
     let server = Server::bind(http, routes, gate).map_err(StartError::from)?;
     let admin = Arc::new(Admin {
         tables: opened.tables.clone(),
@@ -176,7 +177,10 @@ fn finish_drain(runtime: &Runtime, admin: &Admin) {
         }
     });
     if state.backlog_bytes > 0 {
-        eprintln!("{} bytes of the log are not drained; they will be after the next start", state.backlog_bytes);
+        eprintln!(
+            "{} bytes of the log are not drained; they will be after the next start",
+            state.backlog_bytes
+        );
     }
 }
 

@@ -87,7 +87,13 @@ impl<'a> Demonstration<'a> {
         self.write("POST /code-ultra-fast", "the same, killed midway", "/code-ultra-fast", "ucodes", true)?;
         eprintln!("killed -9 midway; starting again on the same folder");
         self.child = Child::start(self.folder)?;
-        self.write("POST /code-ultra-fast", "memory, UUID key → log → drain", "/code-ultra-fast", "ucodes", false)?;
+        self.write(
+            "POST /code-ultra-fast",
+            "memory, UUID key → log → drain",
+            "/code-ultra-fast",
+            "ucodes",
+            false,
+        )?;
         self.read("GET /code-fast", "memory, random row", Reading::get("/code-fast"))?;
         let by_key = Reading::by_key("/code-ultra-fast/", self.acknowledged.some("ucodes"));
         self.read("GET /code-ultra-fast/{id}", "memory, by key", by_key)?;
@@ -155,8 +161,7 @@ impl<'a> Demonstration<'a> {
         let store = Store::open(&url, Options { statement_timeout_ms: 60_000, ..Options::default() })
             .map_err(Failure::from)?;
         runtime()?.block_on(async {
-            let statement =
-                store.prepare(&format!("SELECT id FROM {table}")).await.map_err(Failure::from)?;
+            let statement = store.prepare(&format!("SELECT id FROM {table}")).await.map_err(Failure::from)?;
             let rows = store.run(&statement, Vec::new()).await.map_err(Failure::from)?;
             let text = |row: &[Value]| match &row[0] {
                 Value::Bigint(id) => id.to_string(),

@@ -35,8 +35,8 @@ fn drain_here(config: &Config, new_record: bool) -> Result<ExitCode, Failure> {
         ..Settings::default()
     };
     let target = opened.log.end();
-    let drain =
-        forebay_drain::Drain::start(opened.log.clone(), opened.tables, opened.store, settings).map_err(Failure::from)?;
+    let drain = forebay_drain::Drain::start(opened.log.clone(), opened.tables, opened.store, settings)
+        .map_err(Failure::from)?;
     let mut progress = Progress::new("drain", None);
     let ended = runtime.block_on(async {
         let mut finished = std::pin::pin!(drain.drain_to(target));

@@ -185,7 +185,8 @@ impl Generate {
             let count = BATCH_ROWS.min(rows - written);
             let mut keys = 0..0;
             if self.row.sources.iter().any(|source| matches!(source, ColumnSource::Serial)) {
-                let block = self.runtime.block_on(store.next_keys(schema, count)).map_err(|e| e.to_string())?;
+                let block =
+                    self.runtime.block_on(store.next_keys(schema, count)).map_err(|e| e.to_string())?;
                 keys = *block.start()..*block.end() + 1;
             }
             let batch: Result<Vec<Row>, String> =

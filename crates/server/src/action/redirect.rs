@@ -67,12 +67,7 @@ impl Redirect {
             return Shown::NoPlace;
         };
         let mut is_sound = true;
-        out.respond(
-            &self.answering.head,
-            |lines| is_sound = lines.add("Location", place).is_ok(),
-            0,
-            |_| {},
-        );
+        out.respond(&self.answering.head, |lines| is_sound = lines.add("Location", place).is_ok(), 0, |_| {});
         if is_sound { Shown::Sent } else { Shown::NoPlace }
     }
 

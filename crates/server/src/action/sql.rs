@@ -92,8 +92,9 @@ fn borrowed(row: &[Value]) -> RowValues<'_> {
 
 /// What a client sees of a failed statement: never the statement.
 pub fn sql_problem(error: &Error) -> Problem {
-    let at = |status: u16, column: Option<&String>, detail: String| {
-        Problem { parameter: column.cloned(), ..Problem::new(status, detail) }
+    let at = |status: u16, column: Option<&String>, detail: String| Problem {
+        parameter: column.cloned(),
+        ..Problem::new(status, detail)
     };
     match error.kind() {
         Kind::Conflict { column } => match column {

@@ -79,7 +79,8 @@ impl Insert {
                     out.hold_until(position);
                     return Ok(Step::Done);
                 }
-                Err(WriteError::Conflict { column, .. }) if draw < draws_again && self.is_drawn(column, slots) => {}
+                Err(WriteError::Conflict { column, .. })
+                    if draw < draws_again && self.is_drawn(column, slots) => {}
                 Err(error) => return write_failed(&self.table, error, &self.answering),
             }
         }
@@ -252,7 +253,8 @@ impl Increment {
     pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let (by, name) = &self.by;
-        let Value::Bigint(delta) = by.evaluate_as(forebay_value::Type::Bigint, name, &Scope::new(slots))? else {
+        let Value::Bigint(delta) = by.evaluate_as(forebay_value::Type::Bigint, name, &Scope::new(slots))?
+        else {
             return Err(Problem::parameter(name, "is required"));
         };
         if let Some(wait) = wait_loaded(&self.table) {
@@ -334,11 +336,16 @@ impl Delete {
     /// Nothing may go: the answer is that of a row of nulls, so that whoever deletes at random need not know.
     fn respond_none(&self, slots: &Slots, out: &mut impl Out) {
         let nulls = vec![ValueRef::Null; self.table.schema().columns.len()];
-        out.respond(&self.answering.head, |_| {}, 64, |body| {
-            if let Some(shape) = &self.answering.shape {
-                shape.write_values(&nulls, &Scope::new(slots), body);
-            }
-        });
+        out.respond(
+            &self.answering.head,
+            |_| {},
+            64,
+            |body| {
+                if let Some(shape) = &self.answering.shape {
+                    shape.write_values(&nulls, &Scope::new(slots), body);
+                }
+            },
+        );
     }
 }
 

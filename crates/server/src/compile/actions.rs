@@ -169,7 +169,9 @@ impl Compiler<'_, '_> {
             Some((column, expr)) => {
                 let index = column_index(table.schema(), column)?;
                 if !table.schema().columns[index].indexed {
-                    return Err(format!("rows are counted by indexed columns only; `{column}` is not indexed"));
+                    return Err(format!(
+                        "rows are counted by indexed columns only; `{column}` is not indexed"
+                    ));
                 }
                 columns[0].clone_from(column);
                 shown.insert(0, column.clone());
@@ -328,7 +330,9 @@ pub fn row_plan(
             Some(fill) => Ok(ColumnSource::Fill(fill.clone())),
             None if column.nullable => Ok(ColumnSource::Null),
             None if values.iter().any(|(name, _)| *name == column.name) => Ok(ColumnSource::Null),
-            None => Err(format!("`values` gives nothing for column `{}`, which must not be null", column.name)),
+            None => {
+                Err(format!("`values` gives nothing for column `{}`, which must not be null", column.name))
+            }
         })
         .collect::<Result<_, _>>()?;
     let mut order = Vec::new();

@@ -13,10 +13,10 @@ use crate::endpoint::{Endpoint, eval::SLOTS_MAX};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::service::Routes;
+pub use actions::row_plan;
 use forebay_record::Store;
 use forebay_table::Tables;
 use forebay_value::Schema;
-pub use actions::row_plan;
 pub use params::ParamTable;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,7 +56,10 @@ pub struct CompileError {
 }
 
 /// Compiles all endpoints; every mistake is reported, not only the first.
-pub async fn compile(endpoints: &[model::Endpoint], context: &Context<'_>) -> Result<Routes, Vec<CompileError>> {
+pub async fn compile(
+    endpoints: &[model::Endpoint],
+    context: &Context<'_>,
+) -> Result<Routes, Vec<CompileError>> {
     let mut routes = Routes::default();
     let mut errors = Vec::new();
     for endpoint in endpoints {

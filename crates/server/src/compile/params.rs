@@ -112,7 +112,8 @@ impl ParamTable {
             Constraint::Slug => Check::Slug,
             Constraint::Range { min, max } => Check::Range(min, max),
         };
-        let plan = ParamPlan { name: param.name.clone(), source, ty: ty.unwrap_or(Type::TEXT), check, missing };
+        let plan =
+            ParamPlan { name: param.name.clone(), source, ty: ty.unwrap_or(Type::TEXT), check, missing };
         self.entries.push(Entry { plan, is_typed: ty.is_some(), is_implicit: false });
         Ok(())
     }
@@ -203,7 +204,12 @@ impl ParamTable {
         })
     }
 
-    fn compile_call(&mut self, function: Function, args: &[Expr], columns: Columns<'_>) -> Result<Eval, String> {
+    fn compile_call(
+        &mut self,
+        function: Function,
+        args: &[Expr],
+        columns: Columns<'_>,
+    ) -> Result<Eval, String> {
         let count = |index: usize| match args.get(index) {
             Some(Expr::Literal(Literal::Int(count))) => {
                 usize::try_from(*count).map_err(|_| "a length below 0".into())

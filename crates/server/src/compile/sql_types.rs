@@ -35,11 +35,16 @@ fn is_word(token: Token<'_>, word: &str) -> bool {
 
 fn compared(tokens: &[Token<'_>], param: &str, type_of: &impl Fn(&str) -> Option<Type>) -> Option<Type> {
     let is_comparison = |token: Token<'_>| {
-        matches!(token, Token::Sign("=" | "<" | ">" | "<=" | ">=" | "<>" | "!=" | "==")) || is_word(token, "like")
+        matches!(token, Token::Sign("=" | "<" | ">" | "<=" | ">=" | "<>" | "!=" | "=="))
+            || is_word(token, "like")
     };
     tokens.windows(3).find_map(|three| match *three {
-        [Token::Word(column), sign, Token::Param(name)] if name == param && is_comparison(sign) => type_of(column),
-        [Token::Param(name), sign, Token::Word(column)] if name == param && is_comparison(sign) => type_of(column),
+        [Token::Word(column), sign, Token::Param(name)] if name == param && is_comparison(sign) => {
+            type_of(column)
+        }
+        [Token::Param(name), sign, Token::Word(column)] if name == param && is_comparison(sign) => {
+            type_of(column)
+        }
         _ => None,
     })
 }
@@ -78,7 +83,8 @@ fn tokenize(sql: &str) -> Vec<Token<'_>> {
     while at < bytes.len() {
         let start = at;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
-        let end_of_name = |from: usize| from + bytes[from..].iter().take_while(|&&byte| is_name(byte)).count();
+        let end_of_name =
+            |from: usize| from + bytes[from..].iter().take_while(|&&byte| is_name(byte)).count();
         at = match bytes[at] {
             byte if byte.is_ascii_whitespace() => {
                 at += 1;

@@ -129,8 +129,12 @@ impl Eval {
             Eval::Uuid7 => Value::Uuid(functions::uuid7()),
             Eval::Now => Value::Timestamp(Timestamp::now()),
             Eval::RandomBase64(chars) => Value::Text(functions::random_base64(*chars).into()),
-            Eval::RandomCode(chars) => Value::Text(functions::random_code(code_chars(*chars, scope.rows)).into()),
-            Eval::RandomInt(low, high, name) => random_int(low.evaluate(scope)?, high.evaluate(scope)?, name)?,
+            Eval::RandomCode(chars) => {
+                Value::Text(functions::random_code(code_chars(*chars, scope.rows)).into())
+            }
+            Eval::RandomInt(low, high, name) => {
+                random_int(low.evaluate(scope)?, high.evaluate(scope)?, name)?
+            }
             Eval::OneOf(choices) => choices[functions::random_index(choices.len())].evaluate(scope)?,
             Eval::Coalesce(first, second) => match first.evaluate(scope)? {
                 Value::Null => second.evaluate(scope)?,
@@ -155,7 +159,9 @@ impl Eval {
     /// Whether the value was drawn here, so that drawing again may give another: not when the client gave it.
     pub fn is_drawn(&self, scope: &Scope<'_>) -> bool {
         match self {
-            Eval::Uuid4 | Eval::Uuid7 | Eval::RandomBase64(_) | Eval::RandomCode(_) | Eval::RandomInt(..) => true,
+            Eval::Uuid4 | Eval::Uuid7 | Eval::RandomBase64(_) | Eval::RandomCode(_) | Eval::RandomInt(..) => {
+                true
+            }
             Eval::OneOf(choices) => choices.len() > 1,
             Eval::Coalesce(first, second) => match first.evaluate(scope) {
                 Ok(Value::Null) => second.is_drawn(scope),
@@ -200,7 +206,9 @@ fn random_int(low: Value, high: Value, name: &str) -> Result<Value, Problem> {
         (Value::Bigint(low), Value::Bigint(high)) if low <= high => {
             Ok(Value::Bigint(functions::random_int(low, high)))
         }
-        (Value::Bigint(low), Value::Bigint(_)) => Err(Problem::parameter(name, format!("must be at least {low}"))),
+        (Value::Bigint(low), Value::Bigint(_)) => {
+            Err(Problem::parameter(name, format!("must be at least {low}")))
+        }
         _ => Err(Problem::parameter(name, "must be a whole number")),
     }
 }
@@ -247,9 +255,15 @@ mod tests {
 
     #[test]
     fn codes_grow_with_the_table() {
-        for (least, rows, expected) in
-            [(6, 0, 6), (6, 568_002_355, 6), (6, 568_002_356, 7), (1, 0, 1), (1, 1, 2), (1, 38, 2), (1, 39, 3)]
-        {
+        for (least, rows, expected) in [
+            (6, 0, 6),
+            (6, 568_002_355, 6),
+            (6, 568_002_356, 7),
+            (1, 0, 1),
+            (1, 1, 2),
+            (1, 38, 2),
+            (1, 39, 3),
+        ] {
             assert_eq!(code_chars(least, rows), expected, "{least} characters beside {rows} rows");
         }
     }

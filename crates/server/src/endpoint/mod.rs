@@ -67,7 +67,9 @@ impl Endpoint {
             match finished {
                 Ok(Ok(reply)) => reply,
                 Ok(Err(problem)) => problem_reply(&problem),
-                Err(_) => problem_reply(&Problem::new(504, "it took too long; whether it was done is unknown")),
+                Err(_) => {
+                    problem_reply(&Problem::new(504, "it took too long; whether it was done is unknown"))
+                }
             }
         })))
     }

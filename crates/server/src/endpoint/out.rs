@@ -67,12 +67,8 @@ impl Out for OwnedOut {
         length_hint: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let mut reply = Reply {
-            head: head.clone(),
-            extra: Vec::new(),
-            body: Vec::with_capacity(length_hint),
-            mark: 0,
-        };
+        let mut reply =
+            Reply { head: head.clone(), extra: Vec::new(), body: Vec::with_capacity(length_hint), mark: 0 };
         extra(&mut HeaderLines::new(&mut reply.extra));
         write(&mut reply.body);
         self.reply = Some(reply);

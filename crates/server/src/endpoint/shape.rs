@@ -29,7 +29,8 @@ impl Shape {
     /// A shape of these fields (JSON name and source), wrapped in an object with one key when `wrap` is given.
     /// `columns` is the number of columns of the rows that it will be given.
     pub fn new(wrap: Option<&str>, fields: Vec<(String, Eval)>, columns: usize) -> Shape {
-        let is_column = |(index, (_, source)): (usize, &(String, Eval))| matches!(source, Eval::Column(c) if *c == index);
+        let is_column =
+            |(index, (_, source)): (usize, &(String, Eval))| matches!(source, Eval::Column(c) if *c == index);
         let in_column_order = fields.len() == columns && fields.iter().enumerate().all(is_column);
         let mut open = Vec::new();
         if let Some(wrap) = wrap {
@@ -47,7 +48,12 @@ impl Shape {
                 Field { key, source }
             })
             .collect();
-        Shape { open, fields, close: if wrap.is_some() { b"}".to_vec() } else { Vec::new() }, in_column_order }
+        Shape {
+            open,
+            fields,
+            close: if wrap.is_some() { b"}".to_vec() } else { Vec::new() },
+            in_column_order,
+        }
     }
 
     /// Whether any field shows this column.
