@@ -13,15 +13,21 @@ use std::time::Duration;
 pub enum Cost {
     /// That of one process.
     Server(u32),
-    /// That of the machine without this program.
-    System,
+    /// That of the machine without this program; of the process it is quoted beside.
+    System(u32),
 }
 
 impl Cost {
     fn cpu_us(self) -> std::io::Result<f64> {
         match self {
             Cost::Server(pid) => machine::process_cpu_us(pid),
-            Cost::System => Ok(machine::busy_us()? - machine::process_cpu_us(std::process::id())?),
+            Cost::System(_) => Ok(machine::busy_us()? - machine::process_cpu_us(std::process::id())?),
+        }
+    }
+
+    fn pid(self) -> u32 {
+        match self {
+            Cost::Server(pid) | Cost::System(pid) => pid,
         }
     }
 }
@@ -64,6 +70,8 @@ impl Drive {
 pub struct Sample {
     /// CPU microseconds a request: cores per million requests a second.
     pub cpu_us: f64,
+    /// The same of the server's process alone.
+    pub server_cpu_us: f64,
     /// What the driver saw.
     pub report: Report,
 }
@@ -73,6 +81,7 @@ impl Sample {
     pub fn json(&self) -> Value {
         json!({
             "cpu_us_per_request": self.cpu_us,
+            "server_cpu_us_per_request": self.server_cpu_us,
             "rate_per_s": self.report.rate_per_s(),
             "p50_ms": self.report.latency_ms(50.0),
             "p99_ms": self.report.latency_ms(99.0),
@@ -98,14 +107,20 @@ pub fn sample(
     cost: Cost,
     traffic: &mut (impl Traffic + Send),
 ) -> Result<Sample, Box<dyn Error>> {
+    let clocks = || -> std::io::Result<_> { Ok((cost.cpu_us()?, machine::process_cpu_us(cost.pid())?)) };
     let (before, report) = machine::on_core(drive.core, || -> std::io::Result<_> {
         run(&drive.settings(bench.warm_up()), traffic)?;
-        let before = cost.cpu_us()?;
+        let before = clocks()?;
         Ok((before, run(&drive.settings(bench.sample()), traffic)?))
     })??;
-    let spent = cost.cpu_us()? - before;
+    let after = clocks()?;
     let report = clean(report)?;
-    Ok(Sample { cpu_us: spent / report.completed as f64, report })
+    let requests = report.completed as f64;
+    Ok(Sample {
+        cpu_us: (after.0 - before.0) / requests,
+        server_cpu_us: (after.1 - before.1) / requests,
+        report,
+    })
 }
 
 /// The middle one. Of an even number the lower of the two; none is a mistake of the caller.
@@ -122,6 +137,11 @@ pub fn median_of(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
 /// Median CPU microseconds a request.
 pub fn cpu(samples: &[Sample]) -> f64 {
     median_of(samples, |sample| sample.cpu_us)
+}
+
+/// The server's own share of what the whole system spent, with what else is printed beside.
+pub fn beside_system(samples: &[Sample]) -> String {
+    format!("the server alone {:.2}; {}", median_of(samples, |sample| sample.server_cpu_us), beside(samples))
 }
 
 /// Rates and latencies to be printed beside.

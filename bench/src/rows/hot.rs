@@ -2,7 +2,7 @@
 
 use super::Lines;
 use crate::machine;
-use crate::measure::{Cost, Drive, Sample, beside, cpu, median_of, raw, sample};
+use crate::measure::{Cost, Drive, Sample, beside, beside_system, cpu, median_of, raw, sample};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
 use crate::report::{Bar, Line};
 use forebay_load::Fixed;
@@ -20,7 +20,7 @@ pub fn ultra_fast(bench: &Bench) -> Lines {
             samples.push(sample(
                 bench,
                 drive,
-                Cost::System,
+                Cost::System(server.pid()),
                 &mut Fixed::new("POST", "/code-ultra-fast", None),
             )?);
         }
@@ -29,11 +29,11 @@ pub fn ultra_fast(bench: &Bench) -> Lines {
     let p99 = median_of(&plain, |sample| sample.report.latency_ms(99.0));
     Ok(vec![
         Line::new("plain", cpu(&plain), "cores/Mrps", Bar::AtMost(10.0), "")
-            .beside(beside(&plain))
+            .beside(beside_system(&plain))
             .samples(raw(&plain)),
         Line::new("p99 at 64 connections", p99, "ms", Bar::AtMost(5.0), ""),
         Line::new("16 pipelined", cpu(&pipelined), "cores/Mrps", Bar::AtMost(4.0), "")
-            .beside(beside(&pipelined))
+            .beside(beside_system(&pipelined))
             .samples(raw(&pipelined)),
     ])
 }

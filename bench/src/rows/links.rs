@@ -1,7 +1,7 @@
 //! Row 20: links made and followed.
 
 use super::Lines;
-use crate::measure::{Cost, Drive, Sample, beside, cpu, raw, sample};
+use crate::measure::{Cost, Drive, Sample, beside_system, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Generated};
@@ -33,7 +33,12 @@ pub fn shorten_and_follow(bench: &Bench) -> Lines {
         let folder = Folder::new();
         let server = bench.start("links.toml", &folder, Pinning::Free).set("drain.paused=true").start();
         let mut post = Fixed::new("POST", "/links", Some(body));
-        samples[0].push(sample(bench, Drive::new(server.address, None), Cost::System, &mut post)?);
+        samples[0].push(sample(
+            bench,
+            Drive::new(server.address, None),
+            Cost::System(server.pid()),
+            &mut post,
+        )?);
         server.kill();
 
         let folder = Folder::new();
@@ -45,15 +50,20 @@ pub fn shorten_and_follow(bench: &Bench) -> Lines {
             out.extend_from_slice(codes[random.random_range(0..codes.len())].as_bytes());
             out.extend_from_slice(b" HTTP/1.1\r\nHost: localhost\r\n\r\n");
         });
-        samples[1].push(sample(bench, Drive::new(server.address, None), Cost::System, &mut follow)?);
+        samples[1].push(sample(
+            bench,
+            Drive::new(server.address, None),
+            Cost::System(server.pid()),
+            &mut follow,
+        )?);
     }
     let [made, followed] = samples;
     Ok(vec![
         Line::new("POST /links", cpu(&made), "cores/Mrps", Bar::AtMost(11.0), "")
-            .beside(beside(&made))
+            .beside(beside_system(&made))
             .samples(raw(&made)),
         Line::new("GET /{code} with its click", cpu(&followed), "cores/Mrps", Bar::AtMost(8.0), "")
-            .beside(beside(&followed))
+            .beside(beside_system(&followed))
             .samples(raw(&followed)),
     ])
 }
