@@ -57,13 +57,7 @@ impl Compiler<'_, '_> {
             }
             From::Handler(name) => self.handler(name)?,
             From::Sql { statements, rows } => self.sql(statements, *rows).await?,
-            From::Get { table, key } => {
-                let table = self.table(table)?;
-                let key = self.key(&table, key)?;
-                let answering = self.row_answer(&table, 200)?;
-                let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
-                Action::Get(Get { table, key, counters, answering })
-            }
+            From::Get { table, key } => self.get(table, key)?,
             From::Random { table } => {
                 let table = self.table(table)?;
                 Action::Random(Random { answering: self.row_answer(&table, 200)?, table })
@@ -79,53 +73,68 @@ impl Compiler<'_, '_> {
                 all.extend(values.iter().cloned());
                 self.insert(table, &all, OnConflict::Replace, 200)?
             }
-            From::Update { table, key, values } => {
-                let table = self.table(table)?;
-                let key = self.key(&table, key)?;
-                let changes = values
-                    .iter()
-                    .map(|(column, expr)| {
-                        let index = column_index(table.schema(), column)?;
-                        let ty = table.schema().columns[index].ty;
-                        let wanted = Wanted::typed(ty).or_null();
-                        let eval = self.params.compile(expr, wanted, Columns::None)?;
-                        Ok((index, eval, name_of(expr, column)))
-                    })
-                    .collect::<Result<_, String>>()?;
-                Action::Update(Update { answering: self.row_answer(&table, 200)?, table, key, changes })
-            }
-            From::Increment { table, key, column, by } => {
-                let table = self.table(table)?;
-                let key = self.key(&table, key)?;
-                let index = column_index(table.schema(), column)?;
-                let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
-                let by = (eval, name_of(by, column));
-                Action::Increment(Increment {
-                    answering: self.row_answer(&table, 200)?,
-                    table,
-                    key,
-                    column: index,
-                    by,
-                })
-            }
+            From::Update { table, key, values } => self.update(table, key, values)?,
+            From::Increment { table, key, column, by } => self.increment(table, key, column, by)?,
             From::Delete { table, pick } => self.delete(table, pick)?,
             From::Redirect { table, key, location, status, increment, expires } => {
-                let table = self.table(table)?;
-                let column = |name: &String| column_index(table.schema(), name);
-                let (location, increment, expires) = (
-                    column(location)?,
-                    increment.as_ref().map(column).transpose()?,
-                    expires.as_ref().map(column).transpose()?,
-                );
-                let answering =
-                    Answering { head: Arc::new(Head::new(*status)), shape: None, missing: self.missing() };
-                let key = self.key(&table, key)?;
-                let uncounted = self.context.uncounted.clone();
-                Action::Redirect(Redirect { table, key, location, increment, expires, answering, uncounted })
+                let columns = (location, increment.as_ref(), expires.as_ref());
+                self.redirect(table, key, columns, *status)?
             }
             From::Generate { table, rows, values, first } => self.generate(table, rows, values, first)?,
             From::AnyOf(_) => return Err("any_of cannot hold another any_of".into()),
         })
+    }
+
+    fn get(&mut self, table: &str, key: &Expr) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let key = self.key(&table, key)?;
+        let answering = self.row_answer(&table, 200)?;
+        let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
+        Ok(Action::Get(Get { table, key, counters, answering }))
+    }
+
+    fn update(&mut self, table: &str, key: &Expr, values: &[(String, Expr)]) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let key = self.key(&table, key)?;
+        let changes = values
+            .iter()
+            .map(|(column, expr)| {
+                let index = column_index(table.schema(), column)?;
+                let wanted = Wanted::typed(table.schema().columns[index].ty).or_null();
+                let eval = self.params.compile(expr, wanted, Columns::None)?;
+                Ok((index, eval, name_of(expr, column)))
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(Action::Update(Update { answering: self.row_answer(&table, 200)?, table, key, changes }))
+    }
+
+    fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let key = self.key(&table, key)?;
+        let index = column_index(table.schema(), column)?;
+        let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
+        let by = (eval, name_of(by, column));
+        let answering = self.row_answer(&table, 200)?;
+        Ok(Action::Increment(Increment { table, key, column: index, by, answering }))
+    }
+
+    /// `columns`: where the place stands, what counts visits, what says when it expires.
+    fn redirect(
+        &mut self,
+        table: &str,
+        key: &Expr,
+        columns: (&String, Option<&String>, Option<&String>),
+        status: u16,
+    ) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let column = |name: &String| column_index(table.schema(), name);
+        let location = column(columns.0)?;
+        let increment = columns.1.map(column).transpose()?;
+        let expires = columns.2.map(column).transpose()?;
+        let answering = Answering { head: Arc::new(Head::new(status)), shape: None, missing: self.missing() };
+        let key = self.key(&table, key)?;
+        let uncounted = self.context.uncounted.clone();
+        Ok(Action::Redirect(Redirect { table, key, location, increment, expires, answering, uncounted }))
     }
 
     fn handler(&self, name: &str) -> Result<Action, String> {

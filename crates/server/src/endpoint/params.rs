@@ -118,19 +118,19 @@ impl ParamPlan {
             Source::Path(index) => {
                 let text = percent_decode(path[*index].1)
                     .map_err(|error| Problem::parameter(&self.name, format!("has {error}")))?;
-                self.from_text(&text).map(Some)
+                self.parse_text(&text).map(Some)
             }
             Source::Field(index) => match in_body[*index] {
                 Some(raw) => from_json(self.ty, raw)
                     .map(Some)
                     .map_err(|invalid| Problem::parameter(&self.name, invalid)),
                 None => match find_query(request.query(), &self.name)? {
-                    Some(text) => self.from_text(&text).map(Some),
+                    Some(text) => self.parse_text(&text).map(Some),
                     None => Ok(None),
                 },
             },
             Source::Header(header) => match request.header(header).map(std::str::from_utf8) {
-                Some(Ok(text)) => self.from_text(text).map(Some),
+                Some(Ok(text)) => self.parse_text(text).map(Some),
                 Some(Err(_)) => {
                     Err(Problem::parameter(&self.name, format!("(header {header}) is not UTF-8")))
                 }
@@ -145,7 +145,7 @@ impl ParamPlan {
         }
     }
 
-    fn from_text(&self, text: &str) -> Result<Value, Problem> {
+    fn parse_text(&self, text: &str) -> Result<Value, Problem> {
         from_text(self.ty, text).map_err(|invalid| Problem::parameter(&self.name, invalid))
     }
 
