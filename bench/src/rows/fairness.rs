@@ -25,10 +25,10 @@ fn watched(pid: u32) -> Result<HashSet<BTreeSet<PathBuf>>, Box<dyn Error>> {
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
         // A descriptor may be gone by now.
         let Ok(text) = fs::read_to_string(entry?.path()) else { continue };
-        let targets = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok());
-        sets.insert(targets.collect());
+        let numbers = text.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next());
+        sets.insert(
+            numbers.filter_map(|number| fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()).collect(),
+        );
     }
     Ok(sets)
 }
