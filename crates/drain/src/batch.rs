@@ -1,7 +1,7 @@
 //! Log records as changes of the record store, a batch at a time.
 //!
 //! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet taken waits here, bounded
-//! by one read of the log.
+//! by what the next batch may hold.
 
 use crate::limits::{BATCH_BYTES, READ_BYTES};
 use crate::{Error, Kind};
@@ -48,13 +48,15 @@ pub(crate) struct Records {
     read: VecDeque<Change>,
     /// Behind everything in `read`.
     read_end: Position,
+    /// What is behind that cannot be read.
+    failed: Option<Error>,
 }
 
 impl Records {
     /// From `position` on, the end of a record or the log's first.
     pub(crate) fn from(log: &Log, position: Position) -> Result<Records, Error> {
         let reader = log.reader(position).map_err(unreadable)?;
-        Ok(Records { log: log.clone(), reader, read: VecDeque::new(), read_end: position })
+        Ok(Records { log: log.clone(), reader, read: VecDeque::new(), read_end: position, failed: None })
     }
 
     /// At most so many changes, and none that ends behind `until`. Empty when there is nothing durable.
@@ -68,8 +70,13 @@ impl Records {
         let mut changes: Vec<Change> = Vec::new();
         let mut bytes = 0;
         while changes.len() < rows_max && bytes < BATCH_BYTES {
-            if self.read.is_empty() && !self.read_more(catalogue, schemas)? {
-                break;
+            if self.read.is_empty() {
+                match self.read_more(catalogue, schemas) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) if changes.is_empty() && self.read.is_empty() => return Err(error),
+                    Err(error) => self.failed = Some(error),
+                }
             }
             let Some(next) = self.read.front() else {
                 break;
@@ -86,7 +93,23 @@ impl Records {
         Ok(Taken { changes, to, next })
     }
 
+    /// Reads ahead, so that so many changes can be taken at once; for the time in which the store is busy with those before them.
+    pub(crate) fn read_ahead(&mut self, rows: usize, catalogue: &Catalogue, schemas: &mut Schemas) {
+        let mut bytes = 0;
+        while self.read.len() < rows && bytes < BATCH_BYTES && self.failed.is_none() {
+            match self.read_more(catalogue, schemas) {
+                Ok(true) => bytes += READ_BYTES,
+                Ok(false) => return,
+                // Said when it is these records' turn; those before them are good.
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
     fn read_more(&mut self, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let durable = self.log.durable();
         let batch = self.reader.next_batch(READ_BYTES).map_err(unreadable)?;
         if batch.is_empty() {
@@ -98,11 +121,12 @@ impl Records {
             let change = decode(position, bytes, catalogue, schemas).map_err(|what| {
                 let message = format!(
                     "the log record that ends at position {position} {what}; it was written by another version, or with another \
-                     tables.json: nothing behind it is drained"
+                     tables.json: nothing from it on is drained"
                 );
                 Error::new(Kind::BadRecord, message)
             })?;
             self.read.push_back(change);
+            self.read_end = position;
         }
         self.read_end = batch.end();
         Ok(true)

@@ -14,7 +14,7 @@
 //! decides.
 //!
 //! **Order.** Deletes, then puts, then inserts, then increments: a value that a row gave up is free before another row takes it. Within each
-//! the keys ascend, so that rows with random keys touch each page of the key's index once (measured: `crates/record/examples/measure.rs`).
+//! the keys ascend, so that rows with random keys touch each page of the key's index once (measured: `crates/record/examples/record_rates.rs`).
 //! Puts of a table with unique values stay in the order of the log, which is right for a chain of moves more often than not.
 //! No order is right for a swap: the database refuses the batch, and it is applied again uncoalesced. What a batch that is accepted leaves
 //! behind depends on no order: each key has one image.

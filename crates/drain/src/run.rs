@@ -391,10 +391,15 @@ impl Runner {
         priority: Priority,
     ) -> Result<Applied, forebay_record::Error> {
         let log = self.log.id().0;
-        let from = self.place().stored.map(|position| position.0);
         let schemas = self.schemas.list.clone();
+        let place = self.place.as_mut().expect("every round begins with locate");
+        let from = place.stored.map(|position| position.0);
         let batch = Batch { log, from, to: to.0, schemas, changes, on_error, priority };
-        self.runtime.block_on(self.record.apply(batch))
+        let ahead = async { place.records.read_ahead(self.rows_now, &self.catalogue, &mut self.schemas) };
+        // Polled in this order: the batch is on its way before the next one is read.
+        let (applied, ()) =
+            self.runtime.block_on(async { tokio::join!(biased; self.record.apply(batch), ahead) });
+        applied
     }
 
     fn committed(&mut self, to: Position, next: Position, rows: usize, changes: usize, applied: Applied) {

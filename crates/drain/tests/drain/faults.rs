@@ -218,3 +218,38 @@ async fn beside_direct_writes_batches_are_small_and_both_go_on() {
     assert!(state.batches_total > 2, "{state:?}");
     assert_eq!((state.rows_total, state.dead_total), (60_000, 0));
 }
+
+#[tokio::test]
+async fn a_record_that_is_nobodys_stops_it_behind_all_that_is_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    world.people().insert(person(1, "p", None, 0).as_ref()).unwrap();
+    let good = world.log.append(&[9, 9, 9]).unwrap();
+    world.people().insert(person(2, "p", None, 0).as_ref()).unwrap();
+    let end = world.end();
+    let drain = world.drain(Settings::default());
+    let error = drain.drain_to(end).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("ends at position {good}")), "{error}");
+    assert_eq!((world.text(PEOPLE).as_str(), drain.state().status), ("1:p:-:0", Status::Failed));
+}
+
+#[tokio::test]
+async fn a_row_whose_parent_never_comes_is_alone_in_its_dead_letter() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    world.plain().execute_batch(
+        "DROP TABLE people; CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT, email TEXT UNIQUE, n INTEGER NOT NULL,
+           FOREIGN KEY (n) REFERENCES people (id) DEFERRABLE INITIALLY DEFERRED)",
+    ).unwrap();
+    for (id, parent) in [(1, 1), (2, 5), (3, 99), (4, 1), (5, 1)] {
+        world.people().insert(person(id, "p", None, parent).as_ref()).unwrap();
+    }
+    let end = world.end();
+    let drain = world.drain(Settings::default());
+    drain.drain_to(end).await.unwrap();
+    let letters = world.store.dead_letters(10).await.unwrap();
+    assert!(letters.iter().any(|letter| letter.row.contains("\"id\":3")), "{letters:?}");
+    // The batch was split until the refused one stood alone: one whose parent came later in it may share its fate.
+    assert_eq!(5 - letters.len(), world.text("SELECT count(*) || '' FROM people").parse::<usize>().unwrap());
+    assert!(world.text(PEOPLE).contains("1:p:-:1") && world.text(PEOPLE).contains("5:p:-:1"));
+}

@@ -13,7 +13,7 @@ use super::writer::Session;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::{Applied, Batch, Change, DeadLetter, Error, Kind, OnError, Op, Priority, StoredPosition};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef, json};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -209,14 +209,15 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
         // Coalescing orders by kind and key: a row may come before the one it refers to. Until the commit only, which ends it.
         session.connection.pragma_update(None, "defer_foreign_keys", true).map_err(map)?;
     }
-    let sql: Vec<TableSql> = batch.schemas.iter().map(|schema| TableSql::new(schema)).collect();
+    let connection = &session.connection;
+    let mut tables: Vec<_> =
+        batch.schemas.iter().map(|schema| TableStatements::new(connection, schema)).collect();
     let mut dead = 0;
     for (index, change) in batch.changes.iter().enumerate() {
         if index % YIELD_EVERY == 0 && index >= YIELD_FLOOR && must_yield(session, batch, began) {
             return Err(Error::new(Kind::Yielded { done: index }, "gave way to direct writes"));
         }
-        let schema = &batch.schemas[change.table];
-        let Err(error) = sql[change.table].execute(&session.connection, schema, &change.op) else {
+        let Err(error) = tables[change.table].execute(&change.op) else {
             continue;
         };
         if session.connection.is_autocommit() || !error.is_data() {
@@ -264,15 +265,44 @@ fn move_position(connection: &Connection, batch: &Batch) -> Result<(), Error> {
     Err(Error::new(Kind::Fenced, message))
 }
 
-/// The statements of one table.
-struct TableSql {
-    insert: String,
-    put: String,
-    delete: String,
+/// The statements of one table. Each is looked up once a batch: for a row that costs more than binding it.
+struct TableStatements<'a> {
+    connection: &'a Connection,
+    schema: &'a Schema,
+    insert: OnFirstUse<'a>,
+    put: OnFirstUse<'a>,
+    delete: OnFirstUse<'a>,
 }
 
-impl TableSql {
-    fn new(schema: &Schema) -> TableSql {
+/// A statement that is prepared when it is first needed.
+struct OnFirstUse<'a> {
+    sql: String,
+    prepared: Option<CachedStatement<'a>>,
+}
+
+impl<'a> OnFirstUse<'a> {
+    fn new(sql: String) -> OnFirstUse<'a> {
+        OnFirstUse { sql, prepared: None }
+    }
+
+    fn execute<'v>(
+        &mut self,
+        connection: &'a Connection,
+        values: impl Iterator<Item = ValueRef<'v>>,
+    ) -> Result<usize, Error> {
+        let statement = match &mut self.prepared {
+            Some(statement) => statement,
+            None => self.prepared.insert(connection.prepare_cached(&self.sql).map_err(map)?),
+        };
+        for (index, value) in values.enumerate() {
+            types::bind(statement, index + 1, value).map_err(map)?;
+        }
+        statement.raw_execute().map_err(map)
+    }
+}
+
+impl<'a> TableStatements<'a> {
+    fn new(connection: &'a Connection, schema: &'a Schema) -> TableStatements<'a> {
         let table = quoted(&schema.name);
         let key = quoted(&schema.key_column().name);
         let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
@@ -285,29 +315,29 @@ impl TableSql {
         let action =
             if sets.is_empty() { "NOTHING".into() } else { format!("UPDATE SET {}", sets.join(", ")) };
         let put = format!("{insert} ON CONFLICT ({key}) DO {action}");
-        TableSql { insert, put, delete: format!("DELETE FROM {table} WHERE {key} = ?1") }
-    }
-
-    fn execute(&self, connection: &Connection, schema: &Schema, op: &Op) -> Result<(), Error> {
-        match op {
-            Op::Insert(row) => execute_row(connection, &self.insert, schema, row),
-            Op::Put(row) => execute_row(connection, &self.put, schema, row),
-            Op::Delete(key) => {
-                let mut statement = connection.prepare_cached(&self.delete).map_err(map)?;
-                types::bind(&mut statement, 1, key.as_ref()).map_err(map)?;
-                statement.raw_execute().map(drop).map_err(map)
-            }
-            Op::Increment { key, column, delta } => increment(connection, schema, key, *column, *delta),
+        TableStatements {
+            connection,
+            schema,
+            insert: OnFirstUse::new(insert),
+            put: OnFirstUse::new(put),
+            delete: OnFirstUse::new(format!("DELETE FROM {table} WHERE {key} = ?1")),
         }
     }
-}
 
-fn execute_row(connection: &Connection, sql: &str, schema: &Schema, row: &Row) -> Result<(), Error> {
-    let mut statement = connection.prepare_cached(sql).map_err(map)?;
-    for (index, value) in row.as_ref().values(schema).enumerate() {
-        types::bind(&mut statement, index + 1, value).map_err(map)?;
+    fn insert(&mut self, row: &Row) -> Result<(), Error> {
+        self.insert.execute(self.connection, row.as_ref().values(self.schema)).map(drop)
     }
-    statement.raw_execute().map(drop).map_err(map)
+
+    fn execute(&mut self, op: &Op) -> Result<(), Error> {
+        match op {
+            Op::Insert(row) => self.insert(row),
+            Op::Put(row) => self.put.execute(self.connection, row.as_ref().values(self.schema)).map(drop),
+            Op::Delete(key) => self.delete.execute(self.connection, std::iter::once(key.as_ref())).map(drop),
+            Op::Increment { key, column, delta } => {
+                increment(self.connection, self.schema, key, *column, *delta)
+            }
+        }
+    }
 }
 
 fn increment(
@@ -323,10 +353,8 @@ fn increment(
     let sql = format!(
         "UPDATE {table} SET {name} = {name} + ?2 WHERE {key_name} = ?1 AND typeof({name} + ?2) = 'integer'"
     );
-    let mut statement = connection.prepare_cached(&sql).map_err(map)?;
-    types::bind(&mut statement, 1, key.as_ref()).map_err(map)?;
-    types::bind(&mut statement, 2, ValueRef::Bigint(delta)).map_err(map)?;
-    if statement.raw_execute().map_err(map)? == 1 {
+    let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
+    if OnFirstUse::new(sql).execute(connection, values)? == 1 {
         return Ok(());
     }
     let message =
@@ -382,26 +410,16 @@ fn object<'a>(fields: impl IntoIterator<Item = (&'a str, ValueRef<'a>)>) -> Stri
 }
 
 fn insert_many(session: &mut Session, schema: &Schema, rows: &[Row]) -> Result<(), Error> {
-    let sql = TableSql::new(schema).insert;
     let mut rest = rows;
     while !rest.is_empty() {
         session.begin(LOCK_WAIT)?;
-        let began = Instant::now();
-        let mut done = 0;
-        for row in rest {
-            if done >= YIELD_FLOOR
-                && done % YIELD_EVERY == 0
-                && session.others_wait()
-                && began.elapsed() >= SLICE
-            {
-                break;
-            }
-            if let Err(error) = execute_row(&session.connection, &sql, schema, row) {
+        let done = match insert_slice(session, schema, rest) {
+            Ok(done) => done,
+            Err((done, error)) => {
                 session.rollback();
                 return Err(error.at_row(rows.len() - rest.len() + done));
             }
-            done += 1;
-        }
+        };
         session.commit()?;
         rest = &rest[done..];
         if !rest.is_empty() {
@@ -409,4 +427,18 @@ fn insert_many(session: &mut Session, schema: &Schema, rows: &[Row]) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Inserts until direct writes want the writer; how many rows that were.
+fn insert_slice(session: &Session, schema: &Schema, rows: &[Row]) -> Result<usize, (usize, Error)> {
+    let began = Instant::now();
+    let mut statements = TableStatements::new(&session.connection, schema);
+    for (done, row) in rows.iter().enumerate() {
+        let may_yield = done >= YIELD_FLOOR && done % YIELD_EVERY == 0;
+        if may_yield && session.others_wait() && began.elapsed() >= SLICE {
+            return Ok(done);
+        }
+        statements.insert(row).map_err(|error| (done, error))?;
+    }
+    Ok(rows.len())
 }
