@@ -73,13 +73,19 @@ impl Core {
         self.drained.fetch_max(position.0, Ordering::SeqCst);
     }
 
+    /// Reserves memory for so many bytes if it is there.
+    pub fn try_reserve(&self, row_bytes: usize) -> Option<Charge<'_>> {
+        let bytes = allocated_bytes(row_bytes);
+        self.budget.try_take(bytes).then(|| Charge { budget: &self.budget, bytes })
+    }
+
     /// Reserves memory for a row of so many bytes, evicting others when the limit is reached. No shard may be locked by the caller.
     pub fn reserve(&self, row_bytes: usize) -> Result<Charge<'_>, WriteError> {
-        let bytes = allocated_bytes(row_bytes);
-        if self.budget.try_take(bytes) || self.make_room(bytes) {
-            Ok(Charge { budget: &self.budget, bytes })
-        } else {
-            Err(WriteError::MemoryFull)
+        if let Some(charge) = self.try_reserve(row_bytes) {
+            return Ok(charge);
         }
+        let bytes = allocated_bytes(row_bytes);
+        let is_there = self.make_room(bytes);
+        is_there.then(|| Charge { budget: &self.budget, bytes }).ok_or(WriteError::MemoryFull)
     }
 }

@@ -105,11 +105,22 @@ impl Table {
             return Err(WriteError::Missing { mark: Position(0) });
         };
         let hash = self.rows.hasher.key(key);
-        // No more than it can grow. What it really takes is counted below.
-        let growth = changes.iter().map(|(_, value)| encoded_bytes(*value)).sum();
-        let _growth = self.core.reserve(growth)?;
+        // No more than it can grow. What it really takes is counted when it has changed.
+        let growth = changes.iter().map(|(_, value)| growth_bytes(*value)).sum();
+        let mut reserved = self.core.try_reserve(growth);
+        let is_tight = reserved.is_none();
+        if is_tight {
+            // No other row has to go for one that is not there.
+            self.present(&self.rows.lock(hash.shard()), hash, key)?;
+            reserved = Some(self.core.reserve(growth)?);
+        }
         let mut shard = self.rows.lock(hash.shard());
-        let slot = self.present(&shard, hash, key)?;
+        let slot = match self.present(&shard, hash, key) {
+            // It was this very row that went: fetching it would only begin that again.
+            Err(WriteError::Fetch(_)) if is_tight => return Err(WriteError::MemoryFull),
+            found => found?,
+        };
+        let _reserved = reserved;
         self.change(&mut shard, slot, changes, show)
     }
 
@@ -251,6 +262,16 @@ fn encoded_bytes(value: ValueRef<'_>) -> usize {
         ValueRef::Uuid(_) => 16,
         ValueRef::Numeric(v) | ValueRef::Text(v) | ValueRef::Json(v) => LENGTH_BYTES_MAX + v.len(),
         ValueRef::Bytes(v) => LENGTH_BYTES_MAX + v.len(),
+    }
+}
+
+/// Bytes by which a row grows, at most, but for the few of a NULL that becomes a number.
+fn growth_bytes(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Numeric(_) | ValueRef::Text(_) | ValueRef::Json(_) | ValueRef::Bytes(_) => {
+            encoded_bytes(value)
+        }
+        _ => 0,
     }
 }
 

@@ -254,13 +254,13 @@ impl World<'_> {
 
     fn list(&self, after: Option<u8>, limit: usize) {
         let after_value = after.map(|number| self.key(number));
-        loop {
+        // Under a small limit a page may not fit: what is fetched for it drives out the rest.
+        for _ in 0..10 {
             let mut rows = Vec::new();
             let show = |row: RowRef<'_>| rows.push(row.to_values(&self.schema));
             let list = self.now().table.list(after_value.as_ref().map(Value::as_ref), limit, show);
             if let Some(key) = list.evicted.into_iter().next() {
-                // One at a time: under a small limit a page may not fit.
-                if self.fetch(key).is_none() || limit > 3 {
+                if self.fetch(key).is_none() {
                     return;
                 }
                 continue;
@@ -391,12 +391,12 @@ proptest! {
     }
 
     #[test]
-    fn like_a_map_in_little_memory(ops in ops(), limit in 12_000u64..30_000) {
+    fn like_a_map_in_little_memory(ops in ops(), limit in 4_000u64..16_000) {
         check(KeyKind::Bigint, false, limit, ops);
     }
 
     #[test]
-    fn like_a_map_in_little_memory_when_shared(ops in ops(), limit in 12_000u64..30_000) {
+    fn like_a_map_in_little_memory_when_shared(ops in ops(), limit in 4_000u64..16_000) {
         check(KeyKind::Text, true, limit, ops);
     }
 }
