@@ -1,7 +1,7 @@
 //! Log records as changes of the record store, a batch at a time.
 //!
 //! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet taken waits here, bounded
-//! by what the next batch may hold.
+//! by one read of the log.
 
 use crate::limits::{BATCH_BYTES, READ_BYTES};
 use crate::{Error, Kind};
@@ -93,17 +93,9 @@ impl Records {
         Ok(Taken { changes, to, next })
     }
 
-    /// Reads ahead, so that so many changes can be taken at once; for the time in which the store is busy with those before them.
-    pub(crate) fn read_ahead(&mut self, rows: usize, catalogue: &Catalogue, schemas: &mut Schemas) {
-        let mut bytes = 0;
-        while self.read.len() < rows && bytes < BATCH_BYTES && self.failed.is_none() {
-            match self.read_more(catalogue, schemas) {
-                Ok(true) => bytes += READ_BYTES,
-                Ok(false) => return,
-                // Said when it is these records' turn; those before them are good.
-                Err(error) => self.failed = Some(error),
-            }
-        }
+    /// Has the next [`Records::take`] that would begin behind what is good fail with this.
+    pub(crate) fn fail_later(&mut self, error: Error) {
+        self.failed = Some(error);
     }
 
     fn read_more(&mut self, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {

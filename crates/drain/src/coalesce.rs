@@ -83,12 +83,31 @@ pub(crate) fn coalesce(changes: &mut Vec<Change>, schemas: &[Arc<Schema>]) -> Op
     let slots = fold(changes, schemas)?;
     let mut ops: Vec<Option<Op>> =
         std::mem::take(changes).into_iter().map(|change| Some(change.op)).collect();
-    let mut out = Vec::with_capacity(slots.len());
+    let mut out =
+        Ordered { order: Vec::with_capacity(slots.len()), changes: Vec::with_capacity(slots.len()) };
     for slot in &slots {
         emit(slot, &schemas[slot.table], &mut ops, &mut out)?;
     }
-    out.sort_by_key(|&(phase, table, order, _)| (phase, table, order));
-    Some(out.into_iter().map(|(_, _, _, change)| change).collect())
+    Some(out.sorted())
+}
+
+/// Changes and where each belongs. The places are sorted without the changes, which are several times as large.
+struct Ordered {
+    /// Kind, table, order within; and which change.
+    order: Vec<(u8, usize, u128, usize)>,
+    changes: Vec<Option<Change>>,
+}
+
+impl Ordered {
+    fn push(&mut self, phase: u8, order: u128, change: Change) {
+        self.order.push((phase, change.table, order, self.changes.len()));
+        self.changes.push(Some(change));
+    }
+
+    fn sorted(mut self) -> Vec<Change> {
+        self.order.sort_unstable();
+        self.order.iter().filter_map(|&(.., index)| self.changes[index].take()).collect()
+    }
 }
 
 fn fold(changes: &[Change], schemas: &[Arc<Schema>]) -> Option<Vec<Slot>> {
@@ -163,16 +182,11 @@ const PUTS: u8 = 1;
 const INSERTS: u8 = 2;
 const ADDS: u8 = 3;
 
-fn emit(
-    slot: &Slot,
-    schema: &Schema,
-    ops: &mut [Option<Op>],
-    out: &mut Vec<(u8, usize, u128, Change)>,
-) -> Option<()> {
+fn emit(slot: &Slot, schema: &Schema, ops: &mut [Option<Op>], out: &mut Ordered) -> Option<()> {
     let mut put = |phase: u8, op: Op| {
         let keeps_log_order = phase == PUTS && schema.unique_columns().next().is_some();
         let order = if keeps_log_order { u128::from(slot.position) } else { slot.rank };
-        out.push((phase, slot.table, order, Change { table: slot.table, position: slot.position, op }));
+        out.push(phase, order, Change { table: slot.table, position: slot.position, op });
     };
     let mut image = |index: usize| -> Option<Row> {
         let (Op::Insert(row) | Op::Put(row)) = ops[index].take()? else {

@@ -19,8 +19,14 @@ pub const SLICE_MS: u64 = forebay_record::limits::SLICE_MS;
 /// How long a batch may take when nobody waits: a direct write that arrives meanwhile makes it give way, and its work is lost.
 pub const ALONE_MS: u64 = 500;
 
-/// After the first record arrives, how long others may join it. Bounds the commits of a mostly idle server to 50 a second.
+/// How long a small batch waits for others to join it. Bounds the commits of a server with little to do to 50 a second.
 pub const LINGER_MS: u64 = 20;
+
+/// What is a small batch, in bytes of the log: below it the commit costs more than the rows.
+pub const LINGER_BYTES: u64 = 256 << 10;
+
+/// Bytes of log behind a batch from which on the next one is made ready while the store is busy: then there is no time for lingering.
+pub const AHEAD_BYTES: u64 = READ_BYTES as u64;
 
 /// How often an idle drain looks at its controls.
 pub const IDLE_MS: u64 = 50;

@@ -48,7 +48,7 @@ impl Drain {
             tables,
             record,
             shared: shared.clone(),
-            runtime,
+            runtime: Arc::new(runtime),
             new_record: settings.new_record,
             rows_limit: settings.batch_rows_max.max(1),
             rows_now: settings.batch_rows_max.max(1),
@@ -163,6 +163,19 @@ struct Place {
     stored: Option<Position>,
     /// Everything before it is in the store.
     drained: Position,
+    /// The batch after the one in the store's hands.
+    ahead: Option<Prepared>,
+}
+
+/// A batch that is ready to be applied.
+struct Prepared {
+    /// `None`: the records do not add up to one change a key.
+    changes: Option<Vec<Change>>,
+    on_error: OnError,
+    /// Log records in it.
+    rows: usize,
+    to: Position,
+    next: Position,
 }
 
 struct Runner {
@@ -171,7 +184,7 @@ struct Runner {
     catalogue: Arc<Catalogue>,
     record: Store,
     shared: Arc<Shared>,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     new_record: crate::NewRecord,
     rows_limit: usize,
     /// The size of the next batch, between the limits by how long the last one took.
@@ -264,12 +277,15 @@ impl Runner {
         } else if !self.wait_for_records() || !self.wait_for_pace(control.pace_rows_per_s) {
             return Ok(true);
         }
-        let taken = self.take(control.pace_rows_per_s)?;
-        if taken.changes.is_empty() {
-            self.pass(taken.next);
-            return Ok(true);
+        let prepared = match self.place().ahead.take() {
+            Some(prepared) => prepared,
+            None => self.prepare(control.pace_rows_per_s)?,
+        };
+        if prepared.rows == 0 {
+            self.pass(prepared.next);
+        } else {
+            self.apply(prepared, control.pace_rows_per_s)?;
         }
-        self.apply(taken, control.pace_rows_per_s)?;
         Ok(true)
     }
 
@@ -293,7 +309,7 @@ impl Runner {
         }
         self.confirmed = stored;
         let records = Records::from(&self.log, drained)?;
-        self.place = Some(Place { records, stored, drained });
+        self.place = Some(Place { records, stored, drained, ahead: None });
         self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > drained);
         // An answer may have been lost after its commit.
         self.advance(drained);
@@ -308,18 +324,17 @@ impl Runner {
     /// Whether there is something behind the drained position; lets others join what has just come.
     fn wait_for_records(&mut self) -> bool {
         let drained = self.place().drained;
-        if self.log.durable() > drained {
-            return true;
-        }
         let idle = Duration::from_millis(IDLE_MS);
-        if self.log.wait_durable(drained, idle) <= drained {
+        if self.log.durable() <= drained && self.log.wait_durable(drained, idle) <= drained {
             // A log that has ended returns at once.
             if self.log.poisoned().is_some() {
                 self.shared.wait(idle);
             }
             return false;
         }
-        self.shared.wait(Duration::from_millis(LINGER_MS));
+        if self.log.durable().0 - drained.0 < LINGER_BYTES {
+            self.shared.wait(Duration::from_millis(LINGER_MS));
+        }
         true
     }
 
@@ -335,11 +350,36 @@ impl Runner {
         self.free_at <= Instant::now()
     }
 
-    fn take(&mut self, pace: Option<f64>) -> Result<Taken, Trouble> {
+    /// Reads and coalesces the next batch.
+    fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
-        let rows = self.rows_now.min(paced).max(1);
+        let rows_max = self.rows_now.min(paced).max(1);
+        let until = self.uncoalesced_until;
         let place = self.place.as_mut().expect("every round begins with locate");
-        Ok(place.records.take(rows, self.uncoalesced_until, &self.catalogue, &mut self.schemas)?)
+        let taken = place.records.take(rows_max, until, &self.catalogue, &mut self.schemas)?;
+        let Taken { mut changes, to, next } = taken;
+        let rows = changes.len();
+        Ok(match until {
+            Some(_) => Prepared { changes: Some(changes), on_error: OnError::DeadLetter, rows, to, next },
+            None => {
+                let changes = coalesce(&mut changes, &self.schemas.list);
+                Prepared { changes, on_error: OnError::Fail, rows, to, next }
+            }
+        })
+    }
+
+    /// Makes the next batch ready, when there is much behind the one in hand, which ends at `next`.
+    fn prepare_ahead(&mut self, next: Position, pace: Option<f64>) {
+        if self.uncoalesced_until.is_some() || self.log.durable().0.saturating_sub(next.0) < AHEAD_BYTES {
+            return;
+        }
+        let prepared = self.prepare(pace);
+        let place = self.place();
+        match prepared {
+            Ok(prepared) => place.ahead = (prepared.rows > 0).then_some(prepared),
+            // Said when it is these records' turn.
+            Err(error) => place.records.fail_later(error),
+        }
     }
 
     /// There is no record up to here. Not worth a commit: the store's position stays where it is, and the log can be read
@@ -355,25 +395,22 @@ impl Runner {
         }
     }
 
-    fn apply(&mut self, taken: Taken, pace: Option<f64>) -> Result<(), Trouble> {
-        let Taken { mut changes, to, next } = taken;
-        let rows = changes.len();
-        let coalesced = match self.uncoalesced_until {
-            Some(_) => None,
-            None => {
-                let coalesced = coalesce(&mut changes, &self.schemas.list);
-                if coalesced.is_none() {
-                    // The changes are used up: read them again, to be applied one by one.
-                    return self.one_by_one(to);
-                }
-                coalesced
-            }
+    fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<(), Trouble> {
+        let Prepared { changes, on_error, rows, to, next } = prepared;
+        let Some(changes) = changes else {
+            return self.one_by_one(to);
         };
-        let on_error = if coalesced.is_some() { OnError::Fail } else { OnError::DeadLetter };
-        let changes = coalesced.unwrap_or(changes);
         let count = changes.len();
+        let log = self.log.id().0;
+        let from = self.place().stored.map(|position| position.0);
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
-        match self.give(changes, to, on_error, priority) {
+        let schemas = self.schemas.list.clone();
+        let batch = Batch { log, from, to: to.0, schemas, changes, on_error, priority };
+        let (record, runtime) = (self.record.clone(), self.runtime.clone());
+        // Polled in this order: the batch is on its way before the next one is made ready.
+        let ahead = async { self.prepare_ahead(next, pace) };
+        let (applied, ()) = runtime.block_on(async { tokio::join!(biased; record.apply(batch), ahead) });
+        match applied {
             Ok(applied) => {
                 self.committed(to, next, rows, count, applied);
                 self.settle(count, pace);
@@ -381,25 +418,6 @@ impl Runner {
             }
             Err(error) => self.refused(to, rows, error),
         }
-    }
-
-    fn give(
-        &mut self,
-        changes: Vec<Change>,
-        to: Position,
-        on_error: OnError,
-        priority: Priority,
-    ) -> Result<Applied, forebay_record::Error> {
-        let log = self.log.id().0;
-        let schemas = self.schemas.list.clone();
-        let place = self.place.as_mut().expect("every round begins with locate");
-        let from = place.stored.map(|position| position.0);
-        let batch = Batch { log, from, to: to.0, schemas, changes, on_error, priority };
-        let ahead = async { place.records.read_ahead(self.rows_now, &self.catalogue, &mut self.schemas) };
-        // Polled in this order: the batch is on its way before the next one is read.
-        let (applied, ()) =
-            self.runtime.block_on(async { tokio::join!(biased; self.record.apply(batch), ahead) });
-        applied
     }
 
     fn committed(&mut self, to: Position, next: Position, rows: usize, changes: usize, applied: Applied) {
@@ -415,6 +433,11 @@ impl Runner {
         self.shared.set_status(Status::Running);
         let slice_ms = if applied.others_waited { SLICE_MS } else { ALONE_MS };
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
+        let rows_now = self.rows_now;
+        if self.place().ahead.as_ref().is_some_and(|ahead| ahead.rows > rows_now) {
+            // It would only give way: smaller ones are read from where the store is now.
+            self.place = None;
+        }
         self.advance(next);
     }
 
