@@ -17,10 +17,10 @@ const EVENTS: i64 = 100;
 /// The longest answers take their room in one step: [`EVENTS`] objects of about 320 bytes.
 const LENGTH_HINT_BYTES: usize = 32 * 1024;
 
-const FIELDS: [&str; 10] =
-    ["foo1", "foo2", "foo3", "foo4", "foo5", "foo6", "foo7", "foo8", "foo9", "foo10"];
+const FIELDS: [&str; 10] = ["foo1", "foo2", "foo3", "foo4", "foo5", "foo6", "foo7", "foo8", "foo9", "foo10"];
 
-const METADATA: &str = "This event was recorded by the update endpoint while it was working on one request under full load. ";
+const METADATA: &str =
+    "This event was recorded by the update endpoint while it was working on one request under full load. ";
 
 /// The handler.
 pub struct UpdateSomething;
