@@ -32,7 +32,7 @@ pub struct Differences {
     pub missing_in_memory: u64,
     /// Rows that both have, with different values.
     pub different: u64,
-    /// Dead letters of this table among the newest ones that were read (`forebay_dead_letter` has all).
+    /// Changes of this table, from this log, that are in `forebay_dead_letter`.
     pub dead: u64,
     /// The first few differences.
     pub examples: Vec<Difference>,
@@ -82,16 +82,14 @@ pub async fn check(
     progress: &Arc<Progress>,
 ) -> Result<Differences, Error> {
     progress.set_total(store.count(table.schema()).await?);
-    let letters = store.dead_letters(forebay_record::limits::LETTERS_READ).await?;
-    let dead =
-        letters.iter().filter(|letter| letter.log == log.0 && letter.table == table.schema().name).count();
+    let dead = store.dead_letter_count_of(log.0, &table.schema().name).await?;
     let scan = store.scan_at(table.schema(), None, log.0).await?;
     let (table, progress) = (table.clone(), progress.clone());
     let (answer, answered) = oneshot::channel();
     std::thread::Builder::new()
         .name("check".into())
         .spawn(move || {
-            let found = Differences { dead: dead as u64, ..Differences::default() };
+            let found = Differences { dead, ..Differences::default() };
             // When nobody waits any more nobody needs the result.
             let _ = answer.send(compare_all(&table, scan, found, &progress));
         })

@@ -19,6 +19,7 @@ mod batch;
 mod check;
 mod coalesce;
 mod error;
+mod handle;
 mod limits;
 mod progress;
 mod reconcile;
@@ -29,10 +30,11 @@ mod warm;
 
 pub use check::{Difference, Differences, check};
 pub use error::{Error, Kind};
+pub use handle::Drain;
 pub use limits::BATCH_ROWS_DEFAULT;
 pub use progress::Progress;
 pub use reconcile::{NewRecord, Start, reconcile};
-pub use run::Drain;
+
 pub use seed::seed;
 pub use state::{DrainState, Settings, Status, Stop};
 pub use warm::{Loaded, warm};

@@ -61,8 +61,5 @@ pub const YIELD_EVERY: usize = 64;
 /// Changes that a batch is always given time for: below it, giving way again would never end.
 pub const YIELD_FLOOR: usize = 256;
 
-/// Characters of a row's JSON kept in a dead letter's message to people (the letter itself keeps all of it).
-pub const LETTERS_READ: usize = 10_000;
-
 const _: () = assert!(YIELD_EVERY <= YIELD_FLOOR);
 const _: () = assert!(SHARED_STATEMENT_MS <= SLICE_MS);

@@ -215,4 +215,9 @@ impl Store {
     pub async fn dead_letter_count(&self) -> Result<u64, Error> {
         self.sqlite().dead_letter_count().await
     }
+
+    /// How many dead letters of one table there are, from one log.
+    pub async fn dead_letter_count_of(&self, log: u128, table: &str) -> Result<u64, Error> {
+        self.sqlite().dead_letter_count_of(log, table).await
+    }
 }

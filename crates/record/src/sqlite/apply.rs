@@ -95,17 +95,24 @@ impl Sqlite {
     }
 
     pub(crate) async fn dead_letter_count(&self) -> Result<u64, Error> {
-        let read = |connection: &Connection| {
-            if !has_table(connection, "forebay_dead_letter").map_err(map)? {
-                return Ok(0);
-            }
-            let count: i64 = connection
-                .query_row("SELECT count(*) FROM forebay_dead_letter", [], |row| row.get(0))
-                .map_err(map)?;
-            Ok(count.unsigned_abs())
-        };
+        self.readers.submit(|connection| count_letters(connection, "true", [])).await
+    }
+
+    pub(crate) async fn dead_letter_count_of(&self, log: u128, table: &str) -> Result<u64, Error> {
+        let values = [log_text(log), table.to_owned()];
+        let read =
+            move |connection: &Connection| count_letters(connection, "log = ?1 AND table_name = ?2", values);
         self.readers.submit(read).await
     }
+}
+
+fn count_letters(connection: &Connection, filter: &str, values: impl rusqlite::Params) -> Result<u64, Error> {
+    if !has_table(connection, "forebay_dead_letter").map_err(map)? {
+        return Ok(0);
+    }
+    let sql = format!("SELECT count(*) FROM forebay_dead_letter WHERE {filter}");
+    let count: i64 = connection.query_row(&sql, values, |row| row.get(0)).map_err(map)?;
+    Ok(count.unsigned_abs())
 }
 
 fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {

@@ -80,3 +80,40 @@ fn constrained_column(message: &str) -> Option<String> {
     let (_, column) = what.split_once('.')?;
     if column.contains(',') { None } else { Some(column.to_owned()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What no test through the store can bring about without a disk of its own.
+    #[test]
+    fn a_database_that_cannot_grow_is_full_and_keeps_what_it_had() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1); PRAGMA max_page_count = 3")
+            .unwrap();
+        let error = map(connection.execute("INSERT INTO t VALUES (zeroblob(100000))", []).unwrap_err());
+        assert_eq!((error.kind(), error.retry(), error.is_data()), (&Kind::Full, true, false));
+        assert_eq!(connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
+    }
+
+    #[test]
+    fn a_database_that_may_not_be_written_says_so() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (x); PRAGMA query_only = on").unwrap();
+        let error = map(connection.execute("INSERT INTO t VALUES (1)", []).unwrap_err());
+        assert_eq!(error.kind(), &Kind::ReadOnly, "{error}");
+    }
+
+    #[test]
+    fn columns_of_constraints() {
+        for (message, expected) in [
+            ("UNIQUE constraint failed: codes.code", Some("code")),
+            ("NOT NULL constraint failed: a b.c d", Some("c d")),
+            ("UNIQUE constraint failed: pair.a, pair.b", None),
+            ("UNIQUE constraint failed: index 'i'", None),
+        ] {
+            assert_eq!(constrained_column(message).as_deref(), expected, "{message}");
+        }
+    }
+}

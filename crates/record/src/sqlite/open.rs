@@ -50,13 +50,7 @@ impl Deadline {
 pub(super) fn create(path: &Path) -> Result<(), Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| {
-            let kind = match source.kind() {
-                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-                    Kind::ReadOnly
-                }
-                std::io::ErrorKind::StorageFull => Kind::Full,
-                _ => Kind::Unavailable,
-            };
+            let kind = refused(&source).unwrap_or(Kind::Unavailable);
             Error::new(kind, format!("cannot make the folder {}: {source}", folder.display()))
                 .with_source(source)
         })?;
@@ -66,7 +60,7 @@ pub(super) fn create(path: &Path) -> Result<(), Error> {
 
 /// Opens a connection and sets it up for its role.
 pub(super) fn connect(path: &Path, role: Role) -> Result<(Connection, Deadline), Error> {
-    let named = |error: Error| error.context(path.display());
+    let named = |error: Error| explained(path, error).context(path.display());
     let create = if role == Role::Writer { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
     let mut connection = Connection::open_with_flags(path, flags).map_err(map).map_err(named)?;
@@ -76,6 +70,35 @@ pub(super) fn connect(path: &Path, role: Role) -> Result<(Connection, Deadline),
     set_pragmas(&connection, role).map_err(map).map_err(named)?;
     deadline.clear();
     Ok((connection, deadline))
+}
+
+/// SQLite says "unable to open database file" of a folder that it may not write to: says that instead.
+fn explained(path: &Path, error: Error) -> Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if *error.kind() != Kind::Unavailable || path.is_dir() {
+        return error;
+    }
+    let probe = folder.join(format!(".forebay-{}", std::process::id()));
+    match std::fs::File::create_new(&probe) {
+        Ok(_) => {
+            // It is empty and named after this process: left behind it harms nobody.
+            let _ = std::fs::remove_file(&probe);
+            error
+        }
+        Err(source) => refused(&source).map_or(error, |kind| {
+            let message = format!("the folder {} cannot be written: {source}", folder.display());
+            Error::new(kind, message).with_source(source)
+        }),
+    }
+}
+
+/// The kind of a file system's refusal that SQLite's message would hide.
+fn refused(source: &std::io::Error) -> Option<Kind> {
+    match source.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Some(Kind::ReadOnly),
+        std::io::ErrorKind::StorageFull => Some(Kind::Full),
+        _ => None,
+    }
 }
 
 fn set_handlers(connection: &mut Connection, deadline: &Deadline) -> rusqlite::Result<()> {
