@@ -355,6 +355,41 @@ fn a_scan_that_began_earlier_undoes_nothing() {
 }
 
 #[test]
+fn a_scan_that_began_earlier_does_not_fill_a_stub_that_changed() {
+    let world = slow(false);
+    let Opened { log, tables, table } = &world.opened;
+    let rows = fill(&world.opened);
+    world.store.drain(log, tables);
+    let load = table.begin_load();
+    let scanned: Vec<Row> = world.store.rows.lock().unwrap().values().cloned().collect();
+    let changed: Vec<i64> = (0..rows).collect();
+    for id in &changed {
+        let row = row(table.schema(), *id, Some(&format!("new {id}")), &"y".repeat(900));
+        while table.upsert(row.as_ref()).is_err() {
+            world.store.drain(log, tables);
+        }
+    }
+    world.store.drain(log, tables);
+    for id in 20_000..20_000 + 2 * rows {
+        while table.insert(big(&world.opened, id).as_ref()).is_err() {
+            world.store.drain(log, tables);
+        }
+    }
+    // Room for what the scan brings.
+    world.store.drain(log, tables);
+    for id in 20_000..20_000 + 2 * rows {
+        let _ = table.delete(ValueRef::Bigint(id), |_| ());
+    }
+    assert!(changed.iter().any(|id| matches!(body(&world.opened, *id), Read::Fetch(_))));
+    scanned.iter().for_each(|row| load.row(row.as_ref()));
+    for id in changed {
+        if let Read::Found(body, _) = body(&world.opened, id) {
+            assert_eq!(body, Value::Text("y".repeat(900).into()), "row {id} is as it was before the scan");
+        }
+    }
+}
+
+#[test]
 fn one_read_for_all_who_ask() {
     let world = slow(true);
     world.put_into_store(1, "there");
