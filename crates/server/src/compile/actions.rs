@@ -100,6 +100,9 @@ impl Compiler<'_, '_> {
             .iter()
             .map(|(column, expr)| {
                 let index = column_index(table.schema(), column)?;
+                if index == table.schema().key {
+                    return Err(format!("`{column}` is the key, which an update cannot change"));
+                }
                 let wanted = Wanted::typed(table.schema().columns[index].ty).or_null();
                 let eval = self.params.compile(expr, wanted, Columns::None)?;
                 Ok((index, eval, name_of(expr, column)))
@@ -111,7 +114,7 @@ impl Compiler<'_, '_> {
     fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, String> {
         let table = self.table(table)?;
         let key = self.key(&table, key)?;
-        let index = column_index(table.schema(), column)?;
+        let index = counter_index(table.schema(), column)?;
         let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
         let by = (eval, name_of(by, column));
         let answering = self.row_answer(&table, 200)?;
@@ -127,10 +130,11 @@ impl Compiler<'_, '_> {
         status: u16,
     ) -> Result<Action, String> {
         let table = self.table(table)?;
-        let column = |name: &String| column_index(table.schema(), name);
-        let location = column(columns.0)?;
-        let increment = columns.1.map(column).transpose()?;
-        let expires = columns.2.map(column).transpose()?;
+        let schema = table.schema();
+        let location = typed_index(schema, columns.0, |ty| matches!(ty, Type::Text { .. }), "a text")?;
+        let increment = columns.1.map(|name| counter_index(schema, name)).transpose()?;
+        let is_time = |ty| ty == Type::Timestamp;
+        let expires = columns.2.map(|name| typed_index(schema, name, is_time, "a timestamp")).transpose()?;
         let answering = Answering { head: Arc::new(Head::new(status)), shape: None, missing: self.missing() };
         let key = self.key(&table, key)?;
         let uncounted = self.context.uncounted.clone();
@@ -364,6 +368,32 @@ pub fn row_plan(
 
 fn column_index(schema: &Schema, name: &str) -> Result<usize, String> {
     schema.position(name).ok_or_else(|| no_column(schema, name))
+}
+
+/// A column of the type that its use needs.
+fn typed_index(
+    schema: &Schema,
+    name: &str,
+    is_right: impl Fn(Type) -> bool,
+    wanted: &str,
+) -> Result<usize, String> {
+    let index = column_index(schema, name)?;
+    let ty = schema.columns[index].ty;
+    if is_right(ty) {
+        Ok(index)
+    } else {
+        Err(format!("column `{name}` must be {wanted} for this; it is {ty}"))
+    }
+}
+
+/// A column that can be counted up.
+fn counter_index(schema: &Schema, name: &str) -> Result<usize, String> {
+    let index = typed_index(schema, name, |ty| ty == Type::Bigint, "a bigint")?;
+    if index == schema.key {
+        Err(format!("`{name}` is the key, which cannot be counted up"))
+    } else {
+        Ok(index)
+    }
 }
 
 /// The name that an error about this value uses: the parameter's, if it is one, else the column's.
