@@ -1,4 +1,4 @@
-//! The drain and warming, alone: `cargo run --release --example drain_rates -p forebay-drain [ROWS]`.
+//! The drain and warming, alone: `cargo run --release --example drain_rates -p forebay-drain [ROWS] [BATCH_ROWS]`.
 //!
 //! 500-byte rows with a random UUID key go into a hot table with the drain paused; then the drain runs to the end of the log into SQLite, and
 //! the table is filled from there. Beside it: `INSERT INTO … SELECT` of the same rows from a table without indexes, in one transaction,
@@ -95,9 +95,12 @@ async fn drain_and_warm(folder: &Path, rows: u64) -> (f64, f64) {
         }
     }
     let end = log.flush().expect("a log that works");
+    let mut settings = Settings::default();
+    if let Some(batch_rows) = std::env::args().nth(2) {
+        settings.batch_rows_max = batch_rows.parse().expect("a number of rows");
+    }
     let began = Instant::now();
-    let drain =
-        Drain::start(log.clone(), tables.clone(), store.clone(), Settings::default()).expect("a drain");
+    let drain = Drain::start(log.clone(), tables.clone(), store.clone(), settings).expect("a drain");
     drain.drain_to(end).await.expect("drained");
     let drained_s = began.elapsed().as_secs_f64();
     let state = drain.stop(Stop::Finish).await;

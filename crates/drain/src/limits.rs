@@ -1,8 +1,9 @@
 //! Every limit of this crate and where it comes from.
 
-/// Log records in one batch at most, when nobody else wants the writer. At 500-byte rows these are 25 MB in memory, twice.
-/// 10,000 were up to a fifth slower when measured (`crates/record/examples/record_rates.rs`).
-pub const BATCH_ROWS_DEFAULT: usize = 50_000;
+/// Log records in one batch at most, when nobody else wants the writer. At 500-byte rows these are 50 MB in memory, twice. Each batch
+/// rewrites most pages of a random key's index, so that few large ones are cheaper: at 1,000,000 rows 100,000 were as fast as 50,000 or
+/// faster each time (`crates/drain/examples/drain_rates.rs`), and 10,000 clearly slower (`crates/record/examples/record_rates.rs`).
+pub const BATCH_ROWS_DEFAULT: usize = 100_000;
 
 /// Log records in one batch at least: what a record store applies without giving way (`forebay_record::limits::YIELD_FLOOR`).
 pub const BATCH_ROWS_MIN: usize = forebay_record::limits::YIELD_FLOOR;
@@ -16,8 +17,9 @@ pub const BATCH_BYTES: usize = 64 << 20;
 /// How long a batch may hold the writer while direct writes wait (DESIGN "direct SQL").
 pub const SLICE_MS: u64 = forebay_record::limits::SLICE_MS;
 
-/// How long a batch may take when nobody waits: a direct write that arrives meanwhile makes it give way, and its work is lost.
-pub const ALONE_MS: u64 = 500;
+/// How long a batch may take when nobody waits. A direct write that arrives meanwhile makes it give way within [`SLICE_MS`], so that this
+/// bounds only the work that is then lost.
+pub const ALONE_MS: u64 = 2_000;
 
 /// How long a small batch waits for others to join it. Bounds the commits of a server with little to do to 50 a second.
 pub const LINGER_MS: u64 = 20;
@@ -44,7 +46,7 @@ pub const PACE_SLICE_S: f64 = 0.1;
 pub const PACE_PAUSE_S_MAX: f64 = 60.0;
 
 /// Rows of one bulk insert of `seed`; larger runs of sorted keys make random keys cheaper.
-pub const SEED_ROWS: usize = 50_000;
+pub const SEED_ROWS: usize = 100_000;
 
 /// Differences that `check` names.
 pub const EXAMPLES: usize = 20;
