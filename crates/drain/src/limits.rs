@@ -1,8 +1,9 @@
 //! Every limit of this crate and where it comes from.
 
 /// Log records in one batch at most, when nobody else wants the writer. At 500-byte rows these are 50 MB in memory, twice. Each batch
-/// rewrites most pages of a random key's index, so that few large ones are cheaper: at 1,000,000 rows 100,000 were as fast as 50,000 or
-/// faster each time (`crates/drain/examples/drain_rates.rs`), and 10,000 clearly slower (`crates/record/examples/record_rates.rs`).
+/// rewrites most pages of a random key's index, which speaks for few large ones. Measured so far only on a busy machine
+/// (`crates/drain/examples/drain_rates.rs`, 1,000,000 rows): 100,000 gave 0.87 and 1.06 of SQLite's own rate, 50,000 gave 0.78, 0.84 and 0.89;
+/// the spread is as large as the difference.
 pub const BATCH_ROWS_DEFAULT: usize = 100_000;
 
 /// Log records in one batch at least: what a record store applies without giving way (`forebay_record::limits::YIELD_FLOOR`).
