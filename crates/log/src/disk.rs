@@ -6,9 +6,11 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+
+use crate::limits::SECTOR_BYTES;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +70,22 @@ pub trait Disk: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// The same file past the page cache, for writes that are aligned; `None` where the file system has no such thing.
+    direct: Option<File>,
+}
+
+impl RealFile {
+    /// Where a write goes: past the page cache when all of it is aligned to sectors.
+    fn for_write(&self, bytes: &[u8], offset: u64) -> &File {
+        let sector = SECTOR_BYTES as usize;
+        let is_aligned = (bytes.as_ptr() as usize).is_multiple_of(sector)
+            && bytes.len().is_multiple_of(sector)
+            && offset.is_multiple_of(SECTOR_BYTES);
+        self.direct.as_ref().filter(|_| is_aligned).unwrap_or(&self.file)
+    }
+}
 
 struct RealLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
 
@@ -77,7 +94,7 @@ impl DiskLock for RealLock {}
 impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
-            match self.0.read_at(buffer, offset) {
+            match self.file.read_at(buffer, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => return other,
             }
@@ -85,20 +102,27 @@ impl DiskFile for RealFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        let target = self.for_write(bytes, offset);
+        match target.write_all_at(bytes, offset) {
+            // Devices with larger sectors than 512 bytes say so at the first such write, and have then written nothing.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.file.write_all_at(bytes, offset)
+            }
+            other => other,
+        }
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
-        let reserved = rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, length);
+        let reserved = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, length);
         match reserved {
             // Not every file system can reserve; there a full disk shows when the zeros are written, or at the write itself.
             Err(rustix::io::Errno::OPNOTSUPP) => {
-                if self.0.metadata()?.len() < length {
-                    self.0.set_len(length)?;
+                if self.file.metadata()?.len() < length {
+                    self.file.set_len(length)?;
                 }
                 Ok(())
             }
@@ -107,7 +131,7 @@ impl DiskFile for RealFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 }
 
@@ -147,7 +171,16 @@ impl Disk for RealDisk {
                 options.write(true).create(true).truncate(true);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        let file = options.open(path)?;
+        let direct = match access {
+            Access::Read => None,
+            // The file is there by now. Where it cannot be opened so (tmpfs), the page cache serves.
+            Access::Write | Access::Create => {
+                let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+                OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+            }
+        };
+        Ok(Arc::new(RealFile { file, direct }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// smallest unit that disks promise to write whole.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
+/// What buffers that go to the disk without a copy are aligned to: a page, which no device asks more than.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
 /// Bytes of a group's header; see `format`.
 pub(crate) const GROUP_HEADER_BYTES: usize = 48;
 

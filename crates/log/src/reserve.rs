@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, is_full};
-use crate::limits::{FULL_RETRY_MS, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
+use crate::limits::{FULL_RETRY_MS, PAGE_BYTES, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::{Blank, NEW_SUFFIX, discard, make_blank};
 use crate::shared::Shared;
 
@@ -118,7 +118,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 /// Allocates and zeroes; `None` when it was told to stop meanwhile.
 fn zeroed(shared: &Shared) -> io::Result<Option<Blank>> {
     let blank = allocate(shared, shared.capacity_bytes)?;
-    let zeros = vec![0; RESERVE_CHUNK_BYTES];
+    let zeros = vec![0; RESERVE_CHUNK_BYTES + PAGE_BYTES];
+    // Aligned, so that it goes to the disk without a copy.
+    let zeros = &zeros[zeros.as_ptr().align_offset(PAGE_BYTES)..][..RESERVE_CHUNK_BYTES];
     let end = SEGMENT_HEADER_BYTES + blank.capacity_bytes;
     let mut offset = 0;
     while offset < end {

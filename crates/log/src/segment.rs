@@ -12,8 +12,12 @@
 //! 13 ms of CPU, 7 µs for each of the 1,800 groups of 36 KiB that it makes 30 µs cheaper. Old segments would save that too, but
 //! then stale groups stand behind the last one and a reader's file can change under it; zeros make "what follows the
 //! last group is zero" true, so that recovery can say exactly what it cut. So: zeroed ahead by a thread of its own (`reserve`);
-//! when that is not ready in time, and for the first segment, `fallocate`. (`O_DIRECT` saves 10 µs more a group, and
-//! asks for aligned buffers and whole pages; io without the page cache would have every reader go to the disk.)
+//! when that is not ready in time, and for the first segment, `fallocate`.
+//!
+//! **Past the page cache.** Groups are whole sectors and their buffers are aligned, so they are written with `O_DIRECT` where the file
+//! system has it: 104 / 39 instead of 124 / 50 for a group of 36 KiB. It also spares the memory: zeroing and writing through the page cache
+//! took a fresh page for each 4 KiB of log. With `POST /code-ultra-fast` (550 bytes, the machine of docs/performance.md) the whole machine's
+//! CPU time a request fell from 13.7 to 10.9 µs, pipelined from 6.0 to 4.6 µs. Readers still read through the page cache.
 
 use std::collections::VecDeque;
 use std::io;

@@ -5,6 +5,7 @@
 use forebay_value::{Timestamp, Uuid, json};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
+use smallvec::SmallVec;
 
 const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -21,7 +22,7 @@ pub fn uuid7() -> Uuid {
 
 /// `chars` characters of base64, each of them random.
 pub fn random_base64(chars: usize) -> String {
-    let mut bytes = vec![0; chars.div_ceil(4) * 3];
+    let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, chars.div_ceil(4) * 3);
     rand::rng().fill(&mut bytes[..]);
     let mut text = Vec::with_capacity(bytes.len() / 3 * 4);
     json::write_base64(&bytes, &mut text);

@@ -215,9 +215,12 @@ fn random_int(low: Value, high: Value, name: &str) -> Result<Value, Problem> {
 
 /// Makes a value one of this type, or says what it must be.
 pub fn coerce(value: Value, ty: Type) -> Result<Value, String> {
-    if let (Value::Text(text), Type::Text { max_chars: Some(_) }) = (&value, ty) {
+    if let (Value::Text(text), Type::Text { max_chars: Some(max) }) = (&value, ty)
+        && text.len() > max as usize
+        && text.chars().count() > max as usize
+    {
         // The length limit is the column's; parameters of plain text do not know it.
-        return from_text(ty, text).map_err(|invalid| invalid.to_string());
+        return Err(format!("must be a text of at most {max} characters"));
     }
     match (value, ty) {
         (value, ty) if value.as_ref().fits(ty) => Ok(value),
