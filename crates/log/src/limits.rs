@@ -49,9 +49,9 @@ pub(crate) const GATHER_FROM_RECORDS: u32 = 8;
 /// A group of so many records does not wait for more: its cost is spread well enough.
 pub(crate) const GATHER_RECORDS_MAX: u32 = 128;
 
-/// How often a group looks whether more has come (the kernel's timer slack adds about as much again). No record in such a time:
+/// How often a group looks whether more has come (the kernel's timer slack adds 50 µs). No record in such a time:
 /// whoever was to come is there.
-pub(crate) const GATHER_POLL: Duration = Duration::from_micros(50);
+pub(crate) const GATHER_POLL: Duration = Duration::from_micros(100);
 
 /// A group waits no longer than this: what it adds to the latency of a write at most.
 pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
