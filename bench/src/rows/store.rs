@@ -15,10 +15,19 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Inserts so many rows by `POST target`, as fast as they go.
+/// Inserts so many rows by `POST target`, as fast as they go. Where the log's disk cannot follow, some are refused (503, try
+/// again): then as many more are sent.
 pub fn fill(server: &Server, target: &str, rows: u64) -> Result<(), Box<dyn Error>> {
-    let settings = Settings { pipelining: 16, ..Settings::new(server.address, Stop::Amount(rows)) };
-    clean(run(&settings, &mut Fixed::new("POST", target, None))?)?;
+    let mut left = rows;
+    while left > 0 {
+        let settings = Settings { pipelining: 16, ..Settings::new(server.address, Stop::Amount(left)) };
+        let report = run(&settings, &mut Fixed::new("POST", target, None))?;
+        let (taken, refused) = (report.status(201), report.status(503));
+        if taken == 0 || taken + refused != left {
+            return Err(format!("not all is well: {report}").into());
+        }
+        left -= taken;
+    }
     Ok(())
 }
 
