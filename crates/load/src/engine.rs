@@ -251,9 +251,9 @@ impl<'a, T: Traffic> Engine<'a, T> {
         if self.stopped.is_none() {
             if let Model::Open { rate_per_s } = self.settings.model {
                 let due = self.started + Duration::from_secs_f64(self.report.sent as f64 / rate_per_s);
-                // Past due and not sent: every connection is taken, an answer will wake us.
-                if due > now {
-                    longest = longest.min(due - now);
+                // Due and not sent: every connection is taken, an answer will wake us.
+                if self.due(now) <= self.report.sent {
+                    longest = longest.min(due.saturating_duration_since(now).max(Duration::from_micros(1)));
                 }
             }
             if let Stop::After(time) = self.settings.stop {
@@ -263,16 +263,19 @@ impl<'a, T: Traffic> Engine<'a, T> {
         longest
     }
 
-    /// How many requests should have been sent by now in the open model; 0 in the closed one.
+    /// How many requests should have been sent by now in the open model; 0 in the closed one. Request 0 is due at once.
     fn due(&self, now: Instant) -> u64 {
         let Model::Open { rate_per_s } = self.settings.model else { return 0 };
         let mut elapsed = now.saturating_duration_since(self.started);
-        let mut limit = u64::MAX;
+        let limit;
         match self.settings.stop {
-            Stop::After(time) => elapsed = elapsed.min(time),
+            Stop::After(time) => {
+                elapsed = elapsed.min(time);
+                limit = (time.as_secs_f64() * rate_per_s).ceil() as u64;
+            }
             Stop::Amount(amount) => limit = amount,
         }
-        ((elapsed.as_secs_f64() * rate_per_s) as u64).min(limit)
+        ((elapsed.as_secs_f64() * rate_per_s) as u64 + 1).min(limit)
     }
 
     fn send_due(&mut self, now: Instant) {
