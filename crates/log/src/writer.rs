@@ -56,7 +56,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
 /// once, those whose answers the last group released are about to come again: without a pause, the first of them would get a
 /// group of their own and the others wait for it. Where few write, nobody waits for anybody.
 ///
-/// Measured with 64 connections that write 550 bytes each, one core: CPU time a request falls from 15 to 10 µs.
+/// Measured with 64 connections that write 550 bytes each on two cores: 51 records a group.
 fn gather(shared: &Shared, last_records: u32) {
     if last_records < GATHER_FROM_RECORDS {
         return;

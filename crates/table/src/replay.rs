@@ -50,7 +50,7 @@ impl Tables {
         let reader = self.inner.core.log.reader(from).map_err(unreadable)?;
         let (sender, batches) = mpsc::sync_channel(REPLAY_BATCHES);
         thread::scope(|scope| {
-            // Reading and its checksums take a quarter of the time: on a core of their own if there is one.
+            // Reading and its checksums go on a core of their own if there is one.
             scope.spawn(move || read_batches(reader, &sender));
             for batch in batches {
                 let batch = batch.map_err(unreadable)?;
