@@ -1,5 +1,5 @@
 // What the three peers share: everything but the framework.
 
 export { PROBLEM_TYPE, Problem, problemOf } from "./problem.js";
-export { routes, unrouted } from "./routes.js";
+export { bodyOf, routes, unrouted } from "./routes.js";
 export { start } from "./start.js";

@@ -1,13 +1,10 @@
 // The codes routes on Cpeak.
 
 import cpeak, { parseJSON } from "cpeak";
-import { PROBLEM_TYPE, problemOf, routes, start, unrouted } from "forebay-peer-common";
+import { PROBLEM_TYPE, bodyOf, problemOf, routes, start, unrouted } from "forebay-peer-common";
 
 const app = cpeak();
 app.beforeEach(parseJSON({ limit: 1024 * 1024 }));
-
-/** parseJSON makes an empty object of an empty body, which is none. */
-const bodyOf = (req) => (req.headers["content-length"] === "0" ? undefined : req.body);
 
 for (const { method, path, answer } of routes) {
   const handler = async (req, res) => {

@@ -1,7 +1,7 @@
 // The codes routes on Express.
 
 import express from "express";
-import { PROBLEM_TYPE, problemOf, routes, start, unrouted } from "forebay-peer-common";
+import { PROBLEM_TYPE, bodyOf, problemOf, routes, start, unrouted } from "forebay-peer-common";
 
 const app = express();
 app.disable("x-powered-by");
@@ -11,7 +11,7 @@ app.use(express.json({ limit: "1mb" }));
 
 for (const { method, path, answer } of routes) {
   app[method.toLowerCase()](path, async (req, res) => {
-    const { status, body } = await answer(req);
+    const { status, body } = await answer({ params: req.params, query: req.query, body: bodyOf(req) });
     res.status(status).json(body);
   });
 }
