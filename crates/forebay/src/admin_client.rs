@@ -1,8 +1,8 @@
 //! The way from a command to a running server: its admin listener, whose address stands in the data folder.
 
 use forebay_server::ADMIN_FILE;
+use forebay_server::config::model::{Memory, Tier};
 use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 
 /// The admin listener of the server that has a data folder.
@@ -12,9 +12,12 @@ pub struct AdminClient {
 }
 
 impl AdminClient {
-    /// The server that runs on this data folder, if one does.
-    pub fn find(data_dir: &Path) -> Option<AdminClient> {
-        let address = std::fs::read_to_string(data_dir.join(ADMIN_FILE)).ok()?;
+    /// The server that runs on the data folder of an embedded tier, if one does. A tier on Redis or Valkey needs none.
+    pub fn find(memory: &Memory) -> Option<AdminClient> {
+        if memory.tier != Tier::Embedded {
+            return None;
+        }
+        let address = std::fs::read_to_string(memory.data_dir.join(ADMIN_FILE)).ok()?;
         let client = AdminClient::at(address.trim());
         // A server that was killed leaves its address behind. Nobody answers there, or something else does.
         client.get("/jobs").is_ok_and(|jobs| jobs.get("jobs").is_some()).then_some(client)

@@ -17,30 +17,21 @@
 use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
+use crate::live::Live;
 use crate::problem::{Problem, write_problem};
-use forebay_drain::{Difference, Differences, Drain, DrainState, Progress, Status, check, warm};
+use forebay_drain::{Difference, Differences};
 use forebay_http::{Answer, Head, Method, Outcome, Reply, Request, Service, Stats};
-use forebay_log::Log;
-use forebay_record::Store;
-use forebay_table::Tables;
 use forebay_value::Value;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
-use tokio::sync::SetOnce;
 
 /// What the admin listener shows and steers.
 pub struct Admin {
-    /// The hot tables.
-    pub tables: Tables,
-    /// The record store.
-    pub store: Store,
-    /// The log.
-    pub log: Log,
-    /// The drain, once memory is loaded.
-    pub drain: SetOnce<Drain>,
+    /// The memory tier.
+    pub live: Arc<Live>,
     /// Background jobs.
     pub jobs: Jobs,
     /// Where long work runs.
@@ -95,8 +86,7 @@ fn json_reply(value: &serde_json::Value) -> Reply {
     Reply { head: Arc::new(json_head()), extra: Vec::new(), body: value.to_string().into_bytes(), mark: 0 }
 }
 
-/// The comparison of one table, as `POST /check` and `forebay check` give it.
-pub fn check_json(table: &str, found: &Differences) -> serde_json::Value {
+fn check_json(table: &str, found: &Differences) -> serde_json::Value {
     json!({
         "table": table,
         "clean": found.is_clean(),
@@ -110,6 +100,11 @@ pub fn check_json(table: &str, found: &Differences) -> serde_json::Value {
         "dead": found.dead,
         "examples": found.examples.iter().map(describe).collect::<Vec<_>>(),
     })
+}
+
+/// The comparison of all tables.
+pub fn checks_json(checks: &[(String, Differences)]) -> serde_json::Value {
+    json!({ "checks": checks.iter().map(|(table, found)| check_json(table, found)).collect::<Vec<_>>() })
 }
 
 /// One difference, for people.
@@ -133,45 +128,16 @@ fn describe(difference: &Difference) -> String {
     }
 }
 
-fn drain_json(state: &DrainState) -> serde_json::Value {
-    json!({
-        "status": status_name(&state.status),
-        "position": state.position.0,
-        "backlog_bytes": state.backlog_bytes,
-        "backlog_rows": state.backlog_rows,
-        "rows_total": state.rows_total,
-        "changes_total": state.changes_total,
-        "dead_total": state.dead_total,
-        "batches_total": state.batches_total,
-        "rate_rows_per_s": state.rate_rows_per_s,
-        "pace_rows_per_s": state.pace_rows_per_s,
-        "paused": state.paused,
-        "last_error": state.last_error,
-    })
-}
-
-fn status_name(status: &Status) -> &'static str {
-    match status {
-        Status::Starting => "starting",
-        Status::Running => "running",
-        Status::Paused => "paused",
-        Status::BackingOff => "backing off",
-        Status::Fenced => "fenced",
-        Status::Failed => "failed",
-        Status::Stopped => "stopped",
-    }
-}
-
 impl Admin {
     fn call(self: &Arc<Self>, request: &Request<'_>) -> Result<Work, Problem> {
         refuse_web_pages(request)?;
         match (request.method(), request.path()) {
             (Method::Get | Method::Head, "/health") => self.health().map(Work::Now),
-            (Method::Get | Method::Head, "/drain") => Ok(Work::Now(self.drain_state()?)),
+            (Method::Get | Method::Head, "/drain") => Ok(self.ask(|live| async move { live.drain_state().await })),
             (Method::Get | Method::Head, "/jobs") => Ok(Work::Now(json!({ "jobs": self.jobs.states() }))),
-            (Method::Get | Method::Head, "/tables") => Ok(Work::Now(self.table_states())),
-            (Method::Post, "/drain/pause") => Ok(self.with_drain(Drain::pause)),
-            (Method::Post, "/drain/resume") => Ok(self.with_drain(Drain::resume)),
+            (Method::Get | Method::Head, "/tables") => Ok(self.ask(|live| async move { live.tables().await })),
+            (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
+            (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/check") => Ok(self.check()),
@@ -181,15 +147,16 @@ impl Admin {
         }
     }
 
-    fn drain(&self) -> Result<&Drain, Problem> {
-        self.drain.get().ok_or_else(|| Problem::unavailable("memory is still being loaded"))
+    /// Asks the tier something.
+    fn ask<F>(&self, question: impl FnOnce(Arc<Live>) -> F) -> Work
+    where
+        F: Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
+    {
+        Work::Later(Box::pin(question(self.live.clone())))
     }
 
     fn health(&self) -> Result<serde_json::Value, Problem> {
-        if let Some(error) = self.log.poisoned() {
-            return Err(Problem::new(503, format!("the log has failed: {error}")));
-        }
-        self.drain()?;
+        self.live.health()?;
         let stats = self.stats.total();
         Ok(json!({
             "status": "ok",
@@ -199,82 +166,36 @@ impl Admin {
         }))
     }
 
-    fn drain_state(&self) -> Result<serde_json::Value, Problem> {
-        let mut value = drain_json(&self.drain()?.state());
-        value["durable"] = self.log.durable().0.into();
-        value["log"] = self.log.id().to_string().into();
-        Ok(value)
-    }
-
-    fn table_states(&self) -> serde_json::Value {
-        let tables: Vec<_> = self
-            .tables
-            .all()
-            .iter()
-            .map(|table| {
-                json!({ "table": table.schema().name, "rows": table.count().0, "loaded": table.is_loaded() })
-            })
-            .collect();
-        json!({
-            "tables": tables,
-            "used_bytes": self.tables.used_bytes(),
-            "limit_bytes": self.tables.limit_bytes(),
-        })
-    }
-
-    /// Tells the drain something, as soon as there is one.
-    fn with_drain(self: &Arc<Self>, tell: impl FnOnce(&Drain) + Send + 'static) -> Work {
-        let me = self.clone();
-        Work::Later(Box::pin(async move {
-            tell(me.drain.wait().await);
-            me.drain_state()
-        }))
-    }
-
-    fn finish_drain(self: &Arc<Self>) -> Work {
-        let me = self.clone();
-        let target = self.log.end();
-        Work::Later(Box::pin(async move {
-            let finished = me.drain.wait().await.drain_to(target);
-            finished.await.map_err(|error| Problem::unavailable(error.to_string()))?;
-            me.drain_state()
-        }))
-    }
-
-    fn warm(self: &Arc<Self>, request: &Request<'_>) -> Result<Work, Problem> {
-        let name = find_query(request.query(), "table")?;
-        let filter = find_query(request.query(), "where")?.map(|filter| filter.into_owned());
-        let tables: Vec<_> = match name {
-            Some(name) => vec![
-                self.tables
-                    .get(&name)
-                    .ok_or_else(|| Problem::not_found(&format!("there is no hot table {name}")))?,
-            ],
-            None => self.tables.all().to_vec(),
-        };
-        let store = self.store.clone();
-        Ok(self.later(async move {
-            let mut loaded = Vec::new();
-            for table in tables {
-                let warmed = warm(&table, &store, filter.as_deref(), &Arc::default()).await;
-                let rows = warmed.map_err(|error| Problem::new(422, error.to_string()))?.rows;
-                loaded.push(json!({ "table": table.schema().name, "rows": rows }));
-            }
-            Ok(json!({ "warmed": loaded }))
-        }))
-    }
-
-    fn check(self: &Arc<Self>) -> Work {
-        let me = self.clone();
+    fn pause_drain(&self, paused: bool) -> Work {
+        let live = self.live.clone();
         self.later(async move {
-            let mut checks = Vec::new();
-            for table in me.tables.all() {
-                let found = check(table, &me.store, me.log.id(), &Arc::new(Progress::default())).await;
-                let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
-                checks.push(check_json(&table.schema().name, &found));
-            }
-            Ok(json!({ "checks": checks }))
+            live.pause_drain(paused).await;
+            live.drain_state().await
         })
+    }
+
+    fn finish_drain(&self) -> Work {
+        let live = self.live.clone();
+        self.later(async move {
+            live.finish_drain().await?;
+            live.drain_state().await
+        })
+    }
+
+    fn warm(&self, request: &Request<'_>) -> Result<Work, Problem> {
+        let name = find_query(request.query(), "table")?.map(|name| name.into_owned());
+        let filter = find_query(request.query(), "where")?.map(|filter| filter.into_owned());
+        let live = self.live.clone();
+        Ok(self.later(async move {
+            let rows = live.warm(name.as_deref(), filter.as_deref(), &Arc::default()).await?.into_iter();
+            let warmed: Vec<_> = rows.map(|(table, rows)| json!({ "table": table, "rows": rows })).collect();
+            Ok(json!({ "warmed": warmed }))
+        }))
+    }
+
+    fn check(&self) -> Work {
+        let live = self.live.clone();
+        self.later(async move { Ok(checks_json(&live.check().await?)) })
     }
 
     /// Long work: on the background threads, so that the listener stays responsive, and not cut off when the client goes.

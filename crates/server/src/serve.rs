@@ -5,8 +5,9 @@ use crate::compile::{self, Context};
 use crate::config::{self, Config, model};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{self, Opened, StartError};
-use forebay_drain::{Drain, NewRecord, Settings, Stop};
+use crate::live::Live;
+use crate::open::{self, Memory, StartError};
+use forebay_drain::{NewRecord, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
 use forebay_log::Log;
 use std::net::SocketAddr;
@@ -14,13 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::sync::{SetOnce, oneshot};
+use tokio::sync::oneshot;
 
 /// The file in the data folder that says where the admin listener is.
 pub const ADMIN_FILE: &str = "admin.address";
-
-/// How long a stop lets the drain finish what the log holds. What it does not finish stays in the log for the next start.
-const DRAIN_STOP: Duration = Duration::from_secs(10);
 
 /// How to serve.
 #[derive(Default)]
@@ -39,17 +37,15 @@ pub fn serve(
 ) -> Result<(), StartError> {
     let runtime = background_runtime()?;
     let opened = runtime.block_on(open::open(config, options.new_record))?;
-    if opened.recovery.cut_bytes > 0 {
-        eprintln!(
-            "note: the log ended in {} bytes of a write that was never finished nor acknowledged; they were cut off",
-            opened.recovery.cut_bytes
-        );
-    }
+    let gate = Gate::new(workers_of(config));
+    prepare_memory(&opened.memory, config, &gate);
+    let hot = opened.memory.tables();
     let (jobs, uncounted) = (Jobs::default(), Arc::default());
     let context = Context {
         store: &opened.store,
         schemas: &opened.schemas,
-        tables: &opened.tables,
+        tables: &hot,
+        dialect: config.record.dialect(),
         handlers: &options.handlers,
         jobs: &jobs,
         runtime: runtime.handle(),
@@ -60,28 +56,17 @@ pub fn serve(
     let routes = runtime.block_on(compile::compile(&config.endpoints, &context));
     let routes = Arc::new(routes.map_err(|errors| compile_errors(config, &errors))?);
 
-    let workers = config.server.workers.unwrap_or_else(available_cores);
-    let gate = Gate::new(workers);
-    connect_gate(&opened.log, config.memory.durability, &gate);
-    let http =
-        Options { listen: config.server.listen.clone(), workers, limits: config.server.limits.clone() };
+    let limits = config.server.limits.clone();
+    let http = Options { listen: config.server.listen.clone(), workers: workers_of(config), limits };
     let server = Server::bind(http, routes, gate).map_err(StartError::from)?;
-    let admin = Arc::new(Admin {
-        tables: opened.tables.clone(),
-        store: opened.store.clone(),
-        log: opened.log.clone(),
-        drain: SetOnce::new(),
-        jobs,
-        runtime: runtime.handle().clone(),
-        stats: server.stats(),
-        uncounted,
-    });
-    let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, admin.clone())?;
+    let live = Arc::new(Live::new(opened));
+    let (stats, handle) = (server.stats(), runtime.handle().clone());
+    let admin = Arc::new(Admin { live: live.clone(), jobs: jobs.clone(), runtime: handle, stats, uncounted });
+    let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, admin)?;
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
 
     let (failed, failure) = oneshot::channel();
-    let log = opened.log.clone();
-    runtime.spawn(load_and_drain(opened, admin.clone(), drain_settings(config), failed));
+    runtime.spawn(load_and_drain(live.clone(), drain_settings(config), failed));
     let (result_sender, result) = std::sync::mpsc::channel();
     let ended = server.run(async move {
         tokio::select! {
@@ -90,16 +75,36 @@ pub fn serve(
             Ok(error) = failure => { let _ = result_sender.send(error); }
         }
     });
-    admin.jobs.stop();
-    finish_drain(&runtime, &admin);
+    jobs.stop();
+    runtime.block_on(live.stop_drain());
     admin_listener.stop();
-    drop(admin);
     runtime.shutdown_timeout(Duration::from_secs(1));
-    log.close().map_err(StartError::from)?;
+    live.close()?;
     ended.map_err(StartError::from)?;
     match result.try_recv() {
         Ok(error) => Err(error),
         Err(_) => Ok(()),
+    }
+}
+
+fn workers_of(config: &Config) -> usize {
+    config.server.workers.unwrap_or_else(available_cores)
+}
+
+/// Says what opening found, and connects the gate with what answers wait for.
+fn prepare_memory(memory: &Memory, config: &Config, gate: &Arc<Gate>) {
+    match memory {
+        Memory::Embedded(embedded) => {
+            if embedded.recovery.cut_bytes > 0 {
+                eprintln!(
+                    "note: the log ended in {} bytes of a write that was never finished nor acknowledged; they were cut off",
+                    embedded.recovery.cut_bytes
+                );
+            }
+            connect_gate(&embedded.log, config.memory.durability, gate);
+        }
+        // What such a tier answers is as durable as was asked for.
+        Memory::Remote(_) => gate.advance(u64::MAX),
     }
 }
 
@@ -124,7 +129,7 @@ fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
     let (advancing, failing) = (gate.clone(), gate.clone());
     match durability {
         model::Durability::Sync => log.on_durable(Box::new(move |durable| advancing.advance(durable.0))),
-        model::Durability::Async => gate.advance(u64::MAX),
+        model::Durability::Async | model::Durability::Replicated(_) => gate.advance(u64::MAX),
     }
     log.on_poisoned(Box::new(move |error| {
         eprintln!("the log failed and takes no more writes; what was acknowledged is safe: {error}");
@@ -143,44 +148,14 @@ fn drain_settings(config: &Config) -> Settings {
     }
 }
 
-async fn load_and_drain(
-    opened: Opened,
-    admin: Arc<Admin>,
-    settings: Settings,
-    failed: oneshot::Sender<StartError>,
-) {
-    if let Err(error) = open::load(&opened).await {
+async fn load_and_drain(live: Arc<Live>, settings: Settings, failed: oneshot::Sender<StartError>) {
+    let ended = match live.load().await {
+        Ok(()) => live.start_drain(settings),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
         // The receiver is gone only when the server is stopping anyway.
         let _ = failed.send(error);
-        return;
-    }
-    let drain = match Drain::start(opened.log, opened.tables, opened.store, settings) {
-        Ok(drain) => drain,
-        Err(error) => {
-            let _ = failed.send(StartError::from(error));
-            return;
-        }
-    };
-    if admin.drain.set(drain).is_err() {
-        unreachable!("the drain is started once");
-    }
-}
-
-fn finish_drain(runtime: &Runtime, admin: &Admin) {
-    let Some(drain) = admin.drain.get() else { return };
-    // A paused drain was told to leave everything where it is.
-    let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };
-    let state = runtime.block_on(async {
-        match tokio::time::timeout(DRAIN_STOP, drain.stop(mode)).await {
-            Ok(state) => state,
-            Err(_) => drain.stop(Stop::Leave).await,
-        }
-    });
-    if state.backlog_bytes > 0 {
-        eprintln!(
-            "{} bytes of the log are not drained; they will be after the next start",
-            state.backlog_bytes
-        );
     }
 }
 

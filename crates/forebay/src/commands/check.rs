@@ -4,14 +4,13 @@ use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Check;
 use forebay_drain::NewRecord;
-use forebay_server::{Config, check_json, open};
-use serde_json::{Value, json};
+use forebay_server::{Config, Live, checks_json, open};
+use serde_json::Value;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 pub fn run(args: &Check) -> Result<ExitCode, Failure> {
     let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
-    let answer = match AdminClient::find(&config.memory.data_dir) {
+    let answer = match AdminClient::find(&config.memory) {
         Some(server) => server.post("/check", &[]).map_err(Failure)?,
         None => check_here(&config)?,
     };
@@ -24,21 +23,15 @@ pub fn run(args: &Check) -> Result<ExitCode, Failure> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Without a server, memory is what a start would make of record store and log.
+/// Without a server, embedded memory is what a start would make of record store and log.
 fn check_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let opened = open::open(config, NewRecord::Refuse).await.map_err(Failure::from)?;
-        open::load(&opened).await.map_err(Failure::from)?;
-        opened.tables.drained(opened.start);
-        let mut checks = Vec::new();
-        for table in opened.tables.all() {
-            let progress = Arc::default();
-            let found = forebay_drain::check(table, &opened.store, opened.log.id(), &progress).await;
-            checks.push(check_json(&table.schema().name, &found.map_err(Failure::from)?));
-        }
-        opened.log.clone().close().map_err(Failure::from)?;
-        Ok(json!({ "checks": checks }))
+        let live = Live::new(open::open(config, NewRecord::Refuse).await.map_err(Failure::from)?);
+        live.load().await.map_err(Failure::from)?;
+        let checks = live.check().await.map_err(|problem| Failure(problem.detail))?;
+        live.close().map_err(Failure::from)?;
+        Ok(checks_json(&checks))
     })
 }
 

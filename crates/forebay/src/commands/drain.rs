@@ -1,17 +1,18 @@
-//! `forebay drain`: by the server that runs on the data folder, or by this process when none does.
+//! `forebay drain`: by the server that runs on the data folder, or by this process when none does; of a tier on Redis or Valkey always by this
+//! process, beside all others.
 
 use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Drain;
 use crate::progress::Progress;
-use forebay_drain::{NewRecord, Settings, Stop};
-use forebay_server::{Config, open};
+use forebay_drain::{NewRecord, Settings};
+use forebay_server::{Config, Live, open};
 use std::process::ExitCode;
 use std::time::Duration;
 
 pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
     let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
-    match AdminClient::find(&config.memory.data_dir) {
+    match AdminClient::find(&config.memory) {
         Some(server) => {
             let state = server.post("/drain/finish", &[]).map_err(Failure)?;
             println!("drained by the running server: {} rows since its start", state["rows_total"]);
@@ -34,24 +35,23 @@ fn drain_here(config: &Config, new_record: bool) -> Result<ExitCode, Failure> {
         new_record: NewRecord::Accept,
         ..Settings::default()
     };
-    let target = opened.log.end();
-    let drain = forebay_drain::Drain::start(opened.log.clone(), opened.tables, opened.store, settings)
-        .map_err(Failure::from)?;
+    let live = Live::new(opened);
+    live.start_drain(settings).map_err(Failure::from)?;
     let mut progress = Progress::new("drain", None);
     let ended = runtime.block_on(async {
-        let mut finished = std::pin::pin!(drain.drain_to(target));
+        let mut finished = std::pin::pin!(live.finish_drain());
         loop {
             tokio::select! {
                 ended = &mut finished => return ended,
-                () = tokio::time::sleep(TICK) => progress.set(drain.state().rows_total),
+                () = tokio::time::sleep(TICK) => progress.set(live.drained_rows()),
             }
         }
     });
-    let state = runtime.block_on(drain.stop(Stop::Leave));
-    progress.finish(state.rows_total);
-    opened.log.close().map_err(Failure::from)?;
-    ended.map_err(Failure::from)?;
-    match state.dead_total {
+    runtime.block_on(live.stop_drain());
+    progress.finish(live.drained_rows());
+    live.close().map_err(Failure::from)?;
+    ended.map_err(|problem| Failure(problem.detail))?;
+    match live.dead_letters() {
         0 => Ok(ExitCode::SUCCESS),
         dead => {
             eprintln!("{dead} rows could not be written; they are in the table forebay_dead_letter");

@@ -5,13 +5,13 @@ use crate::admin_client::AdminClient;
 use crate::cli::Seed;
 use crate::progress::Progress;
 use forebay_drain::NewRecord;
-use forebay_server::{RowMaker, open};
+use forebay_server::{Live, Problem, RowMaker, open};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
     let config = load_config(args.config.as_deref(), &args.overrides)?;
-    if AdminClient::find(&config.memory.data_dir).is_some() {
+    if AdminClient::find(&config.memory).is_some() {
         return Err(Failure("a server runs on this data folder; stop it before its table is cleared".into()));
     }
     let runtime = runtime()?;
@@ -20,8 +20,10 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
         let names: Vec<_> = config.tables.iter().map(|table| table.name.as_str()).collect();
         return Err(Failure(format!("there is no table {} (there are: {})", args.table, names.join(", "))));
     };
-    if opened.log.end() > opened.start {
-        return Err(Failure("the log holds rows that are not drained yet; run `forebay drain` first".into()));
+    let live = Live::new(opened);
+    let unavailable = |problem: Problem| Failure(problem.detail);
+    if runtime.block_on(live.is_behind()).map_err(unavailable)? {
+        return Err(Failure("there are rows that are not drained yet; run `forebay drain` first".into()));
     }
     let maker = RowMaker::new(&config, schema.clone()).map_err(Failure)?;
     // Made once before anything is deleted, so that a table that cannot be filled stays as it is.
@@ -30,8 +32,9 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
     let bar = Progress::new(&format!("seed {}", args.table), Some(args.rows));
     runtime.block_on(bar.watch(&progress, async {
         let values = |index: u64| maker.values(index as i64 + 1).expect("the first row could be made");
-        forebay_drain::seed(&schema, &opened.store, args.rows, values, &progress).await
+        forebay_drain::seed(&schema, live.store(), args.rows, values, &progress).await
     }))?;
-    opened.log.close().map_err(Failure::from)?;
+    runtime.block_on(live.forget(&args.table)).map_err(unavailable)?;
+    live.close().map_err(Failure::from)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,25 +1,59 @@
-//! `forebay warm`
+//! `forebay warm`: into the memory of a running server, or onto Redis or Valkey.
 
-use super::{Failure, load_config};
+use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Warm;
+use crate::progress::Progress;
+use forebay_drain::NewRecord;
+use forebay_server::config::model::Tier;
+use forebay_server::{Config, Live, open};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub fn run(args: &Warm) -> Result<ExitCode, Failure> {
     let config = load_config(args.config.as_deref(), &args.overrides)?;
-    let Some(server) = AdminClient::find(&config.memory.data_dir) else {
-        return Err(Failure(format!(
-            "no server runs on {}: embedded memory is the server's own, and `forebay serve` warms it at start",
-            config.memory.data_dir.display()
-        )));
+    let warmed = match (AdminClient::find(&config.memory), &config.memory.tier) {
+        (Some(server), _) => by_server(&server, args)?,
+        (None, Tier::Remote(_)) => warm_here(&config, args)?,
+        (None, Tier::Embedded) => {
+            return Err(Failure(format!(
+                "no server runs on {}: embedded memory is the server's own, and `forebay serve` warms it at start",
+                config.memory.data_dir.display()
+            )));
+        }
     };
+    for (table, rows) in warmed {
+        println!("{table}: {rows} rows read into memory");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn by_server(server: &AdminClient, args: &Warm) -> Result<Vec<(String, u64)>, Failure> {
     let query: Vec<_> = [("table", &args.table), ("where", &args.r#where)]
         .into_iter()
         .filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
         .collect();
     let answer = server.post("/warm", &query).map_err(Failure)?;
-    for table in answer["warmed"].as_array().into_iter().flatten() {
-        println!("{}: {} rows read into memory", table["table"].as_str().unwrap_or_default(), table["rows"]);
-    }
-    Ok(ExitCode::SUCCESS)
+    let tables = answer["warmed"].as_array().into_iter().flatten();
+    Ok(tables
+        .map(|table| {
+            let name = table["table"].as_str().unwrap_or_default().to_owned();
+            (name, table["rows"].as_u64().unwrap_or(0))
+        })
+        .collect())
+}
+
+fn warm_here(config: &Config, args: &Warm) -> Result<Vec<(String, u64)>, Failure> {
+    let runtime = runtime()?;
+    let opened = runtime.block_on(open::open(config, NewRecord::Refuse)).map_err(Failure::from)?;
+    let live = Live::new(opened);
+    let progress = Arc::new(forebay_drain::Progress::default());
+    let mut warmed = Vec::new();
+    runtime.block_on(Progress::new("warm", None).watch(&progress, async {
+        let (table, filter) = (args.table.as_deref(), args.r#where.as_deref());
+        let rows = live.warm(table, filter, &progress).await;
+        warmed = rows.map_err(|problem| Failure(problem.detail))?;
+        Ok::<(), Failure>(())
+    }))?;
+    Ok(warmed)
 }

@@ -4,6 +4,7 @@ use super::write::{ColumnSource, RowPlan};
 use super::{Answering, Step};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::out::Out;
+use crate::hot::RemoteHot;
 use crate::jobs::{Job, Jobs};
 use crate::problem::Problem;
 use forebay_record::Store;
@@ -16,12 +17,14 @@ use tokio::runtime::Handle;
 /// Rows written to a record store in one call.
 const BATCH_ROWS: u64 = 5_000;
 /// How long a job waits when the table takes no more for now.
-const FULL_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where the rows go.
 pub enum Target {
     /// Into a hot table.
     Hot(Arc<Table>),
+    /// Into a hot table on Redis or Valkey.
+    Remote(RemoteHot),
     /// Straight into the record store.
     Record(Store, Arc<Schema>),
 }
@@ -69,6 +72,7 @@ impl Generate {
     fn schema(&self) -> &Schema {
         match &self.target {
             Target::Hot(table) => table.schema(),
+            Target::Remote(hot) => hot.table.schema(),
             Target::Record(_, schema) => schema,
         }
     }
@@ -76,6 +80,7 @@ impl Generate {
     fn work(&self, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
         match &self.target {
             Target::Hot(table) => self.fill_table(table, rows, slots, job),
+            Target::Remote(hot) => self.runtime.block_on(self.fill_remote(hot, rows, slots, job)),
             Target::Record(store, schema) => self.fill_record(store, schema, rows, slots, job),
         }
     }
@@ -149,7 +154,7 @@ impl Generate {
         }
     }
 
-    fn new_row(
+    pub(super) fn new_row(
         &self,
         plan: &RowPlan,
         slots: &Slots,

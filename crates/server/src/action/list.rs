@@ -3,6 +3,7 @@
 use super::{Answering, Step, source_problem, wait_loaded};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::out::Out;
+use crate::hot::Hot;
 use crate::problem::Problem;
 use forebay_table::Table;
 use forebay_value::{Row, Type, Value};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// The action.
 pub struct List {
     /// The table.
-    pub table: Arc<Table>,
+    pub table: Hot,
     /// The last key of the page before, its type, and the name that errors use.
     pub after: (Eval, Type, String),
     /// The most rows to answer with, and the name that errors use.
@@ -24,29 +25,40 @@ pub struct List {
 
 impl List {
     /// Runs it.
-    pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let scope = Scope::new(slots);
         let (after, ty, name) = &self.after;
         let after = after.evaluate_as(*ty, name, &scope)?;
         let limit = self.limit(&scope)?;
-        if let Some(wait) = wait_loaded(&self.table) {
+        let after = Some(after).filter(|after| !after.is_null());
+        let table = match &self.table {
+            Hot::Embedded(table) => table,
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), after, limit)));
+            }
+        };
+        if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
         }
         let mut rows = Vec::with_capacity(limit);
-        let after = (!after.is_null()).then(|| after.as_ref());
-        let list = self.table.list(after, limit, |row| rows.push(Row(row.0.into())));
+        let list = table.list(after.as_ref().map(Value::as_ref), limit, |row| rows.push(Row(row.0.into())));
         if !list.evicted.is_empty() {
-            return Ok(self.wait_evicted(list.evicted));
+            return Ok(wait_evicted(table, list.evicted));
         }
         out.hold_until(list.mark);
+        self.respond(&rows, slots, out);
+        Ok(Step::Done)
+    }
+
+    /// Answers with these rows.
+    pub(super) fn respond(&self, rows: &[Row], slots: &Slots, out: &mut impl Out) {
         let length_hint: usize = rows.iter().map(|row| row.0.len() + 100).sum();
         let write = |body: &mut Vec<u8>| {
             if let Some(shape) = &self.answering.shape {
-                shape.write_rows(self.table.schema(), &rows, &scope, body);
+                shape.write_rows(self.table.schema(), rows, &Scope::new(slots), body);
             }
         };
         out.respond(&self.answering.head, |_| {}, length_hint, write);
-        Ok(Step::Done)
     }
 
     fn limit(&self, scope: &Scope<'_>) -> Result<usize, Problem> {
@@ -56,14 +68,14 @@ impl List {
             _ => Err(Problem::parameter(name, format!("must be between 1 and {}", self.limit_max))),
         }
     }
+}
 
-    fn wait_evicted(&self, keys: Vec<Value>) -> Step {
-        let table = self.table.clone();
-        Step::Wait(Box::pin(async move {
-            for key in keys {
-                table.fetch(key).await.map_err(|error| source_problem(&error))?;
-            }
-            Ok(())
-        }))
-    }
+fn wait_evicted(table: &Arc<Table>, keys: Vec<Value>) -> Step {
+    let table = table.clone();
+    Step::Wait(Box::pin(async move {
+        for key in keys {
+            table.fetch(key).await.map_err(|error| source_problem(&error))?;
+        }
+        Ok(())
+    }))
 }

@@ -8,6 +8,8 @@ pub mod generate;
 pub mod list;
 pub mod read;
 pub mod redirect;
+mod remote;
+mod remote_generate;
 pub mod sql;
 pub mod write;
 
@@ -36,6 +38,13 @@ pub enum Step {
     Reply(BoxFuture<Result<Reply, Problem>>),
 }
 
+impl Step {
+    /// The whole answer, by a future.
+    fn reply(reply: impl Future<Output = Result<Reply, Problem>> + Send + 'static) -> Step {
+        Step::Reply(Box::pin(reply))
+    }
+}
+
 /// What an endpoint does.
 pub enum Action {
     /// Always the same body.
@@ -45,23 +54,23 @@ pub enum Action {
     /// A statement on the record store.
     Sql(Arc<sql::SqlAction>),
     /// Reads one row of a hot table by key.
-    Get(read::Get),
+    Get(Arc<read::Get>),
     /// Reads a random row of a hot table.
-    Random(read::Random),
+    Random(Arc<read::Random>),
     /// Counts rows of a hot table.
-    Count(read::Count),
+    Count(Arc<read::Count>),
     /// Reads rows of a hot table in the order of their keys.
-    List(list::List),
+    List(Arc<list::List>),
     /// Inserts or upserts a row of a hot table.
-    Insert(write::Insert),
+    Insert(Arc<write::Insert>),
     /// Changes columns of a row.
-    Update(write::Update),
+    Update(Arc<write::Update>),
     /// Adds to a column of a row.
-    Increment(write::Increment),
+    Increment(Arc<write::Increment>),
     /// Deletes a row.
-    Delete(write::Delete),
+    Delete(Arc<write::Delete>),
     /// Answers with the place that a row names.
-    Redirect(redirect::Redirect),
+    Redirect(Arc<redirect::Redirect>),
     /// One of several, at random.
     AnyOf(Vec<Action>),
     /// Starts a job that fills a table.

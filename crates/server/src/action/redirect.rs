@@ -3,6 +3,7 @@
 use super::{Answering, KeyOf, Step, wait_fetched, wait_loaded};
 use crate::endpoint::eval::Slots;
 use crate::endpoint::out::Out;
+use crate::hot::Hot;
 use crate::problem::Problem;
 use forebay_table::{Counters, Read, Table};
 use forebay_value::{RowRef, Timestamp, Value, ValueRef};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The action.
 pub struct Redirect {
     /// The table.
-    pub table: Arc<Table>,
+    pub table: Hot,
     /// Which row.
     pub key: KeyOf,
     /// The column that holds the place.
@@ -27,35 +28,41 @@ pub struct Redirect {
     pub uncounted: Arc<AtomicU64>,
 }
 
-enum Shown {
+/// What came of a row.
+pub(super) enum Shown {
+    /// The answer, with its place.
     Sent,
+    /// It has expired.
     Expired,
+    /// It holds no place.
     NoPlace,
 }
 
 impl Redirect {
     /// Runs it.
-    pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
+    pub fn run(self: &Arc<Self>, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
-        if let Some(wait) = wait_loaded(&self.table) {
+        let table = match &self.table {
+            Hot::Embedded(table) => table,
+            Hot::Remote(table) => return Ok(Step::reply(self.clone().run_remote(table.clone(), key))),
+        };
+        if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
         }
-        match self.table.get(key.as_ref(), Counters::Hidden, |row| self.show(row, out)) {
+        match table.get(key.as_ref(), Counters::Hidden, |row| self.show(row, out)) {
             Read::Found(Shown::Sent, position) => {
                 out.hold_until(position);
-                self.count_visit(&key);
+                self.count_visit(table, &key);
                 Ok(Step::Done)
             }
-            Read::Found(Shown::Expired, position) => {
-                Err(Problem::new(410, "it has expired").held_until(position.0))
-            }
-            Read::Found(Shown::NoPlace, _) => Err(Problem::new(500, "the row names no place to go to")),
+            Read::Found(Shown::Expired, position) => Err(expired().held_until(position.0)),
+            Read::Found(Shown::NoPlace, _) => Err(no_place()),
             Read::Missing(position) => Err(self.answering.not_found().held_until(position.0)),
-            Read::Fetch(key) => Ok(wait_fetched(&self.table, key, self.answering.not_found())),
+            Read::Fetch(key) => Ok(wait_fetched(table, key, self.answering.not_found())),
         }
     }
 
-    fn show(&self, row: RowRef<'_>, out: &mut impl Out) -> Shown {
+    pub(super) fn show(&self, row: RowRef<'_>, out: &mut impl Out) -> Shown {
         let schema = self.table.schema();
         if let Some(expires) = self.expires
             && let ValueRef::Timestamp(end) = row.get(schema, expires)
@@ -71,11 +78,21 @@ impl Redirect {
         if is_sound { Shown::Sent } else { Shown::NoPlace }
     }
 
-    fn count_visit(&self, key: &Value) {
+    fn count_visit(&self, table: &Table, key: &Value) {
         if let Some(column) = self.increment
-            && self.table.increment(key.as_ref(), column, 1, |_| ()).is_err()
+            && table.increment(key.as_ref(), column, 1, |_| ()).is_err()
         {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// The answer when a row has expired.
+pub(super) fn expired() -> Problem {
+    Problem::new(410, "it has expired")
+}
+
+/// The answer when a row holds no place, or one that cannot stand in a header field.
+pub(super) fn no_place() -> Problem {
+    Problem::new(500, "the row names no place to go to")
 }

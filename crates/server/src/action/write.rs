@@ -7,6 +7,7 @@ use super::{Answering, BoxFuture, KeyOf, Step, source_problem, wait_fetched, wai
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::out::Out;
 use crate::functions;
+use crate::hot::Hot;
 use crate::problem::Problem;
 use forebay_log::Position;
 use forebay_table::{Read, Table, WriteError};
@@ -42,7 +43,7 @@ pub enum OnConflict {
 /// `insert` and `upsert`.
 pub struct Insert {
     /// The table.
-    pub table: Arc<Table>,
+    pub table: Hot,
     /// How the row is made.
     pub row: RowPlan,
     /// What happens when the key is there.
@@ -59,49 +60,65 @@ pub type Values = SmallVec<[Value; 12]>;
 
 impl Insert {
     /// Runs it.
-    pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
-        if let Some(wait) = wait_loaded(&self.table) {
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
+        let table = match &self.table {
+            Hot::Embedded(table) => table,
+            Hot::Remote(table) => return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone()))),
+        };
+        if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
         }
-        let draws_again = match self.on_conflict {
-            OnConflict::Refuse { draws_again } => draws_again,
-            OnConflict::Replace => 0,
-        };
+        let draws_again = self.draws_again();
         for draw in 0.. {
-            let rows = if self.row.draws_codes { self.table.count().0 } else { 0 };
+            let rows = if self.row.draws_codes { table.count().0 } else { 0 };
             let scope = Scope::beside_rows(slots, rows);
-            let mut next_key = || self.table.next_key();
-            let Some(values) = self.row.values(self.table.schema(), &scope, &mut next_key)? else {
-                return Ok(Step::Wait(wait_keys(&self.table)));
+            let mut next_key = || table.next_key();
+            let Some(values) = self.row.values(table.schema(), &scope, &mut next_key)? else {
+                return Ok(Step::Wait(wait_keys(table)));
             };
-            match self.write(&values, slots, out) {
+            match self.write(table, &values, slots, out) {
                 Ok(position) => {
                     out.hold_until(position);
                     return Ok(Step::Done);
                 }
                 Err(WriteError::Conflict { column, .. })
                     if draw < draws_again && self.is_drawn(column, slots) => {}
-                Err(error) => return write_failed(&self.table, error, &self.answering),
+                Err(error) => return write_failed(table, error, &self.answering),
             }
         }
         unreachable!("the last draw returns")
     }
 
-    fn write(&self, values: &Values, slots: &Slots, out: &mut impl Out) -> Result<Position, WriteError> {
+    /// How often what was drawn here is drawn again when it is taken.
+    pub(super) fn draws_again(&self) -> u32 {
+        match self.on_conflict {
+            OnConflict::Refuse { draws_again } => draws_again,
+            OnConflict::Replace => 0,
+        }
+    }
+
+    fn write(
+        &self,
+        table: &Table,
+        values: &Values,
+        slots: &Slots,
+        out: &mut impl Out,
+    ) -> Result<Position, WriteError> {
         ROW.with_borrow_mut(|row| {
             row.clear();
-            encode_row(self.table.schema(), values.iter().map(Value::as_ref), row);
+            encode_row(table.schema(), values.iter().map(Value::as_ref), row);
             let row = RowRef(row);
             let position = match self.on_conflict {
-                OnConflict::Refuse { .. } => self.table.insert(row)?,
-                OnConflict::Replace => self.table.upsert(row)?,
+                OnConflict::Refuse { .. } => table.insert(row)?,
+                OnConflict::Replace => table.upsert(row)?,
             };
-            respond_row(&self.table, &self.answering, row, slots, out);
+            respond_row(table.schema(), &self.answering, row, slots, out);
             Ok(position)
         })
     }
 
-    fn is_drawn(&self, column: usize, slots: &Slots) -> bool {
+    /// Whether the value of this column was drawn here.
+    pub(super) fn is_drawn(&self, column: usize, slots: &Slots) -> bool {
         match &self.row.sources[column] {
             ColumnSource::Eval(eval, _, _) => eval.is_drawn(&Scope::new(slots)),
             ColumnSource::Fill(fill) => matches!(fill, Fill::Uuid4 | Fill::Uuid7),
@@ -172,11 +189,7 @@ fn wait_keys(table: &Arc<Table>) -> BoxFuture<Result<(), Problem>> {
 fn write_failed(table: &Arc<Table>, error: WriteError, answering: &Answering) -> Result<Step, Problem> {
     Err(match error {
         WriteError::Fetch(key) => return Ok(wait_fetched(table, key, answering.not_found())),
-        WriteError::Conflict { column, mark } => {
-            let name = &table.schema().columns[column].name;
-            let problem = Problem::new(409, format!("another row has this `{name}`")).held_until(mark.0);
-            Problem { parameter: Some(name.clone()), ..problem }
-        }
+        WriteError::Conflict { column, mark } => conflict(table.schema(), column).held_until(mark.0),
         WriteError::Missing { mark } => answering.not_found().held_until(mark.0),
         WriteError::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
         WriteError::LogFull => Problem::unavailable("the log is full until rows are drained"),
@@ -186,10 +199,17 @@ fn write_failed(table: &Arc<Table>, error: WriteError, answering: &Answering) ->
     })
 }
 
+/// Another row has the value of this column.
+pub(super) fn conflict(schema: &Schema, column: usize) -> Problem {
+    let name = &schema.columns[column].name;
+    let problem = Problem::new(409, format!("another row has this `{name}`"));
+    Problem { parameter: Some(name.clone()), ..problem }
+}
+
 /// `update`: changes columns of one row.
 pub struct Update {
     /// The table.
-    pub table: Arc<Table>,
+    pub table: Hot,
     /// Which row.
     pub key: KeyOf,
     /// The columns to change: index, value, the name that errors use.
@@ -200,21 +220,27 @@ pub struct Update {
 
 impl Update {
     /// Runs it. A column whose parameter is not in the request stays as it is.
-    pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let values = self.values(slots)?;
-        if let Some(wait) = wait_loaded(&self.table) {
+        let table = match &self.table {
+            Hot::Embedded(table) => table,
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), key, values)));
+            }
+        };
+        if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
         }
         let changes: SmallVec<[(usize, ValueRef<'_>); 12]> =
             values.iter().map(|(column, value)| (*column, value.as_ref())).collect();
-        let show = |row: RowRef<'_>| respond_row(&self.table, &self.answering, row, slots, out);
-        match self.table.update(key.as_ref(), &changes, show) {
+        let show = |row: RowRef<'_>| respond_row(table.schema(), &self.answering, row, slots, out);
+        match table.update(key.as_ref(), &changes, show) {
             Ok(((), position)) => {
                 out.hold_until(position);
                 Ok(Step::Done)
             }
-            Err(error) => write_failed(&self.table, error, &self.answering),
+            Err(error) => write_failed(table, error, &self.answering),
         }
     }
 
@@ -237,7 +263,7 @@ impl Update {
 /// `increment`: adds to a bigint column of one row.
 pub struct Increment {
     /// The table.
-    pub table: Arc<Table>,
+    pub table: Hot,
     /// Which row.
     pub key: KeyOf,
     /// The column.
@@ -250,23 +276,29 @@ pub struct Increment {
 
 impl Increment {
     /// Runs it. The answer is held until the increment itself is durable, whatever it shows: it says that it was done.
-    pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let (by, name) = &self.by;
         let Value::Bigint(delta) = by.evaluate_as(forebay_value::Type::Bigint, name, &Scope::new(slots))?
         else {
             return Err(Problem::parameter(name, "is required"));
         };
-        if let Some(wait) = wait_loaded(&self.table) {
+        let table = match &self.table {
+            Hot::Embedded(table) => table,
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), key, delta)));
+            }
+        };
+        if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
         }
-        let show = |row: RowRef<'_>| respond_row(&self.table, &self.answering, row, slots, out);
-        match self.table.increment(key.as_ref(), self.column, delta, show) {
+        let show = |row: RowRef<'_>| respond_row(table.schema(), &self.answering, row, slots, out);
+        match table.increment(key.as_ref(), self.column, delta, show) {
             Ok(incremented) => {
                 out.hold_until(incremented.mark);
                 Ok(Step::Done)
             }
-            Err(error) => write_failed(&self.table, error, &self.answering),
+            Err(error) => write_failed(table, error, &self.answering),
         }
     }
 }
@@ -274,7 +306,7 @@ impl Increment {
 /// `delete`: removes one row, which is what the answer shows if it shows anything.
 pub struct Delete {
     /// The table.
-    pub table: Arc<Table>,
+    pub table: Hot,
     /// Which row; `None`: a random one.
     pub key: Option<KeyOf>,
     /// Rows that a random choice never takes.
@@ -284,17 +316,24 @@ pub struct Delete {
 }
 
 /// How often a random choice that fell on an excepted row is made again.
-const CHOICES_MAX: u32 = 64;
+pub(super) const CHOICES_MAX: u32 = 64;
 
 impl Delete {
     /// Runs it.
-    pub fn run(&self, slots: &Slots, out: &mut impl Out) -> Result<Step, Problem> {
-        if let Some(wait) = wait_loaded(&self.table) {
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
+        let given = self.key.as_ref().map(|key| key.of(slots)).transpose()?;
+        let table = match &self.table {
+            Hot::Embedded(table) => table,
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), given)));
+            }
+        };
+        if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
         }
-        let key = match &self.key {
-            Some(key) => key.of(slots)?,
-            None => match self.choose() {
+        let key = match given {
+            Some(key) => key,
+            None => match self.choose(table) {
                 Choice::Row(key) => key,
                 Choice::Wait(wait) => return Ok(wait),
                 Choice::NoneLeft(mark) => {
@@ -304,20 +343,20 @@ impl Delete {
                 }
             },
         };
-        let show = |row: RowRef<'_>| respond_row(&self.table, &self.answering, row, slots, out);
-        match self.table.delete(key.as_ref(), show) {
+        let show = |row: RowRef<'_>| respond_row(table.schema(), &self.answering, row, slots, out);
+        match table.delete(key.as_ref(), show) {
             Ok(((), position)) => {
                 out.hold_until(position);
                 Ok(Step::Done)
             }
-            Err(error) => write_failed(&self.table, error, &self.answering),
+            Err(error) => write_failed(table, error, &self.answering),
         }
     }
 
-    fn choose(&self) -> Choice {
+    fn choose(&self, table: &Arc<Table>) -> Choice {
         for _ in 0..CHOICES_MAX {
-            let schema = self.table.schema();
-            let key = match self.table.random(|row| row.key(schema).to_owned()) {
+            let schema = table.schema();
+            let key = match table.random(|row| row.key(schema).to_owned()) {
                 Read::Found(key, _) => Ok(key),
                 Read::Fetch(key) => Err(key),
                 Read::Missing(mark) => return Choice::NoneLeft(mark),
@@ -326,7 +365,7 @@ impl Delete {
                 Ok(key) | Err(key) if self.except.contains(&key) => {}
                 Ok(key) => return Choice::Row(key),
                 Err(key) => {
-                    return Choice::Wait(wait_fetched(&self.table, key, self.answering.not_found()));
+                    return Choice::Wait(wait_fetched(table, key, self.answering.not_found()));
                 }
             }
         }
@@ -334,7 +373,7 @@ impl Delete {
     }
 
     /// Nothing may go: the answer is that of a row of nulls, so that whoever deletes at random need not know.
-    fn respond_none(&self, slots: &Slots, out: &mut impl Out) {
+    pub(super) fn respond_none(&self, slots: &Slots, out: &mut impl Out) {
         let nulls = vec![ValueRef::Null; self.table.schema().columns.len()];
         out.respond(
             &self.answering.head,

@@ -11,9 +11,8 @@ use crate::action::write::{ColumnSource, Delete, Increment, Insert, OnConflict, 
 use crate::action::{Action, Answering, KeyOf};
 use crate::config::model::{self, Expr, Literal};
 use crate::endpoint::shape::Shape;
+use crate::hot::Hot;
 use forebay_http::Head;
-use forebay_record::Dialect;
-use forebay_table::Table;
 use forebay_value::{KeyKind, Schema, Type};
 use std::sync::Arc;
 
@@ -60,7 +59,7 @@ impl Compiler<'_, '_> {
             From::Get { table, key } => self.get(table, key)?,
             From::Random { table } => {
                 let table = self.table(table)?;
-                Action::Random(Random { answering: self.row_answer(&table, 200)?, table })
+                Action::Random(Arc::new(Random { answering: self.row_answer(&table, 200)?, table }))
             }
             From::Count { table, by } => self.count(table, by.as_ref())?,
             From::List { table, after, limit } => self.list(table, after, limit)?,
@@ -90,7 +89,7 @@ impl Compiler<'_, '_> {
         let key = self.key(&table, key)?;
         let answering = self.row_answer(&table, 200)?;
         let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
-        Ok(Action::Get(Get { table, key, counters, answering }))
+        Ok(Action::Get(Arc::new(Get { table, key, counters, answering })))
     }
 
     fn update(&mut self, table: &str, key: &Expr, values: &[(String, Expr)]) -> Result<Action, String> {
@@ -108,7 +107,7 @@ impl Compiler<'_, '_> {
                 Ok((index, eval, name_of(expr, column)))
             })
             .collect::<Result<_, String>>()?;
-        Ok(Action::Update(Update { answering: self.row_answer(&table, 200)?, table, key, changes }))
+        Ok(Action::Update(Arc::new(Update { answering: self.row_answer(&table, 200)?, table, key, changes })))
     }
 
     fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, String> {
@@ -118,7 +117,7 @@ impl Compiler<'_, '_> {
         let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
         let by = (eval, name_of(by, column));
         let answering = self.row_answer(&table, 200)?;
-        Ok(Action::Increment(Increment { table, key, column: index, by, answering }))
+        Ok(Action::Increment(Arc::new(Increment { table, key, column: index, by, answering })))
     }
 
     /// `columns`: where the place stands, what counts visits, what says when it expires.
@@ -138,7 +137,7 @@ impl Compiler<'_, '_> {
         let answering = Answering { head: Arc::new(Head::new(status)), shape: None, missing: self.missing() };
         let key = self.key(&table, key)?;
         let uncounted = self.context.uncounted.clone();
-        Ok(Action::Redirect(Redirect { table, key, location, increment, expires, answering, uncounted }))
+        Ok(Action::Redirect(Arc::new(Redirect { table, key, location, increment, expires, answering, uncounted })))
     }
 
     fn handler(&self, name: &str) -> Result<Action, String> {
@@ -149,9 +148,9 @@ impl Compiler<'_, '_> {
     }
 
     async fn sql(&mut self, statements: &model::Statements, rows: model::Rows) -> Result<Action, String> {
-        let sql = match self.context.store.dialect() {
-            Dialect::Sqlite => statements.sqlite().ok_or("has no SQL for SQLite")?,
-        };
+        let dialect = self.context.dialect;
+        let sql =
+            statements.in_dialect(dialect).ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
         let statement = self.context.store.prepare(sql).await.map_err(|error| error.to_string())?;
         let bind = statement
             .params
@@ -195,7 +194,7 @@ impl Compiler<'_, '_> {
             None => None,
         };
         let answering = self.answering(&columns, &shown, 200)?;
-        Ok(Action::Count(Count { table, by, answering }))
+        Ok(Action::Count(Arc::new(Count { table, by, answering })))
     }
 
     fn list(&mut self, table: &str, after: &Expr, limit: &Expr) -> Result<Action, String> {
@@ -203,13 +202,13 @@ impl Compiler<'_, '_> {
         let ty = table.schema().key_column().ty;
         let after_eval = self.params.compile(after, Wanted::typed(ty).or_null(), Columns::None)?;
         let limit_eval = self.params.compile(limit, Wanted::typed(Type::Bigint), Columns::None)?;
-        Ok(Action::List(List {
+        Ok(Action::List(Arc::new(List {
             answering: self.row_answer(&table, 200)?,
             table,
             after: (after_eval, ty, name_of(after, "after")),
             limit: (limit_eval, name_of(limit, "limit")),
             limit_max: LIST_ROWS_MAX,
-        }))
+        })))
     }
 
     fn insert(
@@ -222,7 +221,7 @@ impl Compiler<'_, '_> {
         let table = self.table(table)?;
         let row = row_plan(self.params, table.schema(), values)?;
         let answering = self.row_answer(&table, status)?;
-        Ok(Action::Insert(Insert { table, row, on_conflict, answering }))
+        Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering })))
     }
 
     fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, String> {
@@ -235,7 +234,7 @@ impl Compiler<'_, '_> {
                 (None, except.collect::<Result<_, _>>()?)
             }
         };
-        Ok(Action::Delete(Delete { answering: self.row_answer(&table, 200)?, table, key, except }))
+        Ok(Action::Delete(Arc::new(Delete { answering: self.row_answer(&table, 200)?, table, key, except })))
     }
 
     fn generate(
@@ -247,7 +246,8 @@ impl Compiler<'_, '_> {
     ) -> Result<Action, String> {
         let schema = self.context.schemas.get(table).ok_or_else(|| format!("there is no table `{table}`"))?;
         let target = match self.context.tables.get(table) {
-            Some(table) => Target::Hot(table),
+            Some(Hot::Embedded(table)) => Target::Hot(table),
+            Some(Hot::Remote(table)) => Target::Remote(table),
             None => Target::Record(self.context.store.clone(), schema.clone()),
         };
         let rows_eval = self.params.compile(rows, Wanted::typed(Type::Bigint), Columns::None)?;
@@ -274,24 +274,24 @@ impl Compiler<'_, '_> {
         })))
     }
 
-    fn table(&self, name: &str) -> Result<Arc<Table>, String> {
+    fn table(&self, name: &str) -> Result<Hot, String> {
         self.context.tables.get(name).ok_or_else(|| match self.context.schemas.contains_key(name) {
             true => format!("table `{name}` is not kept in memory (hot = false)"),
             false => format!("there is no table `{name}`"),
         })
     }
 
-    fn key(&mut self, table: &Table, expr: &Expr) -> Result<KeyOf, String> {
+    fn key(&mut self, table: &Hot, expr: &Expr) -> Result<KeyOf, String> {
         let column = table.schema().key_column();
         let eval = self.params.compile(expr, Wanted::typed(column.ty), Columns::None)?;
         Ok(KeyOf { eval, ty: column.ty, name: name_of(expr, &column.name) })
     }
 
-    fn incremented(&self, table: &Table) -> &[usize] {
+    fn incremented(&self, table: &Hot) -> &[usize] {
         self.context.incremented.get(&table.schema().name).map_or(&[], Vec::as_slice)
     }
 
-    fn row_answer(&mut self, table: &Table, status: u16) -> Result<Answering, String> {
+    fn row_answer(&mut self, table: &Hot, status: u16) -> Result<Answering, String> {
         let columns: Vec<_> = table.schema().columns.iter().map(|column| column.name.clone()).collect();
         self.answering(&columns, &columns, status)
     }

@@ -11,11 +11,12 @@ use crate::config::model;
 use crate::endpoint::guard::{From, Guard, Place};
 use crate::endpoint::{Endpoint, eval::SLOTS_MAX};
 use crate::handler::Handlers;
+use crate::hot::HotTables;
 use crate::jobs::Jobs;
 use crate::service::Routes;
 pub use actions::row_plan;
 use forebay_record::Store;
-use forebay_table::Tables;
+
 use forebay_value::Schema;
 pub use params::ParamTable;
 use std::collections::HashMap;
@@ -31,7 +32,9 @@ pub struct Context<'a> {
     /// Every table of the config, by name.
     pub schemas: &'a HashMap<String, Arc<Schema>>,
     /// The hot ones.
-    pub tables: &'a Tables,
+    pub tables: &'a HotTables,
+    /// Which SQL the record store understands.
+    pub dialect: model::Dialect,
     /// The handlers of this binary.
     pub handlers: &'a Handlers,
     /// The server's jobs.

@@ -4,7 +4,7 @@ use super::constant::json;
 use super::errors::{did_you_mean, list};
 use super::fields::{Fields, choice, integer, name, unknown};
 use super::keys::{ACTIONS, ActionKeys, ENDPOINT, Key, LATER};
-use super::model::{Action, Expr, Literal, Pick, Rows, TableConfig};
+use super::model::{Action, Dialect, Expr, Literal, Pick, Rows, TableConfig};
 use super::read::{At, Data, Entry, Mistakes, Node};
 use super::sql;
 use super::values::{self, check_complete, complete, literal_fits, value};
@@ -256,7 +256,10 @@ impl<'a> Builder<'a> {
         let statements = sql::statements(&self.entry.node, self.scope.mistakes)?;
         let rows = choice(&[("one", Rows::One), ("all", Rows::All), ("none", Rows::None)]);
         let rows = self.fields.read("rows", self.scope.mistakes, rows);
-        let gives_rows = statements.sqlite().or(statements.postgres()).is_some_and(sql::gives_rows);
+        let gives_rows = [Dialect::Sqlite, Dialect::Postgres]
+            .into_iter()
+            .find_map(|dialect| statements.in_dialect(dialect))
+            .is_some_and(sql::gives_rows);
         Some(Action::Sql {
             rows: rows.unwrap_or(if gives_rows { Rows::One } else { Rows::None }),
             statements,

@@ -3,17 +3,39 @@
 use super::endpoint::{Placed, action_params};
 use super::errors::{did_you_mean, list};
 use super::expr::each_param;
-use super::model::{Action, Endpoint, TableConfig};
+use super::model::{Action, Dialect, Endpoint, TableConfig};
 use super::read::{At, Mistakes};
 use forebay_http::Method;
 use std::collections::HashMap;
 
 /// Notes everything that does not fit together.
-pub(super) fn check(endpoints: &[Placed], tables: &[TableConfig], mistakes: &Mistakes<'_>) {
+pub(super) fn check(
+    endpoints: &[Placed],
+    tables: &[TableConfig],
+    dialect: Dialect,
+    mistakes: &Mistakes<'_>,
+) {
     routes(endpoints, mistakes);
     for placed in endpoints {
         reply(placed, tables, mistakes);
         headers(placed, mistakes);
+        statements(placed, dialect, mistakes);
+    }
+}
+
+/// What runs SQL needs a statement for the record store that there is.
+fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
+    let actions = match &placed.endpoint.action {
+        Action::AnyOf(actions) => actions.as_slice(),
+        action => std::slice::from_ref(action),
+    };
+    for action in actions {
+        if let Action::Sql { statements, .. } = action
+            && statements.in_dialect(dialect).is_none()
+        {
+            let what = format!("sql: there is no statement for {}, the record store that [record] names", dialect.key());
+            mistakes.add(placed.route_at, what);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Mistakes in a config file: all of them, each with its place and what was meant.
 
+use super::model::without_password;
 use std::fmt;
 
 /// Everything that is wrong with a config; at least one thing.
@@ -61,7 +62,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "{file}:{line}:{column}: {}", self.what)?;
                 match text.trim() {
                     "" => Ok(()),
-                    text => write!(f, "\n    {text}"),
+                    text => write!(f, "\n    {}", without_password(text)),
                 }
             }
             Place::Origin(origin) => write!(f, "{origin}: {}", self.what),

@@ -1,6 +1,6 @@
 //! A config in words: one line a route, with the way that its data takes.
 
-use super::model::{Action, Config, Endpoint, Pick, Rows};
+use super::model::{Action, Config, Endpoint, Pick, Rows, Tier};
 use super::sql::writes;
 use std::fmt::Write;
 
@@ -22,8 +22,12 @@ fn way(endpoint: &Endpoint, config: &Config) -> String {
 }
 
 fn action(action: &Action, config: &Config) -> String {
-    let record = &config.record.url;
-    let written = |what: String| format!("{what} → log → {record}");
+    let record = config.record.describe();
+    let queue = match config.memory.tier {
+        Tier::Embedded => "log",
+        Tier::Remote(_) => "queue",
+    };
+    let written = |what: String| format!("{what} → {queue} → {record}");
     // Whom a table belongs to decides where a row is looked for that is not in memory.
     let read = |what: String, table: &str| match config.table(table) {
         Some(table) if table.shared => format!("{what} ← memory, else {record}"),
@@ -31,7 +35,7 @@ fn action(action: &Action, config: &Config) -> String {
     };
     match action {
         Action::Sql { rows: Rows::None, .. } => format!("sql → {record}"),
-        Action::Sql { statements, .. } if writes(statements.sqlite().unwrap_or_default()) => {
+        Action::Sql { statements, .. } if writes(statements.in_dialect(config.record.dialect()).unwrap_or_default()) => {
             format!("sql → {record}")
         }
         Action::Sql { .. } => format!("sql ← {record}"),
@@ -51,7 +55,7 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Redirect { table, increment: None, .. } => read(format!("redirect {table}"), table),
         Action::Redirect { table, increment: Some(column), .. } => {
             format!(
-                "{}; increment {table}.{column} → log → {record}",
+                "{}; increment {table}.{column} → {queue} → {record}",
                 read(format!("redirect {table}"), table)
             )
         }

@@ -103,7 +103,7 @@ pub(super) const RECORD: Section = Section {
         "url",
         "URL",
         "\"sqlite:data/forebay.db\"",
-        "the database: `sqlite:` and a path, relative to the current folder",
+        "the database: `sqlite:` and a path, relative to the current folder, or `postgres://user:password@host/database`",
     )],
 };
 
@@ -114,13 +114,20 @@ pub(super) const MEMORY: Section = Section {
             "url",
             "URL",
             "\"embedded:data\"",
-            "the memory tier: `embedded:` and the folder of its log, relative to the current folder",
+            "the memory tier: `embedded:` and the folder of its log, relative to the current folder, or `redis://host:6379`, \
+             `redis-cluster://host:7000`, `redis-sentinel://host:26379/name` (`rediss` for TLS)",
+        ),
+        key(
+            "data",
+            "folder",
+            "(that of `url`, else data)",
+            "where this server keeps what is its own beside a tier over the network",
         ),
         key(
             "durability",
-            "\"sync\" or \"async\"",
+            "\"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"",
             "\"sync\"",
-            "when a write is acknowledged: on the disk, or in memory",
+            "when a write is acknowledged: on the disk, in memory, or (Redis and Valkey) on so many replicas",
         ),
         key(
             "limit",
@@ -132,9 +139,21 @@ pub(super) const MEMORY: Section = Section {
             "log_limit",
             "size",
             "\"8GiB\"",
-            "longest log of writes that are not drained; then writes get 503",
+            "embedded: longest log of writes that are not drained; then writes get 503",
         ),
-        key("segment", "size", "\"64MiB\"", "length of one file of the log, 1MiB to 4GiB"),
+        key("segment", "size", "\"64MiB\"", "embedded: length of one file of the log, 1MiB to 4GiB"),
+        key(
+            "shards",
+            "number",
+            "(8, on a cluster 64)",
+            "Redis and Valkey: how many queues tables are spread over; fixed when the tier is first used",
+        ),
+        key(
+            "read_from",
+            "\"primary\" or \"replicas\"",
+            "\"primary\"",
+            "Redis and Valkey: who answers reads; replicas may be a moment behind",
+        ),
     ],
 };
 

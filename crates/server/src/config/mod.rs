@@ -95,7 +95,7 @@ pub fn parse(
     let admin = sections::admin(top.get("admin"), &mistakes);
     let tables = table::tables(top.get("table"), &mistakes);
     let placed = endpoint::endpoints(top.get("endpoint"), &tables, guard.as_ref(), &mistakes);
-    check::check(&placed, &tables, &mistakes);
+    check::check(&placed, &tables, record.dialect(), &mistakes);
     if mistakes.count() > 0 {
         return Err(mistakes.into_errors());
     }

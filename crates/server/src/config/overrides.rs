@@ -64,7 +64,11 @@ fn put_data(root: &mut Node, data: &str, at: At, mistakes: &Mistakes<'_>) {
         mistakes.add(at, "must name a folder");
         return;
     }
-    put(root, &["memory".into(), "url".into()], Node::text(at, format!("embedded:{data}")), mistakes);
+    put(root, &["memory".into(), "data".into()], Node::text(at, data), mistakes);
+    let memory = root.get("memory").and_then(|memory| memory.get("url")).map(|url| &url.data);
+    if !matches!(memory, Some(Data::Text(url)) if !url.starts_with("embedded:")) {
+        put(root, &["memory".into(), "url".into()], Node::text(at, format!("embedded:{data}")), mistakes);
+    }
     let record = match root.get("record").and_then(|record| record.get("url")).map(|url| &url.data) {
         Some(Data::Text(url)) => url.clone(),
         Some(_) => return,

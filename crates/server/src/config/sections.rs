@@ -3,7 +3,9 @@
 use super::endpoint::guard;
 use super::fields::{Fields, bytes, choice, flag, integer, milliseconds, name, text};
 use super::keys::{ADMIN, DRAIN, LIMITS, MEMORY, RECORD, SERVER};
-use super::model::{Admin, DrainSettings, Durability, Guard, Memory, Record, Server};
+use super::model::{
+    Admin, DrainSettings, Durability, Guard, Memory, ReadFrom, Record, Remote, Replicas, Server, Tier,
+};
 use super::read::{Data, Mistakes, Node};
 use forebay_http::Limits;
 use std::net::SocketAddr;
@@ -15,6 +17,10 @@ pub(super) const RECORD_URL: &str = "sqlite:data/forebay.db";
 const DATA_DIR: &str = "data";
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+/// A shard is one queue with one drainer; more than a few for each core of a large cluster only make batches small.
+const SHARDS_MAX: u64 = 4096;
+/// More replicas of one primary than anybody runs.
+const REPLICAS_MAX: u32 = 64;
 /// As far as sizes and numbers go that have no limit of their own.
 const ANY: u64 = i64::MAX as u64;
 
@@ -125,17 +131,17 @@ fn record_url(node: &Node) -> Result<String, String> {
     let url = text(node)?;
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(url),
-        Some(("postgres" | "postgresql", _)) => {
-            Err("PostgreSQL is not in this version yet; write sqlite: and a path".into())
-        }
+        Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => Ok(url),
         // Not quoted: it may hold a password.
-        _ => Err("must be sqlite: and a path, such as \"sqlite:data/codes.db\"".into()),
+        _ => Err("must be sqlite: and a path, such as \"sqlite:data/codes.db\", or postgres://user:password@host/database"
+            .into()),
     }
 }
 
 /// `[memory]`
 pub(super) fn memory(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Memory {
     let mut memory = Memory {
+        tier: Tier::Embedded,
         data_dir: PathBuf::from(DATA_DIR),
         durability: Durability::Sync,
         limit_bytes: GIB,
@@ -146,7 +152,12 @@ pub(super) fn memory(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Memory {
     let Some(node) = node else { return memory };
     let fields = Fields::open(node, &MEMORY, mistakes);
     memory.line = mistakes.line(node.at);
-    fields.set("url", &mut memory.data_dir, mistakes, memory_url);
+    fields.set("data", &mut memory.data_dir, mistakes, |node| name(node).map(PathBuf::from));
+    match fields.read("url", mistakes, memory_url) {
+        Some(MemoryUrl::Embedded(dir)) => memory.data_dir = dir,
+        Some(MemoryUrl::Remote(url)) => memory.tier = Tier::Remote(remote(url, &fields, mistakes)),
+        None => {}
+    }
     fields.set("durability", &mut memory.durability, mistakes, durability);
     fields.set("limit", &mut memory.limit_bytes, mistakes, bytes(MIB, ANY));
     fields.set("log_limit", &mut memory.log_limit_bytes, mistakes, bytes(MIB, ANY));
@@ -156,28 +167,75 @@ pub(super) fn memory(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Memory {
         mistakes
             .add(at, "log_limit must be at least twice segment: only whole files of the log can be freed");
     }
+    fits_tier(&memory, &fields, mistakes);
     memory
 }
 
-fn memory_url(node: &Node) -> Result<PathBuf, String> {
+/// What only a server over the network has.
+fn remote(url: String, fields: &Fields<'_>, mistakes: &Mistakes<'_>) -> Remote {
+    let shards = fields.read("shards", mistakes, integer(1, SHARDS_MAX)).map(|shards| shards as u16);
+    let mut read_from = ReadFrom::Primary;
+    let places = [("primary", ReadFrom::Primary), ("replicas", ReadFrom::Replicas)];
+    fields.set("read_from", &mut read_from, mistakes, choice(&places));
+    Remote { url, shards, read_from }
+}
+
+/// Settings that mean nothing for the tier there is are mistakes: whoever wrote them expects something of them.
+fn fits_tier(memory: &Memory, fields: &Fields<'_>, mistakes: &Mistakes<'_>) {
+    let foreign: &[&str] = match memory.tier {
+        Tier::Embedded => &["shards", "read_from"],
+        Tier::Remote(_) => &["log_limit", "segment"],
+    };
+    let owner = if memory.tier == Tier::Embedded { "Redis and Valkey" } else { "the embedded tier" };
+    for key in foreign {
+        if let Some(node) = fields.get(key) {
+            mistakes.add(node.at, format!("{key}: is a setting of {owner}, and url names another"));
+        }
+    }
+    if let (Tier::Embedded, Durability::Replicated(_)) = (&memory.tier, memory.durability) {
+        let at = fields.get("durability").map_or(fields.at, |node| node.at);
+        mistakes.add(at, "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\" or \"async\"");
+    }
+}
+
+enum MemoryUrl {
+    Embedded(PathBuf),
+    Remote(String),
+}
+
+/// The schemes of servers over the network.
+const REMOTE_SCHEMES: [&str; 6] =
+    ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "redis+unix"];
+
+fn memory_url(node: &Node) -> Result<MemoryUrl, String> {
     let url = text(node)?;
     match url.split_once(':') {
-        Some(("embedded", dir)) if !dir.is_empty() => Ok(PathBuf::from(dir)),
-        Some(("redis" | "rediss" | "redis-cluster" | "redis-sentinel" | "valkey", _)) => {
-            Err("Redis and Valkey are not in this version yet; write embedded: and a folder".into())
+        Some(("embedded", dir)) if !dir.is_empty() => Ok(MemoryUrl::Embedded(PathBuf::from(dir))),
+        Some((scheme, rest)) if REMOTE_SCHEMES.contains(&scheme) && rest.starts_with("//") => {
+            Ok(MemoryUrl::Remote(url))
         }
-        _ => Err("must be embedded: and a folder, such as \"embedded:data\"".into()),
+        // Not quoted: it may hold a password.
+        _ => Err("must be embedded: and a folder, such as \"embedded:data\", or redis://host:6379, \
+                  redis-cluster://host:7000, redis-sentinel://host:26379/name"
+            .into()),
     }
 }
 
 fn durability(node: &Node) -> Result<Durability, String> {
-    if matches!(&node.data, Data::Text(text) if text.starts_with("replicated")) {
-        return Err(
-            "replicated(n) belongs to Redis, which is not in this version yet; must be \"sync\" or \"async\""
-                .into(),
-        );
+    let Data::Text(text) = &node.data else {
+        return choice(&[("sync", Durability::Sync), ("async", Durability::Async)])(node);
+    };
+    let replicas = text.strip_prefix("replicated(").and_then(|rest| rest.strip_suffix(')'));
+    match (text.as_str(), replicas.map(str::trim)) {
+        ("sync", _) => Ok(Durability::Sync),
+        ("async", _) => Ok(Durability::Async),
+        (_, Some("all")) => Ok(Durability::Replicated(Replicas::All)),
+        (_, Some(count)) => match count.parse() {
+            Ok(count @ 1..=REPLICAS_MAX) => Ok(Durability::Replicated(Replicas::Count(count))),
+            _ => Err(format!("replicated(n): n must be a whole number from 1 to {REPLICAS_MAX}, or all")),
+        },
+        _ => Err("must be \"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"".into()),
     }
-    choice(&[("sync", Durability::Sync), ("async", Durability::Async)])(node)
 }
 
 /// `[drain]`

@@ -17,10 +17,6 @@ pub(super) fn statements(node: &Node, mistakes: &Mistakes<'_>) -> Option<Stateme
             let [postgres, sqlite] = DIALECTS.map(|dialect| {
                 node.get(dialect).and_then(|node| statement(&format!("sql.{dialect}"), node, mistakes))
             });
-            if node.get("sqlite").is_none() {
-                mistakes
-                    .add(node.at, "sql: there is no statement for sqlite, the record store of this version");
-            }
             Some(Statements::Each { postgres, sqlite })
         }
         _ => {

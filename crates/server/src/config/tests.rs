@@ -312,7 +312,7 @@ fn statements_and_their_rows() {
     let found =
         endpoint("route = 'GET /'\nrows = 'all'\n[endpoint.sql]\npostgres = 'SELECT 1'\nsqlite = 'SELECT 2'");
     let Action::Sql { statements, rows: Rows::All } = found.action else { panic!("{:?}", found.action) };
-    assert_eq!((statements.postgres(), statements.sqlite()), (Some("SELECT 1"), Some("SELECT 2")));
+    assert_eq!((statements.in_dialect(Dialect::Postgres), statements.in_dialect(Dialect::Sqlite)), (Some("SELECT 1"), Some("SELECT 2")));
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn mistakes_from_elsewhere_name_their_origin() {
     let expected = "\
 FOREBAY_RECORD: url: PostgreSQL is not in this version yet; write sqlite: and a path
 --listen: listen: `nowhere` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000
---set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, durability, limit, log_limit, segment)
+--set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, data, durability, limit, log_limit, segment, shards, read_from)
 --set drain: must be KEY=VALUE, such as memory.limit=4GiB
 --set a b=1: `a b` is not a key such as memory.limit
 --set server.workers.x=1: `x`: there is a whole number in the file where this setting needs a table

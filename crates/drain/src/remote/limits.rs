@@ -1,0 +1,30 @@
+//! Limits of the drain from streams, and where they come from.
+
+use std::time::Duration;
+
+/// How long a lease holds without being renewed: the longest that a shard waits after its drainer has died.
+pub const LEASE: Duration = Duration::from_secs(5);
+
+/// How often leases are renewed and free ones looked for: two may fail before one is lost.
+pub const LEASE_ROUND: Duration = Duration::from_millis(1_500);
+
+/// How many shards of one drainer write at the same time. The record store's commits are what is waited for, and PostgreSQL shares one flush among those
+/// that come together; more only take connections away from the endpoints.
+pub const SHARDS_AT_ONCE: usize = 4;
+
+/// Entries of one read of a stream. A reply is held in memory whole, here and there: 2,000 rows of 500 bytes are 1 MB.
+pub const READ_ROWS: usize = 2_000;
+
+/// How long a small batch waits for others to join it: with 64 shards, some 600 commits a second when every shard has little to do.
+pub const LINGER: Duration = Duration::from_millis(100);
+
+/// What is a small batch, in rows.
+pub const LINGER_ROWS: usize = 200;
+
+/// How often a shard that was empty is looked at.
+pub const IDLE: Duration = Duration::from_millis(20);
+
+/// How often the memory of the servers is compared with its limit, and drained rows are evicted.
+pub const MAINTENANCE_ROUND: Duration = Duration::from_millis(500);
+
+const _: () = assert!(LEASE.as_millis() >= 3 * LEASE_ROUND.as_millis());

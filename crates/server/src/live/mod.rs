@@ -1,0 +1,142 @@
+//! A memory tier at work: loading it, draining it, comparing it with the record store; the same questions to both kinds.
+//!
+//! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that work without a server. Requests of
+//! clients do not come this way (`action` does that).
+
+mod embedded;
+mod remote;
+
+use crate::open::{Memory, Opened, StartError};
+use crate::problem::Problem;
+use embedded::LiveEmbedded;
+use forebay_drain::{Differences, Progress, Settings};
+use forebay_record::Store;
+use remote::LiveRemote;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A memory tier at work.
+pub enum Live {
+    /// In this process.
+    Embedded(LiveEmbedded),
+    /// On Redis or Valkey.
+    Remote(LiveRemote),
+}
+
+/// Rows that a command or request moved, by table.
+pub type RowsByTable = Vec<(String, u64)>;
+
+/// Calls the same method of whichever there is.
+macro_rules! either {
+    ($live:expr, $one:ident => $call:expr) => {
+        match $live {
+            Live::Embedded($one) => $call,
+            Live::Remote($one) => $call,
+        }
+    };
+}
+
+impl Live {
+    /// The tier that was opened; nothing is loaded and nothing drained yet.
+    pub fn new(opened: Opened) -> Live {
+        match opened.memory {
+            Memory::Embedded(embedded) => Live::Embedded(LiveEmbedded::new(embedded, opened.store)),
+            Memory::Remote(remote) => Live::Remote(LiveRemote::new(remote, opened.store)),
+        }
+    }
+
+    /// Fills memory with what the record store holds and memory does not. Serving waits for it table by table.
+    pub async fn load(&self) -> Result<(), StartError> {
+        either!(self, tier => tier.load().await)
+    }
+
+    /// Starts writing behind.
+    pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
+        either!(self, tier => tier.start_drain(settings))
+    }
+
+    /// Nothing when every table is loaded and writes are taken.
+    pub fn health(&self) -> Result<(), Problem> {
+        either!(self, tier => tier.health())
+    }
+
+    /// Where the drain stands.
+    pub async fn drain_state(&self) -> Result<Value, Problem> {
+        either!(self, tier => tier.drain_state().await)
+    }
+
+    /// Rows drained since the start.
+    pub fn drained_rows(&self) -> u64 {
+        either!(self, tier => tier.drained_rows())
+    }
+
+    /// Changes that became dead letters since the start.
+    pub fn dead_letters(&self) -> u64 {
+        either!(self, tier => tier.dead_letters())
+    }
+
+    /// Stops the drain, or lets it go on, as soon as there is one.
+    pub async fn pause_drain(&self, paused: bool) {
+        either!(self, tier => tier.pause_drain(paused).await);
+    }
+
+    /// Resolves when everything that was acknowledged before this call is in the record store.
+    pub async fn finish_drain(&self) -> Result<(), Problem> {
+        either!(self, tier => tier.finish_drain().await)
+    }
+
+    /// Whether something is not in the record store yet.
+    pub async fn is_behind(&self) -> Result<bool, Problem> {
+        either!(self, tier => tier.is_behind().await)
+    }
+
+    /// Rows and memory.
+    pub async fn tables(&self) -> Result<Value, Problem> {
+        either!(self, tier => tier.tables().await)
+    }
+
+    /// Reads rows of one table, or of all, from the record store into memory.
+    pub async fn warm(
+        &self,
+        name: Option<&str>,
+        filter: Option<&str>,
+        progress: &Arc<Progress>,
+    ) -> Result<RowsByTable, Problem> {
+        either!(self, tier => tier.warm(name, filter, progress).await)
+    }
+
+    /// Compares memory and record store, row by row, table by table.
+    pub async fn check(&self) -> Result<Vec<(String, Differences)>, Problem> {
+        either!(self, tier => tier.check().await)
+    }
+
+    /// Forgets every row of a table whose rows in the record store were replaced. Nobody may use it meanwhile.
+    pub async fn forget(&self, table: &str) -> Result<(), Problem> {
+        either!(self, tier => tier.forget(table).await)
+    }
+
+    /// Ends the drain: finishes it when it can in a few seconds, else leaves the rest for the next start.
+    pub async fn stop_drain(&self) {
+        either!(self, tier => tier.stop_drain().await);
+    }
+
+    /// Closes what is open, after everything that used it has ended.
+    pub fn close(&self) -> Result<(), StartError> {
+        either!(self, tier => tier.close())
+    }
+
+    /// The record store.
+    pub fn store(&self) -> &Store {
+        either!(self, tier => &tier.store)
+    }
+}
+
+/// There is no such hot table.
+fn no_table(name: &str) -> Problem {
+    Problem::not_found(&format!("there is no hot table {name}"))
+}
+
+/// The drain has not begun.
+fn still_loading() -> Problem {
+    Problem::unavailable("memory is still being loaded")
+}

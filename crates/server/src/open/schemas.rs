@@ -1,0 +1,96 @@
+//! The tables of a config against those of the record store: made when missing, read when the config leaves them to it, compared when both say.
+
+use super::StartError;
+use crate::config::{Config, model};
+use forebay_record::Store;
+use forebay_table::TableSpec;
+use forebay_value::Schema;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Creates the tables that are missing in the record store and reads those whose columns the config leaves to it.
+pub(super) async fn prepare_tables(
+    config: &Config,
+    store: &Store,
+) -> Result<HashMap<String, Arc<Schema>>, StartError> {
+    let mut schemas = HashMap::new();
+    for table in &config.tables {
+        let at = |what: String| {
+            StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
+        };
+        let stored = store.describe(&table.name).await.map_err(|error| at(error.to_string()))?;
+        let schema = match (&table.columns, stored) {
+            (Some(wanted), None) => {
+                store.create_table(wanted).await.map_err(|error| at(error.to_string()))?;
+                wanted.clone()
+            }
+            (Some(wanted), Some(stored)) => {
+                compare(wanted, &stored).map_err(at)?;
+                wanted.clone()
+            }
+            (None, Some(stored)) => stored,
+            (None, None) => {
+                return Err(at(format!(
+                    "is not in {}; give its columns here to have it made",
+                    store.describe_url()
+                )));
+            }
+        };
+        schemas.insert(table.name.clone(), Arc::new(schema));
+    }
+    Ok(schemas)
+}
+
+/// Whether a table in the record store is what the config says.
+fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
+    for column in &wanted.columns {
+        let Some(found) = stored.columns.iter().find(|found| found.name == column.name) else {
+            return Err(format!("the record store's table has no column `{}`", column.name));
+        };
+        let same_type = match (found.ty, column.ty) {
+            // A length limit is checked on the way in; the store need not know it.
+            (forebay_value::Type::Text { .. }, forebay_value::Type::Text { .. }) => true,
+            (found, wanted) => found == wanted,
+        };
+        if !same_type {
+            return Err(format!(
+                "column `{}` is {} in the record store, {} here",
+                column.name, found.ty, column.ty
+            ));
+        }
+    }
+    let key = &wanted.key_column().name;
+    if stored.key_column().name != *key {
+        return Err(format!("the key is `{}` in the record store, `{key}` here", stored.key_column().name));
+    }
+    match stored
+        .columns
+        .iter()
+        .find(|found| wanted.position(&found.name).is_none() && !found.nullable && found.fill.is_none())
+    {
+        Some(column) => {
+            Err(format!("the record store's column `{}` is missing here and must not be null", column.name))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the memory tier keeps.
+pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
+    let lists = |table: &str| {
+        let is_list =
+            |action: &model::Action| matches!(action, model::Action::List { table: own, .. } if own == table);
+        config.endpoints.iter().any(|endpoint| match &endpoint.action {
+            model::Action::AnyOf(actions) => actions.iter().any(is_list),
+            action => is_list(action),
+        })
+    };
+    let hot = config.tables.iter().filter(|table| table.hot);
+    hot.map(|table| TableSpec {
+        schema: Schema::clone(&schemas[&table.name]),
+        shared: table.shared,
+        ordered: lists(&table.name),
+    })
+    .collect()
+}
+
