@@ -164,8 +164,9 @@ pub struct Server {
     pub waiting: u64,
     /// The record store's kind: the scheme of its URL.
     pub record: String,
-    /// Rows of the log that are not in the record store yet. A gauge.
-    pub backlog_rows: u64,
+    /// Rows of the log that are not in the record store yet, as far as they can be told from bytes. A gauge.
+    #[serde(default)]
+    pub backlog_rows: Option<u64>,
     /// Bytes of them. A gauge.
     pub backlog_bytes: u64,
     /// Bytes that hot tables use. A gauge.

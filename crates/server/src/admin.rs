@@ -8,6 +8,7 @@
 //! | `POST /drain/finish` | answers when everything that is in the log now is in the record store |
 //! | `GET /jobs` | background jobs and their progress |
 //! | `GET /tables` | rows and memory |
+//! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
 //! | `POST /warm?table=&where=` | reads rows from the record store into memory |
 //! | `POST /check` | compares memory and record store, row by row |
 //!
@@ -18,7 +19,9 @@ use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
 use crate::problem::{Problem, write_problem};
+use crate::service::Routes;
 use forebay_drain::{Difference, Differences, Drain, DrainState, Progress, Status, check, warm};
+use forebay_host::Sampler;
 use forebay_http::{Answer, Head, Method, Outcome, Reply, Request, Service, Stats};
 use forebay_log::Log;
 use forebay_record::Store;
@@ -49,6 +52,8 @@ pub struct Admin {
     pub stats: Stats,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
+    /// What the main listener serves.
+    pub routes: Arc<Routes>,
 }
 
 /// The service of the admin listener.
@@ -170,13 +175,14 @@ impl Admin {
             (Method::Get | Method::Head, "/drain") => Ok(Work::Now(self.drain_state()?)),
             (Method::Get | Method::Head, "/jobs") => Ok(Work::Now(json!({ "jobs": self.jobs.states() }))),
             (Method::Get | Method::Head, "/tables") => Ok(Work::Now(self.table_states())),
+            (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
             (Method::Post, "/drain/pause") => Ok(self.with_drain(Drain::pause)),
             (Method::Post, "/drain/resume") => Ok(self.with_drain(Drain::resume)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/check") => Ok(self.check()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /drain, /jobs, /tables",
+                "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /host",
             )),
         }
     }
@@ -220,6 +226,27 @@ impl Admin {
             "used_bytes": self.tables.used_bytes(),
             "limit_bytes": self.tables.limit_bytes(),
         })
+    }
+
+    /// The machine, this process, and what only the server knows.
+    fn host(&self) -> Result<serde_json::Value, Problem> {
+        let mut sample = Sampler::new().sample().map_err(|error| Problem::new(501, error.to_string()))?;
+        let stats = self.stats.total();
+        let drain = self.drain.get().map(Drain::state);
+        let record = self.store.describe_url();
+        sample.server = Some(forebay_host::Server {
+            connections: stats.connections as u64,
+            requests: stats.requests,
+            read_bytes: stats.read_bytes,
+            written_bytes: stats.written_bytes,
+            waiting: self.routes.waiting() as u64,
+            record: record.split_once(':').map_or(record.as_str(), |(scheme, _)| scheme).to_owned(),
+            backlog_rows: drain.as_ref().and_then(|state| state.backlog_rows),
+            backlog_bytes: drain.as_ref().map_or(0, |state| state.backlog_bytes),
+            memory_used_bytes: self.tables.used_bytes() as u64,
+            memory_limit_bytes: self.tables.limit_bytes() as u64,
+        });
+        serde_json::to_value(sample).map_err(|error| Problem::new(500, error.to_string()))
     }
 
     /// Tells the drain something, as soon as there is one.

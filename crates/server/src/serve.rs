@@ -65,7 +65,7 @@ pub fn serve(
     connect_gate(&opened.log, config.memory.durability, &gate);
     let http =
         Options { listen: config.server.listen.clone(), workers, limits: config.server.limits.clone() };
-    let server = Server::bind(http, routes, gate).map_err(StartError::from)?;
+    let server = Server::bind(http, routes.clone(), gate).map_err(StartError::from)?;
     let admin = Arc::new(Admin {
         tables: opened.tables.clone(),
         store: opened.store.clone(),
@@ -75,6 +75,7 @@ pub fn serve(
         runtime: runtime.handle().clone(),
         stats: server.stats(),
         uncounted,
+        routes,
     });
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, admin.clone())?;
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
