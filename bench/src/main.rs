@@ -1,6 +1,6 @@
 //! The benchmarks: every row of the targets that this issue is held to, measured and printed with its bar.
 //!
-//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows. Programs that are compared run in turns, three times, the median counts; CPU time
+//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows; `--peers` puts the codes routes of all peers beside Forebay's. Programs that are compared run in turns, three times, the median counts; CPU time
 //! is what `/proc` says, divided by requests answered: cores per million requests a second. Nothing here asserts a time: it prints
 //! ratios. A table (Markdown) and all samples (JSON) go to `bench/results/`.
 //!
@@ -19,10 +19,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut names = Vec::new();
-    let mut quick = false;
+    let (mut quick, mut peers) = (false, false);
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--quick" => quick = true,
+            "--peers" => peers = true,
             "--list" => {
                 rows::ALL.iter().for_each(|row| println!("{:14} {}", row.name, row.title));
                 return ExitCode::SUCCESS;
@@ -36,7 +37,8 @@ fn main() -> ExitCode {
             }
         }
     }
-    match run(&names, quick) {
+    let measured = if peers { side_by_side(quick) } else { run(&names, quick) };
+    match measured {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -44,6 +46,13 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn side_by_side(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let bench = Bench::new(quick)?;
+    machine::raise_file_limit();
+    rows::peers::table::side_by_side(&bench)?;
+    Ok(true)
 }
 
 /// Whether every row could be measured. A bar that is missed is a result, not a failure.

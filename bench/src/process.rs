@@ -90,6 +90,15 @@ impl Bench {
         }
     }
 
+    /// How to start a config file on stores that are servers themselves, nothing pinned.
+    pub fn start_remote(&self, config: &Path, folder: &Folder, record: &str, memory: &str) -> Start {
+        Start::new(self.binary("forebay"), folder, config)
+            .record(record)
+            .argument("--memory")
+            .argument(memory)
+            .workers(machine::cores())
+    }
+
     /// The core of the driver.
     pub fn core(&self, pinning: Pinning) -> Option<usize> {
         (pinning == Pinning::Apart).then_some(self.driver_core)

@@ -5,6 +5,7 @@ mod hot;
 mod http;
 mod life;
 mod links;
+pub mod peers;
 mod store;
 mod usages;
 
@@ -37,6 +38,9 @@ pub const ALL: &[Row] = &[
         title: "GET /code-fast, 10,000,000 rows against 100,000, server",
         run: hot::code_fast_by_size,
     },
+    Row { name: "6", title: "POST and GET /code-fast on one Redis, system", run: peers::code_fast_on_redis },
+    Row { name: "7", title: "POST /code on PostgreSQL, system", run: peers::code_on_postgres },
+    Row { name: "8", title: "GET /code-v4 on PostgreSQL, system", run: peers::code_v4_on_postgres },
     Row { name: "9", title: "drain into SQLite", run: store::drain },
     Row { name: "10", title: "seed and warm", run: store::seed_and_warm },
     Row { name: "11", title: "memory of a hot table", run: hot::memory },

@@ -19,11 +19,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("value", &[]),
     ("http", &[]),
     ("log", &[]),
-    ("load", &[]),
+    ("host", &[]),
+    ("load", &["host"]),
     ("table", &["log", "value"]),
     ("record", &["value"]),
     ("drain", &["log", "record", "table", "value"]),
-    ("server", &["drain", "http", "log", "record", "table", "value"]),
+    ("server", &["drain", "host", "http", "log", "record", "table", "value"]),
     ("forebay", &["drain", "example-handlers", "load", "log", "record", "server", "value"]),
 ];
 

@@ -6,7 +6,7 @@
 
 use crate::connection::{Connection, Pending, Received, State};
 use crate::limits::{EVENTS, RECONNECT_MS, SWEEP_MS};
-use crate::report::{ErrorKind, Report};
+use crate::outcome::{ErrorKind, Report};
 use crate::traffic::Traffic;
 use rustix::event::{Timespec, epoll};
 use std::io;

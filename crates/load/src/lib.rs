@@ -11,12 +11,15 @@
 
 mod connection;
 mod engine;
+mod latency;
 mod limits;
-mod report;
+mod outcome;
 mod response;
+pub mod results;
 mod traffic;
 
 pub use engine::{Model, OnClose, Settings, Stop, run};
-pub use report::{ErrorKind, Report};
+pub use latency::{Latency, Packed};
+pub use outcome::{ErrorKind, Report};
 pub use response::{Head, Malformed, Response, parse_head};
 pub use traffic::{Fixed, Generated, Traffic};

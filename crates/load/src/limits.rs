@@ -18,8 +18,11 @@ pub(crate) const SWEEP_MS: u64 = 50;
 /// Pause before a connection is tried again that failed or was lost.
 pub(crate) const RECONNECT_MS: u64 = 20;
 
-/// Longest latency that is told apart, in nanoseconds: an hour.
-pub(crate) const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+/// Longest latency that is told apart, in nanoseconds: a day, more than any time-out.
+pub(crate) const LATENCY_NS_MAX: u64 = 86_400_000_000_000;
 
 /// Significant decimal digits of latencies.
 pub(crate) const LATENCY_DIGITS: u8 = 3;
+
+/// Significant decimal digits of the latencies of one second: they are drawn, not quoted, and there are many.
+pub(crate) const SECOND_DIGITS: u8 = 2;

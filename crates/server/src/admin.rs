@@ -8,6 +8,7 @@
 //! | `POST /drain/finish` | answers when everything that is in the log now is in the record store |
 //! | `GET /jobs` | background jobs and their progress |
 //! | `GET /tables` | rows and memory |
+//! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
 //! | `POST /warm?table=&where=` | reads rows from the record store into memory |
 //! | `POST /check` | compares memory and record store, row by row |
 //!
@@ -19,7 +20,9 @@ use crate::handler::find_query;
 use crate::jobs::Jobs;
 use crate::live::Live;
 use crate::problem::{Problem, write_problem};
+use crate::service::Routes;
 use forebay_drain::{Difference, Differences};
+use forebay_host::Sampler;
 use forebay_http::{Answer, Head, Method, Outcome, Reply, Request, Service, Stats};
 use forebay_value::Value;
 use serde_json::json;
@@ -40,6 +43,8 @@ pub struct Admin {
     pub stats: Stats,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
+    /// What the main listener serves.
+    pub routes: Arc<Routes>,
 }
 
 /// The service of the admin listener.
@@ -136,13 +141,14 @@ impl Admin {
             (Method::Get | Method::Head, "/drain") => Ok(self.ask(|live| async move { live.drain_state().await })),
             (Method::Get | Method::Head, "/jobs") => Ok(Work::Now(json!({ "jobs": self.jobs.states() }))),
             (Method::Get | Method::Head, "/tables") => Ok(self.ask(|live| async move { live.tables().await })),
+            (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
             (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/check") => Ok(self.check()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /drain, /jobs, /tables",
+                "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /host",
             )),
         }
     }
@@ -164,6 +170,27 @@ impl Admin {
             "requests": stats.requests,
             "uncounted_visits": self.uncounted.load(Ordering::Relaxed),
         }))
+    }
+
+    /// The machine, this process, and what only the server knows.
+    fn host(&self) -> Result<serde_json::Value, Problem> {
+        let mut sample = Sampler::new().sample().map_err(|error| Problem::new(501, error.to_string()))?;
+        let stats = self.stats.total();
+        let gauges = self.live.gauges();
+        let record = self.live.store().describe_url();
+        sample.server = Some(forebay_host::Server {
+            connections: stats.connections as u64,
+            requests: stats.requests,
+            read_bytes: stats.read_bytes,
+            written_bytes: stats.written_bytes,
+            waiting: self.routes.waiting() as u64,
+            record: record.split_once(':').map_or(record.as_str(), |(scheme, _)| scheme).to_owned(),
+            backlog_rows: gauges.backlog_rows,
+            backlog_bytes: gauges.backlog_bytes,
+            memory_used_bytes: gauges.used_bytes,
+            memory_limit_bytes: gauges.limit_bytes,
+        });
+        serde_json::to_value(sample).map_err(|error| Problem::new(500, error.to_string()))
     }
 
     fn pause_drain(&self, paused: bool) -> Work {

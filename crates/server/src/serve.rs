@@ -58,11 +58,11 @@ pub fn serve(
 
     let limits = config.server.limits.clone();
     let http = Options { listen: config.server.listen.clone(), workers: workers_of(config), limits };
-    let server = Server::bind(http, routes, gate).map_err(StartError::from)?;
+    let server = Server::bind(http, routes.clone(), gate).map_err(StartError::from)?;
     let live = Arc::new(Live::new(opened));
     let (stats, handle) = (server.stats(), runtime.handle().clone());
-    let admin = Arc::new(Admin { live: live.clone(), jobs: jobs.clone(), runtime: handle, stats, uncounted });
-    let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, admin)?;
+    let admin = Admin { live: live.clone(), jobs: jobs.clone(), runtime: handle, stats, uncounted, routes };
+    let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
 
     let (failed, failure) = oneshot::channel();

@@ -7,6 +7,7 @@ use forebay_http::{Answer, Method, Outcome, Request, Service};
 use matchit::Router;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The methods that an endpoint can have.
 const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
@@ -15,6 +16,7 @@ const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Pa
 #[derive(Default)]
 pub struct Routes {
     by_method: [Router<Arc<Endpoint>>; METHODS.len()],
+    endpoints: Vec<Arc<Endpoint>>,
 }
 
 impl Routes {
@@ -27,7 +29,16 @@ impl Routes {
             .iter()
             .position(|known| *known == method)
             .ok_or_else(|| format!("no endpoint can have the method {}", method.as_str()))?;
-        self.by_method[index].insert(router_syntax(route), endpoint).map_err(|error| error.to_string())
+        self.by_method[index]
+            .insert(router_syntax(route), endpoint.clone())
+            .map_err(|error| error.to_string())?;
+        self.endpoints.push(endpoint);
+        Ok(())
+    }
+
+    /// Requests that wait now for the record store, or for rows that are not in memory.
+    pub fn waiting(&self) -> usize {
+        self.endpoints.iter().map(|endpoint| endpoint.waiting.load(Ordering::Relaxed)).sum()
     }
 
     fn allowed(&self, path: &str) -> String {

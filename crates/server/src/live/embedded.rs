@@ -1,6 +1,6 @@
 //! The embedded tier at work.
 
-use super::{RowsByTable, no_table, still_loading};
+use super::{Gauges, RowsByTable, no_table, still_loading};
 use crate::open::StartError;
 use crate::open::embedded::{Embedded, load};
 use crate::problem::Problem;
@@ -52,6 +52,16 @@ impl LiveEmbedded {
         value["durable"] = self.embedded.log.durable().0.into();
         value["log"] = self.embedded.log.id().to_string().into();
         Ok(value)
+    }
+
+    pub(super) fn gauges(&self) -> Gauges {
+        let drain = self.drain.get().map(Drain::state);
+        Gauges {
+            backlog_rows: drain.as_ref().and_then(|state| state.backlog_rows),
+            backlog_bytes: drain.as_ref().map_or(0, |state| state.backlog_bytes),
+            used_bytes: self.embedded.tables.used_bytes(),
+            limit_bytes: self.embedded.tables.limit_bytes(),
+        }
     }
 
     pub(super) fn drained_rows(&self) -> u64 {

@@ -26,6 +26,18 @@ pub enum Live {
 /// Rows that a command or request moved, by table.
 pub type RowsByTable = Vec<(String, u64)>;
 
+/// How full a tier is and how far behind its drain, as far as is known without asking anyone.
+pub struct Gauges {
+    /// Records that are not in the record store.
+    pub backlog_rows: Option<u64>,
+    /// Bytes of them in the log; 0 for a tier over the network.
+    pub backlog_bytes: u64,
+    /// Memory that hot tables take.
+    pub used_bytes: u64,
+    /// Memory that they may take.
+    pub limit_bytes: u64,
+}
+
 /// Calls the same method of whichever there is.
 macro_rules! either {
     ($live:expr, $one:ident => $call:expr) => {
@@ -63,6 +75,11 @@ impl Live {
     /// Where the drain stands.
     pub async fn drain_state(&self) -> Result<Value, Problem> {
         either!(self, tier => tier.drain_state().await)
+    }
+
+    /// How full it is, and how far behind its drain.
+    pub fn gauges(&self) -> Gauges {
+        either!(self, tier => tier.gauges())
     }
 
     /// Rows drained since the start.

@@ -1,0 +1,221 @@
+//! The codes routes on Forebay and the three Node peers, side by side: one table, in the terminal and in `bench/results/`.
+//!
+//! Forebay twice: embedded, as `forebay serve` runs by itself, and on the PostgreSQL and the Redis of the peers.
+
+use super::node::{self, Node};
+use super::stores::{Persistence, Postgres, Redis};
+use super::{Side, Started, forebay, why};
+use crate::machine;
+use crate::measure::{Cost, Drive, Sample, cpu, median_of, raw, sample};
+use crate::process::{Bench, Pinning, start_loaded, succeeded};
+use forebay_load::{Fixed, Generated, Traffic};
+use forebay_tests::{Client, Folder, root};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Rows that reads choose from. The two routes that look at every row are slow enough with as many.
+const ROWS: u64 = 100_000;
+
+/// Rows that are read by their UUID.
+const BY_UUID: usize = 1000;
+
+const BODY: &[u8] = br#"{"foo1":"some text one","foo2":"some text two","foo3":"some text three","foo4":"some text four","foo5":"some text five","foo6":"some text six","foo7":"some text seven","foo8":"some text eight","foo9":"some text nine","foo10":"some text ten"}"#;
+
+/// Method, target, body. Reads first, so that all of them see the same number of rows.
+const ROUTES: [(&str, &str, Option<&[u8]>); 11] = [
+    ("GET", "/simple", None),
+    ("PATCH", "/update-something/1234/Fred?value1=one&value2=two", Some(BODY)),
+    ("GET", "/code-v1", None),
+    ("GET", "/code-v2", None),
+    ("GET", "/code-v3", None),
+    ("GET", "/code-v4?max=100000", None),
+    ("GET", "/code-fast", None),
+    ("GET", ULTRA_FAST_BY_ID, None),
+    ("POST", "/code", None),
+    ("POST", "/code-fast", None),
+    ("POST", "/code-ultra-fast", None),
+];
+
+const ULTRA_FAST_BY_ID: &str = "/code-ultra-fast/{id}";
+
+/// A column of the table.
+struct Column {
+    name: &'static str,
+    side: Result<Side, String>,
+    /// One list a route.
+    samples: Vec<Result<Vec<Sample>, String>>,
+}
+
+impl Column {
+    fn new(name: &'static str, side: Result<Side, String>) -> Column {
+        Column { name, side, samples: ROUTES.iter().map(|_| Ok(Vec::new())).collect() }
+    }
+
+    fn cell(&self, route: usize) -> String {
+        match &self.samples[route] {
+            Ok(samples) if !samples.is_empty() => {
+                let rate = median_of(samples, |sample| sample.report.rate_per_s());
+                format!("{:.1} ({rate:.0}/s)", cpu(samples))
+            }
+            _ => "–".into(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let routes = ROUTES.iter().zip(&self.samples).map(|((method, target, _), samples)| match samples {
+            Ok(samples) => json!({ "route": format!("{method} {target}"), "samples": raw(samples) }),
+            Err(why) => json!({ "route": format!("{method} {target}"), "not_measured": why }),
+        });
+        json!({ "server": self.name, "routes": routes.collect::<Value>() })
+    }
+}
+
+/// Rows that can be read by their UUID, made for this.
+fn uuids(side: Side) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut client = Client::connect(side.address)?;
+    (0..BY_UUID)
+        .map(|_| {
+            let made = client.post("/code-ultra-fast").expect(201);
+            let id = made["created_code"]["id"].as_str();
+            id.map(str::to_owned).ok_or_else(|| format!("no id: {made}").into())
+        })
+        .collect()
+}
+
+fn drive(bench: &Bench, side: Side, traffic: &mut (impl Traffic + Send)) -> Result<Sample, Box<dyn Error>> {
+    sample(bench, Drive::new(side.address, None), Cost::System(side.pid), traffic)
+}
+
+fn measure(bench: &Bench, side: Side, route: usize) -> Result<Sample, Box<dyn Error>> {
+    let (method, target, body) = ROUTES[route];
+    if target != ULTRA_FAST_BY_ID {
+        return drive(bench, side, &mut Fixed::new(method, target, body));
+    }
+    let (ids, mut next) = (uuids(side)?, 0);
+    let mut by_id = Generated(move |_: usize, out: &mut Vec<u8>| {
+        next = (next + 1) % ids.len();
+        out.extend_from_slice(b"GET /code-ultra-fast/");
+        out.extend_from_slice(ids[next].as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    });
+    drive(bench, side, &mut by_id)
+}
+
+/// Every route on every server, in turns; a server that fails on a route has no figure for it.
+fn fill(bench: &Bench, columns: &mut [Column]) {
+    for (route, (method, target, _)) in ROUTES.iter().enumerate() {
+        println!("{method} {target}");
+        for _ in 0..bench.turns() {
+            for column in &mut *columns {
+                let sampled = match &column.side {
+                    Ok(side) => measure(bench, *side, route).map_err(|error| why(error.as_ref())),
+                    Err(why) => Err(why.clone()),
+                };
+                match (sampled, &mut column.samples[route]) {
+                    (Ok(sample), Ok(samples)) => samples.push(sample),
+                    (Err(why), samples) => {
+                        if column.side.is_ok() {
+                            println!("  {}: {why}", column.name);
+                        }
+                        *samples = Err(why);
+                    }
+                    (Ok(_), Err(_)) => {}
+                }
+            }
+        }
+    }
+}
+
+fn table(columns: &[Column]) -> String {
+    let mut rows = vec![
+        std::iter::once("cores/Mrps".to_owned())
+            .chain(columns.iter().map(|column| column.name.to_owned()))
+            .collect::<Vec<_>>(),
+    ];
+    for (route, (method, target, _)) in ROUTES.iter().enumerate() {
+        let path = target.split('?').next().unwrap_or(target).replace("/1234/Fred", "/{id}/{name}");
+        rows.push(
+            std::iter::once(format!("{method} {path}"))
+                .chain(columns.iter().map(|column| column.cell(route)))
+                .collect(),
+        );
+    }
+    let width = |place: usize| rows.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &[String]| -> String {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+    let body: String = rows[1..].iter().map(|row| line(row)).collect();
+    format!("{}{}{body}", line(&rows[0]), line(&rule))
+}
+
+/// Embedded, with the same number of rows.
+fn embedded(bench: &Bench, folder: &Folder) -> Started {
+    let start = bench.start("codes.toml", folder, Pinning::Free);
+    let run = || -> Result<_, Box<dyn Error>> {
+        succeeded(&start.seed("codes", ROWS))?;
+        start_loaded(&start)
+    };
+    run().map_err(|error| why(error.as_ref()))
+}
+
+/// Measures and prints.
+pub fn side_by_side(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    let (postgres, own_postgres) = (Postgres::start()?, Folder::new());
+    let redis = [Redis::start(Persistence::None)?, Redis::start(Persistence::None)?];
+    postgres.run_file("fill.sql", ROWS)?;
+    node::seed(&redis[0].url(), ROWS)?;
+    let nodes =
+        ["cpeak", "fastify", "express"].map(|name| Node::start(name, &postgres.url(), &redis[0].url()));
+    let [cpeak, fastify, express] = nodes;
+    let (cpeak, fastify, express) = (cpeak?, fastify?, express?);
+    let folder = Folder::new();
+    let embedded = embedded(bench, &folder);
+    let start = forebay(bench, &own_postgres, &postgres, &redis[1], "async");
+    let remote = start_loaded(&start).map_err(|error| why(error.as_ref()));
+    if let Ok(server) = &remote {
+        server.admin("POST", "/warm?table=codes").expect(200);
+    }
+    let side = |started: &Started| started.as_ref().map(Side::from).map_err(Clone::clone);
+    let mut columns = [
+        Column::new("Forebay, embedded", side(&embedded)),
+        Column::new("Forebay, same stores", side(&remote)),
+        Column::new("Cpeak", Ok(Side::from(&cpeak))),
+        Column::new("Fastify", Ok(Side::from(&fastify))),
+        Column::new("Express", Ok(Side::from(&express))),
+    ];
+    machine::warn_when_busy();
+    fill(bench, &mut columns);
+    let mut text = format!("\n{}\n", table(&columns));
+    text += "CPU time of everything but the load generator, stores included, by requests: cores for a million a second; in brackets the \
+             rate. 64 connections.\nThe peers: one process each, PostgreSQL and Redis (nothing on disk). Forebay embedded: every write synced \
+             before it is answered, SQLite.\n";
+    for column in &columns {
+        if let Err(why) = &column.side {
+            text += &format!("{}: not measured: {why}\n", column.name);
+        }
+    }
+    println!("{text}");
+    keep(bench, &text, &columns)
+}
+
+fn keep(bench: &Bench, text: &str, columns: &[Column]) -> Result<(), Box<dyn Error>> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let folder = root().join("bench/results");
+    fs::create_dir_all(&folder)?;
+    let name = format!("peers-{since}{}", if bench.quick { "-quick" } else { "" });
+    fs::write(folder.join(format!("{name}.md")), format!("{}\n{text}", machine::describe()))?;
+    let all = json!({
+        "machine": machine::describe(),
+        "unix_time_s": since,
+        "quick": bench.quick,
+        "servers": columns.iter().map(Column::json).collect::<Value>(),
+    });
+    fs::write(folder.join(format!("{name}.json")), format!("{all:#}\n"))?;
+    println!("kept in {} and .json", folder.join(name).display());
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! What a machine and one process on it have used: CPU, memory, network, TCP, as counters.
+//!
+//! What it is: [`Sampler::sample`] reads `/proc`, `/sys` and the queues of the network interfaces once and gives a [`Sample`], which
+//! is also the JSON of `GET /host` on the admin listener of `forebay serve` and of an agent.
+//!
+//! What it promises: a sample costs well under a millisecond of CPU on a small machine and holds no state, so that any number of
+//! readers can take differences of any two samples. Counters only grow while a machine is up; gauges say so. A figure that a
+//! kernel does not offer is missing, never zero by guess.
+//!
+//! What it leaves to others: differences, thresholds and verdicts (`crates/load`), and what only the server knows ([`Server`]),
+//! which the server fills in. Linux only; elsewhere a sample is an error that says so.
+
+mod error;
+mod limits;
+mod proc;
+#[cfg(target_os = "linux")]
+mod queues;
+mod sampler;
+
+pub use error::{Error, Kind};
+pub use sampler::Sampler;
+
+use serde::{Deserialize, Serialize};
+
+/// One look at a machine and a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The machine.
+    pub host: Host,
+    /// The process that was asked.
+    pub process: Process,
+    /// What a `forebay serve` adds about itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Server>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its host name.
+    pub name: String,
+    /// The kernel's id of this boot: two samples with the same one come from the same machine, whatever its names are.
+    pub boot_id: String,
+    /// Milliseconds since boot, sleep counted: what differences are taken over.
+    pub uptime_ms: f64,
+    /// CPU time of each core.
+    pub cores: Vec<Core>,
+    /// Memory.
+    pub memory: Memory,
+    /// Network interfaces that are up, or have moved anything.
+    pub interfaces: Vec<Interface>,
+    /// TCP.
+    pub tcp: Tcp,
+    /// Milliseconds in which at least one task waited for the disk (pressure stall information), where the kernel has it.
+    #[serde(default)]
+    pub io_stalled_ms: Option<f64>,
+}
+
+/// What a core did since boot, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Core {
+    /// Programs (`user` and `nice`).
+    pub user_ms: f64,
+    /// The kernel, interrupts among it.
+    pub system_ms: f64,
+    /// Wanted, but given by the hypervisor to somebody else.
+    pub steal_ms: f64,
+    /// Nothing, or nothing but waiting for a disk.
+    pub idle_ms: f64,
+}
+
+/// Memory of a machine. Gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What programs could still get without swapping.
+    pub available_bytes: u64,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Whether what it sends stays on the machine.
+    pub loopback: bool,
+    /// What it says it can carry, in megabits a second. Many virtual ones do not know.
+    #[serde(default)]
+    pub speed_mbit: Option<u64>,
+    /// Bytes that came.
+    pub received_bytes: u64,
+    /// Packets that came.
+    pub received_packets: u64,
+    /// Bytes that went.
+    pub sent_bytes: u64,
+    /// Packets that went.
+    pub sent_packets: u64,
+    /// Its sending queue.
+    #[serde(default)]
+    pub queue: Option<Queue>,
+}
+
+/// What waits to be sent by an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Bytes that wait now. A gauge.
+    pub waiting_bytes: u64,
+    /// Packets thrown away because the queue was full.
+    pub dropped: u64,
+    /// How often a packet had to wait because a shaper's rate was reached.
+    pub over_limit: u64,
+}
+
+/// TCP of a machine (of one network namespace).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tcp {
+    /// Sockets in use, IPv4 and IPv6. A gauge.
+    pub in_use: u64,
+    /// Closed connections whose ports are not free yet. A gauge.
+    pub time_wait: u64,
+    /// Segments sent.
+    pub sent_segments: u64,
+    /// Segments sent again.
+    pub resent_segments: u64,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// CPU time of all its threads, ended ones too, in milliseconds.
+    pub cpu_ms: f64,
+    /// Memory that is really there. A gauge.
+    pub resident_bytes: u64,
+    /// Its threads; the ones that used most when there are very many.
+    pub threads: Vec<Thread>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its CPU time, in milliseconds.
+    pub cpu_ms: f64,
+}
+
+/// What a `forebay serve` knows about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Open connections. A gauge.
+    pub connections: u64,
+    /// Requests since the start.
+    pub requests: u64,
+    /// Bytes read from clients.
+    pub read_bytes: u64,
+    /// Bytes written to clients.
+    pub written_bytes: u64,
+    /// Requests that wait for the record store or for rows that are not in memory. A gauge.
+    pub waiting: u64,
+    /// The record store's kind: the scheme of its URL.
+    pub record: String,
+    /// Rows of the log that are not in the record store yet, as far as they can be told from bytes. A gauge.
+    #[serde(default)]
+    pub backlog_rows: Option<u64>,
+    /// Bytes of them. A gauge.
+    pub backlog_bytes: u64,
+    /// Bytes that hot tables use. A gauge.
+    pub memory_used_bytes: u64,
+    /// Bytes that hot tables may use.
+    pub memory_limit_bytes: u64,
+}

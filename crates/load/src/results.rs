@@ -1,0 +1,816 @@
+//! What a run came to: written by engines and agents, merged by controllers, read by reports.
+//!
+//! Its JSON (serde) is the one that `--json` writes and that the contract names. Two results merge exactly: counts add, histograms
+//! add bucket for bucket, seconds add by their number. `sent = completed + errors + timeouts + in_flight` holds in a result,
+//! in each of its endpoints, and after every merge.
+
+use crate::latency::{Latency, Packed, add_counts, percentile_of};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The version of the JSON.
+pub const FORMAT: u32 = 1;
+
+/// When requests are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// When the one before was answered: latency counts from sending.
+    #[default]
+    Closed,
+    /// When they are due, answered or not: latency counts from the time due.
+    Open,
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Model::Closed => "closed",
+            Model::Open => "open",
+        })
+    }
+}
+
+/// Why a request has no answer, or a connection did not come about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The name has no address.
+    Dns,
+    /// Nobody listens there.
+    Refused,
+    /// No way to that address.
+    Unreachable,
+    /// This machine has no free port (or address) left.
+    PortsExhausted,
+    /// This process may open no more files.
+    FilesExhausted,
+    /// Connecting took longer than its time-out.
+    ConnectTimeout,
+    /// The TLS handshake or a record of it failed.
+    Tls,
+    /// Reset by the server, or another error of the socket.
+    Reset,
+    /// The server closed before the answer was whole.
+    ClosedEarly,
+    /// No answer in time; the connection was given up.
+    Timeout,
+    /// What came was not an answer.
+    Malformed,
+    /// The server answered with an error of its protocol (Redis).
+    Server,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the enum: `ALL[kind as usize] == kind`.
+    pub const ALL: [ErrorKind; 12] = [
+        ErrorKind::Dns,
+        ErrorKind::Refused,
+        ErrorKind::Unreachable,
+        ErrorKind::PortsExhausted,
+        ErrorKind::FilesExhausted,
+        ErrorKind::ConnectTimeout,
+        ErrorKind::Tls,
+        ErrorKind::Reset,
+        ErrorKind::ClosedEarly,
+        ErrorKind::Timeout,
+        ErrorKind::Malformed,
+        ErrorKind::Server,
+    ];
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ErrorKind::Dns => "name not found",
+            ErrorKind::Refused => "connection refused",
+            ErrorKind::Unreachable => "unreachable",
+            ErrorKind::PortsExhausted => "local ports used up",
+            ErrorKind::FilesExhausted => "open files used up",
+            ErrorKind::ConnectTimeout => "connect timeout",
+            ErrorKind::Tls => "TLS",
+            ErrorKind::Reset => "reset",
+            ErrorKind::ClosedEarly => "closed early",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Malformed => "malformed",
+            ErrorKind::Server => "error answer",
+        })
+    }
+}
+
+/// Requests, counted.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Requests {
+    /// Given to connections.
+    pub sent: u64,
+    /// Answered whole, whatever the status.
+    pub completed: u64,
+    /// Lost with their connection or answered with garbage. Attempts to connect that failed are no requests: see
+    /// [`Connects::failed`].
+    pub errors: u64,
+    /// Not answered within the time-out.
+    pub timeouts: u64,
+    /// Sent, and without answer when the run was over.
+    pub in_flight: u64,
+    /// Open model: due, but never sent, because no connection had room until the run was over. Not part of `sent`.
+    #[serde(default)]
+    pub never_sent: u64,
+    /// Open model: sent more than a millisecond after they were due; their latency counts from the time due all the same.
+    #[serde(default)]
+    pub sent_late: u64,
+    /// Answered with a status that was not expected (plans name them; otherwise 2xx and 3xx are). Part of `completed`.
+    #[serde(default)]
+    pub unexpected: u64,
+    /// Answered before the time of sending was over: what the rate is made of. Part of `completed`.
+    #[serde(default)]
+    pub completed_in_time: u64,
+    /// Answers a second: `completed_in_time / duration_s`.
+    pub rate_per_s: f64,
+    /// Open model: requests due a second, over the whole time of sending.
+    pub offered_per_s: Option<f64>,
+}
+
+impl Requests {
+    fn merge(&mut self, other: &Requests) {
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.errors += other.errors;
+        self.timeouts += other.timeouts;
+        self.in_flight += other.in_flight;
+        self.never_sent += other.never_sent;
+        self.sent_late += other.sent_late;
+        self.unexpected += other.unexpected;
+        self.completed_in_time += other.completed_in_time;
+    }
+
+    fn settle(&mut self, model: Model, duration_s: f64) {
+        let seconds = duration_s.max(f64::MIN_POSITIVE);
+        self.rate_per_s = if duration_s > 0.0 { self.completed_in_time as f64 / seconds } else { 0.0 };
+        self.offered_per_s = match model {
+            Model::Open if duration_s > 0.0 => Some((self.sent + self.never_sent) as f64 / seconds),
+            Model::Open => Some(0.0),
+            Model::Closed => None,
+        };
+    }
+}
+
+/// Bytes on the wire (of the protocol; TLS adds its own).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Bytes {
+    /// Of answers.
+    pub read: u64,
+    /// Of requests.
+    pub written: u64,
+}
+
+impl Bytes {
+    fn merge(&mut self, other: Bytes) {
+        self.read += other.read;
+        self.written += other.written;
+    }
+}
+
+/// Connections, counted from the very start (the warm-up included).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Connects {
+    /// Made, the first ones and again.
+    pub made: u64,
+    /// Attempts that failed; `errors_by_kind` says why.
+    pub failed: u64,
+    /// Of those made, how many took the place of one that was closed or lost.
+    pub reconnects: u64,
+    /// Most that were open at once.
+    pub open_max: u64,
+}
+
+/// One kind of request of a plan.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// As the plan names it, or `METHOD /path`.
+    pub name: String,
+    /// Counted.
+    pub requests: Requests,
+    /// From the time sent (closed) or due (open) to the answer.
+    pub latency_ms: Latency,
+    /// Of its answers and requests.
+    pub bytes: Bytes,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests lost, by kind.
+    pub errors_by_kind: BTreeMap<ErrorKind, u64>,
+}
+
+/// One second of the run: what came in it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// From 0, counted from the end of the warm-up.
+    pub second: u64,
+    /// Requests given to connections.
+    pub sent: u64,
+    /// Answers.
+    pub completed: u64,
+    /// Requests lost, without time-outs.
+    pub errors: u64,
+    /// Requests timed out.
+    pub timeouts: u64,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Of the answers that came in this second; 0 when none did.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 90 %.
+    pub p90_ms: f64,
+    /// 99 %.
+    pub p99_ms: f64,
+    /// Exact.
+    pub max_ms: f64,
+    /// All of them, two significant digits.
+    pub latency: Packed,
+}
+
+impl Second {
+    /// Takes the figures from these latencies.
+    pub fn set_latency(&mut self, latency: &Latency) {
+        self.mean_ms = latency.mean_ms();
+        self.p50_ms = latency.percentile_ms(50.0);
+        self.p90_ms = latency.percentile_ms(90.0);
+        self.p99_ms = latency.percentile_ms(99.0);
+        self.max_ms = latency.max_ms();
+        self.latency = latency.pack();
+    }
+
+    /// Adds the same second of another one.
+    pub fn merge(&mut self, other: &Second) {
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.errors += other.errors;
+        self.timeouts += other.timeouts;
+        self.bytes.merge(other.bytes);
+        if let (Some(mut own), Some(others)) = (self.latency.unpack(), other.latency.unpack()) {
+            own.merge(&others);
+            self.set_latency(&own);
+        }
+    }
+}
+
+/// Whose machine a [`Host`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Sends the load.
+    #[default]
+    Tester,
+    /// Takes it.
+    Server,
+}
+
+/// One machine, watched while the run went on.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// What it did.
+    pub role: Role,
+    /// Cores.
+    pub cores: u32,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bits a second of its network, when known.
+    pub network_bits_per_s: Option<u64>,
+    /// What was seen, one a second.
+    pub seconds: Vec<HostSecond>,
+}
+
+/// A machine during one second.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostSecond {
+    /// As [`Second::second`].
+    pub second: u64,
+    /// Busy, each core out of 100.
+    pub core_percents: Vec<f32>,
+    /// Sum of the cores: 100 for each that is wholly busy.
+    pub cpu_percent: f32,
+    /// Of it the watched process (server or tester).
+    pub process_cpu_percent: f32,
+    /// Sum of the cores taken by other guests of the hypervisor.
+    pub stolen_percent: f32,
+    /// Memory in use.
+    pub memory_used_bytes: u64,
+    /// Of it the watched process.
+    pub process_memory_bytes: u64,
+    /// Bytes received by all interfaces.
+    pub network_read_bytes: u64,
+    /// Bytes sent.
+    pub network_written_bytes: u64,
+    /// Packets received.
+    pub network_read_packets: u64,
+    /// Packets sent.
+    pub network_written_packets: u64,
+    /// Open TCP connections.
+    pub connections: u64,
+    /// Figures that only this kind of host has, such as those of the record store, by name.
+    pub extra: BTreeMap<String, f64>,
+}
+
+/// What ran out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The server's processors.
+    ServerCpu,
+    /// The processors of the tester: the figures say more about it than about the server.
+    TesterCpu,
+    /// The network between.
+    Network,
+    /// The store behind the server.
+    RecordStore,
+    /// Processors that the hypervisor gave to others.
+    StolenCpu,
+    /// Connections: ports, files, or too few of them for the rate.
+    Connections,
+    /// Nothing: the rate asked for was met.
+    RateMet,
+    /// It cannot be told from what was seen.
+    Unknown,
+}
+
+/// What the run was limited by, and how that was seen.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What ran out.
+    pub limit: Limit,
+    /// One sentence, with figures.
+    pub why: String,
+}
+
+/// One agent of a distributed run.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Agent {
+    /// Its address.
+    pub name: String,
+    /// Whether all that it measured has come.
+    pub complete: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Its clock minus the controller's.
+    pub clock_offset_ms: f64,
+    /// When it began, by the controller's clock, after the time agreed on.
+    pub start_offset_ms: f64,
+    /// Its part.
+    pub sent: u64,
+    /// Its part.
+    pub completed: u64,
+    /// Its part.
+    pub rate_per_s: f64,
+}
+
+/// How the load was made.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Load {
+    /// Connections over all workers and agents.
+    pub connections: u64,
+    /// Requests under way on each.
+    pub pipelining: u64,
+    /// Threads.
+    pub workers: u64,
+    /// Open model: the rate asked for, over all agents; with stages the highest.
+    pub rate_per_s: Option<f64>,
+    /// How long requests were to be sent, without warm-up, when time ended the run.
+    pub planned_s: Option<f64>,
+    /// How many were to be sent, when their number ended the run.
+    pub amount: Option<u64>,
+    /// How long an answer may take.
+    pub timeout_s: f64,
+}
+
+/// One run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// What was typed, the program first.
+    pub command: Vec<String>,
+    /// The URL.
+    pub target: String,
+    /// When the first request was due, in milliseconds of Unix time (warm-up included).
+    pub started_at_ms: u64,
+    /// Closed or open.
+    pub model: Model,
+    /// How the load was made.
+    pub load: Load,
+    /// Cut from everything below, except `connects`.
+    pub warmup_s: f64,
+    /// How long requests were sent; with an amount, until the last answer.
+    pub duration_s: f64,
+    /// The same, and what was waited for answers afterwards.
+    pub elapsed_s: f64,
+    /// Counted.
+    pub requests: Requests,
+    /// From the time sent (closed) or due (open) to the answer.
+    pub latency_ms: Latency,
+    /// Open model: the same answers from the time their requests were really sent, which hides stalls. For comparison.
+    pub latency_from_sent_ms: Option<Latency>,
+    /// On the wire.
+    pub bytes: Bytes,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests lost, and attempts to connect that failed, by kind.
+    pub errors_by_kind: BTreeMap<ErrorKind, u64>,
+    /// The first answer that was none: why, and how it began.
+    pub first_malformed: Option<String>,
+    /// Connections made and made again.
+    pub connects: Connects,
+    /// The same for each kind of request, in the order of the plan.
+    pub endpoints: Vec<Endpoint>,
+    /// By the second, without gaps.
+    pub seconds: Vec<Second>,
+    /// Machines that were watched.
+    pub hosts: Vec<Host>,
+    /// What ran out.
+    pub verdict: Option<Verdict>,
+    /// Of a distributed run.
+    pub agents: Vec<Agent>,
+    /// Whether the run went to its end and all of it is here.
+    pub complete: bool,
+    /// Why not.
+    pub partial_reason: Option<String>,
+    /// Sentences that every report must show, such as that the rate asked for was not reached.
+    pub notes: Vec<String>,
+}
+
+impl Default for Results {
+    fn default() -> Results {
+        Results {
+            format: FORMAT,
+            command: Vec::new(),
+            target: String::new(),
+            started_at_ms: 0,
+            model: Model::Closed,
+            load: Load::default(),
+            warmup_s: 0.0,
+            duration_s: 0.0,
+            elapsed_s: 0.0,
+            requests: Requests::default(),
+            latency_ms: Latency::new(),
+            latency_from_sent_ms: None,
+            bytes: Bytes::default(),
+            statuses: BTreeMap::new(),
+            errors_by_kind: BTreeMap::new(),
+            first_malformed: None,
+            connects: Connects::default(),
+            endpoints: Vec::new(),
+            seconds: Vec::new(),
+            hosts: Vec::new(),
+            verdict: None,
+            agents: Vec::new(),
+            complete: true,
+            partial_reason: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Requests a second, over the seconds of a run.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rates {
+    /// 1 %.
+    pub p1: f64,
+    /// 2.5 %.
+    pub p2_5: f64,
+    /// Median.
+    pub p50: f64,
+    /// 97.5 %.
+    pub p97_5: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stdev: f64,
+    /// Lowest.
+    pub min: f64,
+    /// Highest.
+    pub max: f64,
+}
+
+impl Rates {
+    /// Of these figures, one a second.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Rates {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let count = sorted.len().max(1) as f64;
+        let mean = sorted.iter().sum::<f64>() / count;
+        let variance = sorted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        Rates {
+            p1: percentile_of(&sorted, 1.0),
+            p2_5: percentile_of(&sorted, 2.5),
+            p50: percentile_of(&sorted, 50.0),
+            p97_5: percentile_of(&sorted, 97.5),
+            mean,
+            stdev: variance.sqrt(),
+            min: percentile_of(&sorted, 0.0),
+            max: percentile_of(&sorted, 100.0),
+        }
+    }
+}
+
+impl Results {
+    /// Whole seconds of the time of sending: a last part of a second, and what came afterwards, would look like a drop.
+    pub fn whole_seconds(&self) -> &[Second] {
+        let whole = (self.duration_s + 1e-6) as usize;
+        if whole == 0 { &self.seconds } else { &self.seconds[..whole.min(self.seconds.len())] }
+    }
+
+    /// Answers a second, over whole seconds.
+    pub fn request_rates(&self) -> Rates {
+        Rates::of(self.whole_seconds().iter().map(|second| second.completed as f64))
+    }
+
+    /// Bytes read a second, over whole seconds.
+    pub fn read_rates(&self) -> Rates {
+        Rates::of(self.whole_seconds().iter().map(|second| second.bytes.read as f64))
+    }
+
+    /// Adds a part of the same run: another worker's, or another agent's.
+    pub fn merge(&mut self, other: &Results) {
+        self.duration_s = self.duration_s.max(other.duration_s);
+        self.elapsed_s = self.elapsed_s.max(other.elapsed_s);
+        self.started_at_ms = match self.started_at_ms {
+            0 => other.started_at_ms,
+            own => own.min(other.started_at_ms),
+        };
+        self.merge_load(&other.load);
+        self.requests.merge(&other.requests);
+        self.latency_ms.merge(&other.latency_ms);
+        match (&mut self.latency_from_sent_ms, &other.latency_from_sent_ms) {
+            (Some(own), Some(others)) => own.merge(others),
+            (own @ None, Some(others)) => *own = Some(others.clone()),
+            (_, None) => {}
+        }
+        self.bytes.merge(other.bytes);
+        add_counts(&mut self.statuses, &other.statuses);
+        add_counts(&mut self.errors_by_kind, &other.errors_by_kind);
+        if self.first_malformed.is_none() {
+            self.first_malformed.clone_from(&other.first_malformed);
+        }
+        self.connects.made += other.connects.made;
+        self.connects.failed += other.connects.failed;
+        self.connects.reconnects += other.connects.reconnects;
+        self.connects.open_max += other.connects.open_max;
+        self.merge_endpoints(&other.endpoints);
+        self.merge_seconds(&other.seconds);
+        self.hosts.extend_from_slice(&other.hosts);
+        self.agents.extend_from_slice(&other.agents);
+        self.complete &= other.complete;
+        if self.partial_reason.is_none() {
+            self.partial_reason.clone_from(&other.partial_reason);
+        }
+        for note in &other.notes {
+            if !self.notes.contains(note) {
+                self.notes.push(note.clone());
+            }
+        }
+        self.settle();
+    }
+
+    fn merge_load(&mut self, other: &Load) {
+        let load = &mut self.load;
+        load.connections += other.connections;
+        load.workers += other.workers;
+        load.pipelining = load.pipelining.max(other.pipelining);
+        let sum = |own: Option<f64>, others: Option<f64>| match (own, others) {
+            (Some(own), Some(others)) => Some(own + others),
+            (own, others) => own.or(others),
+        };
+        load.rate_per_s = sum(load.rate_per_s, other.rate_per_s);
+        load.amount = match (load.amount, other.amount) {
+            (Some(own), Some(others)) => Some(own + others),
+            (own, others) => own.or(others),
+        };
+        load.planned_s = load.planned_s.or(other.planned_s);
+        load.timeout_s = load.timeout_s.max(other.timeout_s);
+    }
+
+    fn merge_endpoints(&mut self, others: &[Endpoint]) {
+        for other in others {
+            let Some(own) = self.endpoints.iter_mut().find(|own| own.name == other.name) else {
+                self.endpoints.push(other.clone());
+                continue;
+            };
+            own.requests.merge(&other.requests);
+            own.latency_ms.merge(&other.latency_ms);
+            own.bytes.merge(other.bytes);
+            add_counts(&mut own.statuses, &other.statuses);
+            add_counts(&mut own.errors_by_kind, &other.errors_by_kind);
+        }
+    }
+
+    fn merge_seconds(&mut self, others: &[Second]) {
+        for other in others {
+            self.second(other.second).merge(other);
+        }
+    }
+
+    /// That second, with those before it.
+    pub fn second(&mut self, number: u64) -> &mut Second {
+        while (self.seconds.len() as u64) <= number {
+            self.seconds.push(Second { second: self.seconds.len() as u64, ..Second::default() });
+        }
+        &mut self.seconds[number as usize]
+    }
+
+    /// Recomputes the rates from counts and duration. Engines call it once at the end; [`Results::merge`] does.
+    pub fn settle(&mut self) {
+        self.requests.settle(self.model, self.duration_s);
+        for endpoint in &mut self.endpoints {
+            endpoint.requests.settle(self.model, self.duration_s);
+        }
+    }
+
+    /// Answers with that status.
+    pub fn status(&self, status: u16) -> u64 {
+        self.statuses.get(&status).copied().unwrap_or(0)
+    }
+
+    /// Errors of that kind.
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
+        self.errors_by_kind.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Whether every request that was due was sent and answered with a status that was expected.
+    pub fn is_clean(&self) -> bool {
+        let requests = &self.requests;
+        requests.completed == requests.sent
+            && requests.never_sent == 0
+            && requests.unexpected == 0
+            && self.errors_by_kind.is_empty()
+    }
+}
+
+impl fmt::Display for Results {
+    /// One line: rate, latencies, statuses, errors.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percentile| self.latency_ms.percentile_ms(percentile));
+        write!(f, "{:.0}/s, p50 {p50:.3} ms, p99 {p99:.3} ms, max {max:.3} ms,", self.requests.rate_per_s)?;
+        for (status, count) in &self.statuses {
+            write!(f, " {status}×{count}")?;
+        }
+        for (kind, count) in &self.errors_by_kind {
+            write!(f, ", {kind}: {count}")?;
+        }
+        for (what, count) in
+            [("in flight", self.requests.in_flight), ("never sent", self.requests.never_sent)]
+        {
+            if count > 0 {
+                write!(f, ", {what}: {count}")?;
+            }
+        }
+        self.first_malformed.iter().try_for_each(|text| write!(f, ", malformed: {text}"))
+    }
+}
+
+/// A look at a run that goes on: for the terminal, and what agents tell their controller.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Live {
+    /// Since the first request, warm-up included.
+    pub elapsed_s: f64,
+    /// Whether the warm-up goes on: nothing of it is counted below.
+    pub warming_up: bool,
+    /// Of the whole, 0 to 1; `None` when the run ends by nothing but a signal.
+    pub progress: Option<f64>,
+    /// Since the warm-up.
+    pub sent: u64,
+    /// Since the warm-up.
+    pub completed: u64,
+    /// Since the warm-up, without time-outs.
+    pub errors: u64,
+    /// Since the warm-up.
+    pub timeouts: u64,
+    /// Without answer now.
+    pub in_flight: u64,
+    /// Open model: due and not sent yet.
+    pub overdue: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections made again.
+    pub reconnects: u64,
+    /// During the last whole second: answers a second.
+    pub rate_per_s: f64,
+    /// During the last whole second: requests due a second (open model).
+    pub offered_per_s: Option<f64>,
+    /// During the last whole second: bytes read a second.
+    pub read_bytes_per_s: f64,
+    /// Of the last whole second.
+    pub p50_ms: f64,
+    /// Of the last whole second.
+    pub p99_ms: f64,
+    /// Of the last whole second.
+    pub max_ms: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(latencies_ns: &[u64], second: u64) -> Results {
+        let mut results = Results { duration_s: 2.0, model: Model::Open, ..Results::default() };
+        let mut coarse = Latency::coarse();
+        for ns in latencies_ns {
+            results.latency_ms.record(*ns);
+            coarse.record(*ns);
+        }
+        let count = latencies_ns.len() as u64;
+        results.requests = Requests {
+            sent: count + 2,
+            completed: count,
+            errors: 1,
+            in_flight: 1,
+            completed_in_time: count,
+            ..Requests::default()
+        };
+        results.statuses.insert(200, count);
+        results.errors_by_kind.insert(ErrorKind::ClosedEarly, 1);
+        results.second(second).completed = count;
+        results.second(second).set_latency(&coarse);
+        results.endpoints = vec![Endpoint {
+            name: "GET /".into(),
+            requests: results.requests.clone(),
+            latency_ms: results.latency_ms.clone(),
+            ..Endpoint::default()
+        }];
+        results.settle();
+        results
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let (a, b) = (part(&[1_000_000, 5_000_000], 0), part(&[3_000_000, 90_000_000_000], 2));
+        let mut merged = a.clone();
+        merged.merge(&b);
+        let mut whole = Latency::new();
+        [1_000_000, 5_000_000, 3_000_000, 90_000_000_000].into_iter().for_each(|ns| whole.record(ns));
+        assert_eq!(merged.latency_ms, whole);
+        assert_eq!(merged.endpoints[0].latency_ms, whole);
+        assert_eq!(merged.endpoints.len(), 1);
+        let requests = &merged.requests;
+        assert_eq!(requests.sent, requests.completed + requests.errors + requests.in_flight);
+        assert_eq!((requests.rate_per_s, requests.offered_per_s), (2.0, Some(4.0)));
+        assert_eq!(merged.seconds.iter().map(|second| second.completed).collect::<Vec<_>>(), [2, 0, 2]);
+        assert_eq!((merged.status(200), merged.errors(ErrorKind::ClosedEarly)), (4, 2));
+    }
+
+    #[test]
+    fn json_there_and_back() {
+        let mut results = part(&[1_000_000, 5_000_000], 1);
+        results.hosts.push(Host { seconds: vec![HostSecond::default()], ..Host::default() });
+        results.verdict = Some(Verdict { limit: Limit::RateMet, why: "it was".into() });
+        results.agents.push(Agent::default());
+        let text = serde_json::to_string(&results).unwrap();
+        let back: Results = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, results);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for pointer in [
+            "/model",
+            "/duration_s",
+            "/requests/sent",
+            "/requests/offered_per_s",
+            "/latency_ms/min",
+            "/latency_ms/percentiles/99.9",
+            "/latency_ms/percentiles/50",
+            "/latency_ms/histogram",
+            "/bytes/read",
+            "/statuses/200",
+            "/errors_by_kind/closed_early",
+            "/endpoints/0/latency_ms/max",
+            "/seconds/1/completed",
+            "/hosts",
+            "/verdict/limit",
+            "/verdict/why",
+            "/agents/0/complete",
+            "/complete",
+        ] {
+            assert!(json.pointer(pointer).is_some(), "{pointer}: {text}");
+        }
+    }
+
+    #[test]
+    fn rates_over_whole_seconds() {
+        let mut results = Results { duration_s: 2.5, ..Results::default() };
+        for (second, completed) in [(0, 10), (1, 20), (2, 3), (3, 1)] {
+            results.second(second).completed = completed;
+        }
+        let rates = results.request_rates();
+        assert_eq!((rates.min, rates.mean, rates.max, rates.stdev), (10.0, 15.0, 20.0, 5.0));
+    }
+
+    #[test]
+    fn kinds_stand_at_their_place() {
+        for (place, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place);
+        }
+    }
+}

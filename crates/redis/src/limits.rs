@@ -1,0 +1,55 @@
+//! Every limit of this crate and where it comes from.
+
+/// Default for a connection to be ready: a TLS handshake over a far network, and one lost SYN (1 s).
+pub const CONNECT_TIMEOUT_MS: u64 = 2_000;
+
+/// Default for a batch without an answer: above [`WAIT_TIMEOUT_MS`], below what a client of ours waits.
+pub const RESPONSE_TIMEOUT_MS: u64 = 5_000;
+
+/// Default for WAIT and WAITAOF: `appendfsync everysec` confirms after up to a second, two when the disk is slow.
+pub const WAIT_TIMEOUT_MS: u64 = 3_000;
+
+/// Requests that may wait for one connection. At 10 µs each that is 0.16 s: what waits longer is better refused.
+pub const QUEUE_REQUESTS: usize = 16_384;
+
+/// Requests in one batch at most, so that the first answer is not held back by the last write.
+pub const BATCH_REQUESTS: usize = 1_024;
+
+/// Bytes after which a batch takes no more requests: what two systems' socket buffers hold, so that writing
+/// rarely waits.
+pub const BATCH_BYTES: usize = 1 << 20;
+
+/// What a connection's buffer starts with, and shrinks back to after a larger batch.
+pub const BUFFER_BYTES: usize = 16 << 10;
+
+/// One answer may have so many bytes (Redis's own limit of a string is 512 MiB); more closes the connection.
+pub const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// Redirections (MOVED, ASK) that one request follows before it waits and asks for the whole map again.
+pub const REDIRECTS: u32 = 5;
+
+/// First pause before a request that did nothing is sent again; doubled each time up to [`RETRY_MS_MAX`].
+pub const RETRY_MS: u64 = 10;
+
+/// Longest pause between two tries: a failover takes seconds, and is noticed this late at most.
+pub const RETRY_MS_MAX: u64 = 200;
+
+/// Two looks at the topology are at least so far apart, however many requests ask for one.
+pub const REFRESH_MS_MIN: u64 = 50;
+
+/// The topology is looked at this often even when nothing failed: a primary that was cut off does not say so.
+pub const REFRESH_MS: u64 = 1_000;
+
+/// A write connection that was idle for so long asks for its epoch again: the primary may have been demoted and
+/// promoted meanwhile without closing it.
+pub const EPOCH_IDLE_MS: u64 = 1_000;
+
+/// Nodes asked, one after the other, for the topology before a refresh gives up.
+pub const REFRESH_NODES: usize = 5;
+
+/// Keys asked for in one SCAN: about 1 ms of the server's time.
+pub const SCAN_KEYS: usize = 1_000;
+
+const _: () = assert!(WAIT_TIMEOUT_MS < RESPONSE_TIMEOUT_MS);
+const _: () = assert!(RETRY_MS <= RETRY_MS_MAX);
+const _: () = assert!(BATCH_REQUESTS <= QUEUE_REQUESTS);

@@ -1,0 +1,47 @@
+//! A script with its name and the digest that EVALSHA wants.
+
+use std::sync::OnceLock;
+
+use sha1::{Digest, Sha1};
+
+/// A Lua script, kept in a `static`. `ARGV[1]` is the epoch of the connection that it runs on, put in by the link;
+/// the caller's arguments begin at `ARGV[2]`.
+#[derive(Debug)]
+pub struct Script {
+    name: &'static str,
+    source: &'static str,
+    sha: OnceLock<String>,
+}
+
+impl Script {
+    /// A script and the name that messages call it by.
+    pub const fn new(name: &'static str, source: &'static str) -> Script {
+        Script { name, source, sha: OnceLock::new() }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its source in Lua.
+    pub fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// SHA-1 of the source in hexadecimal, computed once.
+    pub fn sha(&self) -> &str {
+        self.sha.get_or_init(|| Sha1::digest(self.source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_is_sha1() {
+        static ONE: Script = Script::new("one", "return 1");
+        assert_eq!(ONE.sha(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}
