@@ -1,7 +1,7 @@
 //! Application 2, accounts: the same routes from SQL and from a hot table.
 
 use super::{App, assert_now};
-use forebay_tests::{Answer, Client, Database, Start, wait_for};
+use forebay_tests::{Answer, Client, Start, wait_for};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -30,7 +30,7 @@ fn generated(file: &str, size: u64) -> App {
 
 fn stored(app: &App) -> i64 {
     app.server.drain();
-    Database::open(&app.folder.database()).number("SELECT count(*) FROM account", [])
+    app.archive().number("SELECT count(*) FROM account")
 }
 
 fn wait_generated(app: &App, size: u64) {
@@ -67,12 +67,9 @@ fn generated_accounts_are_as_described() {
     for file in FILES {
         let app = generated(file, 3000);
         let mut client = app.server.client();
-        let database = Database::open(&app.folder.database());
-        let ids = database.rows("SELECT id FROM account ORDER BY id LIMIT 200", []);
-        let ids = ids.into_iter().flatten().map(|value| match value {
-            rusqlite::types::Value::Text(text) => text,
-            other => panic!("{other:?} is no id"),
-        });
+        let archive = app.archive();
+        let ids = archive.rows("SELECT id FROM account ORDER BY id LIMIT 200");
+        let ids = ids.into_iter().flatten().map(|id| id.expect("an id"));
         for id in ids.chain(FIXED.map(str::to_owned)) {
             check_account(&account(&client.get(&format!("/accounts/{id}"))), &id);
         }
@@ -104,7 +101,7 @@ fn counts_by_name() {
     for file in FILES {
         let app = generated(file, 2000);
         let mut client = app.server.client();
-        let database = Database::open(&app.folder.database());
+        let archive = app.archive();
         let mut total = 0;
         for number in 0..1000 {
             let name = format!("name-{number}");
@@ -112,7 +109,7 @@ fn counts_by_name() {
             let value = answer.expect(200);
             answer.expect_fields("", &["name", "count"]);
             assert_eq!(value["name"], name);
-            let stored = database.number("SELECT count(*) FROM account WHERE name = ?", [&name]);
+            let stored = archive.number(&format!("SELECT count(*) FROM account WHERE name = '{name}'"));
             assert_eq!(value["count"], stored, "{name} in {file}");
             total += stored;
         }
@@ -160,8 +157,8 @@ fn random_writes_insert_and_delete() {
         }
         // Each by chance: sixty of a kind have the probability of 2^-59.
         assert!(inserted > 0 && deleted > 0, "{file}: {inserted} inserted, {deleted} deleted");
-        let database = Database::open(&app.folder.database());
-        let distinct = database.number("SELECT count(DISTINCT email) FROM account", []);
+        let archive = app.archive();
+        let distinct = archive.number("SELECT count(DISTINCT email) FROM account");
         assert_eq!(distinct, previous);
     }
 }
@@ -180,9 +177,10 @@ fn random_writes_spare_the_fixed_accounts() {
             }
         }
         app.server.drain();
-        let database = Database::open(&app.folder.database());
+        let archive = app.archive();
         for id in FIXED {
-            assert_eq!(database.number("SELECT count(*) FROM account WHERE id = ?", [id]), 1, "{file}");
+            let found = archive.number(&format!("SELECT count(*) FROM account WHERE id = '{id}'"));
+            assert_eq!(found, 1, "{file}");
         }
     }
 }

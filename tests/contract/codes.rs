@@ -1,7 +1,7 @@
 //! Application 1, codes: SQL on the record store, and the hot tables.
 
 use super::{App, assert_now};
-use forebay_tests::{Answer, Database, wait_for};
+use forebay_tests::{Answer, wait_for};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -54,14 +54,14 @@ fn code_is_one_committed_insert() {
         let row = created(&client.post("/code"));
         assert!(ids.insert(row["id"].as_i64().expect("a serial id")));
         // In the database before the answer.
-        let database = Database::open(&app.folder.database());
-        let code = database.text("SELECT code FROM codes WHERE id = ?", [row["id"].as_i64()]);
+        let archive = app.archive();
+        let code = archive.text(&format!("SELECT code FROM codes WHERE id = {}", row["id"]));
         assert_eq!(row["code"], code);
     }
     // A kill loses none.
-    let App { server, folder } = app;
+    let App { server, folder, stores } = app;
     server.kill();
-    assert_eq!(Database::open(&folder.database()).number("SELECT count(*) FROM codes", []), 20);
+    assert_eq!(stores.archive(&folder).number("SELECT count(*) FROM codes"), 20);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_code_that_exists_is_409() {
     created(&client.post("/code"));
     let again = client.post("/code");
     again.expect_problem(409, "code");
-    assert_eq!(Database::open(&app.folder.database()).number("SELECT count(*) FROM codes", []), 1);
+    assert_eq!(app.archive().number("SELECT count(*) FROM codes"), 1);
 
     let app = App::start_changed("codes.toml", "random_base64(500)", &format!("one_of({code})"));
     let mut client = app.server.client();
@@ -109,9 +109,9 @@ fn a_code_that_exists_is_409() {
     created(&client.post("/code-ultra-fast"));
     created(&client.post("/code-ultra-fast"));
     app.server.drain();
-    let database = Database::open(&app.folder.database());
-    assert_eq!(database.number("SELECT count(*) FROM codes", []), 1);
-    assert_eq!(database.number("SELECT count(*) FROM ucodes", []), 2);
+    let archive = app.archive();
+    assert_eq!(archive.number("SELECT count(*) FROM codes"), 1);
+    assert_eq!(archive.number("SELECT count(*) FROM ucodes"), 2);
     assert_eq!(app.server.drain_state()["dead_total"], 0);
 }
 
@@ -136,24 +136,25 @@ fn code_fast_is_read_and_drained() {
     check_stored(&app, "codes", &rows);
 }
 
+/// A time without the zeros at the end of its fraction.
+fn without_zeros(time: &str) -> &str {
+    time.trim_end_matches('Z').trim_end_matches('0').trim_end_matches('.')
+}
+
 /// Each row is in the database exactly once, as it was answered.
 #[track_caller]
 fn check_stored(app: &App, table: &str, rows: &[Value]) {
-    let database = Database::open(&app.folder.database());
-    assert_eq!(database.number(&format!("SELECT count(*) FROM {table}"), []), rows.len() as i64);
+    let archive = app.archive();
+    assert_eq!(archive.number(&format!("SELECT count(*) FROM {table}")), rows.len() as i64);
+    let time = archive.time("created_at");
     for row in rows {
         let id = row["id"].as_str().map_or_else(|| row["id"].to_string(), str::to_owned);
-        let found = database.rows(&format!("SELECT code, created_at FROM {table} WHERE id = ?"), [&id]);
-        let expected = [row["code"].as_str(), row["created_at"].as_str()];
-        let found: Vec<Option<&str>> = found
-            .iter()
-            .flatten()
-            .map(|value| match value {
-                rusqlite::types::Value::Text(text) => Some(text.as_str()),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(found, expected, "{table} {id}");
+        let found = archive.rows(&format!("SELECT code, {time} FROM {table} WHERE id = '{id}'"));
+        let found: Vec<Option<&str>> = found.iter().flatten().map(Option::as_deref).collect();
+        let [Some(code), Some(created_at)] = found[..] else { panic!("{table} {id}: {found:?}") };
+        assert_eq!(row["code"], code, "{table} {id}");
+        let answered = row["created_at"].as_str().unwrap_or_default();
+        assert_eq!(without_zeros(created_at), without_zeros(answered), "{table} {id}");
     }
 }
 
@@ -197,8 +198,8 @@ fn sql_and_hot_inserts_share_one_table() {
         }
     }
     app.server.drain();
-    let database = Database::open(&app.folder.database());
-    assert_eq!(database.number("SELECT count(*) FROM codes", []), 60);
+    let archive = app.archive();
+    assert_eq!(archive.number("SELECT count(*) FROM codes"), 60);
     assert_eq!(app.server.drain_state()["dead_total"], 0);
     // The table is shared, and what others wrote is seen by SQL and, after a restart, by the hot table.
     let seen: HashSet<i64> = (0..300).filter_map(|_| data(&client.get("/code-v1"))["id"].as_i64()).collect();
@@ -231,15 +232,15 @@ fn answers_hold_under_load() {
     let rows: Vec<Value> = workers.into_iter().flat_map(|worker| worker.join().expect("a worker")).collect();
     app.server.drain();
     check_stored(&app, "ucodes", &rows);
-    assert_eq!(Database::open(&app.folder.database()).number("SELECT count(*) FROM codes", []), 400);
+    assert_eq!(app.archive().number("SELECT count(*) FROM codes"), 400);
 }
 
 #[test]
 fn rows_are_drained_by_themselves() {
     let app = App::start("codes.toml");
     created(&app.server.client().post("/code-ultra-fast"));
-    let database = Database::open(&app.folder.database());
+    let archive = app.archive();
     wait_for("the row is in SQLite without anyone asking", || {
-        (database.number("SELECT count(*) FROM ucodes", []) == 1).then_some(())
+        (archive.number("SELECT count(*) FROM ucodes") == 1).then_some(())
     });
 }

@@ -1,7 +1,7 @@
 //! Application 5, links: all but what needs a cache or expiry.
 
 use super::{App, assert_now};
-use forebay_tests::{Answer, Client, Database, wait_for};
+use forebay_tests::{Answer, Client, wait_for};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -71,8 +71,8 @@ fn a_link_is_made_and_followed() {
     assert_redirect(&client.ask("HEAD", &format!("/{code}"), None), url);
     client.get("/zzzzzz").expect_problem(404, "");
     app.server.drain();
-    let database = Database::open(&app.folder.database());
-    assert_eq!(database.text("SELECT url FROM links WHERE code = ?", [&code]), url);
+    let archive = app.archive();
+    assert_eq!(archive.text(&format!("SELECT url FROM links WHERE code = '{code}'")), url);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn bad_urls_are_400() {
         client.post_json("/links", &body).expect_problem(400, "alias");
     }
     app.server.drain();
-    assert_eq!(Database::open(&app.folder.database()).number("SELECT count(*) FROM links", []), 0);
+    assert_eq!(app.archive().number("SELECT count(*) FROM links"), 0);
 }
 
 #[test]
@@ -201,9 +201,9 @@ fn clicks_are_counted() {
     assert_now(created.unwrap_or_else(|| panic!("when it was created is missing: {answer:?}")).1);
     client.get("/links/zzzzzz").expect_problem(404, "");
     app.server.drain();
-    let database = Database::open(&app.folder.database());
-    assert_eq!(database.number("SELECT clicks FROM links WHERE code = ?", [&code]), 1000);
-    assert_eq!(database.number("SELECT count(*) FROM links", []), 1);
+    let archive = app.archive();
+    assert_eq!(archive.number(&format!("SELECT clicks FROM links WHERE code = '{code}'")), 1000);
+    assert_eq!(archive.number("SELECT count(*) FROM links"), 1);
 }
 
 #[test]
@@ -227,5 +227,5 @@ fn deleting_needs_the_secret() {
     client.get(&target).expect_problem(404, "");
     client.call("DELETE", &target, &headers, None).expect("an answer").expect_problem(404, "");
     app.server.drain();
-    assert_eq!(Database::open(&app.folder.database()).number("SELECT count(*) FROM links", []), 0);
+    assert_eq!(app.archive().number("SELECT count(*) FROM links"), 0);
 }

@@ -1,7 +1,7 @@
 //! CONTRACT.md by end-to-end tests over real sockets: one module an application, every route as written.
 //!
-//! Each test starts a server of its own on the example file as it is, in a folder of its own. What needs a cache, Redis,
-//! PostgreSQL or the expiry of links is not here.
+//! Each test starts a server of its own on the example file as it is, in a folder of its own, on the stores that the environment names
+//! ([`Stores`]): the same tests for every pair.
 
 mod accounts;
 mod codes;
@@ -10,12 +10,14 @@ mod routes;
 mod update_something;
 mod usages;
 
-use forebay_tests::{Folder, Server, Start, binary, example};
+use forebay_tests::{Archive, Folder, Server, Start, Stores, binary, example};
+use std::path::Path;
 
-/// A server of one example in a folder that lives as long as it.
+/// A server of one example, in a folder and on stores that live as long as it.
 struct App {
     server: Server,
     folder: Folder,
+    stores: Stores,
 }
 
 impl App {
@@ -26,9 +28,7 @@ impl App {
 
     #[track_caller]
     fn start_with(file: &str, change: impl FnOnce(Start) -> Start) -> App {
-        let folder = Folder::new();
-        let start = change(Start::new(binary(), &folder, &example(file)));
-        App { server: start.start(), folder }
+        App::start_file(Folder::new(), &example(file), change)
     }
 
     /// An example with something replaced in its text. What is replaced must be there.
@@ -38,8 +38,20 @@ impl App {
         let text = std::fs::read_to_string(example(file)).expect("the example can be read");
         assert!(text.contains(from), "{file} does not hold {from:?}");
         let config = folder.write(file, &text.replace(from, to));
-        let server = Start::new(binary(), &folder, &config).start();
-        App { server, folder }
+        App::start_file(folder, &config, |start| start)
+    }
+
+    #[track_caller]
+    fn start_file(folder: Folder, config: &Path, change: impl FnOnce(Start) -> Start) -> App {
+        let stores = Stores::new();
+        let start = change(Start::new(binary(), &folder, config).stores(&stores, &folder));
+        App { server: start.start(), folder, stores }
+    }
+
+    /// The record store, to look into.
+    #[track_caller]
+    fn archive(&self) -> Archive {
+        self.stores.archive(&self.folder)
     }
 }
 

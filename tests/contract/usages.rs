@@ -1,7 +1,7 @@
 //! Application 3, usages: both spellings of everything, 400 with the field named.
 
 use super::App;
-use forebay_tests::{Client, Database};
+use forebay_tests::Client;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -54,17 +54,17 @@ fn both_forms_of_time_and_patient() {
         assert!(answer.text().contains(&format!(":{patient},")), "{answer:?}");
     }
     app.server.drain();
-    let database = Database::open(&app.folder.database());
+    let archive = app.archive();
     for (id, (_, _, medication, patient, _)) in ids.iter().zip(&cases) {
-        assert_eq!(database.number("SELECT patient_id FROM usages WHERE id = ?", [id]), *patient);
-        assert_eq!(database.text("SELECT medication FROM usages WHERE id = ?", [id]), *medication);
-        let seconds = database
-            .number("SELECT CAST(strftime('%s', timestamp) AS INTEGER) FROM usages WHERE id = ?", [id]);
+        let of_row = |what: &str| format!("SELECT {what} FROM usages WHERE id = {id}");
+        assert_eq!(archive.number(&of_row("patient_id")), *patient);
+        assert_eq!(archive.text(&of_row("medication")), *medication);
+        let seconds = archive.number(&of_row(&archive.seconds("timestamp")));
         let expected = if *id == ids[6] { 1_709_251_199 } else { 1_478_009_511 };
-        assert_eq!(seconds, expected, "SQLite's own functions read the column");
-        assert!(database.number("SELECT created_at IS NOT NULL FROM usages WHERE id = ?", [id]) == 1);
+        assert_eq!(seconds, expected, "the database's own functions read the column");
+        assert_eq!(archive.number(&of_row("count(created_at)")), 1);
     }
-    assert_eq!(database.number("SELECT count(*) FROM usages", []), cases.len() as i64);
+    assert_eq!(archive.number("SELECT count(*) FROM usages"), cases.len() as i64);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn wrong_ones_name_the_field() {
         client.post_json(TARGET, &body).expect_problem(400, field);
     }
     app.server.drain();
-    assert_eq!(Database::open(&app.folder.database()).number("SELECT count(*) FROM usages", []), 0);
+    assert_eq!(app.archive().number("SELECT count(*) FROM usages"), 0);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn each_acknowledged_one_is_stored_once() {
     let ids: HashSet<i64> = writers.into_iter().flat_map(|writer| writer.join().expect("a writer")).collect();
     assert_eq!(ids.len(), 2000);
     app.server.drain();
-    let database = Database::open(&app.folder.database());
-    assert_eq!(database.number("SELECT count(*) FROM usages", []), 2000);
-    assert_eq!(database.number("SELECT count(DISTINCT patient_id) FROM usages", []), 2000);
+    let archive = app.archive();
+    assert_eq!(archive.number("SELECT count(*) FROM usages"), 2000);
+    assert_eq!(archive.number("SELECT count(DISTINCT patient_id) FROM usages"), 2000);
 }

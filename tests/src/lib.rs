@@ -2,12 +2,14 @@
 //!
 //! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
+//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the record store of it to look into
 //! - [`Database`]: the record store as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!
 //! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what it leaves on disk.
 //! Helpers panic with everything they know, for they are used in tests and benches alone.
 
+mod archive;
 mod binary;
 mod client;
 mod database;
@@ -15,7 +17,9 @@ mod folder;
 mod log_file;
 mod mounts;
 mod server;
+mod stores;
 
+pub use archive::Archive;
 pub use binary::{binary, example, root};
 pub use client::{Answer, Client, request_bytes};
 pub use database::Database;
@@ -23,3 +27,4 @@ pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
 pub use server::{Ended, Server, Start, wait_for};
+pub use stores::Stores;

@@ -2,6 +2,7 @@
 
 use crate::client::{Answer, Client};
 use crate::folder::Folder;
+use crate::stores::Stores;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use std::fmt;
@@ -25,6 +26,7 @@ pub struct Start {
     config: PathBuf,
     data: PathBuf,
     record: String,
+    memory: Option<String>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     folder: PathBuf,
@@ -56,6 +58,7 @@ impl Start {
             config: config.to_owned(),
             data: folder.data(),
             record: format!("sqlite:{}", folder.database().display()),
+            memory: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: folder.path().to_owned(),
@@ -101,6 +104,21 @@ impl Start {
         self
     }
 
+    /// Uses another memory tier.
+    pub fn memory(mut self, url: &str) -> Start {
+        self.memory = Some(url.to_owned());
+        self
+    }
+
+    /// Uses these stores.
+    pub fn stores(self, stores: &Stores, folder: &Folder) -> Start {
+        let start = self.record(&stores.record_url(folder));
+        match stores.memory_url() {
+            Some(url) => start.memory(url),
+            None => start,
+        }
+    }
+
     /// No file of the process may become longer (`RLIMIT_FSIZE`): a full disk for those who may not mount one.
     pub fn file_size_limit(mut self, bytes: u64) -> Start {
         self.file_size_limit_bytes = Some(bytes);
@@ -121,7 +139,11 @@ impl Start {
 
     fn places(&self) -> Vec<String> {
         let data = self.data.display().to_string();
-        vec!["--data".into(), data, "--record".into(), self.record.clone()]
+        let mut places = vec!["--data".into(), data, "--record".into(), self.record.clone()];
+        if let Some(memory) = &self.memory {
+            places.extend(["--memory".into(), memory.clone()]);
+        }
+        places
     }
 
     fn program(&self) -> Command {

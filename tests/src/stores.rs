@@ -1,0 +1,135 @@
+//! The stores that a test runs on: SQLite and memory in process, unless the environment names others.
+//!
+//! `FOREBAY_TEST_RECORD=postgres` takes the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database of its own
+//! for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey that is there for tests (`forebay redis up` starts one): it is emptied before each
+//! test, and one test at a time has it. `scripts/contract` goes through all pairs.
+
+use crate::{Archive, Folder};
+use postgres::NoTls;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Record store and memory tier of one test.
+pub struct Stores {
+    record: Record,
+    memory: Option<(String, MutexGuard<'static, ()>)>,
+}
+
+enum Record {
+    Sqlite,
+    Postgres(Postgres),
+}
+
+/// A database that is dropped with this.
+struct Postgres {
+    server: String,
+    name: String,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Stores {
+    /// What the environment asks for, new and empty.
+    #[track_caller]
+    pub fn new() -> Stores {
+        let record = match variable("FOREBAY_TEST_RECORD").as_deref() {
+            None | Some("sqlite") => Record::Sqlite,
+            Some("postgres") => Record::Postgres(Postgres::create()),
+            Some(other) => panic!("FOREBAY_TEST_RECORD={other}: must be sqlite or postgres"),
+        };
+        let memory = variable("FOREBAY_TEST_MEMORY").map(|url| {
+            // A test that failed while it had the servers has left nothing that the next one sees.
+            let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            flush(&url).unwrap_or_else(|error| panic!("{url} cannot be emptied: {error}"));
+            (url, turn)
+        });
+        Stores { record, memory }
+    }
+
+    /// `record.url`.
+    pub fn record_url(&self, folder: &Folder) -> String {
+        match &self.record {
+            Record::Sqlite => format!("sqlite:{}", folder.database().display()),
+            Record::Postgres(postgres) => postgres.url(),
+        }
+    }
+
+    /// `memory.url`, when it is not embedded.
+    pub fn memory_url(&self) -> Option<&str> {
+        self.memory.as_ref().map(|(url, _)| url.as_str())
+    }
+
+    /// The record store, to look into.
+    #[track_caller]
+    pub fn archive(&self, folder: &Folder) -> Archive {
+        match &self.record {
+            Record::Sqlite => Archive::sqlite(&folder.database()),
+            Record::Postgres(postgres) => Archive::postgres(&postgres.url()),
+        }
+    }
+}
+
+impl Default for Stores {
+    fn default() -> Self {
+        Stores::new()
+    }
+}
+
+impl Postgres {
+    #[track_caller]
+    fn create() -> Postgres {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let server = variable("FOREBAY_TEST_POSTGRES")
+            .expect("FOREBAY_TEST_POSTGRES names no server; `eval \"$(scripts/services up)\"` starts one");
+        let name = format!("forebay_test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let postgres = Postgres { server, name };
+        postgres.run(&format!("CREATE DATABASE {}", postgres.name));
+        postgres
+    }
+
+    #[track_caller]
+    fn run(&self, sql: &str) {
+        let client = postgres::Client::connect(&self.server, NoTls);
+        let done = client.and_then(|mut client| client.batch_execute(sql));
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    fn url(&self) -> String {
+        let (server, query) =
+            self.server.split_once('?').map_or((self.server.as_str(), None), |(s, q)| (s, Some(q)));
+        let host = server.find("://").map_or(0, |at| at + 3);
+        let base = server[host..].find('/').map_or(server, |slash| &server[..host + slash]);
+        format!("{base}/{}{}", self.name, query.map(|query| format!("?{query}")).unwrap_or_default())
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        }
+    }
+}
+
+/// Held by the test that has the servers of `FOREBAY_TEST_MEMORY`.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Deletes everything on every primary.
+fn flush(url: &str) -> redis::RedisResult<()> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    if scheme != "redis-cluster" {
+        let mut connection = redis::Client::open(url)?.get_connection()?;
+        return redis::cmd("FLUSHALL").query(&mut connection);
+    }
+    let first = format!("redis://{}", rest.split(',').next().unwrap_or(rest));
+    let mut connection = redis::Client::open(first)?.get_connection()?;
+    let nodes: String = redis::cmd("CLUSTER").arg("NODES").query(&mut connection)?;
+    for line in nodes.lines().filter(|line| line.contains("master") && !line.contains("fail")) {
+        let address = line.split(' ').nth(1).and_then(|at| at.split('@').next()).unwrap_or_default();
+        let mut node = redis::Client::open(format!("redis://{address}"))?.get_connection()?;
+        redis::cmd("FLUSHALL").exec(&mut node)?;
+    }
+    Ok(())
+}
