@@ -136,7 +136,8 @@ fn op_bytes(op: &Op) -> usize {
     }
 }
 
-fn decode(
+/// The change that a log record is; what it is instead, as the rest of a sentence.
+pub(crate) fn decode(
     position: Position,
     bytes: &[u8],
     catalogue: &Catalogue,

@@ -64,7 +64,7 @@ impl Differences {
         self.missing_in_record == 0 && self.missing_in_memory == 0 && self.different == 0 && self.dead == 0
     }
 
-    fn example(&mut self, example: impl FnOnce() -> Difference) {
+    pub(crate) fn example(&mut self, example: impl FnOnce() -> Difference) {
         if self.examples.len() < EXAMPLES {
             self.examples.push(example());
         }
@@ -163,7 +163,7 @@ fn compare(table: &Table, record: RowRef<'_>, drained: u64, found: &mut Differen
 }
 
 /// By value: stores forget the sign of a zero, and that is no difference.
-fn first_difference(
+pub(crate) fn first_difference(
     schema: &Schema,
     memory: RowRef<'_>,
     record: RowRef<'_>,

@@ -47,6 +47,15 @@ impl Error {
         Error { kind, message: message.into(), source: Some(Box::new(source)) }
     }
 
+    /// Whether the same may succeed later without anyone repairing anything.
+    pub fn is_transient(&self) -> bool {
+        let Some(source) = &self.source else { return false };
+        if let Some(error) = source.downcast_ref::<forebay_record::Error>() {
+            return error.retry();
+        }
+        source.downcast_ref::<forebay_table::remote::RemoteError>().is_some_and(|error| error.may_retry())
+    }
+
     /// What happened, to match on.
     pub fn kind(&self) -> Kind {
         self.kind

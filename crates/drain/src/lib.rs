@@ -23,6 +23,7 @@ mod handle;
 mod limits;
 mod progress;
 mod reconcile;
+mod remote;
 mod run;
 mod seed;
 mod state;
@@ -34,6 +35,7 @@ pub use handle::Drain;
 pub use limits::BATCH_ROWS_DEFAULT;
 pub use progress::Progress;
 pub use reconcile::{NewRecord, Start, reconcile};
+pub use remote::{RemoteDrain, RemoteDrainState, backlog_remote, check_remote, load_remote, warm_remote};
 
 pub use seed::seed;
 pub use state::{DrainState, Settings, Status, Stop};

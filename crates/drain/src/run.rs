@@ -400,7 +400,7 @@ impl Runner {
 }
 
 /// The next batch's size from how long `rows` took: as many as fit the slice, growing at most twofold.
-fn next_size(rows: usize, now: usize, limit: usize, took: Duration, slice_ms: u64) -> usize {
+pub(crate) fn next_size(rows: usize, now: usize, limit: usize, took: Duration, slice_ms: u64) -> usize {
     let fit = rows as f64 * (slice_ms as f64 / 1e3) / took.as_secs_f64().max(1e-6);
     let grown = (fit as usize).min(now.saturating_mul(2));
     // A small batch says little about a large one: it may not shrink what it did not fill, unless it was too slow.

@@ -33,6 +33,8 @@ impl Hot {
 pub struct RemoteHot {
     /// The table.
     pub table: Arc<RemoteTable>,
+    /// How many shards the tier has.
+    pub shards: u16,
     client: Client,
 }
 
@@ -69,7 +71,7 @@ impl HotTables {
             HotTables::Embedded(tables) => tables.get(name).map(Hot::Embedded),
             HotTables::Remote(client, tables) => {
                 let table = tables.get(name)?;
-                Some(Hot::Remote(RemoteHot { table, client: client.clone() }))
+                Some(Hot::Remote(RemoteHot { table, shards: tables.shard_count(), client: client.clone() }))
             }
         }
     }

@@ -1,6 +1,7 @@
-//! The record store as hot tables see it: keys in blocks, single rows.
+//! The record store as hot tables see it: keys in blocks, single rows, how far queues were drained.
 
 use forebay_record::{Error, Store};
+use forebay_table::remote::Positions;
 use forebay_table::{BoxFuture, Source, SourceError};
 use forebay_value::{Row, Schema, Value};
 use std::ops::RangeInclusive;
@@ -21,6 +22,13 @@ impl Source for RecordSource {
     fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
         let (store, schema) = (self.0.clone(), schema.clone());
         Box::pin(async move { store.fetch(&schema, key).await.map_err(source_error) })
+    }
+}
+
+impl Positions for RecordSource {
+    fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
+        let store = self.0.clone();
+        Box::pin(async move { store.position(log).await.map_err(source_error) })
     }
 }
 

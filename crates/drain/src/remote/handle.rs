@@ -4,7 +4,9 @@ use super::run::Runner;
 use crate::state::{Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
 use forebay_record::Store;
-use forebay_table::remote::Queue;
+use forebay_redis::{Client, Link};
+use forebay_table::remote::RemoteTables;
+use super::way::Way;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -79,13 +81,13 @@ impl Inner {
 }
 
 impl RemoteDrain {
-    /// Starts a drainer on a thread of its own; `queue` makes its way to the tier, on the runtime that it is called on.
+    /// Starts a drainer on a thread of its own, with a way of its own to the tier.
     ///
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be had.
     pub fn start(
-        shards: u16,
-        queue: impl FnOnce() -> Queue + Send + 'static,
+        client: &Client,
+        tables: &RemoteTables,
         record: Store,
         settings: Settings,
     ) -> Result<RemoteDrain, Error> {
@@ -95,15 +97,17 @@ impl RemoteDrain {
             shared: Shared::new(&settings),
             held: AtomicUsize::new(0),
             backlog_rows: AtomicU64::new(0),
-            shards,
+            shards: tables.shard_count(),
             waiting: AtomicUsize::new(0),
             finish: Mutex::new(None),
         });
         let own = inner.clone();
+        let way = Way { queue: tables.queue(), link: client.link() };
         let work = async move {
             let now = Instant::now();
             let runner = Runner {
-                queue: queue(),
+                way,
+                owner: format!("{} (process {})", host_name(), std::process::id()),
                 record,
                 inner: own,
                 rows_limit: settings.batch_rows_max.max(1),
@@ -162,12 +166,12 @@ impl RemoteDrain {
     ///
     /// # Errors
     /// [`Kind::Stopped`] when this drainer ends before, with its last error; [`Kind::Log`] when the tier cannot be asked.
-    pub async fn drain_all(&self, queue: &Queue) -> Result<(), Error> {
+    pub async fn drain_all(&self, tables: &RemoteTables, link: &Link) -> Result<(), Error> {
         self.inner.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.inner);
-        let unreadable = |error| Error::caused(Kind::Log, "cannot read the queue", error);
-        let target = queue.last_positions().await.map_err(unreadable)?;
-        while !queue.is_drained(&target).await.map_err(unreadable)? {
+        let way = Way { queue: tables.queue(), link: link.clone() };
+        let target = way.last_positions().await?;
+        while !way.is_drained(&target).await? {
             let state = self.state();
             if state.status.has_ended() {
                 let reason = state.last_error.unwrap_or_else(|| "it was stopped".into());
@@ -187,6 +191,12 @@ impl RemoteDrain {
         let _ = moved.wait_for(|(_, status)| status.has_ended()).await;
         self.state()
     }
+}
+
+/// The machine's name, for whoever reads who holds a lease.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "unknown host".into(), |name| name.trim().to_owned())
 }
 
 /// Counts one who waits for everything, until dropped.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How long a lease holds without being renewed: the longest that a shard waits after its drainer has died.
-pub const LEASE: Duration = Duration::from_secs(5);
+pub const LEASE_MS: u64 = 5_000;
 
 /// How often leases are renewed and free ones looked for: two may fail before one is lost.
 pub const LEASE_ROUND: Duration = Duration::from_millis(1_500);
@@ -27,4 +27,4 @@ pub const IDLE: Duration = Duration::from_millis(20);
 /// How often the memory of the servers is compared with its limit, and drained rows are evicted.
 pub const MAINTENANCE_ROUND: Duration = Duration::from_millis(500);
 
-const _: () = assert!(LEASE.as_millis() >= 3 * LEASE_ROUND.as_millis());
+const _: () = assert!(LEASE_MS as u128 >= 3 * LEASE_ROUND.as_millis());

@@ -7,9 +7,15 @@
 //! The way of a batch is the same as from a log (`run`): read behind the position, one change a key, one transaction with the position that it
 //! reaches; when that is refused, the same records one by one, the refused ones to the dead letters; then the stream is cut off below it.
 
+mod check;
 mod handle;
 mod limits;
 mod run;
 mod shard;
+mod warm;
+mod way;
 
+pub use check::check_remote;
 pub use handle::{RemoteDrain, RemoteDrainState};
+pub use way::backlog_remote;
+pub use warm::{load_remote, warm_remote};

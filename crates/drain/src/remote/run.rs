@@ -1,12 +1,13 @@
 //! The drainer's loop: leases, batches of several shards at once, eviction, the backlog's length.
 
 use super::handle::Inner;
-use super::limits::{IDLE, LEASE, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
+use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
 use super::shard::{Looked, Shard, Shared};
 use crate::limits::PACE_PAUSE_S_MAX;
 use crate::state::{Status, Stop};
 use forebay_record::Store;
-use forebay_table::remote::{Lease, Queue};
+use forebay_table::remote::Leased;
+use super::way::Way;
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The loop, on a thread of its own.
 pub(super) struct Runner {
-    pub queue: Queue,
+    pub way: Way,
+    /// This drainer's name on its leases.
+    pub owner: String,
     pub record: Store,
     pub inner: Arc<Inner>,
     pub rows_limit: usize,
@@ -47,9 +50,9 @@ impl Runner {
                 tokio::time::sleep(IDLE).await;
             }
         }
-        for shard in &self.held {
+        for shard in self.held {
             // One that cannot be given back now runs out by itself.
-            let _ = self.queue.unlease(shard.number, &shard.lease).await;
+            let _ = self.way.queue.give_up(&self.way.link, shard.lease).await;
         }
         self.inner.shared.set_status(Status::Stopped);
     }
@@ -62,7 +65,7 @@ impl Runner {
         self.leases_at = Instant::now() + LEASE_ROUND;
         let mut kept = Vec::with_capacity(self.held.len());
         for shard in self.held.drain(..) {
-            match self.queue.renew(shard.number, &shard.lease, LEASE).await {
+            match self.way.queue.renew(&self.way.link, &shard.lease, LEASE_MS).await {
                 Ok(true) => kept.push(shard),
                 // Not known: the record store's position decides whether it was still ours.
                 Err(_) => kept.push(shard),
@@ -70,19 +73,18 @@ impl Runner {
             }
         }
         self.held = kept;
-        for number in 0..self.queue.shard_count() {
-            if self.held.iter().any(|shard| shard.number == number) {
+        for number in 0..self.way.queue.shard_count() {
+            if self.held.iter().any(|shard| shard.number() == number) {
                 continue;
             }
-            let lease = Lease::new();
-            match self.queue.lease(number, &lease, LEASE).await {
-                Ok(true) => self.held.push(Shard::new(number, lease, self.rows_limit)),
-                Ok(false) => {}
+            match self.way.queue.lease(&self.way.link, number, &self.owner, LEASE_MS).await {
+                Ok(Leased::Held(lease)) => self.held.push(Shard::new(lease, self.rows_limit)),
+                Ok(Leased::Busy { .. }) => {}
                 Err(error) => self.inner.note(format!("cannot take shard {number}: {error}")),
             }
         }
         self.inner.held.store(self.held.len(), Ordering::Relaxed);
-        match self.queue.backlog().await {
+        match self.way.backlog().await {
             Ok(rows) => self.inner.backlog_rows.store(rows, Ordering::Relaxed),
             Err(error) => self.inner.note(error.to_string()),
         }
@@ -95,7 +97,7 @@ impl Runner {
         }
         self.maintained_at = Instant::now() + MAINTENANCE_ROUND;
         for shard in &self.held {
-            if let Err(error) = self.queue.maintain(shard.number, &shard.lease).await {
+            if let Err(error) = self.way.queue.maintain(&self.way.link, &shard.lease).await {
                 self.inner.note(error.to_string());
             }
         }
@@ -107,12 +109,12 @@ impl Runner {
         if self.free_at > now {
             return false;
         }
-        let shared = Shared { queue: &self.queue, record: &self.record, rows_limit: self.rows_limit };
+        let shared = Shared { way: &self.way, record: &self.record, rows_limit: self.rows_limit };
         let due = self.held.iter_mut().filter(|shard| shard.not_before <= now);
         let looks = futures_util::stream::iter(due)
             .map(|shard| {
                 let shared = &shared;
-                async move { (shard.number, shard.step(shared, pace, hurried).await) }
+                async move { (shard.number(), shard.step(shared, pace, hurried).await) }
             })
             .buffer_unordered(SHARDS_AT_ONCE);
         let looked: Vec<_> = looks.collect().await;
@@ -127,7 +129,7 @@ impl Runner {
                     let mut totals = self.inner.shared.totals.lock();
                     totals.count(rows as u64, bytes as u64, changes as u64, applied.dead);
                 }
-                Looked::Lost => self.held.retain(|shard| shard.number != number),
+                Looked::Lost => self.held.retain(|shard| shard.number() != number),
                 Looked::Failed(error) => {
                     failed = true;
                     self.inner.note(error.to_string());
@@ -146,7 +148,7 @@ impl Runner {
     async fn is_finished(&mut self) -> bool {
         let target = match self.inner.finish_target() {
             Some(target) => target,
-            None => match self.queue.last_positions().await {
+            None => match self.way.last_positions().await {
                 Ok(target) => self.inner.set_finish_target(target),
                 Err(error) => {
                     self.inner.note(error.to_string());
@@ -154,7 +156,7 @@ impl Runner {
                 }
             },
         };
-        match self.queue.is_drained(&target).await {
+        match self.way.is_drained(&target).await {
             Ok(is_drained) => is_drained,
             Err(error) => {
                 self.inner.note(error.to_string());

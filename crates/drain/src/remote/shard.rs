@@ -6,16 +6,17 @@ use crate::coalesce::coalesce;
 use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_BYTES, BATCH_ROWS_MIN, SLICE_MS};
 use crate::limits::{ALONE_MS, PACE_SLICE_S};
 use crate::run::next_size;
+use super::warm::tier;
 use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_record::{Applied, Batch, Change, Kind as RecordKind, OnError, Op, Priority, Store};
-use forebay_table::remote::{Lease, Queue};
+use forebay_table::remote::Lease;
+use super::way::Way;
 use rand::RngExt;
 use std::time::{Duration, Instant};
 
 /// A shard that this drainer holds.
 pub(super) struct Shard {
-    pub number: u16,
     pub lease: Lease,
     /// `None`: to be asked of the record store.
     place: Option<Place>,
@@ -54,15 +55,14 @@ pub(super) enum Looked {
 
 /// What all shards of a drainer share.
 pub(super) struct Shared<'a> {
-    pub queue: &'a Queue,
+    pub way: &'a Way,
     pub record: &'a Store,
     pub rows_limit: usize,
 }
 
 impl Shard {
-    pub fn new(number: u16, lease: Lease, rows_limit: usize) -> Shard {
+    pub fn new(lease: Lease, rows_limit: usize) -> Shard {
         Shard {
-            number,
             lease,
             place: None,
             schemas: Schemas::default(),
@@ -72,6 +72,10 @@ impl Shard {
             seen: None,
             failures: 0,
         }
+    }
+
+    pub fn number(&self) -> u16 {
+        self.lease.shard
     }
 
     /// One batch, if there is one. `hurried`: few records are not waited with.
@@ -91,12 +95,13 @@ impl Shard {
     }
 
     async fn try_step(&mut self, shared: &Shared<'_>, pace: Option<f64>, hurried: bool) -> Result<Looked, Error> {
-        let log = shared.queue.log_id(self.number);
+        let (way, number) = (shared.way, self.number());
+        let log = way.queue.log_id(number);
         if self.place.is_none() {
             let stored = shared.record.position(log).await?;
-            let released = shared.queue.ends(self.number).await.map_err(unreadable)?.released;
+            let released = way.status(number).await?.drained;
             if stored.unwrap_or(0) < released {
-                return Err(behind(shared, self.number, stored, released));
+                return Err(behind(shared, number, stored, released));
             }
             self.place = Some(Place { stored, drained: stored.unwrap_or(0) });
         }
@@ -104,7 +109,7 @@ impl Shard {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
         let rows_max = self.rows_now.min(paced).max(1);
         let (stored, drained) = (place.stored, place.drained);
-        let (changes, bytes) = self.read(shared.queue, drained, rows_max).await?;
+        let (changes, bytes) = self.read(way, drained, rows_max).await?;
         if changes.is_empty() || (!hurried && self.lingers(changes.len(), rows_max)) {
             return Ok(Looked::Idle);
         }
@@ -127,26 +132,32 @@ impl Shard {
         match shared.record.apply(batch).await {
             Ok(applied) => {
                 self.committed(to, rows, shared.rows_limit, &applied);
-                shared.queue.release(self.number, &self.lease, to).await.map_err(unreadable)?;
+                // False: the lease has run out; the position says who is right.
+                let is_held = way.queue.release(&way.link, &self.lease, to).await.map_err(tier)?;
+                if !is_held {
+                    self.place = None;
+                }
                 Ok(Looked::Applied { rows, bytes, changes: count, applied })
             }
             Err(error) => self.refused(to, rows, error),
         }
     }
 
-    async fn read(&mut self, queue: &Queue, after: u64, rows_max: usize) -> Result<(Vec<Change>, usize), Error> {
+    async fn read(&mut self, way: &Way, after: u64, rows_max: usize) -> Result<(Vec<Change>, usize), Error> {
         let mut changes: Vec<Change> = Vec::new();
         let (mut bytes, mut after) = (0, after);
+        let catalogue = way.queue.catalogue();
         while changes.len() < rows_max && bytes < BATCH_BYTES {
             let wanted = (rows_max - changes.len()).min(READ_ROWS);
-            let records = queue.read(self.number, after, wanted).await.map_err(unreadable)?;
+            let number = self.number();
+            let records = way.queue.read(&way.link, number, after, wanted).await.map_err(tier)?;
             let is_last = records.len() < wanted;
             for (position, record) in records {
                 if self.uncoalesced_until.is_some_and(|until| position > until) {
                     return Ok((changes, bytes));
                 }
-                let change = decode(Position(position), &record, &queue.catalogue(), &mut self.schemas);
-                let change = change.map_err(|what| bad_record(self.number, position, &what))?;
+                let change = decode(Position(position), &record, &catalogue, &mut self.schemas);
+                let change = change.map_err(|what| bad_record(number, position, &what))?;
                 bytes += record.len() + size_of::<Op>();
                 changes.push(change);
                 after = position;
@@ -193,10 +204,6 @@ impl Shard {
             _ => Err(error.into()),
         }
     }
-}
-
-fn unreadable(error: forebay_table::remote::RemoteError) -> Error {
-    Error::caused(Kind::Log, "cannot read the queue", error)
 }
 
 fn behind(shared: &Shared<'_>, shard: u16, stored: Option<u64>, released: u64) -> Error {

@@ -7,7 +7,7 @@ use super::list::List;
 use super::read::{Count, Get, Random, respond_row};
 use super::redirect::{Redirect, Shown, expired, no_place};
 use super::write::{CHOICES_MAX, ColumnSource, Delete, Increment, Insert, OnConflict, Update, conflict};
-use super::Answering;
+use super::{Answering, source_problem};
 use crate::endpoint::eval::{Scope, Slots};
 use crate::endpoint::out::OwnedOut;
 use crate::hot::RemoteHot;
@@ -25,10 +25,11 @@ pub type Changes = SmallVec<[(usize, Value); 12]>;
 
 /// The link of this worker, once the table is loaded.
 async fn ready(hot: &RemoteHot) -> Link {
+    let link = hot.link();
     if !hot.table.is_loaded() {
-        hot.table.wait_loaded().await;
+        hot.table.wait_loaded(&link).await;
     }
-    hot.link()
+    link
 }
 
 /// What the client sees of a failure.
@@ -65,7 +66,7 @@ impl Get {
     ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
         let schema = hot.table.schema();
-        match hot.table.get(&link, &key).await {
+        match hot.table.get(&link, key.as_ref()).await {
             Ok(Some(row)) => Ok(row_reply(schema, &self.answering, &row, &slots)),
             Ok(None) => Err(self.answering.not_found()),
             Err(error) => Err(problem(schema, &error, &self.answering)),
@@ -94,7 +95,7 @@ impl Count {
     ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
         let count = match &by {
-            Some((column, value)) => hot.table.count_by(&link, *column, value).await,
+            Some((column, value)) => hot.table.count_by(&link, *column, value.as_ref()).await,
             None => hot.table.count(&link).await,
         };
         let count = count.map_err(|error| problem(hot.table.schema(), &error, &self.answering))?;
@@ -113,7 +114,7 @@ impl List {
         limit: usize,
     ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
-        let rows = hot.table.list(&link, after.as_ref(), limit).await;
+        let rows = hot.table.list(&link, after.as_ref().map(Value::as_ref), limit).await;
         let rows = rows.map_err(|error| problem(hot.table.schema(), &error, &self.answering))?;
         let mut out = OwnedOut::default();
         self.respond(&rows, &slots, &mut out);
@@ -125,7 +126,7 @@ impl Redirect {
     /// The visit is counted on its own: the answer does not wait for it.
     pub(super) async fn run_remote(self: Arc<Self>, hot: RemoteHot, key: Value) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
-        let row = match hot.table.get(&link, &key).await {
+        let row = match hot.table.get(&link, key.as_ref()).await {
             Ok(Some(row)) => row,
             Ok(None) => return Err(self.answering.not_found()),
             Err(error) => return Err(problem(hot.table.schema(), &error, &self.answering)),
@@ -139,7 +140,7 @@ impl Redirect {
         if let Some(column) = self.increment {
             let uncounted = self.uncounted.clone();
             tokio::spawn(async move {
-                if hot.table.increment(&link, &key, column, 1).await.is_err() {
+                if hot.table.increment(&link, key.as_ref(), column, 1).await.is_err() {
                     uncounted.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -156,8 +157,8 @@ impl Insert {
         for draw in 0..=self.draws_again() {
             let row = self.remote_row(&hot.table, &link, &slots).await?;
             let written = match self.on_conflict {
-                OnConflict::Refuse { .. } => hot.table.insert(&link, row.clone()).await,
-                OnConflict::Replace => hot.table.upsert(&link, row.clone()).await,
+                OnConflict::Refuse { .. } => hot.table.insert(&link, row.as_ref()).await,
+                OnConflict::Replace => hot.table.upsert(&link, row.as_ref()).await,
             };
             match written {
                 Ok(()) => return Ok(row_reply(schema, &self.answering, &row, &slots)),
@@ -174,12 +175,22 @@ impl Insert {
     async fn remote_row(&self, table: &RemoteTable, link: &Link, slots: &Slots) -> Result<Row, Problem> {
         let schema = table.schema();
         let failed = |error: RemoteError| problem(schema, &error, &self.answering);
-        let rows = if self.row.draws_codes { table.count(link).await.map_err(failed)? } else { 0 };
+        let rows = if self.row.draws_codes { table.count_recent(link).await.map_err(failed)? } else { 0 };
         let is_serial = self.row.sources.iter().any(|source| matches!(source, ColumnSource::Serial));
-        let key = if is_serial { Some(table.next_key().await.map_err(failed)?) } else { None };
+        let key = if is_serial { Some(next_key(table).await?) } else { None };
         let values = self.row.values(schema, &Scope::beside_rows(slots, rows), &mut || key)?;
         let values = values.ok_or_else(|| Problem::unavailable("the record store gave no keys"))?;
         Ok(Row::from_values(schema, &values))
+    }
+}
+
+/// The next serial key, waited for when there is none in hand.
+pub(super) async fn next_key(table: &RemoteTable) -> Result<i64, Problem> {
+    loop {
+        match table.next_key() {
+            Some(key) => return Ok(key),
+            None => table.wait_keys().await.map_err(|error| source_problem(&error))?,
+        }
     }
 }
 
@@ -193,7 +204,7 @@ impl Update {
     ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
         let schema = hot.table.schema();
-        match hot.table.update(&link, &key, changes.into_vec()).await {
+        match hot.table.update(&link, key.as_ref(), &changes).await {
             Ok(row) => Ok(row_reply(schema, &self.answering, &row, &slots)),
             Err(error) => Err(problem(schema, &error, &self.answering)),
         }
@@ -210,7 +221,7 @@ impl Increment {
     ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
         let schema = hot.table.schema();
-        match hot.table.increment(&link, &key, self.column, delta).await {
+        match hot.table.increment(&link, key.as_ref(), self.column, delta).await {
             Ok(row) => Ok(row_reply(schema, &self.answering, &row, &slots)),
             Err(error) => Err(problem(schema, &error, &self.answering)),
         }
@@ -229,7 +240,7 @@ impl Delete {
         let schema = hot.table.schema();
         let failed = |error: RemoteError| problem(schema, &error, &self.answering);
         if let Some(key) = key {
-            let row = hot.table.delete(&link, &key).await.map_err(failed)?;
+            let row = hot.table.delete(&link, key.as_ref()).await.map_err(failed)?;
             return Ok(row_reply(schema, &self.answering, &row, &slots));
         }
         for _ in 0..CHOICES_MAX {
@@ -238,7 +249,7 @@ impl Delete {
             if self.except.contains(&key) {
                 continue;
             }
-            match hot.table.delete(&link, &key).await {
+            match hot.table.delete(&link, key.as_ref()).await {
                 Ok(row) => return Ok(row_reply(schema, &self.answering, &row, &slots)),
                 // Somebody else was faster: another row is chosen.
                 Err(error) if error.kind() == RemoteKind::Missing => {}

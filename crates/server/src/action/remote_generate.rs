@@ -1,5 +1,6 @@
 //! `generate` on a hot table that is on Redis or Valkey: as in process, with many writes under way at a time.
 
+use super::remote::next_key;
 use super::generate::{FULL_PAUSE, Generate};
 use super::write::{ColumnSource, RowPlan};
 use crate::endpoint::eval::Slots;
@@ -21,12 +22,12 @@ impl Generate {
         slots: &Slots,
         job: &Job,
     ) -> Result<(), String> {
-        hot.table.wait_loaded().await;
         let link = hot.own_link();
-        self.empty_remote(&hot.table, &link, job).await?;
+        hot.table.wait_loaded(&link).await;
+        self.empty_remote(hot, &link, job).await?;
         for (index, plan) in self.first.iter().enumerate() {
             let row = self.remote_row(&hot.table, plan, slots).await?;
-            retried(job, async || hot.table.upsert(&link, row.clone()).await).await?;
+            retried(job, async || hot.table.upsert(&link, row.as_ref()).await).await?;
             if (index as u64) < rows {
                 job.advance(1);
             }
@@ -46,7 +47,7 @@ impl Generate {
     async fn add_remote(&self, table: &RemoteTable, link: &Link, slots: &Slots, job: &Job) -> Result<(), String> {
         loop {
             let row = self.remote_row(table, &self.row, slots).await?;
-            let insert = async || match table.insert(link, row.clone()).await {
+            let insert = async || match table.insert(link, row.as_ref()).await {
                 Err(error) if matches!(error.kind(), RemoteKind::Conflict { .. }) => Ok(false),
                 other => other.map(|()| true),
             };
@@ -59,18 +60,35 @@ impl Generate {
     async fn remote_row(&self, table: &RemoteTable, plan: &RowPlan, slots: &Slots) -> Result<Row, String> {
         let is_serial = plan.sources.iter().any(|source| matches!(source, ColumnSource::Serial));
         let key = match is_serial {
-            true => Some(table.next_key().await.map_err(|error| format!("no key: {error}"))?),
+            true => Some(next_key(table).await.map_err(|problem| problem.detail)?),
             false => None,
         };
         self.new_row(plan, slots, &mut || key)
     }
 
     /// Deletes every row, one by one: each deletion goes the way of any other.
-    async fn empty_remote(&self, table: &RemoteTable, link: &Link, job: &Job) -> Result<(), String> {
-        let keys: Vec<Value> = table.keys(link).await.map_err(|error| error.to_string())?;
+    async fn empty_remote(&self, hot: &RemoteHot, link: &Link, job: &Job) -> Result<(), String> {
+        let table = &*hot.table;
+        for shard in 0..hot.shards {
+            let mut cursor = 0;
+            loop {
+                let (next, entries) = table.scan(link, shard, cursor).await.map_err(|error| error.to_string())?;
+                let keys = entries.into_iter().map(|entry| entry.key).collect();
+                delete_all(table, link, keys, job).await?;
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn delete_all(table: &RemoteTable, link: &Link, keys: Vec<Value>, job: &Job) -> Result<(), String> {
         let mut deletes = futures_util::stream::iter(keys)
             .map(|key| async move {
-                let delete = async || match table.delete(link, &key).await {
+                let delete = async || match table.delete(link, key.as_ref()).await {
                     Err(error) if error.kind() != RemoteKind::Missing => Err(error),
                     _ => Ok(()),
                 };
@@ -81,7 +99,6 @@ impl Generate {
             deleted?;
         }
         Ok(())
-    }
 }
 
 /// Writes until the tier takes it.

@@ -61,14 +61,6 @@ async fn agree(log: &Log, store: &Store, new_record: NewRecord) -> Result<Positi
 /// How long to wait before a record store that is away is asked again.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether the record store may answer later without anyone repairing anything.
-fn is_away(error: &forebay_drain::Error) -> bool {
-    let source = std::error::Error::source(error);
-    source
-        .and_then(|source| source.downcast_ref::<forebay_record::Error>())
-        .is_some_and(|error| error.retry())
-}
-
 /// Fills memory: the record store's rows, then what the log holds beyond them. Serving waits for it table by table.
 pub async fn load(embedded: &Embedded, store: &Store) -> Result<(), StartError> {
     let started = Instant::now();
@@ -77,7 +69,7 @@ pub async fn load(embedded: &Embedded, store: &Store) -> Result<(), StartError> 
         rows += loop {
             match warm(table, store, None, &Arc::new(Progress::default())).await {
                 Ok(loaded) => break loaded.rows,
-                Err(error) if is_away(&error) => {
+                Err(error) if error.is_transient() => {
                     eprintln!("loading {}: {error}; trying again", table.schema().name);
                     tokio::time::sleep(STORE_PAUSE).await;
                 }

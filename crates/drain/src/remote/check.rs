@@ -1,0 +1,177 @@
+//! Compares a hot table on Redis or Valkey with the record store, row by row, beside servers and drainers that go on.
+//!
+//! The positions of all shards are read first, the record store's rows in a snapshot after that. So a row of memory whose last change lies at or before its
+//! shard's position must be in the snapshot and be the same; one that changed later says nothing. A row may change, be deleted and drained between
+//! the snapshot and the look at memory: whatever differs is looked at again, on both sides, before it counts.
+
+use super::warm::tier;
+use crate::check::{Difference, Differences, first_difference};
+use crate::{Error, Progress};
+use forebay_record::Store;
+use forebay_redis::Link;
+use forebay_table::remote::{RemoteEntry, RemoteTable, RemoteTables};
+use forebay_value::{Row, Value};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// How often what differs is looked at again, and after how long: a change takes about as long from memory to the record store.
+const LOOKS: u32 = 5;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Reads of memory under way at a time.
+const AT_ONCE: usize = 256;
+
+/// Compares all rows of a table.
+///
+/// # Errors
+/// [`Kind::Record`](crate::Kind::Record), [`Kind::Log`](crate::Kind::Log).
+pub async fn check_remote(
+    tables: &RemoteTables,
+    table: &RemoteTable,
+    link: &Link,
+    store: &Store,
+    progress: &Progress,
+) -> Result<Differences, Error> {
+    progress.set_total(store.count(table.schema()).await?);
+    let mut look = Look { tables, table, link, store, drained: HashMap::new(), found: Differences::default() };
+    for shard in 0..tables.shard_count() {
+        let log = tables.log_id(shard);
+        look.found.dead += store.dead_letter_count_of(log, &table.schema().name).await?;
+    }
+    look.read_positions().await?;
+    let mut messages = store.scan(table.schema(), None);
+    let (mut keys, mut doubtful) = (HashSet::new(), Vec::new());
+    while let Some(message) = messages.recv().await {
+        let message = message?;
+        for part in message.chunks(AT_ONCE) {
+            let reads = part.iter().map(|row| table.entry(link, row.as_ref().key(table.schema())));
+            let entries = futures_util::future::try_join_all(reads).await.map_err(tier)?;
+            for (row, entry) in part.iter().zip(entries) {
+                let key = row.as_ref().key(table.schema()).to_owned();
+                if !look.agrees(&key, entry, Some(row)) {
+                    doubtful.push(key.clone());
+                }
+                keys.insert(text_of(&key));
+            }
+        }
+        progress.add(message.len() as u64);
+    }
+    look.find_missing(&keys, &mut doubtful).await?;
+    for key in doubtful {
+        look.settle(key).await?;
+    }
+    Ok(look.found)
+}
+
+struct Look<'a> {
+    tables: &'a RemoteTables,
+    table: &'a RemoteTable,
+    link: &'a Link,
+    store: &'a Store,
+    /// By shard.
+    drained: HashMap<u16, u64>,
+    found: Differences,
+}
+
+impl Look<'_> {
+    async fn read_positions(&mut self) -> Result<(), Error> {
+        let stored: HashMap<u128, u64> =
+            self.store.positions().await?.into_iter().map(|stored| (stored.log, stored.position)).collect();
+        for shard in 0..self.tables.shard_count() {
+            let position = stored.get(&self.tables.log_id(shard)).copied().unwrap_or(0);
+            self.drained.insert(shard, position);
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self, key: &Value, position: u64) -> bool {
+        let shard = self.table.shard_of(key.as_ref());
+        shard.and_then(|shard| self.drained.get(&shard)).is_some_and(|drained| position <= *drained)
+    }
+
+    /// Whether there is nothing to doubt about a row; counts it then.
+    fn agrees(&mut self, key: &Value, memory: Option<RemoteEntry>, record: Option<&Row>) -> bool {
+        match (memory, record) {
+            (Some(entry), _) if !self.is_drained(key, entry.position) => self.found.undrained += 1,
+            (Some(RemoteEntry { row: None, .. }), Some(_)) => self.found.evicted += 1,
+            (Some(RemoteEntry { row: Some(memory), .. }), Some(record)) => {
+                let schema = self.table.schema();
+                if memory.0 != record.0 && first_difference(schema, memory.as_ref(), record.as_ref()).is_some() {
+                    return false;
+                }
+                self.found.compared += 1;
+            }
+            (None, Some(_)) if self.table.shared() => self.found.only_in_record += 1,
+            (None, None) => {}
+            (None, Some(_)) | (Some(_), None) => return false,
+        }
+        true
+    }
+
+    /// Rows of memory that the record store should have had.
+    async fn find_missing(&mut self, keys: &HashSet<String>, doubtful: &mut Vec<Value>) -> Result<(), Error> {
+        for shard in 0..self.tables.shard_count() {
+            let mut cursor = 0;
+            loop {
+                let (next, entries) = self.table.scan(self.link, shard, cursor).await.map_err(tier)?;
+                for entry in entries {
+                    if !keys.contains(&text_of(&entry.key)) {
+                        let key = entry.key.clone();
+                        if !self.agrees(&key, Some(entry), None) {
+                            doubtful.push(key);
+                        }
+                    }
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a row again until it agrees; counts the difference when it does not.
+    async fn settle(&mut self, key: Value) -> Result<(), Error> {
+        let mut last = (None, None);
+        for look in 0..LOOKS {
+            if look > 0 {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            self.read_positions().await?;
+            let memory = self.table.entry(self.link, key.as_ref()).await.map_err(tier)?;
+            let record = self.store.fetch(self.table.schema(), key.clone()).await?;
+            if self.agrees(&key, memory.clone(), record.as_ref()) {
+                return Ok(());
+            }
+            last = (memory.and_then(|entry| entry.row), record);
+        }
+        match last {
+            (_, None) => {
+                self.found.missing_in_record += 1;
+                self.found.example(|| Difference::MissingInRecord(key));
+            }
+            (None, Some(_)) => {
+                self.found.missing_in_memory += 1;
+                self.found.example(|| Difference::MissingInMemory(key));
+            }
+            (Some(memory), Some(record)) => {
+                self.found.different += 1;
+                let schema = self.table.schema();
+                if let Some((column, memory, record)) = first_difference(schema, memory.as_ref(), record.as_ref()) {
+                    self.found.example(|| Difference::Different { key, column, memory, record });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key as text: two are the same when their texts are.
+fn text_of(key: &Value) -> String {
+    match key {
+        Value::Bigint(number) => number.to_string(),
+        Value::Uuid(id) => id.to_string(),
+        Value::Text(text) => text.clone(),
+        _ => unreachable!("Schema::new refuses other keys"),
+    }
+}

@@ -1,0 +1,95 @@
+//! Record store to a tier on Redis or Valkey: when a table's shards have nothing yet or lost theirs, and beside one that is being served.
+
+use crate::{Error, Kind, Loaded, Progress};
+use forebay_record::Store;
+use forebay_redis::Link;
+use forebay_table::remote::{RemoteError, RemoteLoad, RemoteTable};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether another server has loaded a table.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Fills a table's shards from the record store, unless they are filled, by this server or another: when it returns, all are loaded.
+///
+/// # Errors
+/// [`Kind::Record`], [`Kind::Log`].
+pub async fn load_remote(
+    table: &Arc<RemoteTable>,
+    link: &Link,
+    store: &Store,
+    progress: &Progress,
+) -> Result<Loaded, Error> {
+    let began = Instant::now();
+    loop {
+        if table.check_loaded(link).await.map_err(tier)? {
+            return Ok(Loaded { rows: 0, took: began.elapsed() });
+        }
+        let Some(load) = table.begin_load(link).await.map_err(tier)? else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        match fill(load, table, link, store, None, progress).await {
+            Ok(rows) => return Ok(Loaded { rows, took: began.elapsed() }),
+            // It took so long that what was deleted meanwhile is not known any more.
+            Err(error) if error.is_transient() => tokio::time::sleep(LOOK).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Gives a table that is loaded every row of the record store, or those for which the SQL expression `filter` is true. What is newer in memory stays;
+/// rows that were evicted come back.
+///
+/// # Errors
+/// [`Kind::Record`], [`Kind::Log`]; [`Kind::InUse`] when another server loads this table.
+pub async fn warm_remote(
+    table: &Arc<RemoteTable>,
+    link: &Link,
+    store: &Store,
+    filter: Option<&str>,
+    progress: &Progress,
+) -> Result<Loaded, Error> {
+    let began = Instant::now();
+    let name = &table.schema().name;
+    let Some(load) = table.begin_load(link).await.map_err(tier)? else {
+        return Err(Error::new(Kind::InUse, format!("another server is loading table {name}")));
+    };
+    if filter.is_some() && !load.is_warming() {
+        load.abandon(link).await.map_err(tier)?;
+        let message = format!("table {name} is not loaded yet: all of it comes first, without a condition");
+        return Err(Error::new(Kind::InUse, message));
+    }
+    let rows = fill(load, table, link, store, filter, progress).await?;
+    Ok(Loaded { rows, took: began.elapsed() })
+}
+
+async fn fill(
+    mut load: RemoteLoad,
+    table: &RemoteTable,
+    link: &Link,
+    store: &Store,
+    filter: Option<&str>,
+    progress: &Progress,
+) -> Result<u64, Error> {
+    progress.set_total(store.count(table.schema()).await?);
+    let mut messages = store.scan(table.schema(), filter);
+    let mut rows = 0;
+    while let Some(message) = messages.recv().await {
+        let message = message?;
+        load.rows(link, &message).await.map_err(tier)?;
+        rows += message.len() as u64;
+        progress.add(message.len() as u64);
+    }
+    if filter.is_some() {
+        load.abandon(link).await.map_err(tier)?;
+    } else {
+        load.finish(link).await.map_err(tier)?;
+    }
+    Ok(rows)
+}
+
+/// The tier failed.
+pub(super) fn tier(error: RemoteError) -> Error {
+    Error::caused(Kind::Log, "the memory tier", error)
+}
