@@ -8,7 +8,7 @@ mod stores;
 pub mod table;
 
 use super::Lines;
-use crate::measure::{Cost, Drive, Sample, beside_system, cpu, median_of, raw, sample};
+use crate::measure::{Cost, Drive, Sample, beside_stores, cpu, median_of, raw, sample};
 use crate::process::{Bench, start_loaded, succeeded};
 use crate::report::{Bar, Line};
 use forebay_load::Fixed;
@@ -66,18 +66,18 @@ fn started(start: &Start) -> Started {
     start_loaded(start).map_err(|error| why(error.as_ref()))
 }
 
-/// The line of an error that says it: the one that Forebay itself printed, if there is one.
+/// The line of an error that says it: the one that Forebay itself printed, if there is one, else the first.
 fn why(error: &dyn Error) -> String {
     let text = error.to_string();
-    let told = text.lines().find(|line| line.starts_with("forebay: "));
-    told.or(text.lines().next()).unwrap_or_default().to_owned()
+    let told = text.find("forebay: ").map_or(text.as_str(), |at| &text[at..]);
+    told.split(['\n', '\\']).next().unwrap_or_default().to_owned()
 }
 
 /// Forebay's line. What could not be measured misses its bar.
 fn against(what: &str, forebay: &Result<Vec<Sample>, String>, bar: f64, from: &str) -> Line {
     match forebay {
         Ok(samples) => Line::new(what, cpu(samples), "cores/Mrps", Bar::AtMost(bar), from)
-            .beside(beside_system(samples))
+            .beside(beside_stores(samples))
             .samples(raw(samples)),
         Err(why) => Line::new(what, f64::NAN, "cores/Mrps", Bar::AtMost(bar), from)
             .beside(format!("not measured: {why}")),
@@ -85,7 +85,7 @@ fn against(what: &str, forebay: &Result<Vec<Sample>, String>, bar: f64, from: &s
 }
 
 fn quoted(what: &str, samples: &[Sample]) -> Line {
-    Line::quoted(what, cpu(samples), "cores/Mrps").beside(beside_system(samples)).samples(raw(samples))
+    Line::quoted(what, cpu(samples), "cores/Mrps").beside(beside_stores(samples)).samples(raw(samples))
 }
 
 /// A sample of Forebay, if there is one, behind those before it.
@@ -169,9 +169,12 @@ fn transactions(runs: &[Transactions]) -> (f64, f64) {
 
 fn pgbench_line(what: &str, runs: &[Transactions]) -> Line {
     let (cpu_us, rate) = transactions(runs);
-    let samples = runs.iter().map(|run| json!({ "cpu_us": run.cpu_us, "rate_per_s": run.rate_per_s }));
+    let started = crate::measure::median(runs.iter().map(|run| run.started_cpu_us).collect());
+    let samples = runs.iter().map(|run| {
+        json!({ "cpu_us": run.cpu_us, "started_cpu_us": run.started_cpu_us, "rate_per_s": run.rate_per_s })
+    });
     Line::quoted(what, cpu_us, "cores/Mrps")
-        .beside(format!("{rate:.0}/s, 64 clients, prepared, pgbench itself not counted"))
+        .beside(format!("with its stores {started:.2}, {rate:.0}/s; 64 clients, prepared, pgbench itself not counted"))
         .samples(samples.collect())
 }
 
