@@ -34,7 +34,9 @@ pub fn process_cpu_us(pid: u32) -> io::Result<f64> {
 pub fn started_cpu_us() -> io::Result<f64> {
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         // One that ended since the folder was read is gone.
         let Ok(text) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((_, rest)) = text.rsplit_once(')') else { continue };
@@ -215,10 +217,8 @@ mod tests {
     #[test]
     fn what_children_spend_is_seen() {
         let before = started_cpu_us().unwrap();
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "while :; do :; done & wait"])
-            .spawn()
-            .unwrap();
+        let mut child =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done & wait"]).spawn().unwrap();
         let began = Instant::now();
         while started_cpu_us().unwrap() - before < 100_000.0 {
             assert!(began.elapsed() < Duration::from_secs(20), "the clock of the children stands still");
