@@ -4,7 +4,7 @@
 CARGO ?= cargo
 SECONDS_EACH ?= 5
 
-.PHONY: run demo test lint bench torture fuzz tools
+.PHONY: run demo test lint bench bench-peers torture fuzz tools
 
 run:
 	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
@@ -25,6 +25,12 @@ lint:
 bench: tools
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --bin forebay-bench -- $(ROWS)
+
+# The codes routes of Forebay, Cpeak, Fastify and Express side by side. Needs Node 20; about 20 minutes, `make bench-peers QUICK=--quick` about 4.
+bench-peers: tools
+	npm ci --prefix peers --no-audit --no-fund
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release --bin forebay-bench -- --peers $(QUICK)
 
 # Fifty rounds of kill -9 under full write load.
 torture:
