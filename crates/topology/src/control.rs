@@ -32,6 +32,9 @@ pub(crate) struct Replication {
     /// For a replica: connected to its primary, and nothing is missing.
     pub in_step: bool,
     pub offset: u64,
+    /// For a primary: ports of the replicas that it streams to. It waits for a first acknowledgement (up to a second) before it does,
+    /// when the replica has long called itself connected; until then a WAIT does not count it.
+    pub streams_to: Vec<u16>,
 }
 
 pub(crate) fn replication(connection: &mut Connection) -> RedisResult<Replication> {
@@ -45,7 +48,19 @@ pub(crate) fn replication(connection: &mut Connection) -> RedisResult<Replicatio
         in_step: fields.get("master_link_status") == Some(&"up")
             && fields.get("master_sync_in_progress") == Some(&"0"),
         offset: number(if is_primary { "master_repl_offset" } else { "slave_repl_offset" }).unwrap_or(0),
+        streams_to: fields
+            .iter()
+            .filter(|(name, _)| name.strip_prefix("slave").is_some_and(|rest| rest.parse::<u16>().is_ok()))
+            .filter_map(|(_, value)| streaming_port(value))
+            .collect(),
     })
+}
+
+/// `ip=127.0.0.1,port=7001,state=online,offset=14,lag=0`: the offset is 0 until the first acknowledgement.
+fn streaming_port(replica: &str) -> Option<u16> {
+    let field = |name: &str| replica.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let streams = field("state") == Some("online") && field("offset").is_some_and(|offset| offset != "0");
+    field("port").filter(|_| streams)?.parse().ok()
 }
 
 /// Whether the server is still reading its data.
@@ -117,6 +132,17 @@ fn peer(line: &str) -> Option<Peer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replica_counts_after_its_first_acknowledgement() {
+        for (line, expected) in [
+            ("ip=127.0.0.1,port=7001,state=online,offset=14,lag=0", Some(7001)),
+            ("ip=127.0.0.1,port=7001,state=online,offset=0,lag=0,type=replica", None),
+            ("ip=127.0.0.1,port=7001,state=send_bulk,offset=14,lag=0", None),
+        ] {
+            assert_eq!(streaming_port(line), expected, "{line}");
+        }
+    }
 
     #[test]
     fn a_line_of_cluster_nodes() {

@@ -39,7 +39,10 @@ pub(crate) const SENTINELS: usize = 3;
 /// The name under which Sentinel knows the primary.
 pub(crate) const SENTINEL_NAME: &str = "forebay";
 
-/// How long nodes may take until all of them serve and agree. 30 nodes need 2.5 s on two idle cores.
+/// Addresses of a cluster that its URL names: a client learns the others from any of them.
+pub(crate) const URL_SEEDS: usize = 3;
+
+/// How long nodes may take until all of them serve and agree. 30 nodes need 5 s on two cores.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two looks at nodes that are not ready.

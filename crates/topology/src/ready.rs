@@ -1,6 +1,6 @@
 //! When a topology is ready: every node serves, every replica is in step, all nodes agree on who owns what.
 
-use crate::control::{self, Peer};
+use crate::control::{self, Peer, Replication};
 use crate::error::{Error, Kind, Result};
 use crate::limits::{POLL_INTERVAL, READY_TIMEOUT, SENTINEL_NAME, SLOTS};
 use crate::local::Local;
@@ -114,9 +114,6 @@ impl Local {
                 return Ok(Err("reads its data".into()));
             }
             let replication = control::replication(connection)?;
-            if !replication.is_primary && !replication.in_step {
-                return Ok(Err("is not in step with its primary".into()));
-            }
             if !control::cluster_serves(connection)? {
                 return Ok(Err("says that the cluster is down".into()));
             }
@@ -127,24 +124,22 @@ impl Local {
             let lost = peers.iter().find(|peer| running.contains(&peer.id.as_str()) && !is_linked(peer));
             Ok(match lost {
                 Some(peer) => Err(format!("has no link to {}", peer.id)),
-                None => Ok(owners(&peers)),
+                None => Ok((replication, owners(&peers))),
             })
         });
-        match views {
-            Err(missing) => Some(missing),
-            Ok(views) if views.windows(2).any(|pair| pair[0] != pair[1]) => {
-                Some("nodes disagree on who owns which slot".into())
-            }
-            Ok(views) => {
-                let count: usize = views
-                    .first()?
-                    .values()
-                    .flatten()
-                    .map(|(first, last)| usize::from(last - first) + 1)
-                    .sum();
-                (count != usize::from(SLOTS)).then(|| format!("{count} of {SLOTS} slots are served"))
-            }
+        let (replications, owners): (Vec<_>, Vec<_>) = match views {
+            Ok(views) => views.into_iter().unzip(),
+            Err(missing) => return Some(missing),
+        };
+        if owners.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Some("nodes disagree on who owns which slot".into());
         }
+        let slots = owners.first()?.values().flatten().map(|(first, last)| usize::from(last - first) + 1);
+        let count: usize = slots.sum();
+        if count != usize::from(SLOTS) {
+            return Some(format!("{count} of {SLOTS} slots are served"));
+        }
+        behind(nodes, &replications)
     }
 
     fn replication_missing(&self, nodes: &[&Node]) -> Missing {
@@ -165,15 +160,25 @@ impl Local {
         let [primary] = primaries[..] else {
             return Some(format!("{} nodes say that they are the primary", primaries.len()));
         };
-        for (node, view) in servers.iter().zip(&views).filter(|(_, view)| !view.is_primary) {
-            if view.primary_port != Some(primary.port) || !view.in_step {
-                return Some(format!("{} is not in step with {}", node.name, primary.name));
-            }
+        if let Some(missing) = behind(&servers, &views) {
+            return Some(missing);
         }
         let replicas: Vec<_> =
             servers.iter().filter(|node| **node != primary).map(|node| node.port).collect();
         self.ask(&sentinels, |connection| sentinel_agrees(connection, primary, &replicas)).err()
     }
+}
+
+/// The first replica that is not in step, in its own view or in that of a primary among these nodes.
+fn behind(nodes: &[&Node], replications: &[Replication]) -> Missing {
+    for (node, view) in nodes.iter().zip(replications).filter(|(_, view)| !view.is_primary) {
+        let primary = nodes.iter().zip(replications).find(|(node, _)| Some(node.port) == view.primary_port);
+        let streams = primary.is_some_and(|(_, primary)| primary.streams_to.contains(&node.port));
+        if !view.in_step || !streams {
+            return Some(format!("{} is not in step with its primary", node.name));
+        }
+    }
+    None
 }
 
 fn is_linked(peer: &Peer) -> bool {

@@ -11,7 +11,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::find::Program;
-use crate::limits::{SENTINEL_NAME, SLOTS};
+use crate::limits::{SENTINEL_NAME, SLOTS, URL_SEEDS};
 use crate::spec::{Flavour, Spec, Topology};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
@@ -117,21 +117,23 @@ impl Layout {
         Some((edge(index), edge(index + 1) - 1))
     }
 
-    /// What Forebay's `memory.url` takes.
+    /// What Forebay's `memory.url` takes: more than one address where any of them will do, for one may be dead.
     pub(crate) fn url(&self) -> String {
         let user = self.password.as_ref().map_or(String::new(), |password| format!(":{}@", encode(password)));
-        let first = |mut nodes: Box<dyn Iterator<Item = &Node> + '_>| {
-            nodes.next().expect("a topology has a node").address()
+        let addresses = |nodes: Vec<&Node>| -> String {
+            let all: Vec<_> = nodes.into_iter().map(Node::address).collect();
+            all.join(",")
         };
         match self.topology {
             Topology::Single | Topology::Replicas { .. } => {
-                format!("redis://{user}{}", first(Box::new(self.servers())))
+                format!("redis://{user}{}", self.nodes[0].address())
             }
             Topology::Sentinel { .. } => {
-                format!("redis-sentinel://{user}{}/{SENTINEL_NAME}", first(Box::new(self.sentinels())))
+                format!("redis-sentinel://{user}{}/{SENTINEL_NAME}", addresses(self.sentinels().collect()))
             }
             Topology::Cluster { .. } => {
-                format!("redis-cluster://{user}{}", first(Box::new(self.servers())))
+                let seeds = self.servers().take(URL_SEEDS).collect();
+                format!("redis-cluster://{user}{}", addresses(seeds))
             }
         }
     }
