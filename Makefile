@@ -2,9 +2,12 @@
 # says what it installs.
 
 CARGO ?= cargo
-SECONDS_EACH ?= 5
 
-.PHONY: run demo test lint bench torture fuzz tools
+# Runs a command with the servers of scripts/services, and takes them down after it, whatever came of it.
+WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
+	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
+
+.PHONY: run demo test lint bench bench-peers torture fuzz tools
 
 run:
 	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
@@ -12,10 +15,10 @@ run:
 demo:
 	$(CARGO) run --release --bin forebay -- demo
 
-# Every test: units, properties, contract, faults, crashes (three rounds).
+# Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
 	$(CARGO) build --bin forebay
-	$(CARGO) test --workspace
+	@$(WITH_SERVICES) $(CARGO) test --workspace
 
 lint:
 	$(CARGO) fmt --all --check
@@ -24,11 +27,17 @@ lint:
 # The figures of docs/performance.md: `make bench`, or `make bench ROWS="1 2 4"`.
 bench: tools
 	$(CARGO) build --release --workspace
-	$(CARGO) run --release --bin forebay-bench -- $(ROWS)
+	@$(WITH_SERVICES) $(CARGO) run --release --bin forebay-bench -- $(ROWS)
+
+# The codes routes of Forebay, Cpeak, Fastify and Express side by side. Needs Node 20; about 20 minutes, `make bench-peers QUICK=--quick` about 4.
+bench-peers: tools
+	npm ci --prefix peers --no-audit --no-fund
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release --bin forebay-bench -- --peers $(QUICK)
 
 # Fifty rounds of kill -9 under full write load.
 torture:
-	FOREBAY_CRASH_ROUNDS=50 $(CARGO) test -p forebay-tests --test crash -- --nocapture
+	@$(WITH_SERVICES) FOREBAY_CRASH_ROUNDS=50 $(CARGO) test -p forebay-tests --test crash -- --nocapture
 
 # Five minutes a target; needs a nightly toolchain.
 fuzz: tools

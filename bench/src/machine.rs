@@ -28,6 +28,35 @@ pub fn process_cpu_us(pid: u32) -> io::Result<f64> {
     Ok(ticks_to_us(user + system))
 }
 
+/// CPU time of everything that this process started and what that started, in microseconds; this process itself is left out. What has
+/// ended is in the clock of the parent that waited for it. Unlike [`busy_us`] it does not see what others do on the machine,
+/// and neither the kernel's own threads.
+pub fn started_cpu_us() -> io::Result<f64> {
+    let mut processes = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // One that ended since the folder was read is gone.
+        let Ok(text) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((_, rest)) = text.rsplit_once(')') else { continue };
+        let fields: Vec<u64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+        // The parent; user and system time, then the same of children that were waited for.
+        if let (Some(parent), Some(ticks)) = (fields.get(1), fields.get(11..15)) {
+            processes.push((pid, *parent as u32, ticks.iter().sum::<u64>()));
+        }
+    }
+    let (mut family, mut ticks, mut place) = (vec![std::process::id()], 0, 0);
+    while let Some(&parent) = family.get(place) {
+        for (pid, _, time) in processes.iter().filter(|(_, of, _)| *of == parent) {
+            family.push(*pid);
+            ticks += time;
+        }
+        place += 1;
+    }
+    Ok(ticks_to_us(ticks))
+}
+
 /// Time that any core was busy, in microseconds (proc(5), `/proc/stat`): user, nice, system, irq, softirq. Time that a hypervisor
 /// took away is nobody's.
 pub fn busy_us() -> io::Result<f64> {
@@ -183,6 +212,22 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(20), "the clock of this process stands still");
         }
         assert!(busy_us().unwrap() > busy_before);
+    }
+
+    #[test]
+    fn what_children_spend_is_seen() {
+        let before = started_cpu_us().unwrap();
+        let mut child =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done & wait"]).spawn().unwrap();
+        let began = Instant::now();
+        while started_cpu_us().unwrap() - before < 100_000.0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "the clock of the children stands still");
+        }
+        // The loop is a grandchild: it goes with its group's shell only if it is told.
+        let id = child.id().to_string();
+        std::process::Command::new("pkill").args(["-P", &id]).status().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct Sample {
     pub cpu_us: f64,
     /// The same of the server's process alone.
     pub server_cpu_us: f64,
+    /// The same of everything that this program started: the server with its stores.
+    pub started_cpu_us: f64,
     /// What the driver saw.
     pub report: Report,
 }
@@ -82,6 +84,7 @@ impl Sample {
         json!({
             "cpu_us_per_request": self.cpu_us,
             "server_cpu_us_per_request": self.server_cpu_us,
+            "started_cpu_us_per_request": self.started_cpu_us,
             "rate_per_s": self.report.rate_per_s(),
             "p50_ms": self.report.latency_ms(50.0),
             "p99_ms": self.report.latency_ms(99.0),
@@ -107,7 +110,9 @@ pub fn sample(
     cost: Cost,
     traffic: &mut (impl Traffic + Send),
 ) -> Result<Sample, Box<dyn Error>> {
-    let clocks = || -> std::io::Result<_> { Ok((cost.cpu_us()?, machine::process_cpu_us(cost.pid())?)) };
+    let clocks = || -> std::io::Result<_> {
+        Ok((cost.cpu_us()?, machine::process_cpu_us(cost.pid())?, machine::started_cpu_us()?))
+    };
     let (before, report) = machine::on_core(drive.core, || -> std::io::Result<_> {
         run(&drive.settings(bench.warm_up()), traffic)?;
         let before = clocks()?;
@@ -119,6 +124,7 @@ pub fn sample(
     Ok(Sample {
         cpu_us: (after.0 - before.0) / requests,
         server_cpu_us: (after.1 - before.1) / requests,
+        started_cpu_us: (after.2 - before.2) / requests,
         report,
     })
 }
@@ -142,6 +148,12 @@ pub fn cpu(samples: &[Sample]) -> f64 {
 /// The server's own share of what the whole system spent, with what else is printed beside.
 pub fn beside_system(samples: &[Sample]) -> String {
     format!("the server alone {:.2}; {}", median_of(samples, |sample| sample.server_cpu_us), beside(samples))
+}
+
+/// As [`beside_system`], with what the server and its stores spent: worth more than the system's figure when others use the machine.
+pub fn beside_stores(samples: &[Sample]) -> String {
+    let started = median_of(samples, |sample| sample.started_cpu_us);
+    format!("with its stores {started:.2}, {}", beside_system(samples))
 }
 
 /// Rates and latencies to be printed beside.

@@ -23,7 +23,7 @@ pub enum Bar {
 pub struct Line {
     /// What was measured.
     pub what: String,
-    /// The median.
+    /// The median; not a number when it could not be measured, which misses every bar.
     pub value: f64,
     /// Of the value and its bar.
     pub unit: &'static str,
@@ -92,7 +92,9 @@ impl Line {
     /// Value over bar; none for a bar of zero.
     fn ratio(&self) -> Option<f64> {
         match self.bar {
-            Bar::AtMost(limit) | Bar::AtLeast(limit) if limit != 0.0 => Some(self.value / limit),
+            Bar::AtMost(limit) | Bar::AtLeast(limit) if limit != 0.0 && !self.value.is_nan() => {
+                Some(self.value / limit)
+            }
             _ => None,
         }
     }
@@ -106,9 +108,10 @@ impl Line {
     }
 }
 
-/// Three digits that matter, and no more than that.
+/// Three digits that matter, and no more than that. What could not be measured is not a number.
 fn number(value: f64) -> String {
     match value.abs() {
+        size if size.is_nan() => "–".into(),
         0.0 => "0".into(),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -216,6 +219,7 @@ mod tests {
             (9.0, Bar::AtLeast(10.0), Some(false), Some(0.9)),
             (10.0, Bar::AtLeast(10.0), Some(true), Some(1.0)),
             (1.0, Bar::None, None, None),
+            (f64::NAN, Bar::AtMost(10.0), Some(false), None),
         ] {
             let line = Line::new("x", value, "ms", bar, "");
             assert_eq!((line.passes(), line.ratio()), (passes, ratio), "{value} {bar:?}");
@@ -232,6 +236,7 @@ mod tests {
             (1.2345, "1.23"),
             (0.5, "0.50"),
             (0.012, "0.0120"),
+            (f64::NAN, "–"),
         ] {
             assert_eq!(number(value), text);
         }

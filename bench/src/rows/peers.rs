@@ -8,15 +8,16 @@ mod stores;
 pub mod table;
 
 use super::Lines;
-use crate::measure::{Cost, Drive, Sample, beside_system, cpu, median_of, raw, sample};
+use crate::measure::{Cost, Drive, Sample, beside_stores, clean, cpu, median_of, raw, sample};
 use crate::process::{Bench, start_loaded, succeeded};
 use crate::report::{Bar, Line};
-use forebay_load::Fixed;
+use forebay_load::{Fixed, Traffic, run};
 use forebay_tests::{Folder, Server, Start, example};
 use node::Node;
 use serde_json::json;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::time::Duration;
 use stores::{Persistence, Postgres, Redis, Transactions};
 
 /// Rows of row 6, and of row 8.
@@ -42,7 +43,17 @@ impl From<&Server> for Side {
     }
 }
 
+/// How long a server is driven on a route before its first sample: Node compiles what runs often while it runs, and is some times
+/// slower before. Forebay is driven the same way.
+const COMPILE: Duration = Duration::from_secs(3);
+
 impl Side {
+    /// Drives it until it is as fast as it gets.
+    fn warm(self, traffic: &mut (impl Traffic + Send)) -> Result<(), Box<dyn Error>> {
+        clean(run(&Drive::new(self.address, None).settings(COMPILE), traffic)?)?;
+        Ok(())
+    }
+
     /// One sample of the same request over and over, the whole system's CPU time.
     fn sample(self, bench: &Bench, method: &str, target: &str) -> Result<Sample, Box<dyn Error>> {
         let mut request = Fixed::new(method, target, None);
@@ -66,18 +77,18 @@ fn started(start: &Start) -> Started {
     start_loaded(start).map_err(|error| why(error.as_ref()))
 }
 
-/// The line of an error that says it: the one that Forebay itself printed, if there is one.
+/// The line of an error that says it: the one that Forebay itself printed, if there is one, else the first.
 fn why(error: &dyn Error) -> String {
     let text = error.to_string();
-    let told = text.lines().find(|line| line.starts_with("forebay: "));
-    told.or(text.lines().next()).unwrap_or_default().to_owned()
+    let told = text.find("forebay: ").map_or(text.as_str(), |at| &text[at..]);
+    told.split(['\n', '\\']).next().unwrap_or_default().to_owned()
 }
 
 /// Forebay's line. What could not be measured misses its bar.
 fn against(what: &str, forebay: &Result<Vec<Sample>, String>, bar: f64, from: &str) -> Line {
     match forebay {
         Ok(samples) => Line::new(what, cpu(samples), "cores/Mrps", Bar::AtMost(bar), from)
-            .beside(beside_system(samples))
+            .beside(beside_stores(samples))
             .samples(raw(samples)),
         Err(why) => Line::new(what, f64::NAN, "cores/Mrps", Bar::AtMost(bar), from)
             .beside(format!("not measured: {why}")),
@@ -85,7 +96,14 @@ fn against(what: &str, forebay: &Result<Vec<Sample>, String>, bar: f64, from: &s
 }
 
 fn quoted(what: &str, samples: &[Sample]) -> Line {
-    Line::quoted(what, cpu(samples), "cores/Mrps").beside(beside_system(samples)).samples(raw(samples))
+    Line::quoted(what, cpu(samples), "cores/Mrps").beside(beside_stores(samples)).samples(raw(samples))
+}
+
+/// Makes both ready for a route.
+fn warm(cpeak: &Node, server: &Started, method: &str, target: &str) -> Result<(), Box<dyn Error>> {
+    let mut request = Fixed::new(method, target, None);
+    Side::from(cpeak).warm(&mut request)?;
+    server.as_ref().map_or(Ok(()), |server| Side::from(server).warm(&mut request))
 }
 
 /// A sample of Forebay, if there is one, behind those before it.
@@ -127,6 +145,9 @@ pub fn code_fast_on_redis(bench: &Bench) -> Lines {
     let server = seeded(&forebay(bench, &folder, &postgres, &redis[1], "async"), &postgres, &redis[1], rows);
 
     let routes = [("POST", "/code-fast"), ("GET", "/code-fast")];
+    for (method, target) in routes {
+        warm(&cpeak, &server, method, target)?;
+    }
     let mut peers: [Vec<Sample>; 2] = Default::default();
     let mut ours = [Ok(Vec::new()), Ok(Vec::new())];
     for _ in 0..bench.turns() {
@@ -169,9 +190,14 @@ fn transactions(runs: &[Transactions]) -> (f64, f64) {
 
 fn pgbench_line(what: &str, runs: &[Transactions]) -> Line {
     let (cpu_us, rate) = transactions(runs);
-    let samples = runs.iter().map(|run| json!({ "cpu_us": run.cpu_us, "rate_per_s": run.rate_per_s }));
+    let started = crate::measure::median(runs.iter().map(|run| run.started_cpu_us).collect());
+    let samples = runs.iter().map(|run| {
+        json!({ "cpu_us": run.cpu_us, "started_cpu_us": run.started_cpu_us, "rate_per_s": run.rate_per_s })
+    });
     Line::quoted(what, cpu_us, "cores/Mrps")
-        .beside(format!("{rate:.0}/s, 64 clients, prepared, pgbench itself not counted"))
+        .beside(format!(
+            "with its stores {started:.2}, {rate:.0}/s; 64 clients, prepared, pgbench itself not counted"
+        ))
         .samples(samples.collect())
 }
 
@@ -194,6 +220,7 @@ fn on_postgres(
     let server = started(&forebay(bench, &folder, postgres, &redis, "async"));
     let mut all = OnPostgres { cpeak: Vec::new(), forebay: Ok(Vec::new()), pgbench: Vec::new() };
     let (method, target) = request;
+    warm(&cpeak, &server, method, target)?;
     for _ in 0..bench.turns() {
         postgres.run(before)?;
         all.cpeak.push(Side::from(&cpeak).sample(bench, method, target)?);

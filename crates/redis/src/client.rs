@@ -1,14 +1,26 @@
 //! A [`Client`]: where everything is, kept up to date, and the way for commands that are for one node.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use parking_lot::RwLock;
 use redis::{Cmd, Value};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::error::Error;
-use crate::facts::Facts;
+use crate::connection::{Connection, Dialer, checked};
+use crate::discover::discover;
+use crate::error::{Error, Kind};
+use crate::facts::{Facts, Need, require};
+use crate::limits;
 use crate::link::Link;
+use crate::map::Map;
 use crate::nodes::Address;
-use crate::options::{Options, Topology};
+use crate::options::{Durability, Options, ReadFrom, Replicas, Topology};
+use crate::slot::Slot;
+use crate::url::{self, Scheme};
 
 /// A primary, the slots that it has and its replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +34,94 @@ pub struct Node {
 }
 
 /// Servers that stand for one key space. Cheap to clone, shared by all threads.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
-    inner: Arc<Options>,
+    inner: Arc<Inner>,
+}
+
+/// What all links of a client share.
+pub(crate) struct Inner {
+    pub(crate) dialer: Dialer,
+    pub(crate) options: Options,
+    topology: Topology,
+    map: RwLock<Arc<Map>>,
+    /// Counts maps, so that links see a new one without a lock.
+    version: AtomicU64,
+    /// When the last look at the topology ended; held while one goes on, so that there is one at a time.
+    looked: tokio::sync::Mutex<Instant>,
+    turn: AtomicUsize,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("target", &self.inner.dialer.target).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn map(&self) -> Arc<Map> {
+        self.map.read().clone()
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether looking again can show anything new.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.topology != Topology::Single
+    }
+
+    /// Replicas that the shard of this primary is known to have.
+    pub(crate) fn replicas_known(&self, primary: &Address) -> u32 {
+        let map = self.map();
+        map.shards.iter().find(|shard| shard.primary == *primary).map_or(0, |shard| shard.replicas_known)
+    }
+
+    fn publish(&self, map: Map) {
+        let mut current = self.map.write();
+        if **current != map {
+            *current = Arc::new(map);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Looks at the topology, unless somebody has since this was called.
+    ///
+    /// # Errors
+    /// As [`discover`]; the map stays as it was.
+    pub(crate) async fn refresh(&self) -> Result<(), Error> {
+        if !self.is_watched() {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let mut looked = self.looked.lock().await;
+        if *looked > asked {
+            return Ok(());
+        }
+        sleep_until(*looked + Duration::from_millis(limits::REFRESH_MS_MIN)).await;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let found = discover(&self.dialer, Some(&self.map()), turn).await;
+        *looked = Instant::now();
+        self.publish(found?);
+        Ok(())
+    }
+
+    /// Looks at the topology when nobody has for a while.
+    pub(crate) async fn refresh_if_old(&self) -> Result<(), Error> {
+        let old = match self.looked.try_lock() {
+            Ok(looked) => looked.elapsed() >= Duration::from_millis(limits::REFRESH_MS),
+            Err(_) => false,
+        };
+        if old { self.refresh().await } else { Ok(()) }
+    }
+
+    /// Takes note of what MOVED said. Gives whether the node was known.
+    pub(crate) fn moved(&self, slot: Slot, address: &Address) -> bool {
+        let Some(map) = self.map().moved(slot, address) else { return false };
+        self.publish(map);
+        true
+    }
 }
 
 impl Client {
@@ -32,24 +129,79 @@ impl Client {
     ///
     /// # Errors
     /// [`crate::Kind::Url`], `Connect`, `Auth`, or `Unsupported` when the servers cannot give the durability asked for.
-    pub async fn connect(_url: &str, options: Options) -> Result<Client, Error> {
-        let _ = Client { inner: Arc::new(options) };
-        Err(Error::connect("not built yet"))
+    pub async fn connect(url: &str, options: Options) -> Result<Client, Error> {
+        let mut options = options;
+        let target = url::parse(url, &mut options)?;
+        options.check()?;
+        let tls = target.tls.as_ref().map(crate::tls::connector).transpose()?;
+        let connect_timeout = Duration::from_millis(options.connect_timeout_ms);
+        let dialer = Dialer { target, tls, connect_timeout };
+        let map = discover(&dialer, None, 0).await?;
+        let wants_replicas = options.read_from == ReadFrom::Replicas || matches!(options.durability, Durability::Replicated(_));
+        let topology = match &dialer.target.scheme {
+            Scheme::Cluster => Topology::Cluster,
+            Scheme::Sentinel { .. } => Topology::Sentinel,
+            Scheme::Plain if wants_replicas || map.shards[0].replicas_known > 0 => Topology::Replicas,
+            Scheme::Plain => Topology::Single,
+        };
+        let inner = Inner {
+            dialer,
+            options,
+            topology,
+            map: RwLock::new(Arc::new(map)),
+            version: AtomicU64::new(0),
+            looked: tokio::sync::Mutex::new(Instant::now()),
+            turn: AtomicUsize::new(1),
+        };
+        let client = Client { inner: Arc::new(inner) };
+        client.check().await?;
+        Ok(client)
+    }
+
+    /// Whether every primary can give what the options promise.
+    async fn check(&self) -> Result<(), Error> {
+        for node in self.primaries() {
+            let facts = self.inner.dialer.connect(&node.address).await?.facts;
+            require(&facts, Need::Scripts)?;
+            match self.inner.options.durability {
+                Durability::Async => {}
+                Durability::Sync => require(&facts, Need::Sync)?,
+                Durability::Replicated(Replicas::Count(count)) => require(&facts, Need::Replicas(count))?,
+                Durability::Replicated(Replicas::All) => require(&facts, Need::Replicas(1))?,
+            }
+        }
+        Ok(())
     }
 
     /// How the servers stand to each other.
     pub fn topology(&self) -> Topology {
-        Topology::Single
+        self.inner.topology
     }
 
     /// The options, with what the URL said.
     pub fn options(&self) -> &Options {
-        &self.inner
+        &self.inner.options
     }
 
-    /// The primaries as they are known now.
+    /// The primaries as they are known now; those of a cluster that have no slots are left out.
     pub fn primaries(&self) -> Vec<Node> {
-        Vec::new()
+        let map = self.inner.map();
+        let shards = map.shards.iter().filter(|shard| !shard.slots.is_empty());
+        shards
+            .map(|shard| Node {
+                address: shard.primary.clone(),
+                slots: shard.slots.clone(),
+                replicas: shard.replicas.clone(),
+            })
+            .collect()
+    }
+
+    /// Looks at the topology now.
+    ///
+    /// # Errors
+    /// When no node could be asked; what was known stays.
+    pub async fn refresh(&self) -> Result<(), Error> {
+        self.inner.refresh().await
     }
 
     /// What every node, primaries first, says of itself.
@@ -57,20 +209,32 @@ impl Client {
     /// # Errors
     /// When a primary cannot be asked. A replica that cannot is left out.
     pub async fn facts(&self) -> Result<Vec<Facts>, Error> {
-        Ok(Vec::new())
+        let nodes = self.primaries();
+        let mut all = Vec::new();
+        for node in &nodes {
+            all.push(self.inner.dialer.connect(&node.address).await?.facts);
+        }
+        for replica in nodes.iter().flat_map(|node| &node.replicas) {
+            if let Ok(connection) = self.inner.dialer.connect(replica).await {
+                all.push(connection.facts);
+            }
+        }
+        Ok(all)
     }
 
     /// A way to send, for one thread and its runtime. Connections are made when they are needed.
     pub fn link(&self) -> Link {
-        Link::new(self.clone())
+        Link::new(self.clone(), self.inner.clone())
     }
 
     /// A connection of its own to one node, for a few commands.
     ///
     /// # Errors
     /// As [`Client::connect`].
-    pub async fn session(&self, _node: &Address) -> Result<Session, Error> {
-        Err(Error::connect("not built yet"))
+    pub async fn session(&self, node: &Address) -> Result<Session, Error> {
+        let Connection { wire, facts } = self.inner.dialer.connect(node).await?;
+        let limit = Duration::from_millis(self.inner.options.response_timeout_ms);
+        Ok(Session { wire, facts, limit, is_broken: false })
     }
 
     /// Runs one command on one node.
@@ -99,21 +263,58 @@ impl Client {
     /// # Errors
     /// As [`Client::session`].
     pub async fn scan(&self, node: &Address, pattern: &[u8]) -> Result<Scan, Error> {
-        Ok(Scan { session: self.session(node).await?, pattern: pattern.to_vec(), cursor: Some(0) })
+        Ok(Scan { session: self.session(node).await?, pattern: pattern.to_vec(), cursor: Some("0".to_owned()) })
     }
 }
 
 /// A connection of its own to one node.
-#[derive(Debug)]
-pub struct Session {}
+pub struct Session {
+    wire: crate::wire::Wire,
+    facts: Facts,
+    limit: Duration,
+    is_broken: bool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("address", &self.facts.address).finish_non_exhaustive()
+    }
+}
 
 impl Session {
-    /// Runs one command.
+    /// What the node said of itself when the session began.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Runs one command. A session whose connection was lost, or whose call was given up, is of no more use.
     ///
     /// # Errors
     /// `NotSent` or `UnknownOutcome` when the connection fails, or the server's own error.
-    pub async fn call(&mut self, _command: &Cmd) -> Result<Value, Error> {
-        Err(Error::not_sent("not built yet"))
+    pub async fn call(&mut self, command: &Cmd) -> Result<Value, Error> {
+        let address = &self.facts.address;
+        if self.is_broken {
+            return Err(Error::not_sent(format!("this connection to Redis at {address} was lost: open another")));
+        }
+        // Stays so when this future is dropped half-way: the next answer would be that of this command.
+        self.is_broken = true;
+        let bytes = command.get_packed_command();
+        let lost = |error: io::Error| Error::unknown(format!("no answer from Redis at {address}")).with_source(error);
+        match timeout(self.limit, self.wire.send(&bytes)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) if self.wire.sent_bytes() == bytes.len() => return Err(lost(error)),
+            Ok(Err(error)) => {
+                return Err(Error::not_sent(format!("Redis at {address} took no command")).with_source(error));
+            }
+            Err(_) if self.wire.sent_bytes() < bytes.len() => {
+                return Err(Error::not_sent(format!("Redis at {address} took no command in time")));
+            }
+            Err(_) => return Err(lost(io::ErrorKind::TimedOut.into())),
+        }
+        let value = timeout(self.limit, self.wire.answer()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let value = value.map_err(lost)?;
+        self.is_broken = false;
+        checked(value)
     }
 }
 
@@ -122,7 +323,7 @@ impl Session {
 pub struct Scan {
     session: Session,
     pattern: Vec<u8>,
-    cursor: Option<u64>,
+    cursor: Option<String>,
 }
 
 impl Scan {
@@ -131,7 +332,20 @@ impl Scan {
     /// # Errors
     /// As [`Session::call`].
     pub async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>, Error> {
-        let _ = (&self.session, &self.pattern, self.cursor);
-        Ok(None)
+        let Some(cursor) = &self.cursor else { return Ok(None) };
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(limits::SCAN_KEYS);
+        let strange = || Error::new(Kind::Unsupported, "the answer to SCAN is not that of a Redis server");
+        let Value::Array(parts) = self.session.call(&scan).await? else { return Err(strange()) };
+        let (Some(Value::BulkString(next)), Some(Value::Array(keys))) = (parts.first(), parts.get(1)) else {
+            return Err(strange());
+        };
+        let next = String::from_utf8_lossy(next).into_owned();
+        self.cursor = (next != "0").then_some(next);
+        let keys = keys.iter().filter_map(|key| match key {
+            Value::BulkString(bytes) => Some(bytes.clone()),
+            _ => None,
+        });
+        Ok(Some(keys.collect()))
     }
 }

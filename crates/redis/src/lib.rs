@@ -11,15 +11,22 @@
 //! meaning of a failure are ours. What a key or a script means is left to the callers.
 
 mod client;
+mod connection;
+mod discover;
 mod error;
 mod facts;
+mod job;
+mod lane;
 pub mod limits;
 mod link;
+mod map;
 mod nodes;
 mod options;
 mod script;
 mod slot;
+mod tls;
 mod url;
+mod wire;
 
 pub use client::{Client, Node, Scan, Session};
 pub use error::{Error, Kind};

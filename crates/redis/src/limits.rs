@@ -28,6 +28,9 @@ pub const ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Redirections (MOVED, ASK) that one request follows before it waits and asks for the whole map again.
 pub const REDIRECTS: u32 = 5;
 
+/// Times that a batch loads its scripts before a server that keeps forgetting them is an error.
+pub const SCRIPT_LOADS: usize = 2;
+
 /// First pause before a request that did nothing is sent again; doubled each time up to [`RETRY_MS_MAX`].
 pub const RETRY_MS: u64 = 10;
 

@@ -1,24 +1,65 @@
 //! A [`Link`]: what one worker thread sends with.
+//!
+//! Finds the lane of a request's slot, and sees a request through redirections, failovers and retries until its deadline. It sends
+//! again only what did nothing or only reads.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Cmd, Value};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::client::Client;
+use crate::client::{Client, Inner};
+use crate::connection::Purpose;
 use crate::error::Error;
+use crate::job::{Body, Job, Outcome, Request, Why};
+use crate::lane::Lane;
+use crate::limits;
+use crate::map::Map;
+use crate::nodes::Address;
+use crate::options::ReadFrom;
 use crate::script::Script;
 use crate::slot::Slot;
 
 /// Sends requests to the node that has their slot, batched with what arrives meanwhile. Cheap to clone; belongs to the
 /// runtime that first uses it. Dropping a future gives up its answer, not the request, when that is on its way.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Link {
     client: Client,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Arc<Inner>,
+    state: Mutex<State>,
+}
+
+/// The lanes of one link, and the map that they were made from.
+struct State {
+    version: u64,
+    map: Arc<Map>,
+    lanes: HashMap<(Address, Purpose), mpsc::Sender<Request>>,
+    /// Counts reads, so that replicas take turns.
+    turn: usize,
+    is_watching: bool,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("client", &self.client).finish_non_exhaustive()
+    }
 }
 
 impl Link {
-    pub(crate) fn new(client: Client) -> Link {
-        Link { client }
+    pub(crate) fn new(client: Client, inner: Arc<Inner>) -> Link {
+        let state =
+            State { version: inner.version(), map: inner.map(), lanes: HashMap::new(), turn: 0, is_watching: false };
+        Link { client, shared: Arc::new(Shared { client: inner, state: Mutex::new(state) }) }
     }
 
     /// The client that this link belongs to.
@@ -31,8 +72,7 @@ impl Link {
     /// # Errors
     /// `NotSent` when no answer could be had in time; the server's own.
     pub fn read(&self, slot: Slot, command: Cmd) -> impl Future<Output = Result<Value, Error>> + Send + use<> {
-        let _ = (slot, command);
-        async { Err(Error::not_sent("not built yet")) }
+        run(self.shared.clone(), slot, Purpose::Read, Body::Command(command))
     }
 
     /// Runs a script that writes; answered when it is as durable as the options say.
@@ -46,8 +86,7 @@ impl Link {
         keys: Vec<Vec<u8>>,
         args: Vec<Vec<u8>>,
     ) -> impl Future<Output = Result<Value, Error>> + Send + use<> {
-        let _ = (slot, script, keys, args);
-        async { Err(Error::not_sent("not built yet")) }
+        run(self.shared.clone(), slot, Purpose::Write, Body::Script { script, keys, args })
     }
 
     /// Runs a script that only reads, as [`Link::read`].
@@ -61,7 +100,148 @@ impl Link {
         keys: Vec<Vec<u8>>,
         args: Vec<Vec<u8>>,
     ) -> impl Future<Output = Result<Value, Error>> + Send + use<> {
-        let _ = (slot, script, keys, args);
-        async { Err(Error::not_sent("not built yet")) }
+        run(self.shared.clone(), slot, Purpose::Read, Body::Script { script, keys, args })
+    }
+}
+
+/// Sees one request through.
+async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> Result<Value, Error> {
+    let client = &shared.client;
+    let deadline = Instant::now() + Duration::from_millis(client.options.response_timeout_ms);
+    let mut job = Job { body, asking: false };
+    let mut target = None;
+    let mut redirects = 0;
+    let mut pause = Duration::from_millis(limits::RETRY_MS);
+    loop {
+        let (again, why) = match shared.send(slot, purpose, target.take(), job, deadline) {
+            Err((job, why)) => (job, why),
+            Ok(reply) => match reply.await {
+                Ok(Outcome::Done(value)) => return Ok(value),
+                Ok(Outcome::Failed(error)) => return Err(error),
+                Ok(Outcome::Again(job, why)) => (job, why),
+                Err(_) => return Err(Error::unknown("the runtime of this link has ended")),
+            },
+        };
+        job = Job { asking: false, ..again };
+        let refresh = match why {
+            Why::Full(error) => return Err(error),
+            Why::Moved(slot, address, _) if redirects < limits::REDIRECTS => {
+                redirects += 1;
+                let known = client.moved(slot, &address);
+                target = Some(address);
+                if known { continue } else { None }
+            }
+            Why::Ask(address, _) if redirects < limits::REDIRECTS => {
+                redirects += 1;
+                target = Some(address);
+                job.asking = true;
+                continue;
+            }
+            Why::Wait(error) => Some((error, false)),
+            why => Some((why.error(), true)),
+        };
+        let (error, look) = refresh.unwrap_or_else(|| (Error::not_sent("the slot moved to an unknown node"), true));
+        if target.is_none() {
+            redirects = 0;
+            if Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(limits::RETRY_MS_MAX));
+        }
+        // What a look at the topology finds out is in the map; that it failed shows when the request is sent again.
+        if look && timeout_at(deadline, client.refresh()).await.is_err() {
+            return Err(error);
+        }
+    }
+}
+
+impl Shared {
+    /// Puts a request into the queue of its lane.
+    fn send(
+        self: &Arc<Self>,
+        slot: Slot,
+        purpose: Purpose,
+        target: Option<Address>,
+        job: Job,
+        deadline: Instant,
+    ) -> Result<oneshot::Receiver<Outcome>, (Job, Why)> {
+        let (reply, outcome) = oneshot::channel();
+        let mut state = self.state.lock();
+        state.renew(&self.client);
+        let Some(address) = target.or_else(|| state.address(slot, purpose, self.client.options.read_from)) else {
+            let error = Error::not_sent(format!("no node of the cluster has slot {}", slot.0));
+            return Err((job, Why::Stale(error)));
+        };
+        let mut request = Request { job, reply, deadline };
+        let key = (address, purpose);
+        if let Some(lane) = state.lanes.get(&key) {
+            match lane.try_send(request) {
+                Ok(()) => return Ok(outcome),
+                Err(TrySendError::Full(request)) => return Err((request.job, full(&key.0))),
+                // The runtime on which it ran has ended; this one may be another.
+                Err(TrySendError::Closed(returned)) => request = returned,
+            }
+        }
+        self.watch(&mut state);
+        let lane = Lane::start(self.client.clone(), key.0.clone(), purpose);
+        let sent = lane.try_send(request);
+        let result = match sent {
+            Ok(()) => Ok(outcome),
+            Err(TrySendError::Full(request) | TrySendError::Closed(request)) => Err((request.job, full(&key.0))),
+        };
+        state.lanes.insert(key, lane);
+        result
+    }
+
+    /// Starts the task that looks at the topology from time to time, as long as this link lives.
+    fn watch(self: &Arc<Self>, state: &mut State) {
+        if state.is_watching || !self.client.is_watched() {
+            return;
+        }
+        state.is_watching = true;
+        tokio::spawn(watch(Arc::downgrade(self)));
+    }
+}
+
+fn full(address: &Address) -> Why {
+    Why::Full(Error::not_sent(format!("too many requests wait for Redis at {address}")))
+}
+
+async fn watch(link: Weak<Shared>) {
+    let mut next = Instant::now();
+    loop {
+        next += Duration::from_millis(limits::REFRESH_MS);
+        sleep_until(next).await;
+        let Some(shared) = link.upgrade() else { return };
+        // A look that failed is tried again at the next turn; requests that need it ask for their own.
+        drop(shared.client.refresh_if_old().await);
+        shared.state.lock().renew(&shared.client);
+    }
+}
+
+impl State {
+    /// Takes over a new map, and lets go of the lanes that have no place on it; they end when they are empty.
+    fn renew(&mut self, client: &Inner) {
+        let version = client.version();
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        self.map = client.map();
+        let map = &self.map;
+        self.lanes.retain(|(address, purpose), _| match purpose {
+            Purpose::Write => map.is_primary(address),
+            Purpose::Read => map.has(address),
+        });
+    }
+
+    fn address(&mut self, slot: Slot, purpose: Purpose, read_from: ReadFrom) -> Option<Address> {
+        let shard = self.map.shard(slot)?;
+        if purpose == Purpose::Read && read_from == ReadFrom::Replicas && !shard.replicas.is_empty() {
+            self.turn = self.turn.wrapping_add(1);
+            return Some(shard.replicas[self.turn % shard.replicas.len()].clone());
+        }
+        Some(shard.primary.clone())
     }
 }

@@ -120,6 +120,8 @@ pub struct Transactions {
     pub rate_per_s: f64,
     /// CPU microseconds a transaction of everything but pgbench.
     pub cpu_us: f64,
+    /// The same of PostgreSQL alone, when it is the bench's own.
+    pub started_cpu_us: f64,
 }
 
 impl Postgres {
@@ -172,7 +174,8 @@ impl Postgres {
 
     /// Runs a script of `bench/pgbench` by 64 clients with prepared statements.
     pub fn pgbench(&self, name: &str, rows: u64, time: Duration) -> Result<Transactions, Box<dyn Error>> {
-        let before = machine::busy_us()?;
+        let clocks = || -> io::Result<_> { Ok((machine::busy_us()?, machine::started_cpu_us()?)) };
+        let before = clocks()?;
         let mut child = Command::new(self.programs.join("pgbench"))
             .args(["-n", "-M", "prepared", "-c", "64", "-j", &machine::cores().to_string()])
             .args(["-T", &time.as_secs().max(1).to_string(), "-D", &format!("rows={rows}"), "-f"])
@@ -186,7 +189,7 @@ impl Postgres {
         // A process that has ended keeps its clock until it is waited for.
         thread::sleep(Duration::from_millis(20));
         let own = machine::process_cpu_us(child.id())?;
-        let after = machine::busy_us()?;
+        let after = clocks()?;
         let status = child.wait()?;
         let number = |phrase: &str| -> Option<f64> {
             let rest = printed.split_once(phrase)?.1.trim_start();
@@ -194,7 +197,9 @@ impl Postgres {
         };
         match (number("transactions actually processed:"), number("tps =")) {
             (Some(transactions), Some(rate_per_s)) if status.success() => {
-                Ok(Transactions { rate_per_s, cpu_us: (after - before - own) / transactions })
+                let each = |from: f64, to: f64| (to - from - own) / transactions;
+                let (cpu_us, started_cpu_us) = (each(before.0, after.0), each(before.1, after.1));
+                Ok(Transactions { rate_per_s, cpu_us, started_cpu_us })
             }
             _ => Err(format!("pgbench: {status}\n{printed}").into()),
         }

@@ -6,7 +6,7 @@ use super::node::{self, Node};
 use super::stores::{Persistence, Postgres, Redis};
 use super::{Side, Started, forebay, why};
 use crate::machine;
-use crate::measure::{Cost, Drive, Sample, cpu, median_of, raw, sample};
+use crate::measure::{Cost, Drive, Sample, median_of, raw, sample};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
 use forebay_load::{Fixed, Generated, Traffic};
 use forebay_tests::{Client, Folder, root};
@@ -57,7 +57,8 @@ impl Column {
         match &self.samples[route] {
             Ok(samples) if !samples.is_empty() => {
                 let rate = median_of(samples, |sample| sample.report.rate_per_s());
-                format!("{:.1} ({rate:.0}/s)", cpu(samples))
+                let spent = median_of(samples, |sample| sample.started_cpu_us);
+                format!("{spent:.1} ({rate:.0}/s)")
             }
             _ => "–".into(),
         }
@@ -84,14 +85,22 @@ fn uuids(side: Side) -> Result<Vec<String>, Box<dyn Error>> {
         .collect()
 }
 
-fn drive(bench: &Bench, side: Side, traffic: &mut (impl Traffic + Send)) -> Result<Sample, Box<dyn Error>> {
+fn drive(
+    bench: &Bench,
+    side: Side,
+    first: bool,
+    traffic: &mut (impl Traffic + Send),
+) -> Result<Sample, Box<dyn Error>> {
+    if first {
+        side.warm(traffic)?;
+    }
     sample(bench, Drive::new(side.address, None), Cost::System(side.pid), traffic)
 }
 
-fn measure(bench: &Bench, side: Side, route: usize) -> Result<Sample, Box<dyn Error>> {
+fn measure(bench: &Bench, side: Side, route: usize, first: bool) -> Result<Sample, Box<dyn Error>> {
     let (method, target, body) = ROUTES[route];
     if target != ULTRA_FAST_BY_ID {
-        return drive(bench, side, &mut Fixed::new(method, target, body));
+        return drive(bench, side, first, &mut Fixed::new(method, target, body));
     }
     let (ids, mut next) = (uuids(side)?, 0);
     let mut by_id = Generated(move |_: usize, out: &mut Vec<u8>| {
@@ -100,17 +109,17 @@ fn measure(bench: &Bench, side: Side, route: usize) -> Result<Sample, Box<dyn Er
         out.extend_from_slice(ids[next].as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\nHost: localhost\r\n\r\n");
     });
-    drive(bench, side, &mut by_id)
+    drive(bench, side, first, &mut by_id)
 }
 
 /// Every route on every server, in turns; a server that fails on a route has no figure for it.
 fn fill(bench: &Bench, columns: &mut [Column]) {
     for (route, (method, target, _)) in ROUTES.iter().enumerate() {
         println!("{method} {target}");
-        for _ in 0..bench.turns() {
+        for turn in 0..bench.turns() {
             for column in &mut *columns {
                 let sampled = match &column.side {
-                    Ok(side) => measure(bench, *side, route).map_err(|error| why(error.as_ref())),
+                    Ok(side) => measure(bench, *side, route, turn == 0).map_err(|error| why(error.as_ref())),
                     Err(why) => Err(why.clone()),
                 };
                 match (sampled, &mut column.samples[route]) {
@@ -191,8 +200,8 @@ pub fn side_by_side(bench: &Bench) -> Result<(), Box<dyn Error>> {
     machine::warn_when_busy();
     fill(bench, &mut columns);
     let mut text = format!("\n{}\n", table(&columns));
-    text += "CPU time of everything but the load generator, stores included, by requests: cores for a million a second; in brackets the \
-             rate. 64 connections.\nThe peers: one process each, PostgreSQL and Redis (nothing on disk). Forebay embedded: every write synced \
+    text += "CPU time of server and stores together by requests: cores for a million a second; in brackets the rate. 64 \
+             connections.\nThe peers: one process each, PostgreSQL and Redis (nothing on disk). Forebay embedded: every write synced \
              before it is answered, SQLite.\n";
     for column in &columns {
         if let Err(why) = &column.side {

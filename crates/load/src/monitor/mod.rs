@@ -1,0 +1,184 @@
+//! The machines of a run, watched: the tester's own, and servers through their admin listeners.
+//!
+//! The way of the data: [`source`] takes a [`Sample`] once a second, [`usage`] makes the difference of two into a [`HostSecond`],
+//! [`verdict()`] says from all of them, and from what the engines counted, what ran out. Thresholds stand in `thresholds`.
+//!
+//! What it promises: one thread a machine, asleep but for a moment each second; memory grows by some hundred bytes a second and
+//! machine. A server that does not answer leaves a gap and a note, never a zero. What it leaves to others: showing it.
+
+mod source;
+mod thresholds;
+mod usage;
+mod verdict;
+
+pub use usage::between;
+pub use verdict::verdict;
+
+use crate::report::Error;
+use crate::results::{Host, HostSecond, Role};
+use forebay_host::Sample;
+use source::Source;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thresholds::INTERVAL;
+
+/// Watches machines until it is told to finish.
+#[derive(Debug)]
+pub struct Monitor {
+    watches: Vec<Watch>,
+}
+
+/// What was seen of the machines.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// Each machine; for [`Results::hosts`](crate::results::Results::hosts).
+    pub hosts: Vec<Host>,
+    /// What must be told beside them; for [`Results::notes`](crate::results::Results::notes).
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    role: Role,
+    place: String,
+    seen: Arc<Mutex<Seen>>,
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Middle of each interval, and what happened in it.
+    seconds: Vec<(Instant, HostSecond)>,
+    last: Option<Sample>,
+    failures: u64,
+    failure: Option<String>,
+}
+
+impl Monitor {
+    /// Begins to watch this machine (where it can be), and the servers at these URLs of admin listeners.
+    ///
+    /// # Errors
+    /// When a URL makes no sense or nobody answers there: asked once before anything is loaded.
+    pub fn start(servers: &[String]) -> Result<Monitor, Error> {
+        let mut sources = Vec::new();
+        if cfg!(target_os = "linux") {
+            sources.push((Role::Tester, Source::here()));
+        }
+        for url in servers {
+            sources.push((Role::Server, Source::admin(url)?));
+        }
+        let mut watches = Vec::new();
+        for (role, source) in sources {
+            watches.push(Watch::start(role, source)?);
+        }
+        Ok(Monitor { watches })
+    }
+
+    /// The last second of each machine, for a live view.
+    pub fn now(&self) -> Vec<(Role, HostSecond)> {
+        let last = |watch: &Watch| Some((watch.role, lock(&watch.seen).seconds.last()?.1.clone()));
+        self.watches.iter().filter_map(last).collect()
+    }
+
+    /// Ends it. Seconds count from `began`, the end of the warm-up; what was before is left out.
+    pub fn finish(self, began: Instant) -> Watched {
+        let mut watched = Watched::default();
+        let mut tester: Option<(String, String)> = None;
+        for watch in self.watches {
+            // Dropping the sender ends the thread at once; a panic in it was printed when it happened.
+            drop(watch.stop);
+            let _ = watch.thread.join();
+            let seen = std::mem::take(&mut *lock(&watch.seen));
+            if let Some(failure) = &seen.failure {
+                watched.notes.push(format!(
+                    "the monitor of {} missed {} seconds: {failure}",
+                    watch.place, seen.failures
+                ));
+            }
+            let Some(last) = seen.last else { continue };
+            let mut host = usage::describe(&last, watch.role, seconds_from(seen.seconds, began));
+            match &tester {
+                // The same boot is the same machine, whatever a container calls it.
+                Some((name, boot)) if *boot == last.host.boot_id => host.name.clone_from(name),
+                None if watch.role == Role::Tester => {
+                    tester = Some((host.name.clone(), last.host.boot_id.clone()));
+                }
+                _ => {}
+            }
+            watched.hosts.push(host);
+        }
+        watched
+    }
+}
+
+impl Watch {
+    fn start(role: Role, source: Source) -> Result<Watch, Error> {
+        let first = source.sample()?;
+        let place = source.to_string();
+        let seen = Arc::new(Mutex::new(Seen { last: Some(first), ..Seen::default() }));
+        let (stop, stopped) = channel();
+        let (shared, name) = (seen.clone(), format!("monitor-{role:?}").to_lowercase());
+        let thread =
+            std::thread::Builder::new().name(name).spawn(move || watch(&source, &shared, &stopped)).map_err(
+                |source| Error::new(crate::report::Kind::File, "cannot start a thread").with_source(source),
+            )?;
+        Ok(Watch { role, place, seen, stop, thread })
+    }
+}
+
+/// One sample every second, on a schedule that does not slip.
+fn watch(source: &Source, seen: &Mutex<Seen>, stopped: &Receiver<()>) {
+    let mut taken = Instant::now();
+    let mut due = taken;
+    loop {
+        due += INTERVAL;
+        match stopped.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let sample = source.sample();
+        let now = Instant::now();
+        // After a stall (a suspended machine, a slow answer) the schedule begins anew instead of catching up.
+        if now > due + INTERVAL {
+            due = now;
+        }
+        let mut seen = lock(seen);
+        match sample {
+            Ok(sample) => {
+                if let Some(second) = seen.last.as_ref().and_then(|last| between(last, &sample)) {
+                    seen.seconds.push((taken + (now - taken) / 2, second));
+                }
+                seen.last = Some(sample);
+                taken = now;
+            }
+            Err(error) => {
+                seen.failures += 1;
+                seen.failure = Some(error.to_string());
+            }
+        }
+    }
+}
+
+/// Numbers the seconds; two intervals that fall into the same one (after a stall) leave the first.
+fn seconds_from(seconds: Vec<(Instant, HostSecond)>, began: Instant) -> Vec<HostSecond> {
+    let mut numbered: Vec<HostSecond> = Vec::with_capacity(seconds.len());
+    for (middle, mut second) in seconds {
+        let Some(since) = middle.checked_duration_since(began) else { continue };
+        second.second = since.as_secs();
+        if numbered.last().is_none_or(|last| last.second < second.second) {
+            numbered.push(second);
+        }
+    }
+    numbered
+}
+
+/// A panic while it was held left nothing half done: each change is one push or one count.
+fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a server may take to give a sample.
+const ANSWER: Duration = Duration::from_millis(thresholds::ANSWER_MS);

@@ -1,0 +1,68 @@
+//! Where samples come from: this machine, or `GET /host` of an admin listener.
+
+use super::ANSWER;
+use crate::report::{Error, Kind};
+use forebay_host::{Sample, Sampler};
+use std::fmt;
+
+/// A machine that can be asked.
+#[derive(Debug)]
+pub(super) enum Source {
+    Here(Sampler),
+    Admin { url: String, agent: ureq::Agent },
+}
+
+impl Source {
+    pub(super) fn here() -> Source {
+        Source::Here(Sampler::new())
+    }
+
+    /// `http://host:port`, with or without the path.
+    pub(super) fn admin(url: &str) -> Result<Source, Error> {
+        let rest = url.strip_prefix("http://").filter(|rest| !rest.is_empty() && !rest.starts_with('/'));
+        let Some(rest) = rest else {
+            let message = format!(
+                "--monitor {url:?} is no URL of an admin listener; write http://HOST:PORT as forebay serve prints it"
+            );
+            return Err(Error::new(Kind::Argument, message));
+        };
+        let place = rest.trim_end_matches('/');
+        let url =
+            if place.contains('/') { format!("http://{place}") } else { format!("http://{place}/host") };
+        let config = ureq::Agent::config_builder().timeout_global(Some(ANSWER)).build();
+        Ok(Source::Admin { url, agent: config.into() })
+    }
+
+    pub(super) fn sample(&self) -> Result<Sample, Error> {
+        match self {
+            Source::Here(sampler) => sampler
+                .sample()
+                .map_err(|error| Error::new(Kind::File, "this machine cannot be watched").with_source(error)),
+            Source::Admin { url, agent } => {
+                // The listener answers only to requests for a loopback name, so that no web page can ask it; this is none,
+                // even when the way there is a tunnel with another name.
+                let answer = agent.get(url).header("Host", "localhost").call();
+                let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
+                let text = text.map_err(|error| {
+                    let message = format!(
+                        "no figures from {url}; is it the admin address that forebay serve printed at start?"
+                    );
+                    Error::new(Kind::Unreachable, message).with_source(error)
+                })?;
+                serde_json::from_str(&text).map_err(|error| {
+                    Error::new(Kind::Format, format!("{url} does not answer with the figures of a host"))
+                        .with_source(error)
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Here(_) => f.write_str("this machine"),
+            Source::Admin { url, .. } => f.write_str(url),
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! What a run was limited by: a pure function of its results, the machines that were watched among them.
+//!
+//! Causes are looked for in the order in which one hides the next: whether anything was limited at all; what stands in the way
+//! whatever the machines could do (ports, stolen CPU, a full network); what most requests wait for; whose CPU is used
+//! up; and only when all of that has room, too few connections. What cannot be seen is said not to be seen.
+
+use super::thresholds::{
+    CONNECTIONS_FULL, DISK_STALLED, FAILED, HELD_BACK_PER_S, INTERFACE_FULL, MACHINE_BUSY, QUEUE_WAITED,
+    RATE_MET, RESENT, SECONDS_MIN, STOLEN, STOLEN_WANTED, THREAD_BUSY, WAITING,
+};
+use crate::results::{ErrorKind, Host, HostSecond, Limit, Model, Results, Role, Verdict};
+
+/// What ran out, and how that was seen.
+pub fn verdict(results: &Results) -> Verdict {
+    let run = Run::new(results);
+    let causes: [fn(&Run<'_>) -> Option<Verdict>; 9] = [
+        rate_met,
+        no_answers,
+        nothing_left_to_connect_with,
+        stolen,
+        network,
+        record_store,
+        cpu,
+        too_few_connections,
+        failures,
+    ];
+    causes.iter().find_map(|cause| cause(&run)).unwrap_or_else(|| run.unknown())
+}
+
+fn found(limit: Limit, why: String) -> Option<Verdict> {
+    Some(Verdict { limit, why })
+}
+
+/// A machine while requests were sent.
+struct Machine<'a> {
+    host: &'a Host,
+    seconds: Vec<&'a HostSecond>,
+}
+
+impl Machine<'_> {
+    fn mean(&self, figure: impl Fn(&HostSecond) -> f64) -> f64 {
+        self.seconds.iter().map(|second| figure(second)).sum::<f64>() / self.seconds.len().max(1) as f64
+    }
+
+    /// Part of all its cores, 0 to 1.
+    fn part(&self, figure: impl Fn(&HostSecond) -> f32) -> f64 {
+        self.mean(|second| f64::from(figure(second))) / 100.0 / f64::from(self.host.cores.max(1))
+    }
+
+    fn busy(&self) -> f64 {
+        self.part(|second| second.cpu_percent)
+    }
+
+    fn stolen(&self) -> f64 {
+        self.part(|second| second.stolen_percent)
+    }
+
+    fn process(&self) -> f64 {
+        self.part(|second| second.process_cpu_percent)
+    }
+
+    /// Mean over the seconds that have it.
+    fn extra(&self, name: &str) -> Option<f64> {
+        let values: Vec<f64> =
+            self.seconds.iter().filter_map(|second| second.extra.get(name).copied()).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    /// The busiest thread and its part of a core.
+    fn thread(&self) -> Option<(&str, f64)> {
+        let names = self.seconds.iter().flat_map(|second| second.extra.keys());
+        let mut threads: Vec<&str> = names.filter_map(|name| name.strip_prefix("thread.")).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let used = |name: &str| {
+            self.mean(|second| second.extra.get(&format!("thread.{name}")).copied().unwrap_or(0.0)) / 100.0
+        };
+        threads.into_iter().map(|name| (name, used(name))).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    fn busy_thread(&self) -> Option<(&str, f64)> {
+        self.thread().filter(|(_, used)| *used >= THREAD_BUSY)
+    }
+
+    fn called(&self) -> String {
+        let role = match self.host.role {
+            Role::Tester => "tester",
+            Role::Server => "server",
+        };
+        if self.host.name.is_empty() {
+            format!("the {role}")
+        } else {
+            format!("the {role} ({})", self.host.name)
+        }
+    }
+}
+
+/// A run as the causes look at it.
+struct Run<'a> {
+    results: &'a Results,
+    machines: Vec<Machine<'a>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(results: &'a Results) -> Run<'a> {
+        let last = (results.duration_s + 1e-6) as u64;
+        let machine = |host: &'a Host| {
+            let during: Vec<&HostSecond> =
+                host.seconds.iter().filter(|second| second.second < last.max(1)).collect();
+            Machine { host, seconds: during }
+        };
+        let machines = results.hosts.iter().map(machine);
+        Run { results, machines: machines.filter(|machine| machine.seconds.len() >= SECONDS_MIN).collect() }
+    }
+
+    fn of(&self, role: Role) -> impl Iterator<Item = &Machine<'a>> {
+        self.machines.iter().filter(move |machine| machine.host.role == role)
+    }
+
+    fn sees_server(&self) -> bool {
+        self.of(Role::Server).next().is_some()
+    }
+
+    /// Requests under way at once, by Little's law: those answered, and those that never were.
+    fn under_way(&self) -> f64 {
+        let latency = self.results.latency_from_sent_ms.as_ref().unwrap_or(&self.results.latency_ms);
+        self.results.requests.rate_per_s * latency.mean_ms() / 1_000.0
+    }
+
+    /// Most requests that all connections carry at once.
+    fn places(&self) -> f64 {
+        (self.results.load.connections * self.results.load.pipelining.max(1)) as f64
+    }
+
+    fn unknown(&self) -> Verdict {
+        let server = if !self.sees_server() {
+            "the server was not watched (--monitor http://HOST:ADMIN shows it)"
+        } else {
+            "neither machine, nor the network, nor the record store was used up"
+        };
+        let tester = match self.of(Role::Tester).next() {
+            Some(machine) => format!("the tester had {} of its CPU left", percent(1.0 - machine.busy())),
+            None if self.results.duration_s < SECONDS_MIN as f64 => "the run was too short to tell".into(),
+            None => "the tester was not watched".into(),
+        };
+        let disk = self.machines.iter().find_map(|machine| {
+            let stalled = machine.extra("disk_stalled_percent")? / 100.0;
+            let text =
+                format!("; somebody waited for {}'s disk {} of the time", machine.called(), percent(stalled));
+            (stalled >= DISK_STALLED).then_some(text)
+        });
+        let why =
+            format!("Nothing that was seen ran out: {tester}, and {server}{}.", disk.unwrap_or_default());
+        Verdict { limit: Limit::Unknown, why }
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+fn rate_met(run: &Run<'_>) -> Option<Verdict> {
+    let requests = &run.results.requests;
+    let offered = requests.offered_per_s.filter(|offered| *offered > 0.0)?;
+    let asked = (requests.sent + requests.never_sent) as f64;
+    let bad = (requests.errors + requests.timeouts + requests.unexpected) as f64;
+    (requests.rate_per_s >= RATE_MET * offered && bad < FAILED * asked).then(|| Verdict {
+        limit: Limit::RateMet,
+        why: format!(
+            "{:.0} of {offered:.0} requests a second were answered in time ({:.1} %): nothing was limited at this rate.",
+            requests.rate_per_s,
+            requests.rate_per_s * 100.0 / offered
+        ),
+    })
+}
+
+fn no_answers(run: &Run<'_>) -> Option<Verdict> {
+    let results = run.results;
+    let exhausted = results.errors(ErrorKind::PortsExhausted) + results.errors(ErrorKind::FilesExhausted);
+    if results.requests.completed > 0 || exhausted > 0 {
+        return None;
+    }
+    let why = match results.errors_by_kind.iter().max_by_key(|(_, count)| **count) {
+        Some((kind, count)) => format!("No request was answered; most often: {kind} ({count} times)."),
+        None => "No request was answered.".into(),
+    };
+    found(Limit::Unknown, why)
+}
+
+fn nothing_left_to_connect_with(run: &Run<'_>) -> Option<Verdict> {
+    let count = |kind| run.results.errors(kind);
+    let (ports, files) = (count(ErrorKind::PortsExhausted), count(ErrorKind::FilesExhausted));
+    let why = if ports > 0 {
+        format!(
+            "The tester ran out of local ports ({ports} times): keep connections open, use fewer, or add agents."
+        )
+    } else if files > 0 {
+        format!(
+            "The tester may open no more files ({files} times): raise `ulimit -n`, or use fewer connections."
+        )
+    } else {
+        return None;
+    };
+    found(Limit::Connections, why)
+}
+
+fn stolen(run: &Run<'_>) -> Option<Verdict> {
+    let wanted = |machine: &&Machine<'_>| {
+        machine.stolen() >= STOLEN && machine.stolen() + machine.busy() >= STOLEN_WANTED
+    };
+    let machine = run.machines.iter().filter(wanted).max_by(|a, b| a.stolen().total_cmp(&b.stolen()))?;
+    found(
+        Limit::StolenCpu,
+        format!(
+            "The hypervisor gave {} of the CPU of {} to other guests, while it used {}: another machine, or another hour, gives other figures.",
+            percent(machine.stolen()),
+            machine.called(),
+            percent(machine.busy())
+        ),
+    )
+}
+
+fn network(run: &Run<'_>) -> Option<Verdict> {
+    run.machines.iter().find_map(|machine| {
+        let waited = machine
+            .seconds
+            .iter()
+            .filter(|second| {
+                let figure = |name| second.extra.get(name).copied().unwrap_or(0.0);
+                figure("held_back_per_s") >= HELD_BACK_PER_S && figure("queue_bytes") > 0.0
+            })
+            .count() as f64
+            / machine.seconds.len() as f64;
+        let called = machine.called();
+        let bytes = machine.mean(|second| (second.network_read_bytes + second.network_written_bytes) as f64);
+        let megabits = bytes * 8.0 / 1e6;
+        if let Some(full) = machine.extra("interface_percent").filter(|full| full / 100.0 >= INTERFACE_FULL) {
+            let why = format!("The network interface of {called} carried {full:.0} % of what it can.");
+            return found(Limit::Network, why);
+        }
+        if waited >= QUEUE_WAITED {
+            let why = format!(
+                "Packets waited to be sent by {called} in {} of the seconds, at {megabits:.0} Mbit/s: the network takes no more.",
+                percent(waited)
+            );
+            return found(Limit::Network, why);
+        }
+        let resent = machine.extra("resent_percent").unwrap_or(0.0) / 100.0;
+        (resent >= RESENT).then(|| Verdict {
+            limit: Limit::Network,
+            why: format!(
+                "{:.1} % of the segments that {called} sent were lost and sent again: the network is full, or loses packets.",
+                resent * 100.0
+            ),
+        })
+    })
+}
+
+fn record_store(run: &Run<'_>) -> Option<Verdict> {
+    run.of(Role::Server).find_map(|machine| {
+        if let Some((name, used)) = machine.busy_thread() {
+            let why = format!(
+                "The record store's thread {name} was busy {} of the time: it takes no more than one core can do.",
+                percent(used)
+            );
+            return name.starts_with("record-").then(|| Verdict { limit: Limit::RecordStore, why });
+        }
+        let waiting = machine.extra("waiting")?;
+        let under_way = run.under_way().min(run.places()).max(1.0);
+        (waiting >= WAITING * under_way && waiting >= 1.0).then(|| Verdict {
+            limit: Limit::RecordStore,
+            why: format!(
+                "{waiting:.0} of {under_way:.0} requests under way waited for the record store; the server's threads had room."
+            ),
+        })
+    })
+}
+
+fn cpu(run: &Run<'_>) -> Option<Verdict> {
+    let tester = run.of(Role::Tester).next();
+    let full = |machine: &Machine<'_>| machine.busy() >= MACHINE_BUSY;
+    for server in run.of(Role::Server) {
+        if let Some((name, used)) = server.busy_thread() {
+            let why = format!(
+                "The thread {name} of {} used {} of a core (the whole machine {} of its {}): it can do no more.",
+                server.called(),
+                percent(used),
+                percent(server.busy()),
+                cores(server)
+            );
+            return found(Limit::ServerCpu, why);
+        }
+        if !full(server) {
+            continue;
+        }
+        let shared = tester.filter(|tester| tester.host.name == server.host.name);
+        let (limit, advice) = match shared {
+            Some(tester) if tester.process() > server.process() => {
+                (Limit::TesterCpu, "; it shares the machine with the tester: run the tester on another one")
+            }
+            Some(_) => (Limit::ServerCpu, "; it shares the machine with the tester"),
+            None => (Limit::ServerCpu, ""),
+        };
+        let why = format!(
+            "{} was busy for {} of its {}: the server's process used {}{}{advice}.",
+            capital(&server.called()),
+            percent(server.busy()),
+            cores(server),
+            percent(server.process()),
+            shared.map(|tester| format!(", the tester's {}", percent(tester.process()))).unwrap_or_default()
+        );
+        return found(limit, why);
+    }
+    tester_cpu(tester?)
+}
+
+fn tester_cpu(tester: &Machine<'_>) -> Option<Verdict> {
+    let why = if let Some((name, used)) = tester.busy_thread() {
+        format!(
+            "The tester's thread {name} used {} of a core: the server may do more than this. Add workers (-w) or agents (--agents).",
+            percent(used)
+        )
+    } else if tester.busy() >= MACHINE_BUSY {
+        format!(
+            "The tester's machine was busy for {} of its {}, the tester's own part was {}: the server may do more than this. Use another machine, or agents.",
+            percent(tester.busy()),
+            cores(tester),
+            percent(tester.process())
+        )
+    } else {
+        return None;
+    };
+    found(Limit::TesterCpu, why)
+}
+
+fn too_few_connections(run: &Run<'_>) -> Option<Verdict> {
+    // Without a look at the server, its being slow looks the same.
+    if !run.sees_server() {
+        return None;
+    }
+    let (under_way, places) = (run.under_way(), run.places());
+    let results = run.results;
+    let asks_for_more = results.model == Model::Closed || results.requests.never_sent > 0;
+    (places > 0.0 && asks_for_more && under_way >= CONNECTIONS_FULL * places).then(|| Verdict {
+        limit: Limit::Connections,
+        why: format!(
+            "All {} connections always waited for answers, and nothing else was used up: at {:.2} ms an answer they can carry no more. More connections (-c) or pipelining (-p) would.",
+            results.load.connections,
+            results.latency_from_sent_ms.as_ref().unwrap_or(&results.latency_ms).mean_ms()
+        ),
+    })
+}
+
+fn failures(run: &Run<'_>) -> Option<Verdict> {
+    let requests = &run.results.requests;
+    let bad = requests.errors + requests.timeouts + requests.unexpected;
+    (bad as f64 >= FAILED * requests.sent as f64 && bad > 0).then(|| Verdict {
+        limit: Limit::Unknown,
+        why: format!(
+            "{bad} of {} requests failed ({} time-outs, {} errors, {} unexpected statuses), and nothing that was seen ran out.",
+            requests.sent, requests.timeouts, requests.errors, requests.unexpected
+        ),
+    })
+}
+
+fn cores(machine: &Machine<'_>) -> String {
+    match machine.host.cores {
+        1 => "1 core".into(),
+        many => format!("{many} cores"),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

@@ -1,0 +1,172 @@
+//! A request on its way: what to run, whom to tell, and what an answer means for it.
+//!
+//! The one place that decides what is known of a request after each kind of answer.
+
+use redis::{Cmd, Value};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::connection::checked;
+use crate::error::{Error, Kind};
+use crate::nodes::Address;
+use crate::script::Script;
+use crate::slot::Slot;
+use crate::wire;
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Command(Cmd),
+    Script { script: &'static Script, keys: Vec<Vec<u8>>, args: Vec<Vec<u8>> },
+}
+
+/// What to run, and how it was redirected.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) body: Body,
+    /// Whether ASKING goes in front, because ASK led here.
+    pub(crate) asking: bool,
+}
+
+/// A job in a lane's queue.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) job: Job,
+    pub(crate) reply: oneshot::Sender<Outcome>,
+    pub(crate) deadline: Instant,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Done(Value),
+    Failed(Error),
+    /// It may be sent again: nothing happened, or it only reads.
+    Again(Job, Why),
+}
+
+/// Why a request is to be sent again, and what to do first. The errors are what to answer when there is no time left.
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// The slot is somewhere else now.
+    Moved(Slot, Address, Error),
+    /// This one time, ask there.
+    Ask(Address, Error),
+    /// Too much waits already: answered at once, so that the caller can shed load.
+    Full(Error),
+    /// The server cannot do it yet.
+    Wait(Error),
+    /// The node cannot be reached, or is not what it was: look at the topology.
+    Stale(Error),
+}
+
+impl Why {
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Why::Moved(_, _, error) | Why::Ask(_, error) | Why::Full(error) | Why::Wait(error) | Why::Stale(error) => error,
+        }
+    }
+}
+
+/// What a server's answer means.
+pub(crate) enum Meaning {
+    Done(Value),
+    Failed(Error),
+    NoScript,
+    /// Nothing was executed.
+    Nothing(Why),
+}
+
+impl Body {
+    /// Packs it for a connection of the given epoch.
+    pub(crate) fn pack(&self, epoch: &[u8], verb: &'static [u8], out: &mut Vec<u8>) {
+        match self {
+            Body::Command(command) => command.write_packed_command(out),
+            Body::Script { script, keys, args } => {
+                let count = keys.len().to_string();
+                let head: [&[u8]; 3] = [verb, script.sha().as_bytes(), count.as_bytes()];
+                let parts = head
+                    .into_iter()
+                    .chain(keys.iter().map(Vec::as_slice))
+                    .chain([epoch])
+                    .chain(args.iter().map(Vec::as_slice));
+                wire::pack(out, head.len() + keys.len() + 1 + args.len(), parts);
+            }
+        }
+    }
+
+    pub(crate) fn script(&self) -> Option<&'static Script> {
+        match self {
+            Body::Command(_) => None,
+            Body::Script { script, .. } => Some(script),
+        }
+    }
+}
+
+/// Reads an answer. The codes that stand for "nothing was executed" are the servers' own refusals to begin.
+pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
+    let error = match checked(value) {
+        Ok(value) => return Meaning::Done(value),
+        Err(error) => error,
+    };
+    let nothing = |error: Error| error.as_kind(Kind::NotSent).context(format_args!("Redis at {from}"));
+    match error.code().unwrap_or_default() {
+        "NOSCRIPT" => Meaning::NoScript,
+        code @ ("MOVED" | "ASK") => {
+            let moved = code == "MOVED";
+            match redirection(error.message(), from) {
+                Some((slot, address)) if moved => Meaning::Nothing(Why::Moved(slot, address, nothing(error))),
+                Some((_, address)) => Meaning::Nothing(Why::Ask(address, nothing(error))),
+                None => Meaning::Nothing(Why::Stale(nothing(error))),
+            }
+        }
+        "TRYAGAIN" | "LOADING" | "MASTERDOWN" | "BUSY" => Meaning::Nothing(Why::Wait(nothing(error))),
+        "READONLY" | "CLUSTERDOWN" => Meaning::Nothing(Why::Stale(nothing(error))),
+        "NOAUTH" | "NOPERM" | "WRONGPASS" => Meaning::Failed(error.as_kind(Kind::Auth)),
+        _ => Meaning::Failed(error),
+    }
+}
+
+/// `MOVED 3999 127.0.0.1:6381`; without a host it is the node that said it.
+fn redirection(message: &str, from: &Address) -> Option<(Slot, Address)> {
+    let mut words = message.split_ascii_whitespace().skip(1);
+    let slot = Slot(words.next()?.parse().ok()?);
+    let address = Address::parse(words.next()?)?;
+    match (&address, from) {
+        (Address::Tcp(host, port), Address::Tcp(same, _)) if host.is_empty() || &**host == "?" => {
+            Some((slot, Address::Tcp(same.clone(), *port)))
+        }
+        _ => Some((slot, address)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_get_the_epoch_as_their_first_argument() {
+        static ECHO: Script = Script::new("echo", "return ARGV[1]");
+        let body = Body::Script { script: &ECHO, keys: vec![b"k".to_vec()], args: vec![b"a".to_vec(), b"".to_vec()] };
+        let mut ours = Vec::new();
+        body.pack(b"run:repl", b"EVALSHA", &mut ours);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(ECHO.sha()).arg(1).arg("k").arg("run:repl").arg("a").arg("");
+        assert_eq!(ours, command.get_packed_command());
+    }
+
+    #[test]
+    fn redirections_name_their_node() {
+        let from = Address::tcp("10.0.0.1", 7_000);
+        let cases = [
+            ("MOVED 3999 127.0.0.1:6381", Some((Slot(3_999), Address::tcp("127.0.0.1", 6_381)))),
+            ("ASK 1 ::1:6381", Some((Slot(1), Address::tcp("::1", 6_381)))),
+            ("MOVED 2 :6381", Some((Slot(2), Address::tcp("10.0.0.1", 6_381)))),
+            ("MOVED 2 ?:6381", Some((Slot(2), Address::tcp("10.0.0.1", 6_381)))),
+            ("MOVED nonsense", None),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(redirection(message, &from), expected, "{message}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The config files of the nodes, and the `nodes.conf` of a cluster's, from which they know each other before they start.
+//!
+//! `nodes.conf` is the servers' own format (one line a node as in CLUSTER NODES, then `vars`): Redis 7.0 and every Valkey read
+//! it. A node that starts with it takes up its slots and its primary without handshakes.
+
+use crate::error::{Error, Result};
+use crate::limits::{BUS_OFFSET, SENTINEL_DOWN_AFTER_MS, SENTINEL_FAILOVER_MS, SENTINEL_NAME, SENTINELS};
+use crate::spec::Spec;
+use crate::state::{Layout, Node, NodeKind};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A node's folder.
+pub(crate) fn folder(topology: &Path, node: &Node) -> PathBuf {
+    topology.join(&node.name)
+}
+
+/// A node's config file.
+pub(crate) fn path(topology: &Path, node: &Node) -> PathBuf {
+    folder(topology, node).join("server.conf")
+}
+
+/// What a node prints.
+pub(crate) fn log(topology: &Path, node: &Node) -> PathBuf {
+    folder(topology, node).join("server.log")
+}
+
+/// Writes everything that the nodes need to start.
+pub(crate) fn write(topology: &Path, layout: &Layout, spec: &Spec) -> Result<()> {
+    for node in &layout.nodes {
+        let folder = folder(topology, node);
+        fs::create_dir(&folder).map_err(|error| Error::io("create", &folder, error))?;
+        let text = match node.kind {
+            NodeKind::Server => server(&folder, node, layout, spec),
+            NodeKind::Sentinel => sentinel(&folder, node, layout),
+        };
+        put(&path(topology, node), &text)?;
+        if layout.topology.is_cluster() {
+            put(&folder.join("nodes.conf"), &nodes(node, layout))?;
+        }
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| Error::io("write", path, error))
+}
+
+/// As the servers' config parser reads a word in double quotes.
+fn quoted(path: &Path) -> String {
+    format!("\"{}\"", path.display().to_string().replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// What all nodes have: this machine only, a command line that stays as it is (`process` knows a node by it).
+fn common(folder: &Path, node: &Node) -> String {
+    format!(
+        "port {}\nbind 127.0.0.1\nprotected-mode no\nset-proc-title no\ndaemonize no\nlogfile \"\"\ndir {}\n",
+        node.port,
+        quoted(folder)
+    )
+}
+
+fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
+    let mut text = common(folder, node);
+    text.push_str("save \"\"\n");
+    text.push_str(spec.persistence.directives());
+    // A local replica is there at once: waiting for others to share a transfer would only make the start slower.
+    text.push_str("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
+    // DEBUG SLEEP and the like, for tests; from this machine only.
+    text.push_str("enable-debug-command local\n");
+    if let Some(password) = &spec.password {
+        text.push_str(&format!("requirepass {password:?}\nmasterauth {password:?}\n"));
+    }
+    if layout.topology.is_cluster() {
+        // A topology keeps the shape that was asked for: a replica does not move to another primary, and a primary that gave all
+        // its slots away does not become a replica.
+        text.push_str(&format!(
+            "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {}\ncluster-allow-replica-migration no\n",
+            spec.node_timeout_ms
+        ));
+    } else if node.replica_of.is_some() {
+        text.push_str(&format!("replicaof 127.0.0.1 {}\n", layout.nodes[0].port));
+    }
+    for line in &spec.directives {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+fn sentinel(folder: &Path, node: &Node, layout: &Layout) -> String {
+    let mut text = common(folder, node);
+    let (name, primary) = (SENTINEL_NAME, &layout.nodes[0]);
+    text.push_str(&format!(
+        "sentinel myid {}\nsentinel monitor {name} 127.0.0.1 {} {}\nsentinel down-after-milliseconds {name} {SENTINEL_DOWN_AFTER_MS}\nsentinel failover-timeout {name} {SENTINEL_FAILOVER_MS}\nsentinel parallel-syncs {name} 1\n",
+        node.id,
+        primary.port,
+        SENTINELS / 2 + 1,
+    ));
+    if let Some(password) = &layout.password {
+        text.push_str(&format!("sentinel auth-pass {name} {password:?}\n"));
+    }
+    for replica in layout.servers().skip(1) {
+        text.push_str(&format!("sentinel known-replica {name} 127.0.0.1 {}\n", replica.port));
+    }
+    for other in layout.sentinels().filter(|other| *other != node) {
+        text.push_str(&format!("sentinel known-sentinel {name} 127.0.0.1 {} {}\n", other.port, other.id));
+    }
+    text
+}
+
+fn nodes(myself: &Node, layout: &Layout) -> String {
+    let primaries = layout.nodes.iter().filter(|node| node.replica_of.is_none()).count();
+    let mut text = String::new();
+    for (index, node) in layout.nodes.iter().enumerate() {
+        let flag = if node == myself { "myself," } else { "" };
+        // An epoch of its own for each primary: two with the same would have to settle who is right. A replica has its primary's.
+        let epoch = index % primaries + 1;
+        let address = format!("127.0.0.1:{}@{}", node.port, node.port + BUS_OFFSET);
+        text.push_str(&format!("{} {address} ", node.id));
+        match layout.first_slots(node) {
+            Some((first, last)) => {
+                text.push_str(&format!("{flag}master - 0 0 {epoch} connected {first}-{last}\n"));
+            }
+            None => {
+                let primary = &layout.nodes[index % primaries].id;
+                text.push_str(&format!("{flag}slave {primary} 0 0 {epoch} connected\n"));
+            }
+        }
+    }
+    text.push_str(&format!("vars currentEpoch {primaries} lastVoteEpoch 0\n"));
+    text
+}

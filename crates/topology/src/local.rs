@@ -1,0 +1,343 @@
+//! The running topology: up, one node down and up again, down.
+
+use crate::config_file;
+use crate::error::{Error, Kind, Result};
+use crate::find;
+use crate::limits::{EXIT_TIMEOUT, LOG_TAIL_LINES, POLL_INTERVAL, START_TRIES};
+use crate::ports;
+use crate::process::{self, Process};
+use crate::spec::{Spec, Topology};
+use crate::state::{self, Layout, Node, NodeKind};
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+/// A topology of local servers. Taken down when dropped, unless it was detached or opened.
+#[derive(Debug)]
+pub struct Local {
+    folder: PathBuf,
+    pub(crate) layout: Layout,
+    detached: bool,
+    cancel: Option<Arc<AtomicBool>>,
+    /// Processes that this one started, to be waited for: the system keeps their numbers until then.
+    children: Mutex<HashMap<String, Child>>,
+}
+
+/// Takes down whatever topology a folder holds. Gives whether there was one.
+///
+/// # Errors
+/// A folder that holds something else is left alone ([`Kind::NotATopology`]).
+pub fn down(folder: &Path) -> Result<bool> {
+    if !folder.exists() {
+        return Ok(false);
+    }
+    Local::open(folder)?.down()?;
+    Ok(true)
+}
+
+impl Local {
+    /// Starts it. When this returns, every node serves, every replica is in step and all nodes agree; on an error nothing is left.
+    pub fn up(spec: Spec) -> Result<Local> {
+        spec.check()?;
+        let program = find::program(spec.flavour)?;
+        let mut base = ports::choose(spec.topology, spec.port)?;
+        let folder = claim_folder(spec.folder.as_deref())?;
+        let layout = Layout::plan(&spec, &program, base);
+        layout.claim(&folder)?;
+        let mut local = Local {
+            folder,
+            layout,
+            detached: spec.detached,
+            cancel: spec.cancel.clone(),
+            children: Mutex::default(),
+        };
+        for attempt in 1.. {
+            let error = match local.start_all(&spec) {
+                Ok(()) => return Ok(local),
+                Err(error) => error,
+            };
+            let lost_race = matches!(error.kind(), Kind::PortInUse { .. });
+            if !lost_race || spec.port.is_some() || attempt == START_TRIES {
+                local.take_down()?;
+                return Err(error);
+            }
+            local.end_all()?;
+            base = ports::choose(spec.topology, None)?;
+            local.layout = Layout::plan(&spec, &program, base);
+            local.layout.save(&local.folder)?;
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// What an earlier process left running in a folder. Stays when dropped.
+    ///
+    /// # Errors
+    /// [`Kind::NotATopology`] when there is none.
+    pub fn open(folder: &Path) -> Result<Local> {
+        let absent = || {
+            let text = format!("{} holds no topology: bring one up first", folder.display());
+            Error::new(Kind::NotATopology, text)
+        };
+        let folder = match fs::canonicalize(folder) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(absent()),
+            Err(error) => return Err(Error::io("open", folder, error)),
+        };
+        let layout = Layout::read(&folder)?.ok_or_else(absent)?;
+        Ok(Local { folder, layout, detached: true, cancel: None, children: Mutex::default() })
+    }
+
+    fn start_all(&self, spec: &Spec) -> Result<()> {
+        config_file::write(&self.folder, &self.layout, spec)?;
+        for node in &self.layout.nodes {
+            self.spawn(node)?;
+        }
+        self.wait_ready_all()
+    }
+
+    fn children(&self) -> MutexGuard<'_, HashMap<String, Child>> {
+        // Every change of the map is one call: a panic elsewhere leaves it whole.
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(&self, node: &Node) -> Result<()> {
+        let log = config_file::log(&self.folder, node);
+        let open = || OpenOptions::new().create(true).append(true).open(&log);
+        let (out, err): (File, File) =
+            open().and_then(|out| Ok((out, open()?))).map_err(|error| Error::io("open", &log, error))?;
+        let mut command = Command::new(&self.layout.server);
+        command.arg(config_file::path(&self.folder, node));
+        if node.kind == NodeKind::Sentinel {
+            command.arg("--sentinel");
+        }
+        command.current_dir(config_file::folder(&self.folder, node));
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        if self.detached {
+            // The terminal's Ctrl-C is for the command that is typed next, not for these.
+            command.process_group(0);
+        }
+        let child = command.spawn().map_err(|error| Error::io("run", &self.layout.server, error))?;
+        self.children().insert(node.name.clone(), child);
+        Ok(())
+    }
+
+    /// The error of a node that ended by itself, if one did. Only processes that this one started are seen.
+    pub(crate) fn ended(&self) -> Option<Error> {
+        let mut children = self.children();
+        let (name, status) = children
+            .iter_mut()
+            .find_map(|(name, child)| Some((name.clone(), child.try_wait().ok().flatten()?)))?;
+        children.remove(&name);
+        let node = self.layout.nodes.iter().find(|node| node.name == name)?;
+        // A log that cannot be read leaves the status as all that is known.
+        let log = fs::read_to_string(config_file::log(&self.folder, node)).unwrap_or_default();
+        let kind = if log.contains("Address already in use") || log.contains("Failed listening on port") {
+            Kind::PortInUse { port: node.port }
+        } else {
+            Kind::Start
+        };
+        let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
+        let server = self.layout.server.display();
+        Some(Error::new(
+            kind,
+            format!("{server} ({name}) ended with {status}; the end of its log:\n  {tail}"),
+        ))
+    }
+
+    /// Whether the caller of `up` asked to give it up.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// The processes of each node, in the order of [`Local::nodes`].
+    pub(crate) fn processes(&self) -> Result<Vec<Vec<Process>>> {
+        let configs: Vec<_> =
+            self.layout.nodes.iter().map(|node| config_file::path(&self.folder, node)).collect();
+        process::find(&self.layout.server, &configs)
+    }
+
+    fn processes_of(&self, node: &Node) -> Result<Vec<Process>> {
+        let configs = [config_file::path(&self.folder, node)];
+        Ok(process::find(&self.layout.server, &configs)?.remove(0))
+    }
+
+    /// What Forebay's `memory.url` takes: `redis-cluster://127.0.0.1:7000`.
+    pub fn url(&self) -> String {
+        self.layout.url()
+    }
+
+    /// All nodes: primaries first, then replicas, then Sentinels. Roles are those of the start; [`Local::status`] tells today's.
+    pub fn nodes(&self) -> &[Node] {
+        &self.layout.nodes
+    }
+
+    /// The shape.
+    pub fn topology(&self) -> Topology {
+        self.layout.topology
+    }
+
+    /// The server's program and version: `/usr/bin/redis-server 7.0.15`.
+    pub fn server(&self) -> String {
+        format!("{} {}", self.layout.server.display(), self.layout.server_version)
+    }
+
+    /// The password of the servers' default user.
+    pub fn password(&self) -> Option<&str> {
+        self.layout.password.as_deref()
+    }
+
+    /// Where configs, logs (`NODE/server.log`) and data lie.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// `kill -9`, and waits until it is gone. One that is dead already stays dead.
+    pub fn kill(&self, name: &str) -> Result<()> {
+        let node = self.layout.find(name)?;
+        process::signal(&self.processes_of(node)?, Signal::KILL)?;
+        self.wait_gone(std::slice::from_ref(node))
+    }
+
+    /// Starts a node that was killed, on the data that it left, and waits until it serves. One that runs stays as it is.
+    ///
+    /// # Errors
+    /// When it is stopped by a signal: that is ended by [`Local::resume`].
+    pub fn start(&self, name: &str) -> Result<()> {
+        let node = self.layout.find(name)?;
+        let processes = self.processes_of(node)?;
+        if processes.iter().any(|process| process.paused) {
+            return Err(Error::new(
+                Kind::Node,
+                format!("{} is stopped, not dead: let it continue", node.name),
+            ));
+        }
+        if processes.is_empty() {
+            self.spawn(node)?;
+        }
+        self.wait_serving(node)
+    }
+
+    /// SIGSTOP: it keeps its connections and answers nothing, as behind a cut cable.
+    pub fn pause(&self, name: &str) -> Result<()> {
+        self.signal_living(name, Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self, name: &str) -> Result<()> {
+        self.signal_living(name, Signal::CONT)
+    }
+
+    fn signal_living(&self, name: &str, signal: Signal) -> Result<()> {
+        let node = self.layout.find(name)?;
+        let processes = self.processes_of(node)?;
+        if processes.is_empty() {
+            return Err(Error::new(Kind::Node, format!("{} does not run: start it", node.name)));
+        }
+        process::signal(&processes, signal)
+    }
+
+    /// Ends all processes and removes everything that `up` made.
+    pub fn down(self) -> Result<()> {
+        self.take_down()
+    }
+
+    fn take_down(&self) -> Result<()> {
+        self.end_all()?;
+        let remove = |path: &Path, result: io::Result<()>| match result {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+            _ => Ok(()),
+        };
+        let file = self.folder.join(state::FILE);
+        remove(&file, fs::remove_file(&file))?;
+        match fs::remove_dir(&self.folder) {
+            // What somebody else put there is not ours to remove.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            result => remove(&self.folder, result),
+        }
+    }
+
+    /// Ends all processes and removes the nodes' folders.
+    fn end_all(&self) -> Result<()> {
+        for processes in self.processes()? {
+            process::signal(&processes, Signal::KILL)?;
+        }
+        self.wait_gone(&self.layout.nodes)?;
+        for node in &self.layout.nodes {
+            let folder = config_file::folder(&self.folder, node);
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &folder, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_gone(&self, nodes: &[Node]) -> Result<()> {
+        let configs: Vec<_> = nodes.iter().map(|node| config_file::path(&self.folder, node)).collect();
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        loop {
+            let found = process::find(&self.layout.server, &configs)?;
+            if let Some(index) = found.iter().position(|processes| !processes.is_empty()) {
+                if Instant::now() > deadline {
+                    let text = format!("{} was killed and does not end", nodes[index].name);
+                    return Err(Error::new(Kind::Timeout, text));
+                }
+                // A fork that was born between look and kill.
+                found.iter().try_for_each(|processes| process::signal(processes, Signal::KILL))?;
+                thread::sleep(POLL_INTERVAL / 10);
+                continue;
+            }
+            let mut children = self.children();
+            for node in nodes {
+                if let Some(mut child) = children.remove(&node.name) {
+                    child.wait().map_err(|error| Error::io("wait for", Path::new(&node.name), error))?;
+                }
+            }
+            return Ok(());
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if !self.detached
+            && self.folder.exists()
+            && let Err(error) = self.take_down()
+        {
+            eprintln!("{} was not taken down: {error}", self.folder.display());
+        }
+    }
+}
+
+/// The folder, made if missing, empty, its path absolute and without links: processes are known by it.
+fn claim_folder(asked: Option<&Path>) -> Result<PathBuf> {
+    let path = match asked {
+        Some(path) => path.to_owned(),
+        None => std::env::temp_dir().join(format!("forebay-topology-{:016x}", rand::random::<u64>())),
+    };
+    // Data and a password: for its owner alone.
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+    made.map_err(|error| Error::io("create", &path, error))?;
+    let path = fs::canonicalize(&path).map_err(|error| Error::io("open", &path, error))?;
+    let mut entries = fs::read_dir(&path).map_err(|error| Error::io("read", &path, error))?;
+    if path.join(state::FILE).exists() {
+        return Err(state::in_use(&path));
+    }
+    if entries.next().is_some() {
+        let text = format!("{} is not empty: name a folder that is empty or not there", path.display());
+        return Err(Error::new(Kind::FolderInUse, text));
+    }
+    Ok(path)
+}

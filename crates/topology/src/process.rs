@@ -1,0 +1,71 @@
+//! The processes of nodes, found in the process table by their command line: the server, then the node's config file. The
+//! configs say `set-proc-title no`, so that the command line stays what it was; a server's forks (for an append-only file, for a
+//! replica) have it as well, and are found with it.
+
+use crate::error::{Error, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// One process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    pub pid: Pid,
+    /// SIGSTOP was sent, SIGCONT not yet.
+    pub paused: bool,
+}
+
+/// The processes of each of these config files, in their order. One that has ended and was not waited for has no command line
+/// and is not among them.
+pub(crate) fn find(server: &Path, configs: &[PathBuf]) -> Result<Vec<Vec<Process>>> {
+    let mut found = vec![Vec::new(); configs.len()];
+    let table = Path::new("/proc");
+    for entry in fs::read_dir(table).map_err(|error| Error::io("read", table, error))? {
+        let path = entry.map_err(|error| Error::io("read", table, error))?.path();
+        let pid = path.file_name().and_then(|name| name.to_str()?.parse().ok()).and_then(Pid::from_raw);
+        let Some(pid) = pid else { continue };
+        // A process may end between the listing and this: then it is none of ours any more.
+        let Ok(line) = fs::read(path.join("cmdline")) else { continue };
+        let mut words = line.split(|byte| *byte == 0);
+        if words.next() != Some(server.as_os_str().as_bytes()) {
+            continue;
+        }
+        let Some(config) = words.next() else { continue };
+        if let Some(index) = configs.iter().position(|path| path.as_os_str().as_bytes() == config) {
+            let Ok(stat) = fs::read_to_string(path.join("stat")) else { continue };
+            found[index].push(Process { pid, paused: state(&stat) == Some('T') });
+        }
+    }
+    Ok(found)
+}
+
+/// The state of `/proc/PID/stat`: what follows the name, which stands in brackets and may hold anything (proc_pid_stat(5)).
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Sends a signal to all of them. One that has ended meanwhile is no failure.
+pub(crate) fn signal(processes: &[Process], signal: Signal) -> Result<()> {
+    for process in processes {
+        match kill_process(process.pid, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => {
+                let path = PathBuf::from(format!("process {}", process.pid.as_raw_nonzero()));
+                return Err(Error::io("signal", &path, error.into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_stands_behind_the_last_bracket() {
+        assert_eq!(state("71 (a) b (c) T 1 71"), Some('T'));
+        assert_eq!(state("71"), None);
+    }
+}

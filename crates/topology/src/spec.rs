@@ -1,0 +1,235 @@
+//! What is asked for, as it was asked; [`Spec::check`] says what contradicts itself.
+
+use crate::error::{Error, Kind, Result};
+use crate::limits::{NODE_TIMEOUT_MS, NODES_MAX, SENTINELS, SLOTS};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Topology {
+    /// One instance.
+    Single,
+    /// One primary with replicas; nobody promotes one.
+    Replicas {
+        /// How many replicas, at least one.
+        replicas: usize,
+    },
+    /// One primary with replicas, and three Sentinels that promote one when the primary dies.
+    Sentinel {
+        /// How many replicas, at least one.
+        replicas: usize,
+    },
+    /// A cluster.
+    Cluster {
+        /// How many primaries share the slots.
+        masters: usize,
+        /// How many replicas each of them has; may be 0.
+        replicas: usize,
+    },
+}
+
+impl Topology {
+    /// How many servers that hold data.
+    pub fn servers(self) -> usize {
+        match self {
+            Topology::Single => 1,
+            Topology::Replicas { replicas } | Topology::Sentinel { replicas } => replicas.saturating_add(1),
+            Topology::Cluster { masters, replicas } => masters.saturating_mul(replicas.saturating_add(1)),
+        }
+    }
+
+    /// How many Sentinels.
+    pub fn sentinels(self) -> usize {
+        if matches!(self, Topology::Sentinel { .. }) { SENTINELS } else { 0 }
+    }
+
+    /// Whether it is a cluster.
+    pub fn is_cluster(self) -> bool {
+        matches!(self, Topology::Cluster { .. })
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Single => f.write_str("single"),
+            Topology::Replicas { replicas } => write!(f, "1 primary with {replicas} replicas"),
+            Topology::Sentinel { replicas } => {
+                write!(f, "1 primary with {replicas} replicas and {SENTINELS} sentinels")
+            }
+            Topology::Cluster { masters, replicas } => {
+                write!(f, "cluster of {masters} primaries with {replicas} replicas each")
+            }
+        }
+    }
+}
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flavour {
+    /// `redis-server`
+    Redis,
+    /// `valkey-server`
+    Valkey,
+}
+
+impl Flavour {
+    /// The program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Flavour::Redis => "redis-server",
+            Flavour::Valkey => "valkey-server",
+        }
+    }
+
+    /// The environment variable that names the program when it is not on the path.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Flavour::Redis => "FOREBAY_REDIS_SERVER",
+            Flavour::Valkey => "FOREBAY_VALKEY_SERVER",
+        }
+    }
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Flavour::Redis => "redis",
+            Flavour::Valkey => "valkey",
+        })
+    }
+}
+
+/// What a server keeps on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// Nothing (`appendonly no`, no snapshots): a restarted node is empty until its primary fills it.
+    None,
+    /// An append-only file, synced when the system likes (`appendfsync no`).
+    AppendOnly,
+    /// Synced once a second (`appendfsync everysec`).
+    EverySecond,
+    /// Synced before a command is answered (`appendfsync always`).
+    Always,
+}
+
+impl Persistence {
+    pub(crate) fn directives(self) -> &'static str {
+        match self {
+            Persistence::None => "appendonly no\n",
+            Persistence::AppendOnly => "appendonly yes\nappendfsync no\n",
+            Persistence::EverySecond => "appendonly yes\nappendfsync everysec\n",
+            Persistence::Always => "appendonly yes\nappendfsync always\n",
+        }
+    }
+}
+
+impl FromStr for Persistence {
+    type Err = String;
+
+    /// What `appendfsync` is called in a server's config.
+    fn from_str(text: &str) -> std::result::Result<Persistence, String> {
+        match text {
+            "no" => Ok(Persistence::AppendOnly),
+            "everysec" => Ok(Persistence::EverySecond),
+            "always" => Ok(Persistence::Always),
+            _ => Err("must be always, everysec or no".into()),
+        }
+    }
+}
+
+/// What [`crate::Local::up`] is asked for.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The shape.
+    pub topology: Topology,
+    /// Which server; `None`: Valkey when it is installed, else Redis.
+    pub flavour: Option<Flavour>,
+    /// Where configs, logs and data lie; made, and removed by `down`. `None`: a folder below the system's for temporary files.
+    pub folder: Option<PathBuf>,
+    /// Port of the first node, the others follow; a cluster's bus is 10,000 above. `None`: ports that are free.
+    pub port: Option<u16>,
+    /// What is kept on disk.
+    pub persistence: Persistence,
+    /// Password of the default user of every server that holds data.
+    pub password: Option<String>,
+    /// How long a cluster node is silent before its peers take it for dead.
+    pub node_timeout_ms: u32,
+    /// Lines added to the config of every server that holds data, such as `maxmemory 100mb`.
+    pub directives: Vec<String>,
+    /// Whether it stays when the [`crate::Local`] is dropped and when a terminal interrupts the program that started it.
+    pub detached: bool,
+    /// Set it to `true` to give up an `up` that is under way.
+    pub cancel: Option<Arc<AtomicBool>>,
+}
+
+impl Spec {
+    /// The shape, on free ports, in a temporary folder, with an append-only file synced every second; goes down when dropped.
+    pub fn new(topology: Topology) -> Spec {
+        Spec {
+            topology,
+            flavour: None,
+            folder: None,
+            port: None,
+            persistence: Persistence::EverySecond,
+            password: None,
+            node_timeout_ms: NODE_TIMEOUT_MS,
+            directives: Vec::new(),
+            detached: false,
+            cancel: None,
+        }
+    }
+
+    /// On this server.
+    pub fn on(mut self, flavour: Flavour) -> Spec {
+        self.flavour = Some(flavour);
+        self
+    }
+
+    /// With this on disk.
+    pub fn keep(mut self, persistence: Persistence) -> Spec {
+        self.persistence = persistence;
+        self
+    }
+
+    /// With one more line in every server's config.
+    pub fn directive(mut self, line: impl Into<String>) -> Spec {
+        self.directives.push(line.into());
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |text: String| Err(Error::new(Kind::Spec, text));
+        match self.topology {
+            Topology::Replicas { replicas: 0 } | Topology::Sentinel { replicas: 0 } => {
+                return refuse("this topology needs at least 1 replica; without any, ask for single".into());
+            }
+            Topology::Cluster { masters: 0, .. } => {
+                return refuse("a cluster needs at least 1 primary".into());
+            }
+            _ => {}
+        }
+        let nodes = self.topology.servers().saturating_add(self.topology.sentinels());
+        if nodes > NODES_MAX {
+            return refuse(format!("{nodes} nodes are more than the {NODES_MAX} that one topology may have"));
+        }
+        if let Some(line) = self.directives.iter().find(|line| line.contains('\n')) {
+            return refuse(format!("a config directive is one line: {line:?}"));
+        }
+        match &self.password {
+            Some(password) if password.is_empty() || password.contains(|c: char| !c.is_ascii_graphic()) => {
+                refuse("the password must be printable ASCII without spaces".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const _: () = assert!(NODES_MAX < SLOTS as usize);
