@@ -56,7 +56,7 @@ impl Column {
     fn cell(&self, route: usize) -> String {
         match &self.samples[route] {
             Ok(samples) if !samples.is_empty() => {
-                let rate = median_of(samples, |sample| sample.report.rate_per_s());
+                let rate = median_of(samples, |sample| sample.report.requests.rate_per_s);
                 let spent = median_of(samples, |sample| sample.started_cpu_us);
                 format!("{spent:.1} ({rate:.0}/s)")
             }
