@@ -2,7 +2,7 @@
 
 use crate::machine;
 use crate::process::Bench;
-use forebay_load::{Report, Settings, Stop, Traffic, run};
+use forebay_load::{Results, Settings, Stop, Traffic, run};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ pub struct Sample {
     /// The same of everything that this program started: the server with its stores.
     pub started_cpu_us: f64,
     /// What the driver saw.
-    pub report: Report,
+    pub report: Results,
 }
 
 impl Sample {
@@ -85,18 +85,18 @@ impl Sample {
             "cpu_us_per_request": self.cpu_us,
             "server_cpu_us_per_request": self.server_cpu_us,
             "started_cpu_us_per_request": self.started_cpu_us,
-            "rate_per_s": self.report.rate_per_s(),
-            "p50_ms": self.report.latency_ms(50.0),
-            "p99_ms": self.report.latency_ms(99.0),
-            "max_ms": self.report.latency_ms(100.0),
-            "completed": self.report.completed,
+            "rate_per_s": self.report.requests.rate_per_s,
+            "p50_ms": self.report.latency_ms.percentile_ms(50.0),
+            "p99_ms": self.report.latency_ms.percentile_ms(99.0),
+            "max_ms": self.report.latency_ms.percentile_ms(100.0),
+            "completed": self.report.requests.completed,
         })
     }
 }
 
 /// A report without errors and without other statuses than those of success.
-pub fn clean(report: Report) -> Result<Report, Box<dyn Error>> {
-    if report.is_clean() && report.completed > 0 {
+pub fn clean(report: Results) -> Result<Results, Box<dyn Error>> {
+    if report.is_clean() && report.requests.completed > 0 {
         Ok(report)
     } else {
         Err(format!("not all is well: {report}").into())
@@ -120,7 +120,7 @@ pub fn sample(
     })??;
     let after = clocks()?;
     let report = clean(report)?;
-    let requests = report.completed as f64;
+    let requests = report.requests.completed as f64;
     Ok(Sample {
         cpu_us: (after.0 - before.0) / requests,
         server_cpu_us: (after.1 - before.1) / requests,
@@ -158,8 +158,8 @@ pub fn beside_stores(samples: &[Sample]) -> String {
 
 /// Rates and latencies to be printed beside.
 pub fn beside(samples: &[Sample]) -> String {
-    let rate = median_of(samples, |sample| sample.report.rate_per_s());
-    let p99 = median_of(samples, |sample| sample.report.latency_ms(99.0));
+    let rate = median_of(samples, |sample| sample.report.requests.rate_per_s);
+    let p99 = median_of(samples, |sample| sample.report.latency_ms.percentile_ms(99.0));
     format!("{rate:.0}/s, p99 {p99:.2} ms")
 }
 

@@ -66,9 +66,10 @@ impl Client {
     /// The next answer. The end of the connection before a whole one is `UnexpectedEof`, what is no answer `InvalidData`.
     pub fn receive(&mut self, to_head: bool) -> io::Result<Answer> {
         loop {
-            let malformed = |why| io::Error::new(io::ErrorKind::InvalidData, format!("{why:?}"));
-            if let Some(head) = parse_head(&self.input, to_head).map_err(malformed)? {
-                let whole = head.head_bytes + head.body_bytes;
+            let malformed = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+            if let Some(head) = parse_head(&self.input, to_head).map_err(|why| malformed(&format!("{why:?}")))? {
+                let body = head.body_bytes().ok_or_else(|| malformed("the answer has no length"))?;
+                let whole = head.head_bytes + body;
                 if self.input.len() >= whole {
                     let bytes: Vec<u8> = self.input.drain(..whole).collect();
                     if head.status >= 200 {

@@ -6,7 +6,7 @@ use super::hot::with_codes;
 use crate::measure::{Drive, clean, median};
 use crate::process::{Bench, Pinning};
 use crate::report::{Bar, Line};
-use forebay_load::{Fixed, Model, Settings, Stop, run};
+use forebay_load::{Fixed, Pace, Settings, Stop, run};
 use forebay_tests::{Client, Folder, Server, request_bytes};
 use serde_json::json;
 use std::collections::{BTreeSet, HashSet};
@@ -67,7 +67,7 @@ pub fn slow_sql(bench: &Bench) -> Lines {
     let time = Duration::from_secs(bench.scaled(15, 3));
     let fast = Settings {
         connections: 16,
-        model: Model::Open { rate_per_s: 5000.0 },
+        pace: Pace::rate(5000.0),
         ..Settings::new(server.address, Stop::After(time))
     };
     let alone = clean(run(&fast, &mut Fixed::new("GET", "/simple", None))?)?;
@@ -84,9 +84,9 @@ pub fn slow_sql(bench: &Bench) -> Lines {
     })?;
     let beside = clean(beside)?;
     Ok(vec![
-        Line::quoted("p99 of /simple at 5,000/s, alone", alone.latency_ms(99.0), "ms")
+        Line::quoted("p99 of /simple at 5,000/s, alone", alone.latency_ms.percentile_ms(99.0), "ms")
             .beside(alone.to_string()),
-        Line::new("the same beside GET /code-v1", beside.latency_ms(99.0), "ms", Bar::AtMost(10.0), "")
+        Line::new("the same beside GET /code-v1", beside.latency_ms.percentile_ms(99.0), "ms", Bar::AtMost(10.0), "")
             .beside(beside.to_string()),
         Line::quoted(format!("GET /code-v1 on {rows} rows"), sorted.rate_per_s(), "rps")
             .beside(sorted.to_string()),

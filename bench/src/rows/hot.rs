@@ -26,7 +26,7 @@ pub fn ultra_fast(bench: &Bench) -> Lines {
         }
     }
     let [plain, pipelined] = samples;
-    let p99 = median_of(&plain, |sample| sample.report.latency_ms(99.0));
+    let p99 = median_of(&plain, |sample| sample.report.latency_ms.percentile_ms(99.0));
     Ok(vec![
         Line::new("plain", cpu(&plain), "cores/Mrps", Bar::AtMost(10.0), "")
             .beside(beside_system(&plain))

@@ -71,7 +71,7 @@ pub fn simple_pipelined(bench: &Bench) -> Lines {
     ];
     let samples = in_turns(bench, &sides, 16, &Fixed::new("GET", "/simple", None))?;
     let hyper = cpu(&samples[1]);
-    let rate = median_of(&samples[2], |sample| sample.report.rate_per_s());
+    let rate = median_of(&samples[2], |sample| sample.report.requests.rate_per_s);
     Ok(vec![
         line("floor, pipelined", &samples[0], Bar::None, ""),
         line("minimal hyper", &samples[1], Bar::None, ""),

@@ -239,7 +239,7 @@ pub fn code_on_postgres(bench: &Bench) -> Lines {
     let all = on_postgres(bench, &postgres, ("POST", "/code"), ("insert.sql", 0), emptied)?;
     let (_, pgbench) = transactions(&all.pgbench);
     let rate = match &all.forebay {
-        Ok(samples) => median_of(samples, |sample| sample.report.rate_per_s()),
+        Ok(samples) => median_of(samples, |sample| sample.report.requests.rate_per_s),
         Err(_) => f64::NAN,
     };
     Ok(vec![

@@ -114,10 +114,10 @@ fn drain_under_load(bench: &Bench) -> Lines {
     let after = server.drain_state()["rows_total"].as_f64().unwrap_or(0.0);
     let beside = format!("{report}");
     Ok(vec![
-        Line::quoted("writes while it drains", report.rate_per_s(), "rps").beside(beside),
+        Line::quoted("writes while it drains", report.requests.rate_per_s, "rps").beside(beside),
         Line::quoted(
             "drain while it is written to",
-            (after - before) / report.duration.as_secs_f64(),
+            (after - before) / report.duration_s,
             "rows/s",
         ),
     ])

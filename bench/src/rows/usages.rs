@@ -5,7 +5,7 @@ use crate::machine::ControlGroup;
 use crate::measure::{Drive, clean};
 use crate::process::{Bench, Pinning};
 use crate::report::{Bar, Line};
-use forebay_load::{Fixed, Model, Settings, Stop, run};
+use forebay_load::{Fixed, Pace, Settings, Stop, run};
 use forebay_tests::{Database, Folder};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub fn metering(bench: &Bench) -> Lines {
     let request = Fixed::new("POST", "/api/usages", Some(BODY));
     let time = Duration::from_secs(bench.scaled(25, 4));
     let settings = Settings {
-        model: Model::Open { rate_per_s: RATE_PER_S },
+        pace: Pace::rate(RATE_PER_S),
         ..Settings::new(server.address, Stop::After(time))
     };
     let report = clean(run(&settings, &mut request.clone())?)?;
@@ -46,22 +46,22 @@ pub fn metering(bench: &Bench) -> Lines {
     Ok(vec![
         Line::new(
             "answered at a constant rate",
-            report.rate_per_s() * 60.0,
+            report.requests.rate_per_s * 60.0,
             "a minute",
             Bar::AtLeast(1e6),
             "",
         )
         .beside(format!("{place}; {report}")),
-        Line::new("p99 from the time due", report.latency_ms(99.0), "ms", Bar::AtMost(10.0), ""),
+        Line::new("p99 from the time due", report.latency_ms.percentile_ms(99.0), "ms", Bar::AtMost(10.0), ""),
         Line::new(
             "stored after the drain",
             stored as f64,
             "rows",
-            Bar::AtLeast(report.completed as f64),
+            Bar::AtLeast(report.requests.completed as f64),
             "acknowledged",
         )
         .beside(format!("the drain was {:.1} s behind", behind.as_secs_f64())),
-        Line::quoted("at most, by the closed model", most.rate_per_s() * 60.0, "a minute")
+        Line::quoted("at most, by the closed model", most.requests.rate_per_s * 60.0, "a minute")
             .beside(most.to_string()),
     ])
 }

@@ -1,114 +1,138 @@
-//! One connection: bytes out, bytes in, and which requests wait for an answer. Knows no epoll and counts nothing.
+//! One connection: requests out, answers in, and which requests wait. Knows no epoll and counts nothing.
+//!
+//! It reads into a buffer of its worker's; of its own it has only what an answer in pieces leaves behind, so that ten thousand of them
+//! fit into memory.
 
-use crate::limits::READ_BYTES;
-use crate::response::{Head, Malformed, Response, parse_head};
-use socket2::{Domain, Protocol, Socket, Type};
+use crate::limits::BODY_BYTES_MAX;
+use crate::recorder::Pending;
+use crate::response::{Body, Head, Malformed, Response, Step, parse_head};
+use crate::tls::Tls;
+use crate::transport::{Received, Transport};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-/// A request without its answer.
-#[derive(Clone, Copy)]
-pub(crate) struct Pending {
-    /// When its latency begins.
-    pub since: Instant,
-    /// When it was given to the socket: what the time-out counts from.
-    pub sent: Instant,
-    pub to_head: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nothing there: made anew at the next sweep, or never.
+    /// Nothing there: made anew when its time has come, or never.
     Closed,
+    /// The socket, or TLS, is being set up.
     Connecting,
     Open,
 }
 
-/// What a read came to.
-pub(crate) enum Received {
-    Bytes(usize),
-    /// The server has closed its side.
-    End,
-    /// Nothing there now.
-    Nothing,
+/// An answer of which the head is there.
+struct Current {
+    head: Head,
+    body: Body,
+    bytes: u64,
+}
+
+/// What came back for a request.
+pub(crate) struct Answer {
+    pub pending: Pending,
+    pub head: Head,
+    /// On the wire.
+    pub bytes: u64,
 }
 
 pub(crate) struct Connection {
-    stream: Option<TcpStream>,
+    transport: Option<Transport>,
     pub state: State,
     pub pending: VecDeque<Pending>,
     /// The server has said that it closes: nothing more is sent.
     pub closing: bool,
+    /// Where it stands in its worker's list of those with room.
+    pub listed: bool,
+    /// It is watched for room in the socket.
+    pub watched_for_room: bool,
+    /// When connecting began.
+    pub since: Instant,
+    /// Not to be made again before.
+    pub retry_at: Instant,
+    /// Attempts in a row without an answer.
+    pub failures: u32,
+    /// It was open before.
+    pub was_open: bool,
     /// Requests not yet written, from `written` on.
     out: Vec<u8>,
     written: usize,
-    input: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// The head of an answer whose body has not come whole.
-    head: Option<Head>,
+    /// What came of a head or of a line of a chunked body, when it did not come whole.
+    rest: Vec<u8>,
+    current: Option<Current>,
+    /// The answer so far, for callbacks that read answers.
+    kept: Vec<u8>,
 }
 
 impl Connection {
-    pub fn new(pipelining: usize) -> Connection {
+    pub fn new(pipelining: usize, now: Instant) -> Connection {
         Connection {
-            stream: None,
+            transport: None,
             state: State::Closed,
             pending: VecDeque::with_capacity(pipelining),
             closing: false,
-            out: Vec::with_capacity(4096),
+            listed: false,
+            watched_for_room: false,
+            since: now,
+            retry_at: now,
+            failures: 0,
+            was_open: false,
+            out: Vec::new(),
             written: 0,
-            input: vec![0; READ_BYTES],
-            start: 0,
-            end: 0,
-            head: None,
+            rest: Vec::new(),
+            current: None,
+            kept: Vec::new(),
         }
     }
 
     /// Begins to connect. The stream is to be watched for writing.
-    pub fn connect(&mut self, address: SocketAddr) -> io::Result<&TcpStream> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_nonblocking(true)?;
-        socket.set_tcp_nodelay(true)?;
-        match socket.connect(&address.into()) {
-            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
-                return Err(error);
-            }
-            _ => {}
-        }
+    pub fn connect(&mut self, address: SocketAddr, tls: Option<&Tls>, now: Instant) -> io::Result<&TcpStream> {
+        self.since = now;
+        let transport = Transport::connect(address, tls)?;
         self.state = State::Connecting;
-        Ok(self.stream.insert(socket.into()))
+        Ok(self.transport.insert(transport).stream())
     }
 
-    /// Whether connecting has succeeded.
-    pub fn connected(&mut self) -> io::Result<()> {
-        let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        if let Some(error) = stream.take_error()? {
-            return Err(error);
+    /// Takes connecting a step further; true when it is open.
+    pub fn advance(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        transport.check_connected()?;
+        if transport.is_tls() {
+            transport.write(&[])?;
+            if transport.is_shaking_hands() {
+                if transport.read(buffer)? == Received::End {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "closed during the TLS handshake"));
+                }
+                transport.write(&[])?;
+            }
+            if transport.is_shaking_hands() {
+                return Ok(false);
+            }
         }
-        stream.peer_addr()?;
         self.state = State::Open;
-        Ok(())
+        Ok(true)
+    }
+
+    pub fn transport(&self) -> Option<&Transport> {
+        self.transport.as_ref()
     }
 
     pub fn stream(&self) -> Option<&TcpStream> {
-        self.stream.as_ref()
+        self.transport.as_ref().map(Transport::stream)
     }
 
-    /// Closes, forgets all bytes, and returns how many requests will have no answer.
-    pub fn close(&mut self) -> usize {
-        self.stream = None;
+    /// Closes and forgets all bytes; `pending` is the caller's to account for.
+    pub fn close(&mut self) {
+        self.transport = None;
         self.state = State::Closed;
         self.closing = false;
+        self.watched_for_room = false;
         self.out.clear();
         self.written = 0;
-        (self.start, self.end) = (0, 0);
-        self.head = None;
-        let lost = self.pending.len();
-        self.pending.clear();
-        lost
+        self.rest.clear();
+        self.kept.clear();
+        self.current = None;
     }
 
     /// Where the next request is appended.
@@ -118,92 +142,144 @@ impl Connection {
 
     /// Writes what it can; true when all is written. The count is of bytes written now.
     pub fn flush(&mut self) -> io::Result<(usize, bool)> {
-        let mut stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let before = self.written;
-        while self.written < self.out.len() {
-            match stream.write(&self.out[self.written..]) {
-                Ok(count) => self.written += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok((self.written - before, false));
-                }
-                Err(error) => return Err(error),
-            }
+        let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let count = transport.write(&self.out[self.written..])?;
+        self.written += count;
+        let all = self.written == self.out.len();
+        if all {
+            self.out.clear();
+            self.written = 0;
         }
-        let count = self.written - before;
-        self.out.clear();
-        self.written = 0;
-        Ok((count, true))
+        Ok((count, all && !transport.wants_write()))
     }
 
-    /// Reads once.
-    pub fn receive(&mut self) -> io::Result<Received> {
-        self.make_room();
-        let mut stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+    /// Reads once into the worker's buffer, behind what was left from before: where bytes begin and end there.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<(Received, usize)> {
+        let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let from = self.rest.len();
+        let received = transport.read(&mut buffer[from..])?;
+        if let Received::Bytes(_) = received {
+            buffer[..from].copy_from_slice(&self.rest);
+            self.rest.clear();
+        }
+        Ok((received, from))
+    }
+
+    /// Keeps what was not understood yet.
+    pub fn keep(&mut self, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+    }
+
+    /// The next whole answer at the start of `input` from `at` on; `None` when more bytes are needed. Interim answers (1xx) are passed over.
+    pub fn next(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        heads: &mut HeadReader,
+        keeps: bool,
+    ) -> Result<Option<Answer>, Malformed> {
         loop {
-            return match stream.read(&mut self.input[self.end..]) {
-                Ok(0) => Ok(Received::End),
-                Ok(count) => {
-                    self.end += count;
-                    Ok(Received::Bytes(count))
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
-                Err(error) => Err(error),
-            };
-        }
-    }
-
-    /// Moves what is left to the front and grows only when an answer does not fit.
-    fn make_room(&mut self) {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-        if self.input.len() - self.end >= READ_BYTES {
-            return;
-        }
-        self.input.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        let answer = self.head.map_or(0, |head| head.head_bytes + head.body_bytes);
-        let needed = answer.max(self.end) + READ_BYTES;
-        if self.input.len() < needed {
-            self.input.resize(needed, 0);
-        }
-    }
-
-    /// The next whole answer and the request it belongs to; `None` when more bytes are needed. Interim answers (1xx) are passed over.
-    pub fn next(&mut self) -> Result<Option<(Pending, Head, Response<'_>)>, Malformed> {
-        loop {
-            if self.start == self.end {
+            if self.current.is_none() && !self.begin(input, at, heads, keeps)? {
                 return Ok(None);
             }
-            let Some(pending) = self.pending.front().copied() else { return Err(Malformed::Unsolicited) };
-            let head = match self.head {
-                Some(head) => head,
-                None => match parse_head(&self.input[self.start..self.end], pending.to_head)? {
-                    Some(head) => *self.head.insert(head),
-                    None => return Ok(None),
-                },
-            };
-            let whole = head.head_bytes + head.body_bytes;
-            if self.end - self.start < whole {
-                return Ok(None);
+            let Some(current) = &mut self.current else { return Ok(None) };
+            loop {
+                match current.body.step(&input[*at..])? {
+                    Step::Content(count) => {
+                        if keeps {
+                            if self.kept.len() + count > BODY_BYTES_MAX {
+                                return Err(Malformed::TooLarge);
+                            }
+                            self.kept.extend_from_slice(&input[*at..*at + count]);
+                        }
+                        current.bytes += count as u64;
+                        *at += count;
+                    }
+                    Step::Framing(count) => {
+                        current.bytes += count as u64;
+                        *at += count;
+                    }
+                    Step::More => return Ok(None),
+                    Step::Done => break,
+                }
             }
-            let from = self.start;
-            self.start += whole;
-            self.head = None;
-            if head.status < 200 {
-                continue;
+            if let Some(answer) = self.end_answer() {
+                return Ok(Some(answer));
             }
-            self.pending.pop_front();
-            self.closing |= head.close;
-            let (head_bytes, body) = self.input[from..from + whole].split_at(head.head_bytes);
-            return Ok(Some((pending, head, Response { status: head.status, head: head_bytes, body })));
         }
     }
 
-    /// What was read and not yet understood.
-    pub fn rest(&self) -> &[u8] {
-        &self.input[self.start..self.end]
+    /// Reads a head; false when it is not there yet.
+    fn begin(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        heads: &mut HeadReader,
+        keeps: bool,
+    ) -> Result<bool, Malformed> {
+        if *at == input.len() {
+            return Ok(false);
+        }
+        let Some(pending) = self.pending.front() else { return Err(Malformed::Unsolicited) };
+        let Some(head) = heads.read(&input[*at..], pending.to_head)? else { return Ok(false) };
+        if keeps {
+            self.kept.clear();
+            self.kept.extend_from_slice(&input[*at..*at + head.head_bytes]);
+        }
+        *at += head.head_bytes;
+        self.current = Some(Current { head, body: Body::new(head.framing), bytes: head.head_bytes as u64 });
+        Ok(true)
+    }
+
+    fn end_answer(&mut self) -> Option<Answer> {
+        let Current { head, bytes, .. } = self.current.take()?;
+        if head.status < 200 {
+            return None;
+        }
+        let pending = self.pending.pop_front()?;
+        self.closing |= head.close;
+        Some(Answer { pending, head, bytes })
+    }
+
+    /// The server has closed: an answer that lasts until then is whole.
+    pub fn end(&mut self) -> Option<Answer> {
+        let ends = self.current.as_ref().is_some_and(|current| current.body == Body::UntilClose);
+        if ends { self.end_answer() } else { None }
+    }
+
+    /// The answer that [`Connection::next`] has just given, when it was asked to keep it.
+    pub fn kept(&self, head: &Head) -> Response<'_> {
+        let (head_bytes, body) = self.kept.split_at(head.head_bytes);
+        Response { status: head.status, head: head_bytes, body }
+    }
+}
+
+/// Reads heads, and knows the last one again: a server's heads differ by a date once a second, so that most need no parsing.
+pub(crate) struct HeadReader {
+    last: Vec<u8>,
+    head: Option<Head>,
+    to_head: bool,
+}
+
+impl HeadReader {
+    pub fn new() -> HeadReader {
+        HeadReader { last: Vec::new(), head: None, to_head: false }
+    }
+
+    #[inline]
+    fn read(&mut self, bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed> {
+        // The same bytes up to the empty line are the same head.
+        if let Some(head) = self.head {
+            if self.to_head == to_head && bytes.starts_with(&self.last) {
+                return Ok(Some(head));
+            }
+        }
+        let head = parse_head(bytes, to_head)?;
+        if let Some(head) = head {
+            self.last.clear();
+            self.last.extend_from_slice(&bytes[..head.head_bytes]);
+            (self.head, self.to_head) = (Some(head), to_head);
+        }
+        Ok(head)
     }
 }

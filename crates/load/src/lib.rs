@@ -1,27 +1,39 @@
-//! The load driver: requests out, answers in, counted and timed.
+//! The load tester.
 //!
-//! What it is: one thread, one epoll set, N connections over HTTP/1.1 with a pipelining depth. [`run`] drives a server by the
-//! closed model (each connection sends when it was answered) or the open one (requests are due at a constant rate,
-//! latency counts from the time a request was due, so that a stalled server shows) and returns a [`Report`].
+//! What it is: threads with one epoll set each, N connections over HTTP/1.1 (plain or TLS) with a pipelining depth. [`run`] and
+//! [`run_workers`] drive a server by the closed model (each connection sends when it was answered) or the open one (requests are due by a
+//! schedule, latency counts from the time a request was due, so that a stalled server shows) and return [`results::Results`].
 //!
 //! What it promises: every answer is parsed strictly, and garbage is an error of its own kind and never a success; nothing is
-//! allocated per request once the buffers have grown; every request that was sent is either an answer, an error by kind, or in
-//! `unanswered`. It knows no other crate of ours: the file format of plans, agents, reports and the other protocols belong to
-//! later parts of this room.
+//! allocated per request once the buffers have grown; every request that was sent is an answer, an error by kind, a
+//! time-out, or in flight at the end. A run always ends. Of our crates it knows `host` alone.
+//!
+//! The way of a request: `schedule` says when it is due, `worker` gives it to a `connection`, `traffic` writes it, `response` frames
+//! its answer, `recorder` counts it, `series` puts it into its second, `run` makes one result of all workers.
 
 mod connection;
-mod engine;
 mod latency;
 mod limits;
 pub mod monitor;
-mod outcome;
+mod recorder;
 pub mod report;
 mod response;
 pub mod results;
+mod run;
+pub mod schedule;
+mod series;
+mod settings;
+mod tls;
 mod traffic;
+mod transport;
+mod worker;
 
-pub use engine::{Model, OnClose, Settings, Stop, run};
-pub use latency::{Latency, Packed};
-pub use outcome::{ErrorKind, Report};
-pub use response::{Head, Malformed, Response, parse_head};
+pub use latency::{Latency, PERCENTILES, Packed, percentile_of};
+pub use recorder::{Kind, Pending, Recorder};
+pub use response::{Body, Framing, Head, Malformed, Response, Step, parse_head};
+pub use results::{ErrorKind, Live, Model, Results};
+pub use run::{Handle, RATE_REACHED, longest, run, run_workers};
+pub use series::Sink;
+pub use settings::{OnClose, Pace, Settings, Stop};
+pub use tls::Tls;
 pub use traffic::{Fixed, Generated, Traffic};

@@ -1,22 +1,40 @@
 //! Every limit of this room, and where it comes from.
 
-/// Bytes of room an input buffer begins with, and that every read has at least: one loopback segment.
-pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// Bytes that a read asks for: what a loopback socket holds by default, in one system call.
+pub(crate) const READ_BYTES: usize = 128 * 1024;
 
 /// Largest head of an answer: four times what servers commonly accept in a request.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Largest body of an answer. The whole answer is held, so that a callback can look at it.
+/// Largest line between chunks: a size, extensions, a field of a trailer.
+pub(crate) const CHUNK_LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Digits of a Content-Length: a petabyte.
+pub(crate) const LENGTH_DIGITS_MAX: usize = 15;
+
+/// Largest answer that is held whole for a callback that reads answers. Without one nothing is held.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Bytes of a malformed answer that are quoted.
+pub(crate) const MALFORMED_BYTES_SHOWN: usize = 120;
 
 /// Events taken from the kernel at once.
 pub(crate) const EVENTS: usize = 512;
 
-/// How often time-outs are looked for: they are seconds, so that this is exact enough and costs nothing.
-pub(crate) const SWEEP_MS: u64 = 50;
+/// How often time-outs and the stop flag are looked for: they are seconds, so that this is exact enough and costs nothing.
+pub(crate) const SWEEP_NS: u64 = 50_000_000;
 
-/// Pause before a connection is tried again that failed or was lost.
-pub(crate) const RECONNECT_MS: u64 = 20;
+/// Pause before a connection is tried again that could not be made; doubles up to [`RECONNECT_NS_MAX`].
+pub(crate) const RECONNECT_NS: u64 = 20_000_000;
+
+/// Longest pause before a connection is tried again.
+pub(crate) const RECONNECT_NS_MAX: u64 = 1_000_000_000;
+
+/// A request of the open model that is sent later than this after it was due counts as late: ten times what a wake-up takes.
+pub(crate) const LATE_NS: u64 = 1_000_000;
+
+/// Connections opened without a pause between: what a backlog of 4096 (the default of Linux) takes, with room for others.
+pub(crate) const CONNECTING_MAX: usize = 1024;
 
 /// Longest latency that is told apart, in nanoseconds: a day, more than any time-out.
 pub(crate) const LATENCY_NS_MAX: u64 = 86_400_000_000_000;
@@ -26,3 +44,18 @@ pub(crate) const LATENCY_DIGITS: u8 = 3;
 
 /// Significant decimal digits of the latencies of one second: they are drawn, not quoted, and there are many.
 pub(crate) const SECOND_DIGITS: u8 = 2;
+
+/// Most connections of one run: every port of four addresses.
+pub(crate) const CONNECTIONS_MAX: usize = 250_000;
+
+/// Most requests under way on a connection.
+pub(crate) const PIPELINING_MAX: usize = 10_000;
+
+/// Most threads.
+pub(crate) const WORKERS_MAX: usize = 1024;
+
+/// Files that this process needs beside its connections: epoll sets, standard streams, reports, what libraries open.
+pub(crate) const FILES_BESIDE: u64 = 64;
+
+/// Most requests a second that are asked for: a nanosecond apart.
+pub(crate) const RATE_PER_S_MAX: f64 = 1e9;

@@ -1,9 +1,9 @@
-//! The strict reader of answers (RFC 9112): what is not a well-framed HTTP/1.1 answer is [`Malformed`].
+//! The strict reader of answers (RFC 9112): what is not a well-framed HTTP/1.1 (or 1.0) answer is [`Malformed`].
 //!
-//! Answers are framed by Content-Length or have no body (1xx, 204, 304, answers to HEAD). Chunked bodies and bodies that end with
-//! the connection are refused: no server that this driver was made for sends them.
+//! It reads heads whole and passes over bodies piece by piece ([`Body`]), so that an answer of any size needs no memory. Whether a body
+//! belongs to the request's method is the caller's knowledge (`to_head`).
 
-use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX};
+use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, LENGTH_DIGITS_MAX};
 use memchr::memchr2;
 
 /// Why bytes are not an answer.
@@ -17,14 +17,25 @@ pub enum Malformed {
     LineEnd,
     /// Content-Length is not a number, stands twice, or beside Transfer-Encoding.
     Length,
-    /// Neither Content-Length nor a status without a body.
-    NoLength,
-    /// Transfer-Encoding: not supported.
+    /// A Transfer-Encoding other than `chunked`.
     TransferEncoding,
+    /// The size of a chunk is not a number, or its end is not where it says.
+    Chunk,
     /// Larger than the driver reads.
     TooLarge,
     /// Bytes that no request asked for.
     Unsolicited,
+}
+
+/// Where the body of an answer ends (RFC 9112, 6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// After so many bytes; 0 for answers without a body.
+    Length(u64),
+    /// After the last chunk and its trailer.
+    Chunked,
+    /// With the connection.
+    UntilClose,
 }
 
 /// What the head of an answer says.
@@ -34,8 +45,8 @@ pub struct Head {
     pub status: u16,
     /// Bytes of status line and fields, the empty line included.
     pub head_bytes: usize,
-    /// Bytes of body that follow.
-    pub body_bytes: usize,
+    /// Where the body ends.
+    pub framing: Framing,
     /// The server closes after this answer.
     pub close: bool,
 }
@@ -49,6 +60,16 @@ pub struct Response<'a> {
     pub head: &'a [u8],
     /// The body; empty for answers without one.
     pub body: &'a [u8],
+}
+
+impl Head {
+    /// Bytes of body that follow, when the head says it.
+    pub fn body_bytes(&self) -> Option<usize> {
+        match self.framing {
+            Framing::Length(bytes) => usize::try_from(bytes).ok(),
+            Framing::Chunked | Framing::UntilClose => None,
+        }
+    }
 }
 
 impl<'a> Response<'a> {
@@ -81,13 +102,17 @@ pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed
         fields.take(&bytes[at..end])?;
         at = end + 2;
     }
-    let no_body = to_head || status < 200 || status == 204 || status == 304;
-    let body_bytes = match (no_body, fields.length) {
-        (true, _) => 0,
-        (false, Some(length)) => length,
-        (false, None) => return Err(Malformed::NoLength),
+    let code = status.code;
+    let no_body = to_head || code < 200 || code == 204 || code == 304;
+    let framing = match (no_body, fields.chunked, fields.length) {
+        (_, true, Some(_)) => return Err(Malformed::Length),
+        (true, _, _) => Framing::Length(0),
+        (false, true, None) => Framing::Chunked,
+        (false, false, Some(length)) => Framing::Length(length),
+        (false, false, None) => Framing::UntilClose,
     };
-    Ok(Some(Head { status, head_bytes: at + 2, body_bytes, close: fields.close }))
+    let close = fields.close || framing == Framing::UntilClose || (status.old && !fields.keep_alive);
+    Ok(Some(Head { status: code, head_bytes: at + 2, framing, close }))
 }
 
 /// Where the line that begins at `from` ends (its CR); `None` when its end has not come.
@@ -106,8 +131,19 @@ fn line_end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
     }
 }
 
-fn parse_status(line: &[u8]) -> Result<u16, Malformed> {
-    let Some(rest) = line.strip_prefix(b"HTTP/1.1 ") else { return Err(Malformed::StatusLine) };
+struct Status {
+    code: u16,
+    /// HTTP/1.0: the connection ends with the answer unless it says otherwise.
+    old: bool,
+}
+
+fn parse_status(line: &[u8]) -> Result<Status, Malformed> {
+    let (version, rest) = line.split_at_checked(9).ok_or(Malformed::StatusLine)?;
+    let old = match version {
+        b"HTTP/1.1 " => false,
+        b"HTTP/1.0 " => true,
+        _ => return Err(Malformed::StatusLine),
+    };
     let (&[a, b, c], behind) = rest.split_first_chunk::<3>().ok_or(Malformed::StatusLine)?;
     if !(b'1'..=b'5').contains(&a) || !b.is_ascii_digit() || !c.is_ascii_digit() {
         return Err(Malformed::StatusLine);
@@ -116,13 +152,16 @@ fn parse_status(line: &[u8]) -> Result<u16, Malformed> {
     if behind.first() != Some(&b' ') {
         return Err(Malformed::StatusLine);
     }
-    Ok(u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0'))
+    let code = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
+    Ok(Status { code, old })
 }
 
 #[derive(Default)]
 struct Fields {
-    length: Option<usize>,
+    length: Option<u64>,
+    chunked: bool,
     close: bool,
+    keep_alive: bool,
 }
 
 impl Fields {
@@ -137,9 +176,18 @@ impl Fields {
                 let before = self.length.replace(parse_length(value)?);
                 before.map_or(Ok(()), |_| Err(Malformed::Length))
             }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => Err(Malformed::TransferEncoding),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Malformed::TransferEncoding);
+                }
+                self.chunked = true;
+                Ok(())
+            }
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.close |= value.eq_ignore_ascii_case(b"close");
+                for option in value.split(|byte| *byte == b',') {
+                    self.close |= option.trim_ascii().eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= option.trim_ascii().eq_ignore_ascii_case(b"keep-alive");
+                }
                 Ok(())
             }
             _ => Ok(()),
@@ -147,16 +195,121 @@ impl Fields {
     }
 }
 
-fn parse_length(value: &[u8]) -> Result<usize, Malformed> {
-    if value.is_empty() || value.len() > 12 || !value.iter().all(u8::is_ascii_digit) {
+fn parse_length(value: &[u8]) -> Result<u64, Malformed> {
+    if value.is_empty() || value.len() > LENGTH_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit) {
         return Err(Malformed::Length);
     }
-    let length = value.iter().fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
-    if length > BODY_BYTES_MAX { Err(Malformed::TooLarge) } else { Ok(length) }
+    Ok(value.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Where in a body the reader stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// So many bytes are still to come.
+    Length(u64),
+    /// A line with the size of a chunk.
+    ChunkSize,
+    /// So many bytes of a chunk, and then its line end.
+    Chunk(u64),
+    /// The line end behind a chunk.
+    ChunkEnd,
+    /// Fields behind the last chunk, up to an empty line.
+    Trailer,
+    /// Whatever comes.
+    UntilClose,
+}
+
+/// One step through a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// So many bytes of content are next.
+    Content(usize),
+    /// So many bytes of framing were next.
+    Framing(usize),
+    /// More bytes are needed.
+    More,
+    /// The body is over; nothing was taken.
+    Done,
+}
+
+impl Body {
+    /// At its beginning.
+    pub fn new(framing: Framing) -> Body {
+        match framing {
+            Framing::Length(bytes) => Body::Length(bytes),
+            Framing::Chunked => Body::ChunkSize,
+            Framing::UntilClose => Body::UntilClose,
+        }
+    }
+
+    /// Takes one step; the caller passes over the bytes that it names.
+    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+        match self {
+            Body::Length(0) => Ok(Step::Done),
+            _ if bytes.is_empty() => Ok(Step::More),
+            Body::UntilClose => Ok(Step::Content(bytes.len())),
+            Body::Length(left) => {
+                let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count as u64;
+                Ok(Step::Content(count))
+            }
+            Body::Chunk(left) => {
+                let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count as u64;
+                if *left == 0 {
+                    *self = Body::ChunkEnd;
+                }
+                Ok(Step::Content(count))
+            }
+            Body::ChunkEnd => match bytes {
+                [b'\r', b'\n', ..] => {
+                    *self = Body::ChunkSize;
+                    Ok(Step::Framing(2))
+                }
+                [b'\r'] => Ok(Step::More),
+                _ => Err(Malformed::Chunk),
+            },
+            Body::ChunkSize => self.chunk_size(bytes),
+            Body::Trailer => self.trailer(bytes),
+        }
+    }
+
+    fn chunk_size(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+        let Some(end) = short_line_end(bytes)? else { return Ok(Step::More) };
+        // Extensions behind a semicolon mean nothing to us (RFC 9112, 7.1.1).
+        let line = &bytes[..end];
+        let digits = line.split(|byte| *byte == b';').next().unwrap_or(line).trim_ascii_end();
+        if digits.is_empty() || digits.len() > 15 {
+            return Err(Malformed::Chunk);
+        }
+        let mut size = 0;
+        for digit in digits {
+            let value = char::from(*digit).to_digit(16).ok_or(Malformed::Chunk)?;
+            size = size * 16 + u64::from(value);
+        }
+        *self = if size == 0 { Body::Trailer } else { Body::Chunk(size) };
+        Ok(Step::Framing(end + 2))
+    }
+
+    fn trailer(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+        let Some(end) = short_line_end(bytes)? else { return Ok(Step::More) };
+        if end == 0 {
+            *self = Body::Length(0);
+        } else {
+            Fields::default().take(&bytes[..end])?;
+        }
+        Ok(Step::Framing(end + 2))
+    }
+}
+
+/// As [`line_end`], for lines of a body.
+fn short_line_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    let end = line_end(bytes, 0)?;
+    if end.unwrap_or(bytes.len()) > CHUNK_LINE_BYTES_MAX { Err(Malformed::TooLarge) } else { Ok(end) }
 }
 
 #[cfg(test)]
@@ -166,10 +319,10 @@ mod tests {
     fn head(
         status: u16,
         head_bytes: usize,
-        body_bytes: usize,
+        body: u64,
         close: bool,
     ) -> Result<Option<Head>, Malformed> {
-        Ok(Some(Head { status, head_bytes, body_bytes, close }))
+        Ok(Some(Head { status, head_bytes, framing: Framing::Length(body), close }))
     }
 
     #[test]
@@ -185,8 +338,9 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r", Ok(None)),
             ("HTTP/1.1 200 OK\r\nContent-Le", Ok(None)),
             ("", Ok(None)),
-            ("HTTP/1.1 200 OK\r\n\r\n", Err(Malformed::NoLength)),
-            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n", head(200, 38, 2, true)),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: Keep-Alive\r\n\r\n", head(200, 62, 2, false)),
+            ("HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
             ("HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
             ("HTTP/1.1 600 X\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
             ("HTTP/1.1 200\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
@@ -196,8 +350,12 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n", Err(Malformed::Length)),
             ("HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n", Err(Malformed::Length)),
             ("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n", Err(Malformed::Length)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", Err(Malformed::TooLarge)),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Err(Malformed::TransferEncoding)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9999999999999999\r\n\r\n", Err(Malformed::Length)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", Err(Malformed::TransferEncoding)),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n",
+                Err(Malformed::Length),
+            ),
             ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Err(Malformed::Field)),
             ("HTTP/1.1 200 OK\r\nA : b\r\n\r\n", Err(Malformed::Field)),
             ("HTTP/1.1 200 OK\r\n folded: b\r\n\r\n", Err(Malformed::Field)),
@@ -226,5 +384,66 @@ mod tests {
         assert_eq!(response.header("location"), Some(&b"https://a/b:c"[..]));
         assert_eq!(response.header("etag"), None);
         assert_eq!(response.headers().count(), 2);
+    }
+
+    /// The content of a body that comes in pieces of `size`, and how many bytes it took.
+    fn read(framing: Framing, bytes: &[u8], size: usize) -> Result<(Vec<u8>, usize, bool), Malformed> {
+        let (mut body, mut content, mut taken) = (Body::new(framing), Vec::new(), 0);
+        let mut there = size.min(bytes.len());
+        loop {
+            match body.step(&bytes[taken..there])? {
+                Step::Content(count) => {
+                    content.extend_from_slice(&bytes[taken..taken + count]);
+                    taken += count;
+                }
+                Step::Framing(count) => taken += count,
+                Step::More if there < bytes.len() => there = (there + size).min(bytes.len()),
+                Step::More => return Ok((content, taken, false)),
+                Step::Done => return Ok((content, taken, true)),
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_in_pieces() {
+        let chunked = Framing::Chunked;
+        for size in [1, 2, 3, 7, 100] {
+            for (framing, input, content, taken, done) in [
+                (Framing::Length(2), "hiHTTP", "hi", 2, true),
+                (Framing::Length(0), "HTTP", "", 0, true),
+                (Framing::Length(5), "hi", "hi", 2, false),
+                (chunked, "2\r\nhi\r\nA;x=y\r\n0123456789\r\n0\r\n\r\nHTTP", "hi0123456789", 31, true),
+                (chunked, "2\r\nhi\r\n0\r\nA: b\r\n\r\n", "hi", 18, true),
+                (chunked, "2\r\nhi\r\n0\r\n", "hi", 10, false),
+                (Framing::UntilClose, "what ever", "what ever", 9, false),
+            ] {
+                let found = read(framing, input.as_bytes(), size);
+                assert_eq!(found, Ok((content.as_bytes().to_vec(), taken, done)), "{input:?} by {size}");
+            }
+            for (input, why) in [
+                ("x\r\nhi\r\n", Malformed::Chunk),
+                ("\r\nhi\r\n", Malformed::Chunk),
+                ("1\r\nhi\r\n", Malformed::Chunk),
+                ("1111111111111111\r\n", Malformed::Chunk),
+                ("1\nh", Malformed::LineEnd),
+                ("0\r\nno field\r\n\r\n", Malformed::Field),
+            ] {
+                assert_eq!(read(chunked, input.as_bytes(), size), Err(why), "{input:?} by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn framing_by_what_the_head_says() {
+        for (input, to_head, expected) in [
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", false, (Framing::Chunked, false)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", true, (Framing::Length(0), false)),
+            ("HTTP/1.1 200 OK\r\n\r\n", false, (Framing::UntilClose, true)),
+            ("HTTP/1.1 200 OK\r\nConnection: x, close\r\n\r\n", false, (Framing::UntilClose, true)),
+            ("HTTP/1.1 204 No Content\r\n\r\n", false, (Framing::Length(0), false)),
+        ] {
+            let found = parse_head(input.as_bytes(), to_head).unwrap().unwrap();
+            assert_eq!((found.framing, found.close), expected, "{input:?}");
+        }
     }
 }

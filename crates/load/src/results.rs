@@ -165,7 +165,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    fn merge(&mut self, other: Bytes) {
+    pub(crate) fn merge(&mut self, other: Bytes) {
         self.read += other.read;
         self.written += other.written;
     }
@@ -606,6 +606,15 @@ impl Results {
             add_counts(&mut own.statuses, &other.statuses);
             add_counts(&mut own.errors_by_kind, &other.errors_by_kind);
         }
+    }
+
+    /// Adds a kind of request, and its counts to those of the whole.
+    pub(crate) fn add_endpoint(&mut self, endpoint: Endpoint) {
+        self.requests.merge(&endpoint.requests);
+        self.latency_ms.merge(&endpoint.latency_ms);
+        add_counts(&mut self.statuses, &endpoint.statuses);
+        add_counts(&mut self.errors_by_kind, &endpoint.errors_by_kind);
+        self.endpoints.push(endpoint);
     }
 
     fn merge_seconds(&mut self, others: &[Second]) {

@@ -1,11 +1,27 @@
 //! What is sent, and who looks at what comes back.
 
+use crate::recorder::Kind;
 use crate::response::Response;
 
 /// Makes requests and may look at answers. Connections are numbered from 0; on each of them answers come in the order of the requests.
 pub trait Traffic {
     /// Appends one whole request (head and body) to `out`. Called once for each request, on the hot path: allocate nothing.
     fn request(&mut self, connection: usize, out: &mut Vec<u8>);
+
+    /// Of which kind the request was that was written last: a place in [`Traffic::kinds`].
+    fn kind(&self) -> usize {
+        0
+    }
+
+    /// The kinds of requests, counted apart. At least one; asked for once, at the start.
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::named("all")]
+    }
+
+    /// Whether [`Traffic::response`] is to be called. Then answers are held until they are whole; otherwise they are only passed over.
+    fn reads_answers(&self) -> bool {
+        true
+    }
 
     /// Called for every answer.
     fn response(&mut self, connection: usize, response: &Response<'_>) {
@@ -40,6 +56,10 @@ impl Traffic for Fixed {
     fn request(&mut self, _connection: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }
+
+    fn reads_answers(&self) -> bool {
+        false
+    }
 }
 
 /// A closure that writes each request: `Generated(|connection, out| …)`.
@@ -48,6 +68,10 @@ pub struct Generated<F>(pub F);
 impl<F: FnMut(usize, &mut Vec<u8>)> Traffic for Generated<F> {
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
         (self.0)(connection, out);
+    }
+
+    fn reads_answers(&self) -> bool {
+        false
     }
 }
 

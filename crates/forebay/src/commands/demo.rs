@@ -8,7 +8,7 @@ use super::{Failure, runtime};
 use crate::cli::Demo;
 use child::Child;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use forebay_load::{Report, Settings, Stop, Traffic};
+use forebay_load::{Results, Settings, Stop, Traffic};
 use forebay_record::{Options, Store};
 use forebay_server::config;
 use forebay_value::Value;
@@ -37,7 +37,7 @@ pub fn run(args: &Demo) -> Result<ExitCode, Failure> {
 struct Line {
     route: &'static str,
     way: &'static str,
-    report: Report,
+    report: Results,
     crashed: bool,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Demonstration<'a> {
         Ok(())
     }
 
-    fn drive(&self, traffic: &mut impl Traffic) -> Result<Report, Failure> {
+    fn drive(&self, traffic: &mut impl Traffic) -> Result<Results, Failure> {
         let mut settings = Settings::new(self.child.address, Stop::After(self.seconds));
         settings.connections = self.connections;
         forebay_load::run(&settings, traffic).map_err(Failure::from)
@@ -179,16 +179,16 @@ impl<'a> Demonstration<'a> {
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         for line in &self.lines {
             let mut answers: Vec<_> =
-                line.report.statuses().map(|(status, count)| format!("{status} × {count}")).collect();
+                line.report.statuses.iter().map(|(status, count)| format!("{status} × {count}")).collect();
             if line.crashed {
                 answers.push("then killed".into());
             }
             table.add_row([
                 Cell::new(line.route),
                 Cell::new(line.way),
-                right(format!("{:.0}", line.report.rate_per_s())),
-                right(format!("{:.2}", line.report.latency_ms(50.0))),
-                right(format!("{:.2}", line.report.latency_ms(99.0))),
+                right(format!("{:.0}", line.report.requests.rate_per_s)),
+                right(format!("{:.2}", line.report.latency_ms.percentile_ms(50.0))),
+                right(format!("{:.2}", line.report.latency_ms.percentile_ms(99.0))),
                 Cell::new(answers.join(", ")),
             ]);
         }

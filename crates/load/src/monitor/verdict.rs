@@ -263,7 +263,7 @@ fn record_store(run: &Run<'_>) -> Option<Verdict> {
                 "The record store's thread {name} was busy {} of the time: it takes no more than one core can do.",
                 percent(used)
             );
-            return name.starts_with("record-").then(|| Verdict { limit: Limit::RecordStore, why });
+            return name.starts_with("record-").then_some(Verdict { limit: Limit::RecordStore, why });
         }
         let waiting = machine.extra("waiting")?;
         let under_way = run.under_way().min(run.places()).max(1.0);

@@ -1,0 +1,92 @@
+//! The page: one HTML file that holds everything, asks nobody for anything (its own policy forbids it) and runs no script.
+//!
+//! `chart` draws, `sections` makes the parts, `figures` the tables; the style sheet stands in `style.css`. Everything that was typed or
+//! answered is escaped.
+
+mod chart;
+mod figures;
+mod sections;
+
+use super::compare::Comparison;
+use super::format::{command, moment};
+use super::threshold::Checked;
+use super::words::load_line;
+use crate::results::Results;
+
+const STYLE: &str = include_str!("style.css");
+
+/// What stands on the page beside the results.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras<'a> {
+    /// Against an older run.
+    pub comparison: Option<&'a Comparison>,
+    /// Conditions, and whether they held.
+    pub thresholds: &'a [Checked],
+}
+
+/// One self-contained HTML file.
+pub fn page(results: &Results, extras: &Extras<'_>) -> String {
+    let target = escape(&results.target);
+    let command = command(&results.command);
+    let command = if command.is_empty() {
+        String::new()
+    } else {
+        format!("<pre><code>{}</code></pre>", escape(&command))
+    };
+    let date = if results.started_at_ms > 0 { moment(results.started_at_ms) } else { String::new() };
+    let parts = [
+        sections::verdict(results),
+        sections::warnings(results),
+        sections::cards(results),
+        figures::thresholds(extras.thresholds),
+        sections::over_time(results),
+        sections::percentiles(results),
+        figures::rates(results),
+        figures::endpoints(results),
+        figures::outcomes(results),
+        sections::hosts(results),
+        figures::agents(results),
+        extras.comparison.map(figures::comparison).unwrap_or_default(),
+        sections::explanation(results),
+    ];
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>Load test of {target}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <header><p class=\"brand\">forebay load</p><h1>{target}</h1><p class=\"sub\">{}</p><p class=\"sub\">{date}</p>{command}</header>\n\
+         {}\n<footer>Made by forebay load {}. Nothing on this page was fetched from anywhere.</footer>\n</main>\n</body>\n</html>\n",
+        escape(&load_line(results)),
+        parts.concat(),
+        env!("CARGO_PKG_VERSION"),
+    )
+}
+
+/// Text as HTML, in attributes too.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+/// The percentile at a place of the axis of nines: 2 is 99.
+fn nines_to_percentile(nines: f64) -> String {
+    let percentile = 100.0 - 100.0 * 10f64.powf(-nines);
+    let text = format!("{percentile:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A section with its heading; empty when it has nothing.
+fn section(title: &str, body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!("<section>\n<h2>{title}</h2>\n{body}</section>\n") }
+}

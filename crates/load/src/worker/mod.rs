@@ -1,0 +1,339 @@
+//! One worker: one thread, one epoll set, its part of the connections and of the requests.
+//!
+//! Closed model: every connection keeps `pipelining` requests under way; what one read answered is sent anew in one write.
+//! Open model: requests are due by the schedule, go to the next connection with room, and wait their turn when none has; their latency
+//! begins when they were due. After the end nothing is due, but what is overdue is sent and answers are awaited, up to the grace.
+
+mod connect;
+mod plan;
+mod send;
+
+pub(crate) use plan::Part;
+
+use crate::connection::{Answer, Connection, HeadReader, State};
+use crate::limits::{EVENTS, HEAD_BYTES_MAX, MALFORMED_BYTES_SHOWN, READ_BYTES, SWEEP_NS};
+use crate::recorder::{Pending, Recorder};
+use crate::response::Malformed;
+use crate::results::{ErrorKind, Results};
+use crate::schedule::Arrivals;
+use crate::series::Sink;
+use crate::settings::{OnClose, Pace, Settings};
+use crate::traffic::Traffic;
+use crate::transport::{Received, kind_of};
+use rustix::event::{Timespec, epoll};
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Worker<'a, T> {
+    settings: &'a Settings,
+    part: Part,
+    traffic: &'a mut T,
+    keeps: bool,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    /// Connections with room, in the order in which they got it (open model).
+    ready: VecDeque<u32>,
+    /// From here on places have never been opened.
+    unopened: usize,
+    connecting: usize,
+    arrivals: Option<Arrivals>,
+    recorder: Recorder,
+    heads: HeadReader,
+    buffer: Vec<u8>,
+    stop: &'a AtomicBool,
+    /// What nanoseconds count from.
+    started: Instant,
+    last_answer_ns: u64,
+    /// When a connection was open last: without any for long, the run is given up.
+    last_open_ns: u64,
+    next_sweep_ns: u64,
+    /// No more requests become due from here on.
+    ended_ns: Option<u64>,
+    /// Requests behind the warm-up.
+    sent: u64,
+    under_way: usize,
+    gave_up: Option<String>,
+}
+
+impl<'a, T: Traffic> Worker<'a, T> {
+    pub fn new(
+        settings: &'a Settings,
+        part: Part,
+        traffic: &'a mut T,
+        sink: Sink,
+        stop: &'a AtomicBool,
+    ) -> io::Result<Worker<'a, T>> {
+        let now = Instant::now();
+        // Sleeps end on the microsecond; the default lets them be 50 µs late. Where it is refused, they are.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let arrivals = match &settings.pace {
+            Pace::Closed => None,
+            Pace::Open(schedule) => {
+                Some(Arrivals::new(schedule.clone(), part.share, part.amount_of_schedule, part.ends_ns))
+            }
+        };
+        let recorder = Recorder::new(settings.pace.model(), traffic.kinds(), part.warmup_ns, sink);
+        Ok(Worker {
+            settings,
+            keeps: traffic.reads_answers(),
+            traffic,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            connections: (0..part.places).map(|_| Connection::new(settings.pipelining, now)).collect(),
+            ready: VecDeque::with_capacity(part.places),
+            unopened: part.connections,
+            connecting: 0,
+            arrivals,
+            recorder,
+            heads: HeadReader::new(),
+            buffer: vec![0; HEAD_BYTES_MAX + READ_BYTES],
+            stop,
+            started: now,
+            last_answer_ns: 0,
+            last_open_ns: 0,
+            next_sweep_ns: 0,
+            ended_ns: None,
+            sent: 0,
+            under_way: 0,
+            gave_up: None,
+            part,
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>, longest_ns: u64) -> io::Result<()> {
+        let longest = Duration::from_nanos(longest_ns);
+        let timeout = Timespec {
+            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends and receives until the end. Time counts from `started`.
+    pub fn drive(&mut self, started: Instant) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        self.started = started;
+        let now_ns = self.now_ns();
+        for place in 0..self.connections.len() {
+            self.make_use_of(place, now_ns);
+        }
+        loop {
+            let now_ns = self.now_ns();
+            self.recorder.tick(now_ns);
+            self.send_due(now_ns);
+            if now_ns >= self.next_sweep_ns {
+                self.sweep(now_ns);
+            }
+            self.check_end(now_ns);
+            if self.is_over(now_ns) {
+                return Ok(());
+            }
+            self.wait(&mut events, self.sleep_ns(now_ns))?;
+            for event in events.drain(..) {
+                self.handle(event.data.u64() as usize, event.flags);
+            }
+        }
+    }
+
+    /// A connection has become able to take requests.
+    fn make_use_of(&mut self, place: usize, now_ns: u64) {
+        if self.arrivals.is_some() { self.list(place) } else { self.refill(place, now_ns) }
+    }
+
+    fn check_end(&mut self, now_ns: u64) {
+        if self.ended_ns.is_some() {
+            return;
+        }
+        let stopped = self.stop.load(Ordering::Relaxed) || self.gave_up.is_some();
+        let over = match (self.part.ends_ns, self.part.amount) {
+            _ if stopped => true,
+            (Some(ends_ns), _) => now_ns >= ends_ns,
+            (None, Some(amount)) => self.sent >= amount,
+            (None, None) => false,
+        };
+        if over {
+            // What was planned is the end, not when it was noticed.
+            let ended_ns = if stopped { now_ns } else { self.part.ends_ns.unwrap_or(now_ns).min(now_ns) };
+            self.ended_ns = Some(ended_ns);
+            if self.part.ends_ns.is_some() || stopped {
+                self.recorder.sending_ended(ended_ns);
+            }
+        }
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        let none_left = self.settings.on_close == OnClose::Stay
+            && self.connections.iter().all(|connection| connection.state == State::Closed);
+        let Some(ended_ns) = self.ended_ns else { return none_left };
+        let stopped = self.stop.load(Ordering::Relaxed) || self.gave_up.is_some();
+        let answered = self.under_way == 0 && self.arrivals.as_ref().is_none_or(|due| due.peek_ns().is_none());
+        let grace_ns = u64::try_from(self.settings.grace.as_nanos()).unwrap_or(u64::MAX);
+        none_left || answered || stopped || now_ns >= ended_ns.saturating_add(grace_ns)
+    }
+
+    fn sleep_ns(&self, now_ns: u64) -> u64 {
+        let mut until_ns = self.next_sweep_ns;
+        if self.ended_ns.is_none() {
+            until_ns = until_ns.min(self.part.ends_ns.unwrap_or(u64::MAX));
+        }
+        // Due and not sent: every connection is taken, an answer will wake us.
+        if let Some(due_ns) = self.arrivals.as_ref().and_then(Arrivals::peek_ns).filter(|due_ns| *due_ns > now_ns) {
+            until_ns = until_ns.min(due_ns);
+        }
+        until_ns.saturating_sub(now_ns)
+    }
+
+    fn handle(&mut self, place: usize, flags: epoll::EventFlags) {
+        match self.connections[place].state {
+            State::Connecting => {
+                if self.advance(place) {
+                    let now_ns = self.now_ns();
+                    self.make_use_of(place, now_ns);
+                    self.send_due(now_ns);
+                }
+                return;
+            }
+            State::Closed => return,
+            State::Open => {}
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            let now_ns = self.now_ns();
+            self.flush(place, now_ns);
+        }
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            self.read(place);
+        }
+    }
+
+    fn read(&mut self, place: usize) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let lost = self.read_into(place, &mut buffer);
+        self.buffer = buffer;
+        let now_ns = self.now_ns();
+        match lost {
+            Some(kind) => self.lose(place, kind, now_ns),
+            None if self.connections[place].closing && self.connections[place].pending.is_empty() => {
+                self.lose(place, ErrorKind::ClosedEarly, now_ns);
+            }
+            None => self.make_use_of(place, now_ns),
+        }
+    }
+
+    /// Reads what is there; why the connection is lost, when it is.
+    fn read_into(&mut self, place: usize, buffer: &mut [u8]) -> Option<ErrorKind> {
+        loop {
+            let connection = &mut self.connections[place];
+            let (received, from) = match connection.receive(buffer) {
+                Ok(received) => received,
+                Err(error) => return Some(kind_of(&error, true)),
+            };
+            let count = match received {
+                Received::Bytes(count) => count,
+                Received::Nothing => return None,
+                Received::End => {
+                    if let Some(answer) = connection.end() {
+                        let now_ns = self.now_ns();
+                        self.take(place, &answer, now_ns);
+                    }
+                    return Some(ErrorKind::ClosedEarly);
+                }
+            };
+            let now_ns = self.now_ns();
+            self.recorder.tick(now_ns);
+            self.recorder.read(count, now_ns);
+            if !self.take_answers(place, &buffer[..from + count], now_ns) {
+                return Some(ErrorKind::Malformed);
+            }
+            let is_tls = self.connections[place].transport().is_some_and(|transport| transport.is_tls());
+            if !is_tls {
+                return None;
+            }
+        }
+    }
+
+    /// False when the bytes are not answers.
+    fn take_answers(&mut self, place: usize, input: &[u8], now_ns: u64) -> bool {
+        let mut at = 0;
+        loop {
+            match self.connections[place].next(input, &mut at, &mut self.heads, self.keeps) {
+                Ok(Some(answer)) => self.take(place, &answer, now_ns),
+                Ok(None) => {
+                    self.connections[place].keep(&input[at..]);
+                    return true;
+                }
+                Err(why) => {
+                    let unasked = self.connections[place].pending.is_empty();
+                    self.recorder.malformed(unasked, || describe(why, &input[at..]));
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, place: usize, answer: &Answer, now_ns: u64) {
+        self.recorder.answered(&answer.pending, answer.head.status, answer.bytes, now_ns);
+        self.connections[place].failures = 0;
+        if self.keeps {
+            self.traffic.response(place, &self.connections[place].kept(&answer.head));
+        }
+        self.under_way -= 1;
+        self.last_answer_ns = now_ns;
+    }
+
+    /// Time-outs, connections to be made again, and whether there is any.
+    fn sweep(&mut self, now_ns: u64) {
+        self.next_sweep_ns = now_ns + SWEEP_NS;
+        let timeout_ns = u64::try_from(self.settings.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let now = Instant::now();
+        for place in 0..self.connections.len() {
+            let connection = &self.connections[place];
+            let waited_ns = connection.pending.front().map(|pending| now_ns.saturating_sub(pending.sent_ns));
+            if waited_ns.is_some_and(|waited_ns| waited_ns > timeout_ns) {
+                self.lose(place, ErrorKind::Timeout, now_ns);
+            }
+            self.look_after(place, now);
+        }
+        if self.recorder.open_now() > 0 {
+            self.last_open_ns = now_ns;
+        } else if self.ended_ns.is_none() && now_ns > self.last_open_ns.saturating_add(timeout_ns) {
+            let why = self.recorder.connect_error().map_or(String::new(), |kind| format!(": {kind}"));
+            let seconds = self.settings.timeout.as_secs_f64();
+            self.gave_up = Some(format!("no connection could be made for {seconds} s{why}"));
+        }
+    }
+
+    /// All that was counted, when the worker is done. What still waits is in flight, or was never sent. `driven`: it had begun.
+    pub fn finish(mut self, driven: bool) -> (Results, Option<String>) {
+        let now_ns = if driven { self.now_ns() } else { 0 };
+        for connection in &mut self.connections {
+            connection.pending.drain(..).for_each(|pending: Pending| self.recorder.cut(&pending));
+        }
+        let ended_ns = self.ended_ns.unwrap_or(now_ns);
+        let never_sent = self
+            .arrivals
+            .as_ref()
+            .filter(|_| driven)
+            .map_or(0, |due| due.overdue_since(self.part.warmup_ns, ended_ns));
+        // With an amount in the closed model, the run lasts until the last answer; with time, so long.
+        let by_amount = self.part.ends_ns.is_none() && self.gave_up.is_none() && !self.stop.load(Ordering::Relaxed);
+        let sent_until_ns = if by_amount { self.last_answer_ns.max(self.part.warmup_ns) } else { ended_ns };
+        let waited_until_ns = self.last_answer_ns.max(sent_until_ns);
+        (self.recorder.finish(sent_until_ns, waited_until_ns, never_sent), self.gave_up)
+    }
+}
+
+/// Why bytes are no answer, and how they begin.
+fn describe(why: Malformed, bytes: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(MALFORMED_BYTES_SHOWN)]);
+    format!("{why:?}: {shown:?}")
+}

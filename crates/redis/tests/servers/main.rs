@@ -1,0 +1,8 @@
+//! Against real servers, Redis and Valkey, in every topology: what is sent, what is known of it after faults, what is refused.
+
+mod cluster;
+mod faults;
+mod refused;
+mod sentinel;
+mod single;
+mod support;
