@@ -138,9 +138,13 @@ impl Admin {
         refuse_web_pages(request)?;
         match (request.method(), request.path()) {
             (Method::Get | Method::Head, "/health") => self.health().map(Work::Now),
-            (Method::Get | Method::Head, "/drain") => Ok(self.ask(|live| async move { live.drain_state().await })),
+            (Method::Get | Method::Head, "/drain") => {
+                Ok(self.ask(|live| async move { live.drain_state().await }))
+            }
             (Method::Get | Method::Head, "/jobs") => Ok(Work::Now(json!({ "jobs": self.jobs.states() }))),
-            (Method::Get | Method::Head, "/tables") => Ok(self.ask(|live| async move { live.tables().await })),
+            (Method::Get | Method::Head, "/tables") => {
+                Ok(self.ask(|live| async move { live.tables().await }))
+            }
             (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
             (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),

@@ -3,7 +3,7 @@
 //! The one place where it is decided which of the two there is. Actions match on [`Hot`] once a request.
 
 use forebay_redis::{Client, Link};
-use forebay_table::remote::{RemoteTable, RemoteTables};
+use forebay_table::{RemoteTable, RemoteTables};
 use forebay_table::{Table, Tables};
 use forebay_value::Schema;
 use std::cell::OnceCell;

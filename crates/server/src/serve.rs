@@ -156,7 +156,11 @@ async fn load_and_drain(live: Arc<Live>, settings: Settings, failed: oneshot::Se
     if let Err(error) = ended {
         // The receiver is gone only when the server is stopping anyway.
         let _ = failed.send(error);
+        return;
     }
+    // Without it nobody waits for a failure any more.
+    drop(failed);
+    live.watch().await;
 }
 
 fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartError {
@@ -189,7 +193,8 @@ impl AdminListener {
             Server::bind(options, Arc::new(AdminService(admin)), Gate::new(1)).map_err(StartError::from)?;
         let address = server.addresses().map_err(StartError::from)?[0];
         let file = data_dir.join(ADMIN_FILE);
-        std::fs::write(&file, format!("{address}\n"))
+        std::fs::create_dir_all(data_dir)
+            .and_then(|()| std::fs::write(&file, format!("{address}\n")))
             .map_err(|error| StartError(format!("cannot write {}: {error}", file.display())))?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("admin".into());

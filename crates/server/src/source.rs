@@ -1,7 +1,7 @@
 //! The record store as hot tables see it: keys in blocks, single rows, how far queues were drained.
 
 use forebay_record::{Error, Store};
-use forebay_table::remote::Positions;
+use forebay_table::Positions;
 use forebay_table::{BoxFuture, Source, SourceError};
 use forebay_value::{Row, Schema, Value};
 use std::ops::RangeInclusive;

@@ -9,7 +9,7 @@ use crate::check::{Difference, Differences, first_difference};
 use crate::{Error, Progress};
 use forebay_record::Store;
 use forebay_redis::Link;
-use forebay_table::remote::{RemoteEntry, RemoteTable, RemoteTables};
+use forebay_table::{RemoteEntry, RemoteTable, RemoteTables};
 use forebay_value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -32,7 +32,8 @@ pub async fn check_remote(
     progress: &Progress,
 ) -> Result<Differences, Error> {
     progress.set_total(store.count(table.schema()).await?);
-    let mut look = Look { tables, table, link, store, drained: HashMap::new(), found: Differences::default() };
+    let mut look =
+        Look { tables, table, link, store, drained: HashMap::new(), found: Differences::default() };
     for shard in 0..tables.shard_count() {
         let log = tables.log_id(shard);
         look.found.dead += store.dead_letter_count_of(log, &table.schema().name).await?;
@@ -95,7 +96,9 @@ impl Look<'_> {
             (Some(RemoteEntry { row: None, .. }), Some(_)) => self.found.evicted += 1,
             (Some(RemoteEntry { row: Some(memory), .. }), Some(record)) => {
                 let schema = self.table.schema();
-                if memory.0 != record.0 && first_difference(schema, memory.as_ref(), record.as_ref()).is_some() {
+                if memory.0 != record.0
+                    && first_difference(schema, memory.as_ref(), record.as_ref()).is_some()
+                {
                     return false;
                 }
                 self.found.compared += 1;
@@ -157,7 +160,9 @@ impl Look<'_> {
             (Some(memory), Some(record)) => {
                 self.found.different += 1;
                 let schema = self.table.schema();
-                if let Some((column, memory, record)) = first_difference(schema, memory.as_ref(), record.as_ref()) {
+                if let Some((column, memory, record)) =
+                    first_difference(schema, memory.as_ref(), record.as_ref())
+                {
                     self.found.example(|| Difference::Different { key, column, memory, record });
                 }
             }
@@ -171,7 +176,7 @@ fn text_of(key: &Value) -> String {
     match key {
         Value::Bigint(number) => number.to_string(),
         Value::Uuid(id) => id.to_string(),
-        Value::Text(text) => text.clone(),
+        Value::Text(text) => text.to_string(),
         _ => unreachable!("Schema::new refuses other keys"),
     }
 }

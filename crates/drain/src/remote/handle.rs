@@ -1,12 +1,12 @@
 //! The handle to a running drainer: its state, its controls, waiting for it.
 
 use super::run::Runner;
+use super::way::Way;
 use crate::state::{Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
 use forebay_record::Store;
 use forebay_redis::{Client, Link};
-use forebay_table::remote::RemoteTables;
-use super::way::Way;
+use forebay_table::RemoteTables;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -92,7 +92,8 @@ impl RemoteDrain {
         settings: Settings,
     ) -> Result<RemoteDrain, Error> {
         let no_thread = |source| Error::caused(Kind::Stopped, "cannot start the drain", source);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let inner = Arc::new(Inner {
             shared: Shared::new(&settings),
             held: AtomicUsize::new(0),
@@ -103,24 +104,21 @@ impl RemoteDrain {
         });
         let own = inner.clone();
         let way = Way { queue: tables.queue(), link: client.link() };
-        let work = async move {
-            let now = Instant::now();
-            let runner = Runner {
-                way,
-                owner: format!("{} (process {})", host_name(), std::process::id()),
-                record,
-                inner: own,
-                rows_limit: settings.batch_rows_max.max(1),
-                held: Vec::new(),
-                leases_at: now,
-                maintained_at: now,
-                free_at: now,
-            };
-            runner.run().await;
+        let now = Instant::now();
+        let runner = Runner {
+            way,
+            owner: format!("{} (process {})", host_name(), std::process::id()),
+            record,
+            inner: own,
+            rows_limit: settings.batch_rows_max.max(1),
+            held: Vec::new(),
+            leases_at: now,
+            maintained_at: now,
+            free_at: now,
         };
         let shared = inner.clone();
         let thread = std::thread::Builder::new().name("drain".into()).spawn(move || {
-            let run = std::panic::AssertUnwindSafe(|| runtime.block_on(work));
+            let run = std::panic::AssertUnwindSafe(|| runtime.block_on(runner.run()));
             // Whoever waits must hear of a bug here as of any other end.
             if std::panic::catch_unwind(run).is_err() {
                 shared.note("the drain's thread panicked".into());
@@ -175,7 +173,10 @@ impl RemoteDrain {
             let state = self.state();
             if state.status.has_ended() {
                 let reason = state.last_error.unwrap_or_else(|| "it was stopped".into());
-                return Err(Error::new(Kind::Stopped, format!("the drain has ended before everything was drained: {reason}")));
+                return Err(Error::new(
+                    Kind::Stopped,
+                    format!("the drain has ended before everything was drained: {reason}"),
+                ));
             }
             tokio::time::sleep(LOOK).await;
         }

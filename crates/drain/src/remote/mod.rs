@@ -17,5 +17,5 @@ mod way;
 
 pub use check::check_remote;
 pub use handle::{RemoteDrain, RemoteDrainState};
-pub use way::backlog_remote;
 pub use warm::{load_remote, warm_remote};
+pub use way::backlog_remote;

@@ -3,11 +3,11 @@
 use super::handle::Inner;
 use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
 use super::shard::{Looked, Shard, Shared};
+use super::way::Way;
 use crate::limits::PACE_PAUSE_S_MAX;
 use crate::state::{Status, Stop};
 use forebay_record::Store;
-use forebay_table::remote::Leased;
-use super::way::Way;
+use forebay_table::Leased;
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

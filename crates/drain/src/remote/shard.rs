@@ -1,17 +1,17 @@
 //! One shard: where it stands, and its next batch.
 
 use super::limits::{LINGER, LINGER_ROWS, READ_ROWS};
+use super::warm::tier;
+use super::way::Way;
 use crate::batch::{Schemas, decode};
 use crate::coalesce::coalesce;
-use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_BYTES, BATCH_ROWS_MIN, SLICE_MS};
 use crate::limits::{ALONE_MS, PACE_SLICE_S};
+use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_BYTES, BATCH_ROWS_MIN, SLICE_MS};
 use crate::run::next_size;
-use super::warm::tier;
 use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_record::{Applied, Batch, Change, Kind as RecordKind, OnError, Op, Priority, Store};
-use forebay_table::remote::Lease;
-use super::way::Way;
+use forebay_table::Lease;
 use rand::RngExt;
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,12 @@ impl Shard {
         }
     }
 
-    async fn try_step(&mut self, shared: &Shared<'_>, pace: Option<f64>, hurried: bool) -> Result<Looked, Error> {
+    async fn try_step(
+        &mut self,
+        shared: &Shared<'_>,
+        pace: Option<f64>,
+        hurried: bool,
+    ) -> Result<Looked, Error> {
         let (way, number) = (shared.way, self.number());
         let log = way.queue.log_id(number);
         if self.place.is_none() {

@@ -3,7 +3,7 @@
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_record::Store;
 use forebay_redis::Link;
-use forebay_table::remote::{RemoteError, RemoteLoad, RemoteTable};
+use forebay_table::{RemoteError, RemoteLoad, RemoteTable};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

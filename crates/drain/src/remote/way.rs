@@ -3,7 +3,7 @@
 use super::warm::tier;
 use crate::Error;
 use forebay_redis::Link;
-use forebay_table::remote::{Queue, QueueStatus};
+use forebay_table::{Queue, QueueStatus};
 use futures_util::future::try_join_all;
 
 /// The queues, and the link that they are asked over.
@@ -35,7 +35,10 @@ impl Way {
     /// Whether every shard is drained up to its position, by whomever.
     pub async fn is_drained(&self, positions: &[u64]) -> Result<bool, Error> {
         let all = self.all().await?;
-        Ok(all.iter().zip(positions).all(|(status, position)| status.entries == 0 || status.drained >= *position))
+        Ok(all
+            .iter()
+            .zip(positions)
+            .all(|(status, position)| status.entries == 0 || status.drained >= *position))
     }
 }
 

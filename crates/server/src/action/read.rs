@@ -54,7 +54,9 @@ impl Get {
         let key = self.key.of(slots)?;
         let table = match &self.table {
             Hot::Embedded(table) => table,
-            Hot::Remote(table) => return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), key))),
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), key)));
+            }
         };
         if let Some(wait) = wait_loaded(table) {
             return Ok(wait);
@@ -84,7 +86,9 @@ impl Random {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let table = match &self.table {
             Hot::Embedded(table) => table,
-            Hot::Remote(table) => return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone()))),
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone())));
+            }
         };
         if let Some(wait) = wait_loaded(table) {
             return Ok(wait);

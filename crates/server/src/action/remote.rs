@@ -14,7 +14,7 @@ use crate::hot::RemoteHot;
 use crate::problem::Problem;
 use forebay_http::Reply;
 use forebay_redis::Link;
-use forebay_table::remote::{RemoteError, RemoteKind, RemoteTable};
+use forebay_table::{RemoteError, RemoteKind, RemoteTable};
 use forebay_value::{Row, Schema, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -37,9 +37,7 @@ fn problem(schema: &Schema, error: &RemoteError, answering: &Answering) -> Probl
     match error.kind() {
         RemoteKind::Conflict { column } => conflict(schema, column),
         RemoteKind::Missing => answering.not_found(),
-        RemoteKind::MemoryFull => {
-            Problem::unavailable("the memory limit is reached until rows are drained")
-        }
+        RemoteKind::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
         RemoteKind::Overflow => Problem::new(422, "the number would not fit in 64 bits"),
         RemoteKind::Source => Problem::unavailable("the record store does not answer"),
         RemoteKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
@@ -75,7 +73,11 @@ impl Get {
 }
 
 impl Random {
-    pub(super) async fn run_remote(self: Arc<Self>, hot: RemoteHot, slots: Arc<Slots>) -> Result<Reply, Problem> {
+    pub(super) async fn run_remote(
+        self: Arc<Self>,
+        hot: RemoteHot,
+        slots: Arc<Slots>,
+    ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
         let schema = hot.table.schema();
         match hot.table.random(&link).await {
@@ -150,7 +152,11 @@ impl Redirect {
 }
 
 impl Insert {
-    pub(super) async fn run_remote(self: Arc<Self>, hot: RemoteHot, slots: Arc<Slots>) -> Result<Reply, Problem> {
+    pub(super) async fn run_remote(
+        self: Arc<Self>,
+        hot: RemoteHot,
+        slots: Arc<Slots>,
+    ) -> Result<Reply, Problem> {
         let link = ready(&hot).await;
         let schema = hot.table.schema();
         let failed = |error: RemoteError| problem(schema, &error, &self.answering);

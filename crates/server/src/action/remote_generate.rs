@@ -1,13 +1,13 @@
 //! `generate` on a hot table that is on Redis or Valkey: as in process, with many writes under way at a time.
 
-use super::remote::next_key;
 use super::generate::{FULL_PAUSE, Generate};
+use super::remote::next_key;
 use super::write::{ColumnSource, RowPlan};
 use crate::endpoint::eval::Slots;
 use crate::hot::RemoteHot;
 use crate::jobs::Job;
 use forebay_redis::Link;
-use forebay_table::remote::{RemoteError, RemoteKind, RemoteTable};
+use forebay_table::{RemoteError, RemoteKind, RemoteTable};
 use forebay_value::{Row, Value};
 use futures_util::StreamExt;
 
@@ -44,7 +44,13 @@ impl Generate {
     }
 
     /// One more row. A drawn value that is taken: the next row draws others.
-    async fn add_remote(&self, table: &RemoteTable, link: &Link, slots: &Slots, job: &Job) -> Result<(), String> {
+    async fn add_remote(
+        &self,
+        table: &RemoteTable,
+        link: &Link,
+        slots: &Slots,
+        job: &Job,
+    ) -> Result<(), String> {
         loop {
             let row = self.remote_row(table, &self.row, slots).await?;
             let insert = async || match table.insert(link, row.as_ref()).await {
@@ -72,7 +78,8 @@ impl Generate {
         for shard in 0..hot.shards {
             let mut cursor = 0;
             loop {
-                let (next, entries) = table.scan(link, shard, cursor).await.map_err(|error| error.to_string())?;
+                let (next, entries) =
+                    table.scan(link, shard, cursor).await.map_err(|error| error.to_string())?;
                 let keys = entries.into_iter().map(|entry| entry.key).collect();
                 delete_all(table, link, keys, job).await?;
                 cursor = next;
@@ -86,19 +93,19 @@ impl Generate {
 }
 
 async fn delete_all(table: &RemoteTable, link: &Link, keys: Vec<Value>, job: &Job) -> Result<(), String> {
-        let mut deletes = futures_util::stream::iter(keys)
-            .map(|key| async move {
-                let delete = async || match table.delete(link, key.as_ref()).await {
-                    Err(error) if error.kind() != RemoteKind::Missing => Err(error),
-                    _ => Ok(()),
-                };
-                retried(job, delete).await
-            })
-            .buffer_unordered(AT_ONCE);
-        while let Some(deleted) = deletes.next().await {
-            deleted?;
-        }
-        Ok(())
+    let mut deletes = futures_util::stream::iter(keys)
+        .map(|key| async move {
+            let delete = async || match table.delete(link, key.as_ref()).await {
+                Err(error) if error.kind() != RemoteKind::Missing => Err(error),
+                _ => Ok(()),
+            };
+            retried(job, delete).await
+        })
+        .buffer_unordered(AT_ONCE);
+    while let Some(deleted) = deletes.next().await {
+        deleted?;
+    }
+    Ok(())
 }
 
 /// Writes until the tier takes it.

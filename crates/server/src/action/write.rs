@@ -63,7 +63,9 @@ impl Insert {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let table = match &self.table {
             Hot::Embedded(table) => table,
-            Hot::Remote(table) => return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone()))),
+            Hot::Remote(table) => {
+                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone())));
+            }
         };
         if let Some(wait) = wait_loaded(table) {
             return Ok(wait);

@@ -137,7 +137,15 @@ impl Compiler<'_, '_> {
         let answering = Answering { head: Arc::new(Head::new(status)), shape: None, missing: self.missing() };
         let key = self.key(&table, key)?;
         let uncounted = self.context.uncounted.clone();
-        Ok(Action::Redirect(Arc::new(Redirect { table, key, location, increment, expires, answering, uncounted })))
+        Ok(Action::Redirect(Arc::new(Redirect {
+            table,
+            key,
+            location,
+            increment,
+            expires,
+            answering,
+            uncounted,
+        })))
     }
 
     fn handler(&self, name: &str) -> Result<Action, String> {

@@ -9,12 +9,7 @@ use forebay_http::Method;
 use std::collections::HashMap;
 
 /// Notes everything that does not fit together.
-pub(super) fn check(
-    endpoints: &[Placed],
-    tables: &[TableConfig],
-    dialect: Dialect,
-    mistakes: &Mistakes<'_>,
-) {
+pub(super) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Dialect, mistakes: &Mistakes<'_>) {
     routes(endpoints, mistakes);
     for placed in endpoints {
         reply(placed, tables, mistakes);
@@ -33,7 +28,10 @@ fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
         if let Action::Sql { statements, .. } = action
             && statements.in_dialect(dialect).is_none()
         {
-            let what = format!("sql: there is no statement for {}, the record store that [record] names", dialect.key());
+            let what = format!(
+                "sql: there is no statement for {}, the record store that [record] names",
+                dialect.key()
+            );
             mistakes.add(placed.route_at, what);
         }
     }

@@ -35,7 +35,9 @@ fn action(action: &Action, config: &Config) -> String {
     };
     match action {
         Action::Sql { rows: Rows::None, .. } => format!("sql → {record}"),
-        Action::Sql { statements, .. } if writes(statements.in_dialect(config.record.dialect()).unwrap_or_default()) => {
+        Action::Sql { statements, .. }
+            if writes(statements.in_dialect(config.record.dialect()).unwrap_or_default()) =>
+        {
             format!("sql → {record}")
         }
         Action::Sql { .. } => format!("sql ← {record}"),

@@ -194,7 +194,8 @@ fn fits_tier(memory: &Memory, fields: &Fields<'_>, mistakes: &Mistakes<'_>) {
     }
     if let (Tier::Embedded, Durability::Replicated(_)) = (&memory.tier, memory.durability) {
         let at = fields.get("durability").map_or(fields.at, |node| node.at);
-        mistakes.add(at, "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\" or \"async\"");
+        mistakes
+            .add(at, "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\" or \"async\"");
     }
 }
 

@@ -312,7 +312,10 @@ fn statements_and_their_rows() {
     let found =
         endpoint("route = 'GET /'\nrows = 'all'\n[endpoint.sql]\npostgres = 'SELECT 1'\nsqlite = 'SELECT 2'");
     let Action::Sql { statements, rows: Rows::All } = found.action else { panic!("{:?}", found.action) };
-    assert_eq!((statements.in_dialect(Dialect::Postgres), statements.in_dialect(Dialect::Sqlite)), (Some("SELECT 1"), Some("SELECT 2")));
+    assert_eq!(
+        (statements.in_dialect(Dialect::Postgres), statements.in_dialect(Dialect::Sqlite)),
+        (Some("SELECT 1"), Some("SELECT 2"))
+    );
 }
 
 #[test]

@@ -124,7 +124,8 @@ impl LiveEmbedded {
     pub(super) async fn check(&self) -> Result<Vec<(String, Differences)>, Problem> {
         let mut checks = Vec::new();
         for table in self.embedded.tables.all() {
-            let found = check(table, &self.store, self.embedded.log.id(), &Arc::new(Progress::default())).await;
+            let found =
+                check(table, &self.store, self.embedded.log.id(), &Arc::new(Progress::default())).await;
             let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
             checks.push((table.schema().name.clone(), found));
         }

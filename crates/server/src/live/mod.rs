@@ -62,6 +62,15 @@ impl Live {
         either!(self, tier => tier.load().await)
     }
 
+    /// Looks after what a tier may lose while it is served: loads again what a server that changed over does not have any more. Never ends.
+    pub async fn watch(&self) {
+        match self {
+            // Memory and log of this process are not lost without the process.
+            Live::Embedded(_) => std::future::pending().await,
+            Live::Remote(remote) => remote.watch().await,
+        }
+    }
+
     /// Starts writing behind.
     pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         either!(self, tier => tier.start_drain(settings))

@@ -6,10 +6,11 @@ use crate::open::StartError;
 use crate::open::remote::Remote;
 use crate::problem::Problem;
 use forebay_drain::{
-    Differences, Progress, RemoteDrain, Settings, Stop, backlog_remote, check_remote, load_remote, warm_remote,
+    Differences, Progress, RemoteDrain, Settings, Stop, backlog_remote, check_remote, load_remote,
+    warm_remote,
 };
 use forebay_record::Store;
-use forebay_table::remote::{RemoteError, RemoteTable};
+use forebay_table::{RemoteError, RemoteTable};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,10 @@ impl LiveRemote {
                     Ok(loaded) if loaded.rows == 0 => break,
                     Ok(loaded) => {
                         let seconds = loaded.took.as_secs_f64();
-                        eprintln!("loaded {} rows of {name} from the record store in {seconds:.1} s", loaded.rows);
+                        eprintln!(
+                            "loaded {} rows of {name} from the record store in {seconds:.1} s",
+                            loaded.rows
+                        );
                         break;
                     }
                     Err(error) if error.is_transient() => {

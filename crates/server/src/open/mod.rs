@@ -71,9 +71,7 @@ pub async fn open(config: &Config, new_record: NewRecord) -> Result<Opened, Star
         model::Tier::Embedded => {
             Memory::Embedded(embedded::open(&config.memory, specs, &store, new_record).await?)
         }
-        model::Tier::Remote(at) => {
-            Memory::Remote(remote::open(at, &config.memory, specs, &store).await?)
-        }
+        model::Tier::Remote(at) => Memory::Remote(remote::open(at, &config.memory, specs, &store).await?),
     };
     Ok(Opened { store, memory, schemas })
 }

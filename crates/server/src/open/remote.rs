@@ -6,7 +6,7 @@ use crate::source::RecordSource;
 use forebay_record::Store;
 use forebay_redis::{Client, Link};
 use forebay_table::TableSpec;
-use forebay_table::remote::{RemoteOptions, RemoteTables};
+use forebay_table::{RemoteOptions, RemoteTables};
 use std::sync::Arc;
 
 /// The way to a tier, and its hot tables.

@@ -93,4 +93,3 @@ pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>)
     })
     .collect()
 }
-
