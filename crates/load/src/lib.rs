@@ -12,6 +12,7 @@
 //! its answer, `recorder` counts it, `series` puts it into its second, `run` makes one result of all workers.
 
 mod connection;
+pub mod find;
 mod latency;
 mod limits;
 pub mod monitor;
