@@ -88,7 +88,7 @@ pub fn slow_sql(bench: &Bench) -> Lines {
             .beside(alone.to_string()),
         Line::new("the same beside GET /code-v1", beside.latency_ms.percentile_ms(99.0), "ms", Bar::AtMost(10.0), "")
             .beside(beside.to_string()),
-        Line::quoted(format!("GET /code-v1 on {rows} rows"), sorted.rate_per_s(), "rps")
+        Line::quoted(format!("GET /code-v1 on {rows} rows"), sorted.requests.rate_per_s, "rps")
             .beside(sorted.to_string()),
     ])
 }
@@ -98,7 +98,7 @@ fn rate(bench: &Bench, server: &Server) -> Result<f64, Box<dyn Error>> {
     let core = bench.core(Pinning::Apart);
     let settings = Drive::new(server.address, core).settings(bench.sample() / 2);
     let report = crate::machine::on_core(core, || run(&settings, &mut Fixed::new("GET", "/simple", None)))??;
-    Ok(clean(report)?.rate_per_s())
+    Ok(clean(report)?.requests.rate_per_s)
 }
 
 /// One byte a second.

@@ -12,9 +12,11 @@
 //! its answer, `recorder` counts it, `series` puts it into its second, `run` makes one result of all workers.
 
 mod connection;
+pub mod find;
 mod latency;
 mod limits;
 pub mod monitor;
+pub mod plan;
 mod recorder;
 pub mod report;
 mod response;
@@ -23,9 +25,12 @@ mod run;
 pub mod schedule;
 mod series;
 mod settings;
+mod target;
 mod tls;
 mod traffic;
 mod transport;
+mod typed;
+pub mod units;
 mod worker;
 
 pub use latency::{Latency, PERCENTILES, Packed, percentile_of};
@@ -35,5 +40,7 @@ pub use results::{ErrorKind, Live, Model, Results};
 pub use run::{Handle, RATE_REACHED, longest, run, run_workers};
 pub use series::Sink;
 pub use settings::{OnClose, Pace, Settings, Stop};
+pub use target::Target;
 pub use tls::Tls;
 pub use traffic::{Fixed, Generated, Traffic};
+pub use typed::{Planned, Typed};

@@ -95,6 +95,25 @@ impl Catalogue {
         Ok(catalogue)
     }
 
+    /// One table as text, for a tier that keeps them one by one.
+    pub(crate) fn entry_text(id: TableId, schema: &Schema) -> Result<String, Error> {
+        serde_json::to_string(&StoredTable::new(id, schema))
+            .map_err(|error| Error::caused(Kind::Catalogue, "cannot write the catalogue", error))
+    }
+
+    /// Takes up one table from its text.
+    pub(crate) fn read_entry(&mut self, text: &[u8]) -> Result<(), Error> {
+        let wrong = |what: String| Error::new(Kind::Catalogue, format!("cannot use the catalogue: {what}"));
+        let stored: StoredTable = serde_json::from_slice(text)
+            .map_err(|error| Error::caused(Kind::Catalogue, "cannot use the catalogue", error))?;
+        let id = TableId(stored.id);
+        let schema = stored.schema().map_err(wrong)?;
+        match self.tables.insert(id, Arc::new(schema)) {
+            None => Ok(()),
+            Some(_) => Err(wrong(format!("id {id} is there twice"))),
+        }
+    }
+
     /// The id of a table with these columns: one it had before, or a new one.
     pub(crate) fn assign(&mut self, schema: &Schema) -> Result<TableId, Error> {
         if let Some((id, _)) = self.tables().find(|(_, known)| is_same(known, schema)) {

@@ -24,12 +24,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OnceCell, SemaphorePermit};
 
 /// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by another.
-#[derive(Default)]
-pub(crate) struct Flights {
-    by_key: Mutex<HashMap<Key, Arc<Flight>, RandomState>>,
+pub(crate) struct Flights<T> {
+    by_key: Mutex<HashMap<Key, Arc<OnceCell<T>>, RandomState>>,
 }
 
-type Flight = OnceCell<Result<bool, SourceError>>;
+impl<T> Default for Flights<T> {
+    fn default() -> Flights<T> {
+        Flights { by_key: Mutex::default() }
+    }
+}
 
 /// The drained positions that reads of the record store under way began with.
 #[derive(Default)]
@@ -74,24 +77,30 @@ impl Drop for Reading<'_> {
 
 /// Whether a call found a read of its key under way.
 #[derive(PartialEq, Eq)]
-enum Joined {
+pub(crate) enum Joined {
     First,
     Later,
 }
 
-impl Flights {
-    fn join(&self, key: &Key) -> (Arc<Flight>, Joined) {
+impl<T> Flights<T> {
+    /// Takes part in the read of a key.
+    pub fn join<'a>(&'a self, key: &'a Key) -> (Passenger<'a, T>, Joined) {
+        let (flight, joined) = self.board(key);
+        (Passenger { flights: self, key, flight }, joined)
+    }
+
+    fn board(&self, key: &Key) -> (Arc<OnceCell<T>>, Joined) {
         let mut by_key = self.by_key.lock();
         if let Some(flight) = by_key.get(key) {
             return (flight.clone(), Joined::Later);
         }
-        let flight = Arc::new(Flight::new());
+        let flight = Arc::new(OnceCell::new());
         by_key.insert(key.clone(), flight.clone());
         (flight, Joined::First)
     }
 
     /// Forgets a flight that has ended, or that nobody else waits for.
-    fn leave(&self, key: &Key, flight: &Arc<Flight>) {
+    fn leave(&self, key: &Key, flight: &Arc<OnceCell<T>>) {
         let mut by_key = self.by_key.lock();
         let is_current = by_key.get(key).is_some_and(|current| Arc::ptr_eq(current, flight));
         // The map, and the caller.
@@ -102,13 +111,13 @@ impl Flights {
 }
 
 /// Leaves the flight also when the caller's future is dropped halfway.
-struct Passenger<'a> {
-    flights: &'a Flights,
+pub(crate) struct Passenger<'a, T> {
+    flights: &'a Flights<T>,
     key: &'a Key,
-    flight: Arc<Flight>,
+    pub flight: Arc<OnceCell<T>>,
 }
 
-impl Drop for Passenger<'_> {
+impl<T> Drop for Passenger<'_, T> {
     fn drop(&mut self) {
         self.flights.leave(self.key, &self.flight);
     }
@@ -150,8 +159,7 @@ impl Table {
 
     async fn fetch_once(&self, key: &Key) -> Result<bool, SourceError> {
         for _ in 0..2 {
-            let (flight, joined) = self.flights.join(key);
-            let passenger = Passenger { flights: &self.flights, key, flight };
+            let (passenger, joined) = self.flights.join(key);
             let result = passenger.flight.get_or_init(|| self.fly(key)).await.clone();
             drop(passenger);
             // A read that began before this call may have missed what the caller knows to be there: the next one cannot.

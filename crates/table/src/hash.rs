@@ -2,12 +2,13 @@
 //!
 //! A fingerprint stands for its value: 128 bits of XXH3 under 192 secret bytes. Two of 100,000,000 values have the same one by chance with
 //! a probability of 10^-23, and who does not know the secret cannot aim for it. If it did happen, an insert would be refused with a
-//! conflict that is none: nothing would be lost or overwritten. Fingerprints never leave the process.
+//! conflict that is none: nothing would be lost or overwritten. Fingerprints never leave the process; those of a tier on Redis or Valkey never
+//! leave the tier, whose random id takes the place of the secret.
 
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
 use forebay_value::ValueRef;
-use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret};
+use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret, xxh3_128_with_seed};
 
 const SECRET_BYTES: usize = 192;
 
@@ -26,6 +27,11 @@ impl KeyHash {
         (self.0 >> 32) as usize % SHARDS
     }
 
+    /// The shard of a tier that has so many.
+    pub fn shard_of(self, shards: u16) -> u16 {
+        ((self.0 >> 32) % u64::from(shards)) as u16
+    }
+
     /// What the shard's index keeps.
     pub fn low(self) -> u32 {
         self.0 as u32
@@ -42,6 +48,15 @@ impl Hasher {
         let mut secret = Box::new([0; SECRET_BYTES]);
         for part in secret.as_chunks_mut::<8>().0 {
             *part = rand::random();
+        }
+        Hasher { secret }
+    }
+
+    /// The secret that all servers of one tier share: it follows from the tier's id, which was drawn when the tier was made.
+    pub fn shared(tier: u128) -> Hasher {
+        let mut secret = Box::new([0; SECRET_BYTES]);
+        for (index, part) in secret.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            *part = xxh3_128_with_seed(&tier.to_le_bytes(), index as u64).to_le_bytes();
         }
         Hasher { secret }
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 pub(crate) struct Keys {
-    is_serial: bool,
+    pub is_serial: bool,
     /// The next key, if it is below `end`.
     next: AtomicI64,
     end: AtomicI64,
@@ -25,8 +25,8 @@ pub(crate) struct Keys {
     half: AtomicI64,
     blocks: Mutex<Blocks>,
     /// Held while the source is asked.
-    asking: tokio::sync::Mutex<()>,
-    is_prefetching: AtomicBool,
+    pub asking: tokio::sync::Mutex<()>,
+    pub is_prefetching: AtomicBool,
 }
 
 struct Blocks {
@@ -38,7 +38,7 @@ struct Blocks {
 }
 
 /// Blocks asked for before giving up on a source whose keys are all taken.
-const ASKS_MAX: usize = 3;
+pub(crate) const ASKS_MAX: usize = 3;
 
 impl Keys {
     pub fn new(kind: KeyKind) -> Keys {
@@ -71,7 +71,7 @@ impl Keys {
     }
 
     /// Begins the block that follows, if the one in hand is used up; whether there is a key.
-    fn follow(&self) -> bool {
+    pub fn follow(&self) -> bool {
         let mut blocks = self.blocks.lock();
         if self.next.load(Ordering::Acquire) < self.end.load(Ordering::Acquire) {
             return true;
@@ -100,7 +100,7 @@ impl Keys {
     }
 
     /// Keeps what of a block is above all keys known; false when nothing is.
-    fn offer(&self, block: Range<i64>, above: i64) -> bool {
+    pub fn offer(&self, block: Range<i64>, above: i64) -> bool {
         let mut blocks = self.blocks.lock();
         let start = block.start.max(self.end.load(Ordering::Acquire)).max(above.saturating_add(1));
         if start < block.end {
@@ -109,13 +109,18 @@ impl Keys {
         start < block.end
     }
 
-    fn has_following(&self) -> bool {
+    /// How many keys to ask for.
+    pub fn block_size(&self) -> u64 {
+        self.blocks.lock().size
+    }
+
+    pub fn has_following(&self) -> bool {
         self.blocks.lock().following.is_some()
     }
 }
 
 /// Says that no prefetch is under way any more, also when its task is dropped.
-struct Prefetching<'a>(&'a AtomicBool);
+pub(crate) struct Prefetching<'a>(pub &'a AtomicBool);
 
 impl Drop for Prefetching<'_> {
     fn drop(&mut self) {
@@ -165,7 +170,7 @@ impl Table {
 
     /// Asks the source for a block. `asking` is held.
     async fn ask_keys(&self) -> Result<(), SourceError> {
-        let mut count = self.keys.blocks.lock().size;
+        let mut count = self.keys.block_size();
         let above = self.rows.highest_key();
         for _ in 0..ASKS_MAX {
             let block = self.core.source.next_keys(self.schema(), count).await?;

@@ -35,6 +35,7 @@ mod limits;
 mod list;
 mod load;
 mod record;
+mod remote;
 mod replay;
 mod rows;
 mod shard;
@@ -50,6 +51,10 @@ pub use error::{Error, Kind, WriteError};
 pub use list::List;
 pub use load::Load;
 pub use record::{InvalidRecord, LogRecord, TableId};
+pub use remote::{
+    Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteError, RemoteKind,
+    RemoteLoad, RemoteOptions, RemoteTable, RemoteTables,
+};
 pub use replay::Replayed;
 pub use source::{BoxFuture, Source, SourceError};
 pub use table::{Counters, Entry, Read, Table, TableSpec};

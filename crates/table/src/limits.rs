@@ -61,3 +61,57 @@ const _: () = assert!(SHARDS == u64::BITS as usize, "the stripes of a row are on
 const _: () = assert!(CHUNK_SLOTS.is_power_of_two());
 const _: () = assert!(KEYS_MIN < KEYS_MAX);
 const _: () = assert!(EVICT_RUN_SLOTS < EVICT_VISIT_SLOTS);
+
+/// Shards of a tier on one server: one drain lease, stream and counter each; more would only cost, because the server has one thread.
+pub(crate) const SHARDS_SINGLE: u16 = 8;
+
+/// Shards of a tier on a cluster: so many that 15 primaries have four or five each, and a few more primaries still spread evenly.
+pub(crate) const SHARDS_CLUSTER: u16 = 64;
+
+/// How long a request waits for a shard that has changed over before it is refused: what a failover takes once the new primary is there.
+pub(crate) const REMOTE_REPAIR_WAIT: Duration = Duration::from_secs(3);
+
+/// How often it looks meanwhile.
+pub(crate) const REMOTE_REPAIR_PAUSE: Duration = Duration::from_millis(50);
+
+/// The lifetime of a repair's lock: whoever repairs renews it; another server takes over this long after it died.
+pub(crate) const REMOTE_LOCK_MS: u64 = 10_000;
+
+/// How far the numbers of a shard's queue jump when its server has changed over. A primary that was cut off may go on counting: its numbers
+/// and the new ones' never meet unless it takes 2^30 writes alone. 2^53 is the last number, after 8 million changes.
+pub(crate) const REMOTE_JUMP: u64 = 1 << 30;
+
+/// Rows changed by others while they are being changed here: so many tries, then it is the client's turn to try again.
+pub(crate) const REMOTE_TRIES: usize = 32;
+
+/// How old the counts of the shards may be by which a random row's shard is chosen.
+pub(crate) const REMOTE_COUNTS_AGE: Duration = Duration::from_secs(1);
+
+/// Shards drawn by `random` that turn out to be empty before it says that there is no row.
+pub(crate) const REMOTE_RANDOM_DRAWS: usize = 4;
+
+/// The lifetime of the lease of who loads a table, and of the hold that keeps tombstones for it.
+pub(crate) const REMOTE_LOAD_LEASE_MS: u64 = 30_000;
+
+/// Rows that one script takes in when a table is loaded: some 2 ms of the server's time.
+pub(crate) const REMOTE_LOAD_ROWS: usize = 200;
+
+/// Rows looked at by one step of a scan of a shard.
+pub(crate) const REMOTE_SCAN_ROWS: usize = 200;
+
+/// How often somebody who waits for a table to be loaded looks.
+pub(crate) const REMOTE_LOADED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Eviction goes on until this part of the limit is in use, of 100: it does not run for every row.
+pub(crate) const REMOTE_EVICT_TO_PERCENT: u64 = 90;
+
+/// A shard that was full takes rows again below this part of the limit, of 100.
+pub(crate) const REMOTE_FULL_UNTIL_PERCENT: u64 = 97;
+
+const _: () = assert!(REMOTE_EVICT_TO_PERCENT < REMOTE_FULL_UNTIL_PERCENT);
+
+/// How old what the servers use may be when eviction looks at it.
+pub(crate) const REMOTE_USED_AGE: Duration = Duration::from_secs(1);
+
+/// Steps of eviction between two looks at what the servers use: 20,000 rows, 10 MB at 500 bytes each.
+pub(crate) const REMOTE_EVICT_STEPS: usize = 100;

@@ -13,6 +13,7 @@ use crate::record::TableId;
 use crate::rows::Rows;
 use crate::shard::{Absence, Shard, key_of};
 use crate::slab::{EVICTED, REFERENCED, Slot};
+use crate::source::SourceError;
 use forebay_log::Position;
 use forebay_value::{RowRef, Schema, Value, ValueRef};
 use std::sync::{Arc, Weak};
@@ -68,7 +69,7 @@ pub struct Table {
     pub(crate) core: Arc<Core>,
     pub(crate) rows: Arc<Rows>,
     pub(crate) keys: Keys,
-    pub(crate) flights: Flights,
+    pub(crate) flights: Flights<Result<bool, SourceError>>,
     pub(crate) readers: Readers,
     is_shared: bool,
     loaded: watch::Sender<bool>,

@@ -245,7 +245,12 @@ fn conflict(column: usize, mark: Position) -> WriteError {
     WriteError::Conflict { column, mark }
 }
 
-fn encode_changed(schema: &Schema, old: RowRef<'_>, changes: &[(usize, ValueRef<'_>)], out: &mut Vec<u8>) {
+pub(crate) fn encode_changed(
+    schema: &Schema,
+    old: RowRef<'_>,
+    changes: &[(usize, ValueRef<'_>)],
+    out: &mut Vec<u8>,
+) {
     let values = old.values(schema).enumerate().map(|(column, value)| {
         // The last one counts, should a column be named twice.
         changes.iter().rev().find(|(changed, _)| *changed == column).map_or(value, |(_, value)| *value)

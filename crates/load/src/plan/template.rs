@@ -1,0 +1,196 @@
+//! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{pick(a,b)}`, `{row(file.csv,col)}`.
+//!
+//! A brace that does not begin `{name(` is itself, so that JSON needs no escapes.
+
+use super::rows::Rows;
+use crate::units::nearest;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::io::Write;
+use std::path::Path;
+
+const FUNCTIONS: [&str; 4] = ["uuid", "random_int", "pick", "row"];
+
+#[derive(Clone, PartialEq, Debug)]
+enum Part {
+    Text(Vec<u8>),
+    Uuid,
+    Integer { low: i64, span: u64 },
+    Pick(Vec<String>),
+    /// A column of a file, by their places.
+    Row { file: usize, column: usize },
+}
+
+/// A text with holes.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+}
+
+/// A number below `span`, every one as likely as any other to 1 in 2^64 (Lemire's multiplication).
+pub(super) fn below(random: &mut SmallRng, span: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(span)) >> 64) as u64
+}
+
+impl Template {
+    /// Reads a text; files stand in `folder` and are read into `rows`.
+    pub fn parse(text: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<Template, String> {
+        let mut template = Template::default();
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            let Some((name, arguments, behind)) = call(&rest[at + 1..])? else {
+                template.text(&rest[..=at]);
+                rest = &rest[at + 1..];
+                continue;
+            };
+            template.text(&rest[..at]);
+            template.parts.push(part(name, arguments, folder, rows)?);
+            rest = behind;
+        }
+        template.text(rest);
+        Ok(template)
+    }
+
+    fn text(&mut self, text: &str) {
+        match self.parts.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Part::Text(before)) => before.extend_from_slice(text.as_bytes()),
+            _ => self.parts.push(Part::Text(text.as_bytes().to_vec())),
+        }
+    }
+
+    /// Whether it is the same text every time.
+    pub fn is_fixed(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+    }
+
+    /// Whether what stands in its holes is in one line; templates of URLs and fields must be.
+    pub fn is_one_line(&self, rows: &[Rows]) -> bool {
+        let clean = |bytes: &[u8]| !bytes.iter().any(|byte| *byte < b' ' || *byte == 0x7f);
+        self.parts.iter().all(|part| match part {
+            Part::Text(text) => clean(text),
+            Part::Pick(choices) => choices.iter().all(|choice| clean(choice.as_bytes())),
+            Part::Row { file, column } => rows[*file].column(*column).all(|value| clean(value.as_bytes())),
+            Part::Uuid | Part::Integer { .. } => true,
+        })
+    }
+
+    /// Appends it with its holes filled; `chosen` says which row of each file this request has.
+    pub fn write(&self, out: &mut Vec<u8>, random: &mut SmallRng, rows: &[Rows], chosen: &[usize]) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Uuid => {
+                    let bytes = (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())).to_be_bytes();
+                    let mut buffer = uuid::Uuid::encode_buffer();
+                    let id = uuid::Builder::from_random_bytes(bytes).into_uuid();
+                    out.extend_from_slice(id.hyphenated().encode_lower(&mut buffer).as_bytes());
+                }
+                Part::Integer { low, span } => {
+                    let value = low.wrapping_add_unsigned(below(random, *span));
+                    // Writing into memory does not fail.
+                    let _ = write!(out, "{value}");
+                }
+                Part::Pick(choices) => {
+                    let place = below(random, choices.len() as u64) as usize;
+                    out.extend_from_slice(choices[place].as_bytes());
+                }
+                Part::Row { file, column } => {
+                    out.extend_from_slice(rows[*file].value(chosen[*file], *column).as_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// `name(arguments)}` at the start of `text`, and what is behind it; `None` when it is something else.
+fn call(text: &str) -> Result<Option<(&str, &str, &str)>, String> {
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let Some(rest) = rest.strip_prefix('(').filter(|_| !name.is_empty()) else { return Ok(None) };
+    match rest.split_once(")}") {
+        Some((arguments, behind)) => Ok(Some((name, arguments, behind))),
+        None => Err(format!("`{{{name}(` has no `)}}` behind it")),
+    }
+}
+
+fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<Part, String> {
+    let list: Vec<&str> = arguments.split(',').map(str::trim).collect();
+    match (name, list.as_slice()) {
+        ("uuid", [""]) => Ok(Part::Uuid),
+        ("random_int", [low, high]) => {
+            let parse = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a whole number"));
+            let (low, high) = (parse(low)?, parse(high)?);
+            if low > high {
+                return Err(format!("random_int({low},{high}): the first must not be above the second"));
+            }
+            Ok(Part::Integer { low, span: low.abs_diff(high).saturating_add(1) })
+        }
+        ("pick", choices) if choices.iter().all(|choice| !choice.is_empty()) => {
+            Ok(Part::Pick(choices.iter().map(ToString::to_string).collect()))
+        }
+        ("row", [file, column]) => {
+            let path = folder.join(file);
+            let place = match rows.iter().position(|known| known.path() == path) {
+                Some(place) => place,
+                None => {
+                    rows.push(Rows::read(&path)?);
+                    rows.len() - 1
+                }
+            };
+            Ok(Part::Row { file: place, column: rows[place].find(column)? })
+        }
+        ("uuid" | "random_int" | "pick" | "row", _) => {
+            Err(format!("{name}({arguments}): write uuid(), random_int(1,1000), pick(a,b) or row(file.csv,column)"))
+        }
+        _ => Err(match nearest(name, &FUNCTIONS) {
+            Some(near) => format!("no function `{name}`; did you mean `{near}`?"),
+            None => format!("no function `{name}`; there are {}", FUNCTIONS.join(", ")),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn render(text: &str) -> String {
+        let template = Template::parse(text, Path::new("."), &mut Vec::new()).unwrap();
+        let mut out = Vec::new();
+        template.write(&mut out, &mut SmallRng::seed_from_u64(7), &[], &[]);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn holes() {
+        assert_eq!(render("{\"a\":{\"b\":1}}"), "{\"a\":{\"b\":1}}");
+        assert_eq!(render("{pick(x)}{random_int(5,5)}!"), "x5!");
+        assert_eq!(render("/{uuid()}").len(), 37);
+        for _ in 0..100 {
+            let value: i64 = render("{random_int(-2,2)}").parse().unwrap();
+            assert!((-2..=2).contains(&value));
+        }
+        for (text, why) in [
+            ("{uid()}", "did you mean `uuid`?"),
+            ("{uuid(1)}", "write uuid()"),
+            ("{random_int(2,1)}", "must not be above"),
+            ("{random_int(a,1)}", "not a whole number"),
+            ("{uuid(", "no `)}`"),
+            ("{row(nothing.csv,a)}", "nothing.csv"),
+        ] {
+            let error = Template::parse(text, Path::new("."), &mut Vec::new()).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_choice_is_taken() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut seen = [0; 3];
+        for _ in 0..3000 {
+            seen[below(&mut random, 3) as usize] += 1;
+        }
+        assert!(seen.iter().all(|count| (900..1100).contains(count)), "{seen:?}");
+    }
+}

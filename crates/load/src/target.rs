@@ -1,0 +1,111 @@
+//! Where the load goes: a URL, taken apart, and its addresses.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// An `http://` or `https://` URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// By TLS.
+    pub tls: bool,
+    /// The name or address; IPv6 in brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Path and query, beginning with `/`.
+    pub path: String,
+}
+
+impl Target {
+    /// Takes a URL apart; the error is a sentence that names it.
+    pub fn parse(url: &str) -> Result<Target, String> {
+        let wrong = |why: &str| Err(format!("URL `{url}`: {why}"));
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return wrong("must begin with http:// or https://");
+        };
+        let tls = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return wrong("must begin with http:// or https://"),
+        };
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let at = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(at);
+        if authority.contains('@') {
+            return wrong("a user name does not belong here; use -H 'Authorization: …'");
+        }
+        let behind_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
+        let (host, port) = match authority[behind_host..].rfind(':') {
+            None => (authority, if tls { 443 } else { 80 }),
+            Some(colon) => {
+                let (host, port) = authority.split_at(behind_host + colon);
+                match port[1..].parse() {
+                    Ok(0) | Err(_) => return wrong("the port must be a number from 1 to 65535"),
+                    Ok(port) => (host, port),
+                }
+            }
+        };
+        let fits = |c: char| c.is_alphanumeric() || "-._~[]:".contains(c);
+        if host.is_empty() || !host.chars().all(fits) {
+            return wrong("it has no host name");
+        }
+        if path.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return wrong("white space must be written as %20");
+        }
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Target { tls, host: host.to_owned(), port, path })
+    }
+
+    /// For the Host field: the port stands there when it is not the scheme's own.
+    pub fn authority(&self) -> String {
+        match (self.tls, self.port) {
+            (false, 80) | (true, 443) => self.host.clone(),
+            (_, port) => format!("{}:{port}", self.host),
+        }
+    }
+
+    /// Asks for its addresses, once. Of several, the first that takes a connection within the time is used; the first of all when
+    /// none does, so that the run says why.
+    pub fn resolve(&self, connect_timeout: Duration) -> io::Result<SocketAddr> {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        let found: Vec<SocketAddr> = (bare, self.port).to_socket_addrs()?.collect();
+        let first = found.first().copied().ok_or(io::ErrorKind::NotFound)?;
+        if found.len() == 1 {
+            return Ok(first);
+        }
+        let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, connect_timeout).is_ok();
+        Ok(found.iter().find(answers).copied().unwrap_or(first))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", if self.tls { "https" } else { "http" }, self.authority(), self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_apart() {
+        for (url, tls, host, port, path, authority) in [
+            ("http://a", false, "a", 80, "/", "a"),
+            ("http://a:3000/b?c=d#e", false, "a", 3000, "/b?c=d", "a:3000"),
+            ("https://a.b/", true, "a.b", 443, "/", "a.b"),
+            ("http://[::1]:8080?x", false, "[::1]", 8080, "/?x", "[::1]:8080"),
+            ("http://[::1]/", false, "[::1]", 80, "/", "[::1]"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!((target.tls, target.host.as_str(), target.port), (tls, host, port), "{url}");
+            assert_eq!((target.path.as_str(), target.authority().as_str()), (path, authority), "{url}");
+        }
+        for url in ["", "a", "ftp://a", "http://", "http://:80", "http://a:x", "http://a:0", "http://a:99999", "http://a/ b", "http://u@a"] {
+            let error = Target::parse(url).unwrap_err();
+            assert!(error.contains(&format!("`{url}`")) && !error.contains('\n'), "{error}");
+        }
+    }
+}

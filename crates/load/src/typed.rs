@@ -1,0 +1,309 @@
+//! What was typed, and what it means.
+//!
+//! [`Typed`] holds flags as they came; [`Typed::resolve`] puts plan, profile and flags together (flags win) into a [`Planned`] run.
+//! Every mistake is one sentence that names what was typed.
+
+use crate::limits::WORKERS_MAX;
+use crate::plan::{Plan, PlanTraffic, PlannedStage, Requests};
+use crate::schedule::{Rate, SECOND_NS, Schedule, Share, Stage};
+use crate::settings::{OnClose, Pace, Settings, Stop};
+use crate::target::Target;
+use crate::tls::Tls;
+use crate::units;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Connections when nobody says.
+const CONNECTIONS: u64 = 10;
+/// Duration when nobody says.
+const DURATION: Duration = Duration::from_secs(10);
+/// Time-out when nobody says.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests that may be under way in the open model when nobody says how many connections or how much concurrency.
+const CONCURRENCY: u64 = 1000;
+/// Requests a second by profile.
+const PROFILES: [(&str, f64); 4] = [("low", 5.0), ("average", 50.0), ("high", 250.0), ("very-high", 1000.0)];
+/// How long a profile lasts, and its long form.
+const PROFILE_TIMES: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(600)];
+
+/// Flags of `forebay load`, as typed.
+#[derive(Clone, Debug, Default)]
+pub struct Typed {
+    /// The URL; a plan may have it.
+    pub url: Option<String>,
+    /// `-c`
+    pub connections: Option<String>,
+    /// `-d`
+    pub duration: Option<String>,
+    /// `-a`, `-n`
+    pub amount: Option<String>,
+    /// `-p`
+    pub pipelining: Option<String>,
+    /// `-w`
+    pub workers: Option<String>,
+    /// `-m`
+    pub method: Option<String>,
+    /// `-H`, as `Name: value`.
+    pub headers: Vec<String>,
+    /// `-b`, or `@file`.
+    pub body: Option<String>,
+    /// `-t`
+    pub timeout: Option<String>,
+    /// `--connect-timeout`
+    pub connect_timeout: Option<String>,
+    /// `--grace`
+    pub grace: Option<String>,
+    /// `-k`
+    pub insecure: bool,
+    /// `-R`
+    pub rate: Option<String>,
+    /// `--max-concurrency`
+    pub max_concurrency: Option<String>,
+    /// `--warmup`
+    pub warmup: Option<String>,
+    /// `--plan`
+    pub plan: Option<String>,
+    /// `--profile`
+    pub profile: Option<String>,
+    /// `--start-at`: seconds of Unix time, or `+5s` from now.
+    pub start_at: Option<String>,
+}
+
+/// A run, ready but for names and certificates.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Where to.
+    pub target: Target,
+    /// How; its address and TLS are filled in by [`Planned::connectable`].
+    pub settings: Settings,
+    /// What.
+    pub requests: Arc<Requests>,
+    /// `-k`
+    pub insecure: bool,
+}
+
+impl Planned {
+    /// Looks the name up, once, and reads the machine's root certificates.
+    ///
+    /// # Errors
+    /// When the name has no address, or there are no certificates.
+    pub fn connectable(&self) -> io::Result<Settings> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.target.host));
+        let address = self.target.resolve(self.settings.connect_timeout).map_err(named)?;
+        let tls = self.target.tls.then(|| Tls::new(&self.target.host, self.insecure)).transpose()?;
+        Ok(Settings { address, tls, ..self.settings.clone() })
+    }
+
+    /// The traffic of a worker.
+    pub fn traffic(&self, worker: usize) -> PlanTraffic {
+        self.requests.traffic(worker)
+    }
+}
+
+/// A flag read, with its name before what is wrong with it.
+fn flag<T>(
+    name: &str,
+    typed: &Option<String>,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    typed.as_deref().map(|text| read(text).map_err(|why| format!("{name}: {why}"))).transpose()
+}
+
+impl Typed {
+    /// Checks everything and says what it means.
+    pub fn resolve(&self) -> Result<Planned, String> {
+        let plan = self.plan.as_deref().map(|path| Plan::read(Path::new(path))).transpose()?;
+        let of_plan = plan.clone().unwrap_or_default();
+        let url = self.url.clone().or(of_plan.url.clone());
+        let target = Target::parse(&url.ok_or("a URL is missing, such as http://localhost:3000/")?)?;
+        let requests = match &plan {
+            None => Requests::single(&target, &self.method()?, &self.headers()?, self.body()?.as_deref())?,
+            Some(plan) => {
+                if self.method.is_some() || self.body.is_some() {
+                    return Err("-m and -b do not go with --plan: endpoints have their own".into());
+                }
+                let headers = [plan.headers.clone(), self.headers()?].concat();
+                Requests::of_plan(&Plan { headers, ..plan.clone() }, &target)?
+            }
+        };
+        let settings = self.settings(&of_plan)?;
+        Ok(Planned { target, settings, requests: Arc::new(requests), insecure: self.insecure })
+    }
+
+    fn settings(&self, plan: &Plan) -> Result<Settings, String> {
+        let (profile_rate, profile_time) = self.profile()?.unzip();
+        let rate = flag("--rate", &self.rate, units::rate)?.or(profile_rate).or(plan.rate);
+        let pace = pace(rate, if self.rate.is_none() && profile_rate.is_none() { &plan.stages } else { &[] })?;
+        let stop = self.stop(plan, profile_time, &pace)?;
+        let workers = match flag("--workers", &self.workers, units::count)?.or(plan.workers) {
+            Some(workers) => workers,
+            None => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+        };
+        let timeout = flag("--timeout", &self.timeout, units::duration)?.or(plan.timeout).unwrap_or(TIMEOUT);
+        let connections = flag("--connections", &self.connections, units::count)?.or(plan.connections);
+        let most = flag("--max-concurrency", &self.max_concurrency, units::count)?.or(plan.max_concurrency);
+        // Nobody said how many: an open model that waits for ten connections would be a closed one.
+        let most = match (&pace, connections, most) {
+            (Pace::Open(_), None, None) => Some(CONCURRENCY),
+            (_, _, most) => most,
+        };
+        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let pipelining = flag("--pipelining", &self.pipelining, units::count)?.or(plan.pipelining).unwrap_or(1);
+        let settings = Settings {
+            address,
+            tls: None,
+            connections: size(connections.unwrap_or(CONNECTIONS)),
+            pipelining: size(pipelining),
+            workers: size(workers).min(WORKERS_MAX + 1),
+            pace,
+            stop,
+            warmup: flag("--warmup", &self.warmup, units::duration)?.or(plan.warmup).unwrap_or_default(),
+            timeout,
+            connect_timeout: flag("--connect-timeout", &self.connect_timeout, units::duration)?.unwrap_or(timeout),
+            grace: flag("--grace", &self.grace, units::duration)?.unwrap_or(timeout),
+            max_concurrency: most.map(size),
+            on_close: OnClose::Reconnect,
+            share: Share::WHOLE,
+            start_at: flag("--start-at", &self.start_at, start_at)?,
+        };
+        settings.check().map_err(|why| why.to_string())?;
+        Ok(settings)
+    }
+
+    fn profile(&self) -> Result<Option<(f64, Duration)>, String> {
+        let Some(name) = &self.profile else { return Ok(None) };
+        let (base, time) = match name.strip_suffix("-long") {
+            Some(base) => (base, PROFILE_TIMES[1]),
+            None => (name.as_str(), PROFILE_TIMES[0]),
+        };
+        let found = PROFILES.iter().find(|(known, _)| *known == base);
+        let wrong = || format!("--profile: `{name}` is none of low, average, high, very-high, or one of them with -long");
+        found.map(|(_, rate)| Some((*rate, time))).ok_or_else(wrong)
+    }
+
+    fn stop(&self, plan: &Plan, profile_time: Option<Duration>, pace: &Pace) -> Result<Stop, String> {
+        let duration = flag("--duration", &self.duration, units::duration)?;
+        let amount = flag("--amount", &self.amount, units::count)?;
+        let of_stages = match pace {
+            Pace::Open(schedule) => schedule.duration_ns().map(Duration::from_nanos),
+            Pace::Closed => None,
+        };
+        match (duration, amount) {
+            (Some(_), Some(_)) => Err("-d and -a: one of them ends the run, not both".into()),
+            (Some(duration), None) => Ok(Stop::After(duration)),
+            (None, Some(amount)) => Ok(Stop::Amount(amount)),
+            (None, None) => Ok(match (profile_time.or(of_stages), plan.duration, plan.amount) {
+                (Some(time), _, _) | (None, Some(time), _) => Stop::After(time),
+                (None, None, Some(amount)) => Stop::Amount(amount),
+                (None, None, None) => Stop::After(DURATION),
+            }),
+        }
+    }
+
+    fn method(&self) -> Result<String, String> {
+        let method = match (&self.method, &self.body) {
+            (Some(method), _) => method.to_uppercase(),
+            (None, Some(_)) => "POST".into(),
+            (None, None) => "GET".into(),
+        };
+        if method == "CONNECT" { Err("-m CONNECT: tunnels are not made".into()) } else { Ok(method) }
+    }
+
+    fn headers(&self) -> Result<Vec<(String, String)>, String> {
+        let split = |typed: &String| {
+            let (name, value) = typed.split_once(':').ok_or_else(|| format!("-H `{typed}`: write `Name: value`"))?;
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        };
+        self.headers.iter().map(split).collect()
+    }
+
+    fn body(&self) -> Result<Option<Vec<u8>>, String> {
+        match self.body.as_deref() {
+            None => Ok(None),
+            Some(typed) => match typed.strip_prefix('@') {
+                None => Ok(Some(typed.as_bytes().to_vec())),
+                Some(path) => std::fs::read(path).map(Some).map_err(|why| format!("-b @{path}: {why}")),
+            },
+        }
+    }
+}
+
+fn size(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
+    let checked = |rate: f64| Rate::per_s(rate).ok_or_else(|| format!("the rate {rate}/s is above a billion"));
+    if stages.is_empty() {
+        return Ok(match rate {
+            Some(rate) => Pace::Open(Schedule::Constant(checked(rate)?)),
+            None => Pace::Closed,
+        });
+    }
+    let mut before = checked(rate.unwrap_or(0.0))?;
+    let mut list = Vec::new();
+    for stage in stages {
+        let from = stage.from.map(checked).transpose()?.unwrap_or(before);
+        before = checked(stage.to)?;
+        let duration_ns = u64::try_from(stage.time.as_nanos()).unwrap_or(u64::MAX);
+        list.push(Stage { from, to: before, duration_ns });
+    }
+    Ok(Pace::Open(Schedule::Stages(list)))
+}
+
+fn start_at(text: &str) -> Result<SystemTime, String> {
+    if let Some(wait) = text.strip_prefix('+') {
+        return Ok(SystemTime::now() + units::duration(wait)?);
+    }
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (1e9..1e11).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("`{text}` is neither seconds of Unix time nor a time from now such as +5s"))?;
+    Ok(UNIX_EPOCH + Duration::from_nanos((seconds * SECOND_NS as f64) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(change: impl FnOnce(&mut Typed)) -> Result<Settings, String> {
+        let mut typed = Typed { url: Some("http://a/".into()), ..Typed::default() };
+        change(&mut typed);
+        typed.resolve().map(|planned| planned.settings)
+    }
+
+    #[test]
+    fn what_is_not_said() {
+        let settings = typed(|_| {}).unwrap();
+        assert_eq!((settings.connections, settings.pipelining, settings.pace), (10, 1, Pace::Closed));
+        assert_eq!(settings.stop, Stop::After(DURATION));
+        let open = typed(|typed| typed.rate = Some("10k".into())).unwrap();
+        assert_eq!((open.pace, open.max_concurrency), (Pace::rate(10_000.0), Some(1000)));
+        let profile = typed(|typed| typed.profile = Some("very-high-long".into())).unwrap();
+        assert_eq!((profile.pace, profile.stop), (Pace::rate(1000.0), Stop::After(Duration::from_secs(600))));
+    }
+
+    #[test]
+    fn mistakes_in_one_line() {
+        type Change = fn(&mut Typed);
+        let cases: [(Change, &str); 12] = [
+            (|typed| typed.url = Some("localhost".into()), "`localhost`"),
+            (|typed| typed.url = None, "URL"),
+            (|typed| typed.rate = Some("0".into()), "rate must be above zero"),
+            (|typed| typed.rate = Some("fast".into()), "--rate: `fast`"),
+            (|typed| typed.connections = Some("0".into()), "connections must be from 1"),
+            (|typed| typed.duration = Some("soon".into()), "--duration: `soon`"),
+            (|typed| typed.duration = Some("0".into()), "duration must be above zero"),
+            (|typed| typed.profile = Some("mad".into()), "--profile: `mad`"),
+            (|typed| typed.headers = vec!["x".into()], "-H `x`"),
+            (|typed| typed.body = Some("@/nothing/there".into()), "/nothing/there"),
+            (|typed| typed.plan = Some("/nothing.toml".into()), "/nothing.toml"),
+            (|typed| (typed.duration, typed.amount) = (Some("1".into()), Some("1".into())), "not both"),
+        ];
+        for (change, expected) in cases {
+            let error = typed(change).err().unwrap_or_default();
+            assert!(error.contains(expected) && !error.contains('\n'), "{expected}: {error}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The same figures over real sockets, against servers of known behaviour; a tenth of the time, or all of it with `FOREBAY_LOAD_LONG=1`.
+
+mod servers;
+
+use forebay_load::{ErrorKind, Fixed, OnClose, Pace, Results, Settings, Stop, run};
+use servers::{HI, Turnstile, each_request, serve, with_capacity};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A tenth of the time that the formulas were written for.
+fn scale() -> u32 {
+    if std::env::var_os("FOREBAY_LOAD_LONG").is_some() { 10 } else { 1 }
+}
+
+fn get() -> Fixed {
+    Fixed::new("GET", "/", None)
+}
+
+fn conserved(results: &Results) {
+    let requests = &results.requests;
+    let accounted = requests.completed + requests.errors + requests.timeouts + requests.in_flight;
+    assert_eq!(requests.sent, accounted, "{results}");
+}
+
+#[track_caller]
+fn near(found: f64, expected: f64, part: f64) {
+    assert!((found - expected).abs() <= expected * part, "{found} is not within {part} of {expected}");
+}
+
+/// Answers at once, but for one stall, beginning at the first request after `from`; the stall as it really was is in the answer.
+fn stalling(from: Duration, stall: Duration) -> (std::net::SocketAddr, Arc<Mutex<Option<Duration>>>) {
+    let seen: Arc<Mutex<Option<Duration>>> = Arc::default();
+    let (shared, began) = (seen.clone(), Arc::new(Mutex::new(None::<Instant>)));
+    let address = serve(move |mut stream| {
+        each_request(&mut stream, |stream, _| {
+            let mut began = began.lock().unwrap();
+            let begin = *began.get_or_insert_with(Instant::now);
+            let mut seen = shared.lock().unwrap();
+            if seen.is_none() && begin.elapsed() >= from {
+                let stalled = Instant::now();
+                thread::sleep(stall);
+                *seen = Some(stalled.elapsed());
+            }
+            drop((seen, began));
+            stream.write_all(HI).is_ok()
+        });
+    });
+    (address, seen)
+}
+
+#[test]
+fn a_stall_in_the_open_model() {
+    let (time, stall) = (Duration::from_secs(10) * scale(), Duration::from_secs(1) * scale());
+    let (address, seen) = stalling(time * 4 / 10, stall);
+    let settings = Settings {
+        connections: 16,
+        pace: Pace::rate(1000.0),
+        timeout: Duration::from_secs(60),
+        ..Settings::new(address, Stop::After(time))
+    };
+    let results = run(&settings, &mut get()).unwrap();
+    assert_eq!(results.requests.completed, 10_000 * u64::from(scale()), "{results}");
+    let stalled_ms = seen.lock().unwrap().unwrap().as_secs_f64() * 1000.0;
+    let part = stalled_ms / 1000.0 / time.as_secs_f64();
+    for p in [0.95, 0.99, 0.999] {
+        let expected = stalled_ms * (1.0 - (1.0 - p) / part);
+        near(results.latency_ms.percentile_ms(p * 100.0), expected, 0.05);
+    }
+    // From the time really sent the same run looks harmless: only those on the wire waited.
+    assert!(results.latency_from_sent_ms.as_ref().unwrap().percentile_ms(99.0) < stalled_ms / 4.0, "{results}");
+    conserved(&results);
+}
+
+#[test]
+fn the_same_stall_in_the_closed_model() {
+    let (address, seen) = stalling(Duration::from_secs(1), Duration::from_secs(2));
+    let settings = Settings { connections: 10, ..Settings::new(address, Stop::After(Duration::from_secs(4))) };
+    let results = run(&settings, &mut get()).unwrap();
+    let stalled_ns = seen.lock().unwrap().unwrap().as_nanos() as u64;
+    assert_eq!(results.latency_ms.count_between(stalled_ns * 9 / 10, u64::MAX), 10, "{results}");
+    assert!(results.latency_ms.percentile_ms(99.0) < stalled_ns as f64 / 4e6, "{results}");
+    assert!(results.notes.iter().any(|note| note.starts_with("closed model")), "{:?}", results.notes);
+    conserved(&results);
+}
+
+#[test]
+fn twice_the_capacity() {
+    let time = Duration::from_secs(2) * scale();
+    let settings = Settings {
+        connections: 8,
+        pace: Pace::rate(1000.0),
+        timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(60),
+        ..Settings::new(with_capacity(500), Stop::After(time))
+    };
+    let results = run(&settings, &mut get()).unwrap();
+    assert_eq!(results.requests.completed, 2000 * u64::from(scale()), "{results}");
+    near(results.latency_ms.percentile_ms(50.0), 1000.0 * f64::from(scale()), 0.05);
+    assert_eq!(results.requests.offered_per_s, Some(1000.0));
+    assert!(results.requests.rate_per_s <= 505.0, "{results}");
+    let flagged = results.notes.iter().any(|note| note.contains("the rate was not reached"));
+    assert!(flagged, "{:?}", results.notes);
+}
+
+#[test]
+fn what_cannot_be_sent_until_the_end_is_accounted_for() {
+    let settings = Settings {
+        connections: 2,
+        pace: Pace::rate(1000.0),
+        grace: Duration::from_millis(100),
+        ..Settings::new(with_capacity(100), Stop::After(Duration::from_secs(1)))
+    };
+    let results = run(&settings, &mut get()).unwrap();
+    let requests = &results.requests;
+    assert_eq!(requests.sent + requests.never_sent, 1000, "{results}");
+    assert!(requests.never_sent >= 800 && requests.sent_late > 0, "{results}");
+    assert_eq!(requests.offered_per_s, Some(1000.0));
+    conserved(&results);
+}
+
+#[test]
+fn pipelined_requests_are_timed_alone() {
+    let address = serve(|mut stream| {
+        let turnstile = Turnstile::new(Duration::from_millis(50));
+        each_request(&mut stream, |stream, _| {
+            turnstile.pass();
+            stream.write_all(HI).is_ok()
+        });
+    });
+    let settings =
+        Settings { connections: 3, pipelining: 4, ..Settings::new(address, Stop::After(Duration::from_secs(10))) };
+    let results = run(&settings, &mut get()).unwrap();
+    assert!(results.latency_ms.percentile_ms(50.0) >= 199.0, "{results}");
+    near(results.latency_ms.percentile_ms(50.0), 200.0, 0.05);
+    // Little's law: what is under way is rate by time.
+    let under_way = results.requests.rate_per_s * results.latency_ms.mean_ms() / 1000.0;
+    near(under_way, 12.0, 0.01);
+    conserved(&results);
+}
+
+#[test]
+fn nothing_is_lost_from_the_count_when_connections_are() {
+    let (received, answered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counts = (received.clone(), answered.clone());
+    let address = serve(move |mut stream| {
+        let mut own = 0;
+        each_request(&mut stream, |stream, _| {
+            counts.0.fetch_add(1, Ordering::SeqCst);
+            own += 1;
+            match own % 10 {
+                7 => {
+                    // Half an answer, and then the end.
+                    let _ = stream.write_all(&HI[..HI.len() - 1]);
+                    false
+                }
+                _ => stream.write_all(HI).map(|()| counts.1.fetch_add(1, Ordering::SeqCst)).is_ok(),
+            }
+        });
+    });
+    for pace in [Pace::Closed, Pace::rate(2000.0)] {
+        received.store(0, Ordering::SeqCst);
+        answered.store(0, Ordering::SeqCst);
+        let settings = Settings { connections: 4, pace, ..Settings::new(address, Stop::Amount(1000)) };
+        let results = run(&settings, &mut get()).unwrap();
+        let requests = &results.requests;
+        assert_eq!((requests.sent, requests.in_flight), (1000, 0), "{results}");
+        assert_eq!(requests.sent, received.load(Ordering::SeqCst), "{results}");
+        assert_eq!(requests.completed, answered.load(Ordering::SeqCst), "{results}");
+        assert_eq!(requests.errors, results.errors(ErrorKind::ClosedEarly));
+        assert!(results.connects.reconnects >= requests.errors / 2, "{:?}", results.connects);
+        conserved(&results);
+        let by_second: u64 = results.seconds.iter().map(|second| second.completed).sum();
+        assert_eq!(by_second, requests.completed, "{results}");
+    }
+}
+
+#[test]
+fn a_request_cut_by_the_deadline_is_counted() {
+    let address = serve(|mut stream| each_request(&mut stream, |_, _| true));
+    let settings = Settings {
+        connections: 5,
+        grace: Duration::from_millis(50),
+        ..Settings::new(address, Stop::After(Duration::from_millis(200)))
+    };
+    let results = run(&settings, &mut get()).unwrap();
+    assert_eq!((results.requests.sent, results.requests.in_flight), (5, 5), "{results}");
+    assert_eq!(results.requests.completed, 0);
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_run() {
+    // One connection is taken, answered once, and then nobody listens.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        drop(listener);
+        each_request(&mut stream, |stream, _| {
+            let _ = stream.write_all(HI);
+            false
+        });
+    });
+    let settings = Settings {
+        connections: 1,
+        timeout: Duration::from_millis(300),
+        on_close: OnClose::Reconnect,
+        ..Settings::new(address, Stop::Amount(100))
+    };
+    let results = run(&settings, &mut get()).unwrap();
+    assert!(!results.complete && results.partial_reason.as_ref().unwrap().contains("refused"), "{results:?}");
+    assert!(results.errors(ErrorKind::Refused) > 0);
+    assert_eq!(results.requests.completed, 1);
+    conserved(&results);
+}

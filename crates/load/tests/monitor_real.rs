@@ -1,0 +1,235 @@
+//! The verdict of real runs: each limit made for real, on however busy a machine, and the word that came of it.
+//!
+//! The server is this test binary, started again as a process of its own ([`helper_server`]), so that its CPU is not the tester's. What a
+//! busy machine would change (connections, an idle server) is in `monitor_verdict.rs`.
+
+use forebay_load::monitor::Monitor;
+use forebay_load::results::{Limit, Results, Role};
+use forebay_load::{Fixed, Pace, Settings, Stop, run};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Not a test: the server, when it was told where. `/host` is the machine's sample, `/burn` costs a millisecond of CPU, anything
+/// else is 32 KB. It ends with its standard input.
+#[test]
+fn helper_server() {
+    let Ok(address) = std::env::var("FOREBAY_TEST_SERVER") else { return };
+    let listener = TcpListener::bind(address).expect("an address");
+    println!("\nlistening {}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || answer(stream.expect("a connection")));
+        }
+    });
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut reader = BufReader::new(stream.try_clone().expect("the same socket"));
+    let mut line = String::new();
+    let mut path = String::new();
+    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+        if let Some(rest) = line.strip_prefix("GET ") {
+            path = rest.split(' ').next().unwrap_or("/").to_owned();
+        }
+        if line == "\r\n" {
+            let body = match path.as_str() {
+                "/host" => {
+                    let sample = forebay_host::Sampler::new().sample().expect("Linux");
+                    serde_json::to_vec(&sample).expect("JSON")
+                }
+                "/burn" => {
+                    burn(Duration::from_millis(1));
+                    b"done".to_vec()
+                }
+                _ => vec![b'x'; 32 * 1024],
+            };
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+                return;
+            }
+        }
+        line.clear();
+    }
+}
+
+fn burn(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+struct Server {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Here, or with `["ip", "netns", "exec", name]` before it elsewhere.
+    fn start(before: &[&str], address: &str) -> Server {
+        let own = std::env::current_exe().expect("this binary");
+        let mut command = match before.split_first() {
+            Some((program, rest)) => {
+                let mut command = Command::new(program);
+                command.args(rest).arg(own);
+                command
+            }
+            None => Command::new(own),
+        };
+        let mut process = command
+            .args(["helper_server", "--exact", "--nocapture"])
+            .env("FOREBAY_TEST_SERVER", address)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this binary starts");
+        let lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let said =
+            lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
+        let address = said.expect("it listens").parse().expect("an address");
+        Server { process, address }
+    }
+
+    fn load(&self, path: &str, change: impl FnOnce(&mut Settings), watched: bool) -> Results {
+        let mut settings = Settings::new(self.address, Stop::After(Duration::from_secs(4)));
+        settings.connections = 8;
+        change(&mut settings);
+        let servers: Vec<String> = watched.then(|| format!("http://{}", self.address)).into_iter().collect();
+        let monitor = Monitor::start(&servers).expect("both are there");
+        let mut results = run(&settings, &mut Fixed::new("GET", path, None)).expect("it runs");
+        monitor.complete(&mut results);
+        results
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[track_caller]
+fn check(results: &Results, expected: Limit) {
+    let verdict = results.verdict.as_ref().expect("a verdict");
+    assert_eq!(verdict.limit, expected, "{}\n{results}\n{:#?}", verdict.why, results.hosts);
+}
+
+#[test]
+fn a_rate_that_is_met() {
+    let server = Server::start(&[], "127.0.0.1:0");
+    let results = server.load("/", |settings| settings.pace = Pace::rate(50.0), false);
+    check(&results, Limit::RateMet);
+    let tester = &results.hosts[0];
+    assert_eq!((tester.role, tester.cores > 0), (Role::Tester, true));
+    assert!(tester.seconds.iter().all(|second| second.second <= 4 && second.connections > 0));
+    let moved: u64 = tester.seconds.iter().map(|second| second.network_read_bytes).sum();
+    assert!(moved > 2 * 50 * 32 * 1024, "50 answers of 32 KB a second over loopback: {moved}");
+}
+
+#[test]
+fn a_server_without_cpu() {
+    let server = Server::start(&[], "127.0.0.1:0");
+    let results = server.load("/burn", |settings| settings.connections = 16, true);
+    check(&results, Limit::ServerCpu);
+    assert_eq!(results.hosts.len(), 2);
+    assert_eq!(results.hosts[0].name, results.hosts[1].name, "one machine");
+    assert!(
+        results.hosts[1]
+            .seconds
+            .iter()
+            .all(|second| second.extra.contains_key("thread.helper_server")
+                || second.process_cpu_percent > 0.0)
+    );
+}
+
+#[test]
+fn a_tester_without_cpu() {
+    let server = Server::start(&[], "127.0.0.1:0");
+    let done = Arc::new(AtomicBool::new(false));
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let burners: Vec<_> = (0..2 * cores)
+        .map(|_| {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let results = server.load("/", |_| {}, false);
+    done.store(true, Ordering::Relaxed);
+    burners.into_iter().for_each(|burner| burner.join().expect("it spins"));
+    check(&results, Limit::TesterCpu);
+}
+
+/// A network namespace with a link of 20 Mbit/s out of it.
+struct Namespace {
+    name: String,
+    address: String,
+}
+
+impl Namespace {
+    fn make() -> Namespace {
+        let id = std::process::id() % 50_000;
+        let (name, here, there) = (format!("fbload{id}"), format!("fbh{id}"), format!("fbt{id}"));
+        let net = format!("10.231.{}", id % 250);
+        let namespace = Namespace { address: format!("{net}.2:3000"), name: name.clone() };
+        for line in [
+            format!("ip netns add {name}"),
+            format!("ip link add {here} type veth peer name {there} netns {name}"),
+            format!("ip addr add {net}.1/30 dev {here}"),
+            format!("ip link set {here} up"),
+            format!("ip -n {name} addr add {net}.2/30 dev {there}"),
+            format!("ip -n {name} link set {there} up"),
+            format!("ip -n {name} link set lo up"),
+            format!("tc -n {name} qdisc add dev {there} root tbf rate 20mbit burst 32kbit latency 300ms"),
+        ] {
+            let mut words = line.split(' ');
+            let status = Command::new(words.next().expect("a program")).args(words).status();
+            assert!(status.is_ok_and(|status| status.success()), "{line}");
+        }
+        namespace
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Its links go with it.
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+#[test]
+fn a_network_that_is_full() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("network namespaces can be made by root only: the table of monitor_verdict.rs has to do");
+        return;
+    }
+    let namespace = Namespace::make();
+    let server = Server::start(&["ip", "netns", "exec", &namespace.name], &namespace.address);
+    let results = server.load("/", |settings| settings.connections = 16, true);
+    check(&results, Limit::Network);
+    let megabits = results.requests.rate_per_s * 32.0 * 1024.0 * 8.0 / 1e6;
+    assert!((10.0..22.0).contains(&megabits), "the link carries 20 Mbit/s: {megabits}");
+}
+
+#[test]
+fn a_monitor_that_nobody_answers() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    for (url, said) in [
+        (format!("http://{free}"), "is it the admin address"),
+        ("server:7001".into(), "write http://HOST:PORT"),
+        ("https://server".into(), "write http://HOST:PORT"),
+    ] {
+        let error = Monitor::start(&[url]).expect_err("nobody is there");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}

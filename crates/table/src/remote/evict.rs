@@ -1,0 +1,172 @@
+//! Eviction: when the servers use more than the limit, rows that are drained leave stubs: key, version, fingerprints of unique and counted values.
+//!
+//! Whoever holds a shard's lease looks after that shard. The limit is for all primaries together, as they say themselves (`used_memory`), asked at most
+//! once a second. Rows go in the order of the hash's cursor, one turn after the other, which has nothing to do with how lately they were
+//! used: Redis gives no cheap way to know. When a whole turn found nothing to evict, the shard is full: it refuses what grows until
+//! enough was drained.
+
+use super::encode::{Body, Tracked, stub};
+use super::error::RemoteError;
+use super::queue::{Lease, Queue};
+use super::table::RemoteTable;
+use super::tier::{Call, Tier};
+use super::{scripts, wire};
+use crate::limits::{
+    REMOTE_EVICT_STEPS, REMOTE_EVICT_TO_PERCENT, REMOTE_FULL_UNTIL_PERCENT, REMOTE_USED_AGE,
+};
+use forebay_redis::{Link, Role};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where the eviction of one shard is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Eviction {
+    table: usize,
+    cursor: u64,
+    /// Rows evicted in this turn through all tables.
+    turn_rows: u64,
+    /// Since the limit was passed, until enough is free.
+    is_under_way: bool,
+    is_full: bool,
+}
+
+/// What was done for a shard's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Maintained {
+    /// Bytes that all primaries use.
+    pub used_bytes: u64,
+    /// Rows that were evicted.
+    pub evicted_rows: u64,
+    /// Whether the shard refuses what grows.
+    pub is_full: bool,
+    /// Whether there is more to evict: call again soon.
+    pub more: bool,
+}
+
+impl Tier {
+    /// Bytes that all primaries use, at most about a second ago.
+    pub async fn used_bytes(&self) -> Result<u64, RemoteError> {
+        let mut used = self.used.lock().await;
+        match *used {
+            Some((at, bytes)) if at.elapsed() < REMOTE_USED_AGE => Ok(bytes),
+            _ => {
+                let facts = self.client.facts().await?;
+                let primaries = facts.iter().filter(|facts| facts.role == Role::Primary);
+                let bytes = primaries.map(|facts| facts.used_memory_bytes).sum();
+                *used = Some((Instant::now(), bytes));
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// Looks after the memory of a shard whose lease is held: evicts some of what is drained when the limit is passed, says when it is full and
+    /// when no longer. To be called after a release, and now and then.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn maintain(&self, link: &Link, lease: &Lease) -> Result<Maintained, RemoteError> {
+        let used_bytes = self.tier.used_bytes().await?;
+        let limit = self.tier.limit_bytes;
+        let part = |percent: u64| limit / 100 * percent;
+        let mut state = self.eviction.lock()[usize::from(lease.shard)].clone();
+        if limit == 0 || self.tables.is_empty() {
+            return Ok(Maintained { used_bytes, ..Maintained::default() });
+        }
+        if used_bytes > limit {
+            state.is_under_way = true;
+        } else if used_bytes <= part(REMOTE_EVICT_TO_PERCENT) {
+            state.is_under_way = false;
+        }
+        let mut evicted_rows = 0;
+        for _ in 0..REMOTE_EVICT_STEPS {
+            if !state.is_under_way {
+                break;
+            }
+            let table = &self.tables[state.table % self.tables.len()];
+            let (next, evicted) = table.evict_step(link, lease.shard, state.cursor).await?;
+            evicted_rows += evicted;
+            state.turn_rows += evicted;
+            state.cursor = next;
+            if next == 0 {
+                state.table = (state.table + 1) % self.tables.len();
+                if state.table == 0 {
+                    let found = std::mem::take(&mut state.turn_rows);
+                    if found == 0 {
+                        self.set_full(link, lease.shard, &mut state, used_bytes > limit).await?;
+                        break;
+                    }
+                }
+            }
+        }
+        if evicted_rows > 0 {
+            // What they freed is to be seen before more go.
+            *self.tier.used.lock().await = None;
+        }
+        if state.is_full && used_bytes <= part(REMOTE_FULL_UNTIL_PERCENT) {
+            self.set_full(link, lease.shard, &mut state, false).await?;
+        }
+        let done = Maintained {
+            used_bytes,
+            evicted_rows,
+            is_full: state.is_full,
+            more: state.is_under_way && !state.is_full,
+        };
+        self.eviction.lock()[usize::from(lease.shard)] = state;
+        Ok(done)
+    }
+
+    async fn set_full(
+        &self,
+        link: &Link,
+        shard: u16,
+        state: &mut Eviction,
+        is_full: bool,
+    ) -> Result<(), RemoteError> {
+        let names = &self.tier.shards[usize::from(shard)];
+        let call = || Call {
+            script: &scripts::FULL,
+            keys: vec![names.meta.clone()],
+            args: vec![wire::digits(u64::from(is_full))],
+        };
+        self.tier.write(link, shard, call).await?;
+        state.is_full = is_full;
+        Ok(())
+    }
+
+    pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> Queue {
+        // A shard may have been said to be full by a server that is gone: the first look puts it right.
+        let unknown = Eviction { is_full: true, ..Eviction::default() };
+        let eviction = Arc::new(parking_lot::Mutex::new(vec![unknown; tier.shards.len()]));
+        Queue { tier, tables, eviction }
+    }
+}
+
+impl RemoteTable {
+    /// Evicts what is drained among the next rows of a shard. The next cursor, and how many went.
+    async fn evict_step(&self, link: &Link, shard: u16, cursor: u64) -> Result<(u64, u64), RemoteError> {
+        let (next, found) = self.scan_fields(link, shard, cursor).await?;
+        let mut args = Vec::with_capacity(3 * found.len());
+        for (key, value) in found {
+            let entry = self.read_entry(&value)?;
+            let Body::Row(row) = &entry.body else {
+                continue;
+            };
+            let left = stub(entry.head, &Tracked::of(&self.tier.hasher, &self.schema, row.as_ref()));
+            if left.len() < value.len() {
+                args.extend([key, entry.head.to_vec(), left]);
+            }
+        }
+        if args.is_empty() {
+            return Ok((next, 0));
+        }
+        let call = || Call {
+            script: &scripts::EVICT,
+            keys: vec![self.meta(shard), self.names(shard).rows.clone()],
+            args: args.clone(),
+        };
+        let evicted = self.tier.write(link, shard, call).await?;
+        Ok((next, wire::number("evict", &evicted)?))
+    }
+}

@@ -1,0 +1,204 @@
+//! Read-through: rows that are not in memory, from the record store, without ever putting back something older.
+//!
+//! **Why it cannot resurrect.** Whoever reads the record store first notes the shard's drained position: what is read then holds every change up to
+//! it. The row is put into memory by a script, only in place of the very stub that was seen, whose last change is at or before that position, or
+//! (in a shared table) where nothing is, no tombstone after that position stands, and none after it was forgotten. Otherwise the read is
+//! done again.
+//!
+//! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a limited number waiting.
+
+use super::encode::{Body, Entry, Tracked};
+use super::error::RemoteError;
+use super::table::{Looked, Place, RemoteTable};
+use super::tier::{Call, Tier};
+use super::unique::UniqueValue;
+use super::write::too_busy;
+use super::{scripts, wire};
+use crate::fetch::Joined;
+use crate::hash::NO_VALUE;
+use crate::key::{Key, KeyRef};
+use crate::limits::{FETCH_QUEUE_MAX, FETCH_TRIES, FETCHES_MAX};
+use crate::source::SourceError;
+use forebay_redis::{Link, Value as Answer};
+use forebay_value::Row;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::SemaphorePermit;
+
+/// Whether a row is put into memory when that is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    Install,
+    OnlyShow,
+}
+
+/// What became of a row that was read.
+enum Installed {
+    Present(Row),
+    Gone,
+    /// The key has changed since: what was read may be older than that.
+    Stale,
+    /// It is right, and there is no room for it.
+    Full,
+}
+
+impl RemoteTable {
+    /// Reads a row that is not in memory. `None`: it is not there.
+    pub(crate) async fn fetch(&self, link: &Link, key: &Key) -> Result<Option<Row>, RemoteError> {
+        for _ in 0..2 {
+            let (passenger, joined) = self.flights.join(key);
+            let flown = || self.fly(link, key.as_ref(), WhenFull::OnlyShow);
+            let result = passenger.flight.get_or_init(flown).await.clone();
+            drop(passenger);
+            // A read that began before this call may have missed what the caller knows to be there: the next one cannot.
+            if joined == Joined::First || !matches!(result, Ok(None)) {
+                return result;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings a row that is to be changed into memory.
+    pub(crate) async fn bring(&self, link: &Link, key: KeyRef<'_>, place: &Place) -> Result<(), RemoteError> {
+        debug_assert_eq!(self.place(key).key, place.key);
+        match self.fly(link, key, WhenFull::Install).await? {
+            Some(_) => Ok(()),
+            None => Err(RemoteError::missing()),
+        }
+    }
+
+    async fn fly(&self, link: &Link, key: KeyRef<'_>, full: WhenFull) -> Result<Option<Row>, RemoteError> {
+        let place = self.place(key);
+        for _ in 0..FETCH_TRIES {
+            let Looked { entry, drained, deleted } = self.look(link, &place).await?;
+            match &entry {
+                Some(Entry { body: Body::Row(row), .. }) => return Ok(Some(row.clone())),
+                None if !self.is_shared || deleted > drained => return Ok(None),
+                _ => {}
+            }
+            let permit = self.tier.enter_fetch().await?;
+            let row = self.tier.source.fetch(&self.schema, key.value().to_owned()).await?;
+            drop(permit);
+            if let Some(row) = &row {
+                self.check_fetched(key, row)?;
+            }
+            match self.install(link, &place, entry.as_ref(), row.as_ref(), drained, full).await? {
+                Installed::Present(row) => return Ok(Some(row)),
+                Installed::Gone => return Ok(None),
+                Installed::Full => return Ok(row),
+                Installed::Stale => {}
+            }
+        }
+        Err(too_busy())
+    }
+
+    async fn install(
+        &self,
+        link: &Link,
+        place: &Place,
+        stub: Option<&Entry>,
+        row: Option<&Row>,
+        since: u64,
+        full: WhenFull,
+    ) -> Result<Installed, RemoteError> {
+        let (hasher, schema) = (&self.tier.hasher, &self.schema);
+        let before = stub.map_or_else(Tracked::default, |entry| entry.tracked(hasher, schema));
+        let after = row.map_or_else(Tracked::default, |row| Tracked::of(hasher, schema, row.as_ref()));
+        let counters = self.counter_changes(&before, &after);
+        let names = self.names(place.shard);
+        let seen = stub.map_or_else(Vec::new, |entry| super::encode::stub(entry.head, &before));
+        let flags = [
+            if self.is_shared { b's' } else { b'-' },
+            if self.is_ordered { b'o' } else { b'-' },
+            if full == WhenFull::Install { b'f' } else { b'-' },
+        ];
+        let call = || {
+            let mut keys =
+                vec![self.meta(place.shard), names.rows.clone(), names.deleted.clone(), names.order.clone()];
+            keys.extend(counters.iter().map(|(index, ..)| names.counters[*index].clone()));
+            let mut args = vec![
+                self.loaded_field.clone(),
+                place.key.clone(),
+                wire::digits(since),
+                seen.clone(),
+                row.map_or_else(Vec::new, |row| row.0.to_vec()),
+                flags.to_vec(),
+                wire::digits(counters.len() as u64),
+            ];
+            for (_, value, delta) in &counters {
+                args.push(value.to_le_bytes().to_vec());
+                args.push(delta.to_string().into_bytes());
+            }
+            Call { script: &scripts::INSTALL, keys, args }
+        };
+        let answer = self
+            .tier
+            .write(link, place.shard, call)
+            .await
+            .map_err(|error| self.noted(error.before_the_write()))?;
+        let mut values = wire::array("install", answer)?.into_iter();
+        let what = wire::bytes("install", values.next().unwrap_or(Answer::Nil))?;
+        match &what[..] {
+            b"present" => {
+                let value = wire::bytes("install", values.next().unwrap_or(Answer::Nil))?;
+                if self.is_shared {
+                    self.settle_all(link, place, &after).await?;
+                }
+                match self.read_entry(&value)?.body {
+                    Body::Row(row) => Ok(Installed::Present(row)),
+                    Body::Stub(_) => Ok(Installed::Stale),
+                }
+            }
+            b"gone" => Ok(Installed::Gone),
+            b"stale" => Ok(Installed::Stale),
+            b"full" => Ok(Installed::Full),
+            _ => Err(RemoteError::foreign("the install script gave an answer that is not known")),
+        }
+    }
+
+    /// Reserves the unique values of a row that others wrote.
+    async fn settle_all(&self, link: &Link, place: &Place, values: &Tracked) -> Result<(), RemoteError> {
+        for (index, column) in self.schema.unique_columns().enumerate() {
+            let value = values.value(index);
+            if value != NO_VALUE {
+                self.settle(link, UniqueValue { index, column, value }, &[], &place.key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_fetched(&self, key: KeyRef<'_>, row: &Row) -> Result<(), SourceError> {
+        let what = match row.as_ref().check(&self.schema) {
+            Err(error) => error.to_string(),
+            Ok(()) if row.as_ref().key(&self.schema) != key.value() => "it has another key".to_owned(),
+            Ok(()) => return Ok(()),
+        };
+        let message =
+            format!("the record store gave a row of {} that cannot be used: {what}", self.schema.name);
+        Err(SourceError { message, retry: false })
+    }
+}
+
+/// Counts one who waits, also when its future is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Tier {
+    async fn enter_fetch(&self) -> Result<SemaphorePermit<'_>, SourceError> {
+        if let Ok(permit) = self.fetches.try_acquire() {
+            return Ok(permit);
+        }
+        let ahead = self.fetches_waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.fetches_waiting);
+        if ahead >= FETCH_QUEUE_MAX {
+            let message =
+                format!("{FETCHES_MAX} rows are being read and {FETCH_QUEUE_MAX} more are waited for");
+            return Err(SourceError::later(message));
+        }
+        self.fetches.acquire().await.map_err(|_| SourceError::later("the tables are being closed"))
+    }
+}

@@ -1,0 +1,311 @@
+//! Loading: rows that come from the record store in bulk, at start, for shards that lost theirs, or (warming) beside a table that is being served.
+//!
+//! One server loads a table at a time (a lease). A shard is loaded when its meta says so; until then it takes no writes and knows no key to be free.
+//! The scan of the record store must begin after [`RemoteTable::begin_load`]: what was deleted and drained before that is not in it, and what is deleted
+//! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be forgotten, the scripts say so, and the load
+//! begins again.
+
+use super::encode::{Tracked, key_value};
+use super::error::RemoteError;
+use super::names;
+use super::repair::token;
+use super::table::{Place, RemoteTable};
+use super::tier::Call;
+use super::unique::UniqueValue;
+use super::{scripts, wire};
+use crate::hash::{Fingerprint, NO_VALUE};
+use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_SCAN_ROWS};
+use crate::shard::row_key;
+use forebay_redis::{Command, Link};
+use forebay_value::{Row, Value};
+use futures_util::future::try_join_all;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A scan of the record store that begins after this was made.
+pub struct RemoteLoad {
+    table: Arc<RemoteTable>,
+    token: Vec<u8>,
+    renewed: Instant,
+    /// By shard: what the scan holds at least, and whether the shard was loaded.
+    since: Vec<(u64, bool)>,
+}
+
+/// One row for [`RemoteTable::scan`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct RemoteEntry {
+    /// Its key.
+    pub key: Value,
+    /// The row; `None` when it was evicted.
+    pub row: Option<Row>,
+    /// The position of its last change in its shard's queue; 0 when it has not changed since it was loaded.
+    pub position: u64,
+}
+
+/// A row on its way into memory.
+struct Loading<'a> {
+    place: Place,
+    row: &'a Row,
+    tracked: Tracked,
+}
+
+impl RemoteTable {
+    /// To be called before the scan of the record store begins. `None`: another server loads this table; wait for it.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn begin_load(&self, link: &Link) -> Result<Option<RemoteLoad>, RemoteError> {
+        let table = self.this.upgrade().expect("a table lives in an Arc");
+        let token = token();
+        if !table.lock_load(link, &token).await? {
+            return Ok(None);
+        }
+        let since = table.hold(link).await?;
+        Ok(Some(RemoteLoad { table, token, renewed: Instant::now(), since }))
+    }
+
+    async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, RemoteError> {
+        let args = vec![token.to_vec(), wire::digits(REMOTE_LOAD_LEASE_MS)];
+        let answer =
+            link.write(names::tier_slot(), &scripts::LOCK, vec![names::loader(self.id)], args).await?;
+        Ok(wire::number("a lock", &answer)? == 1)
+    }
+
+    async fn hold(&self, link: &Link) -> Result<Vec<(u64, bool)>, RemoteError> {
+        let asked = self.tier.shards.iter().map(|shard| async {
+            let call = || Call {
+                script: &scripts::BEGIN_LOAD,
+                keys: vec![shard.meta.clone(), shard.hold.clone()],
+                args: vec![self.loaded_field.clone(), wire::digits(REMOTE_LOAD_LEASE_MS)],
+            };
+            let answer = self.tier.write(link, shard.number, call).await?;
+            let [loaded, drained] = wire::tuple("begin_load", answer)?;
+            let drained = wire::number("begin_load", &drained)?;
+            Ok::<_, RemoteError>((drained, wire::number("begin_load", &loaded)? == 1))
+        });
+        try_join_all(asked).await
+    }
+
+    /// Rows of one shard, some at a time: from cursor 0 until it is 0 again. Rows that come or go meanwhile may be seen or not, or twice.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn scan(
+        &self,
+        link: &Link,
+        shard: u16,
+        cursor: u64,
+    ) -> Result<(u64, Vec<RemoteEntry>), RemoteError> {
+        let (next, found) = self.scan_fields(link, shard, cursor).await?;
+        let mut entries = Vec::with_capacity(found.len());
+        for (key, value) in found {
+            let entry = self.read_entry(&value)?;
+            let row = match entry.body {
+                super::encode::Body::Row(row) => Some(row),
+                super::encode::Body::Stub(_) => None,
+            };
+            entries.push(RemoteEntry { key: key_value(&self.schema, &key)?, row, position: entry.version });
+        }
+        Ok((next, entries))
+    }
+
+    /// One row as memory has it, evicted or not.
+    ///
+    /// # Errors
+    /// As [`RemoteTable::scan`].
+    pub async fn entry(
+        &self,
+        link: &Link,
+        key: forebay_value::ValueRef<'_>,
+    ) -> Result<Option<RemoteEntry>, RemoteError> {
+        let place = self.place(self.key_ref(key)?);
+        let Some(entry) = self.look(link, &place).await?.entry else {
+            return Ok(None);
+        };
+        let row = match entry.body {
+            super::encode::Body::Row(row) => Some(row),
+            super::encode::Body::Stub(_) => None,
+        };
+        Ok(Some(RemoteEntry { key: key.to_owned(), row, position: entry.version }))
+    }
+
+    /// Fields and values of one shard's rows.
+    pub(crate) async fn scan_fields(
+        &self,
+        link: &Link,
+        shard: u16,
+        cursor: u64,
+    ) -> Result<(u64, Vec<(Vec<u8>, Vec<u8>)>), RemoteError> {
+        let mut command = Command::new();
+        command.arg("HSCAN").arg(&self.names(shard).rows).arg(cursor).arg("COUNT").arg(REMOTE_SCAN_ROWS);
+        let [next, fields] = wire::tuple("HSCAN", self.tier.read(link, shard, command).await?)?;
+        let mut fields = wire::array("HSCAN", fields)?.into_iter();
+        let mut found = Vec::with_capacity(fields.len() / 2);
+        while let (Some(key), Some(value)) = (fields.next(), fields.next()) {
+            found.push((wire::bytes("HSCAN", key)?, wire::bytes("HSCAN", value)?));
+        }
+        Ok((wire::number("HSCAN", &next)?, found))
+    }
+}
+
+impl RemoteLoad {
+    /// Whether all shards were loaded already: what is read now only warms.
+    pub fn is_warming(&self) -> bool {
+        self.since.iter().all(|(_, is_loaded)| *is_loaded)
+    }
+
+    /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were taken.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable) also when the load has to begin again, because it took so long that another server
+    /// took its lease.
+    pub async fn rows(&mut self, link: &Link, rows: &[Row]) -> Result<u64, RemoteError> {
+        self.renew(link).await?;
+        let table = &*self.table;
+        let mut by_shard: Vec<Vec<Loading<'_>>> = Vec::new();
+        by_shard.resize_with(table.tier.shards.len(), Vec::new);
+        for row in rows {
+            let key = row_key(row.as_ref(), &table.schema);
+            table.check_fetched(key, row)?;
+            table.saw_key(key);
+            let place = table.place(key);
+            let tracked = Tracked::of(&table.tier.hasher, &table.schema, row.as_ref());
+            by_shard[usize::from(place.shard)].push(Loading { place, row, tracked });
+        }
+        let mut loads = Vec::new();
+        for (rows, (since, _)) in by_shard.iter().zip(&self.since) {
+            loads.extend(rows.chunks(REMOTE_LOAD_ROWS).map(|rows| table.load_chunk(link, rows, *since)));
+        }
+        Ok(try_join_all(loads).await?.iter().sum())
+    }
+
+    async fn renew(&mut self, link: &Link) -> Result<(), RemoteError> {
+        if self.renewed.elapsed() < Duration::from_millis(REMOTE_LOAD_LEASE_MS / 3) {
+            return Ok(());
+        }
+        if !self.table.lock_load(link, &self.token).await? {
+            return Err(lost());
+        }
+        self.table.hold(link).await?;
+        self.renewed = Instant::now();
+        Ok(())
+    }
+
+    /// Says that the scan has ended and everything was given to [`RemoteLoad::rows`]: all shards are loaded.
+    ///
+    /// # Errors
+    /// As [`RemoteLoad::rows`].
+    pub async fn finish(self, link: &Link) -> Result<(), RemoteError> {
+        let table = &*self.table;
+        let ended = table.tier.shards.iter().zip(&self.since).map(|(shard, (since, _))| async move {
+            let call = || Call {
+                script: &scripts::END_LOAD,
+                keys: vec![shard.meta.clone(), shard.hold.clone()],
+                args: vec![table.loaded_field.clone(), wire::digits(*since)],
+            };
+            let answer = table.tier.write(link, shard.number, call).await?;
+            if wire::number("end_load", &answer)? == 0 { Err(lost()) } else { Ok(()) }
+        });
+        try_join_all(ended).await?;
+        table.check_loaded(link).await?;
+        self.abandon(link).await
+    }
+
+    /// Lets another server load. So does dropping this, after a while.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn abandon(self, link: &Link) -> Result<(), RemoteError> {
+        let keys = vec![names::loader(self.table.id)];
+        link.write(names::tier_slot(), &scripts::UNLOCK, keys, vec![self.token]).await?;
+        Ok(())
+    }
+}
+
+fn lost() -> RemoteError {
+    RemoteError::unavailable("loading took so long that it has to begin again")
+}
+
+impl RemoteTable {
+    async fn load_chunk(&self, link: &Link, rows: &[Loading<'_>], since: u64) -> Result<u64, RemoteError> {
+        let shard = rows[0].place.shard;
+        if self.tier.is_cluster {
+            // Before their rows: a row that is there has its values reserved.
+            let uniques = rows.iter().flat_map(|loading| {
+                self.unique_values(&loading.tracked).map(move |unique| (unique, &loading.place.key))
+            });
+            let settled = uniques.map(|(unique, key)| self.settle(link, unique, &[], key));
+            try_join_all(settled.collect::<Vec<_>>()).await?;
+        }
+        let answer = self.tier.write(link, shard, || self.load_call(shard, rows, since)).await;
+        let mut values = match answer {
+            Ok(answer) => wire::array("load", answer)?.into_iter(),
+            Err(error) if error.is_stale() => return Err(lost()),
+            Err(error) => return Err(error.before_the_write()),
+        };
+        let taken = values.next().map_or(Ok(0), |taken| wire::number("load", &taken))?;
+        let base = 5 + self.names(shard).counters.len();
+        let shards = usize::from(self.tier.shard_count());
+        while let (Some(key), Some(place), Some(value), Some(holder)) =
+            (values.next(), values.next(), values.next(), values.next())
+        {
+            let index = (wire::number("load", &place)? as usize).saturating_sub(base) / shards;
+            let value = wire::bytes("load", value)?.try_into().map_err(|_| RemoteError::foreign("load"))?;
+            let column = self.schema.unique_columns().nth(index).unwrap_or(0);
+            let unique = UniqueValue { index, column, value: Fingerprint::from_le_bytes(value) };
+            let (key, holder) = (wire::bytes("load", key)?, wire::bytes("load", holder)?);
+            self.settle(link, unique, &holder, &key).await?;
+        }
+        Ok(taken)
+    }
+
+    pub(crate) fn unique_values<'v>(
+        &'v self,
+        tracked: &'v Tracked,
+    ) -> impl Iterator<Item = UniqueValue> + use<'v> {
+        let columns = self.schema.unique_columns().enumerate();
+        let values =
+            columns.map(|(index, column)| UniqueValue { index, column, value: tracked.value(index) });
+        values.filter(|unique| unique.value != NO_VALUE)
+    }
+
+    fn load_call(&self, shard: u16, rows: &[Loading<'_>], since: u64) -> Call {
+        let names = self.names(shard);
+        let mut keys = vec![self.meta(shard), names.rows.clone(), names.deleted.clone(), names.order.clone()];
+        keys.extend(names.counters.iter().cloned());
+        if !self.tier.is_cluster {
+            for index in 0..names.uniques.len() {
+                keys.extend(self.names.iter().map(|names| names.uniques[index].clone()));
+            }
+        }
+        let base = 5 + names.counters.len();
+        let flags = vec![if self.is_shared { b's' } else { b'-' }, if self.is_ordered { b'o' } else { b'-' }];
+        let mut args = vec![
+            self.loaded_field.clone(),
+            wire::digits(since),
+            flags,
+            wire::digits(names.counters.len() as u64),
+        ];
+        for Loading { place, row, tracked } in rows {
+            args.push(place.key.clone());
+            args.push(row.0.to_vec());
+            let counted = self.counter_changes(&Tracked::default(), tracked);
+            args.push(wire::digits(counted.len() as u64));
+            for (index, value, _) in counted {
+                args.push(wire::digits((5 + index) as u64));
+                args.push(value.to_le_bytes().to_vec());
+            }
+            let claims: Vec<UniqueValue> =
+                if self.tier.is_cluster { Vec::new() } else { self.unique_values(tracked).collect() };
+            args.push(wire::digits(claims.len() as u64));
+            for unique in claims {
+                let at = base
+                    + unique.index * usize::from(self.tier.shard_count())
+                    + usize::from(self.tier.shard_of_value(unique.value));
+                args.push(wire::digits(at as u64));
+                args.push(unique.value.to_le_bytes().to_vec());
+            }
+        }
+        Call { script: &scripts::LOAD, keys, args }
+    }
+}

@@ -1,0 +1,129 @@
+//! The names of all keys, and in which slot they are.
+//!
+//! ```text
+//! fb:{tier}           hash    version, id, shards; table:<id>: the catalogue's entry
+//! fb:{<tag>}:m        hash    of one shard: epoch, tier, n (the last number given), drained, forgotten (the newest tombstone that is gone),
+//!                             full, gap, generation, g<shard>, L<table> (loaded)
+//! fb:{<tag>}:s        stream  the shard's queue: entries <n>-0 with the field r, a record as in `record`
+//! fb:{<tag>}:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the record store under way
+//! fb:{<tag>}:<table>:r        hash    key → entry
+//! fb:{<tag>}:<table>:d        zset    key of a deleted row → version of the delete
+//! fb:{<tag>}:<table>:f        hash    token and key of attempts that must not succeed
+//! fb:{<tag>}:<table>:o        zset    keys in their order (tables that are listed)
+//! fb:{<tag>}:<table>:c<column> hash   fingerprint of a counted value → rows of this shard
+//! fb:{<tag>}:<table>:u<column> hash   fingerprint of a unique value → reservation; in the shard of the value
+//! fb:{<tag>}:w<table>         lease of who loads a table (in the tier's slot)
+//! ```
+//! Shard `i` of `S` has the tag of slot `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has as many
+//! shards as another, give or take one.
+
+use crate::record::TableId;
+use forebay_redis::{SLOTS, Slot, slot_of, tag_for_slot};
+use forebay_value::Schema;
+
+/// The tier's own hash.
+pub(crate) const TIER: &[u8] = b"fb:{tier}";
+
+/// The tier's slot.
+pub(crate) fn tier_slot() -> Slot {
+    slot_of(TIER)
+}
+
+/// The lease of who loads a table.
+pub(crate) fn loader(table: TableId) -> Vec<u8> {
+    format!("fb:{{tier}}:w{table}").into_bytes()
+}
+
+/// One shard's own keys.
+#[derive(Debug)]
+pub(crate) struct ShardNames {
+    pub number: u16,
+    pub slot: Slot,
+    prefix: String,
+    pub meta: Vec<u8>,
+    pub stream: Vec<u8>,
+    pub lease: Vec<u8>,
+    pub lock: Vec<u8>,
+    pub hold: Vec<u8>,
+}
+
+impl ShardNames {
+    pub fn new(number: u16, shards: u16) -> ShardNames {
+        let slot = (2 * u32::from(number) + 1) * u32::from(SLOTS) / (2 * u32::from(shards));
+        let slot = Slot(u16::try_from(slot).expect("a shard's slot lies below 16,384"));
+        let prefix = format!("fb:{{{}}}:", tag_for_slot(slot));
+        let name = |suffix: &str| format!("{prefix}{suffix}").into_bytes();
+        ShardNames {
+            number,
+            slot,
+            meta: name("m"),
+            stream: name("s"),
+            lease: name("l"),
+            lock: name("x"),
+            hold: name("h"),
+            prefix,
+        }
+    }
+}
+
+/// One table's keys in one shard.
+#[derive(Debug)]
+pub(crate) struct TableNames {
+    pub rows: Vec<u8>,
+    pub deleted: Vec<u8>,
+    pub fences: Vec<u8>,
+    pub order: Vec<u8>,
+    /// Of the counted columns, in their order.
+    pub counters: Vec<Vec<u8>>,
+    /// Of the unique columns, in their order.
+    pub uniques: Vec<Vec<u8>>,
+}
+
+impl TableNames {
+    pub fn new(shard: &ShardNames, id: TableId, schema: &Schema) -> TableNames {
+        let name = |suffix: &str| format!("{}{id}:{suffix}", shard.prefix).into_bytes();
+        TableNames {
+            rows: name("r"),
+            deleted: name("d"),
+            fences: name("f"),
+            order: name("o"),
+            counters: schema.indexed_columns().map(|column| name(&format!("c{column}"))).collect(),
+            uniques: schema.unique_columns().map(|column| name(&format!("u{column}"))).collect(),
+        }
+    }
+
+    /// What is a view of the record store: it can be dropped and loaded again.
+    pub fn view(&self) -> impl Iterator<Item = &Vec<u8>> {
+        [&self.rows, &self.deleted, &self.order].into_iter().chain(&self.counters)
+    }
+}
+
+/// The field of a shard's meta that says that it has all rows of a table.
+pub(crate) fn loaded_field(table: TableId) -> Vec<u8> {
+    format!("L{table}").into_bytes()
+}
+
+/// The field of a shard's meta that says under which generation of another shard's reservations its rows may be written.
+pub(crate) fn generation_field(shard: u16) -> Vec<u8> {
+    format!("g{shard}").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_spread_evenly_over_the_slots_and_their_keys_stay_together() {
+        for shards in [1u16, 3, 8, 64, 1000, SLOTS] {
+            let mut thirds = [0u16; 3];
+            for number in 0..shards {
+                let names = ShardNames::new(number, shards);
+                for key in [&names.meta, &names.stream, &names.lease, &names.lock, &names.hold] {
+                    assert_eq!(slot_of(key), names.slot);
+                }
+                thirds[usize::from(names.slot.0) * 3 / usize::from(SLOTS)] += 1;
+            }
+            assert!(thirds.iter().max().unwrap() - thirds.iter().min().unwrap() <= 1, "{shards}: {thirds:?}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The queues, one for each shard: what the drain reads, and says when it is in the record store.
+//!
+//! One drainer at a time holds a shard's lease, because the order of a key would be lost between two. A lease may run out while its holder still
+//! believes in it; what keeps such a one from doing harm is the record store's position, which advances by compare-and-set with every batch. Here
+//! a release without the lease does nothing.
+//!
+//! The way of a drainer: [`Queue::lease`], the record store's position for [`Queue::log_id`], then [`Queue::read`] behind that position, apply with
+//! compare-and-set, [`Queue::release`], and [`Queue::renew`] well before the lease ends. After every doubt it asks the record store for the
+//! position and goes on from there.
+
+use super::error::RemoteError;
+use super::evict::Eviction;
+use super::repair::token;
+use super::table::RemoteTable;
+use super::tier::{Call, Tier};
+use super::{scripts, wire};
+use crate::catalogue::Catalogue;
+use forebay_redis::{Command, Link};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The queues of a tier. Clones are the same queues.
+#[derive(Clone)]
+pub struct Queue {
+    pub(crate) tier: Arc<Tier>,
+    pub(crate) tables: Arc<Vec<Arc<RemoteTable>>>,
+    pub(crate) eviction: Arc<Mutex<Vec<Eviction>>>,
+}
+
+/// The right to drain one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The shard.
+    pub shard: u16,
+    token: Vec<u8>,
+}
+
+/// What came of asking for a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leased {
+    /// It is ours for the time asked for.
+    Held(Lease),
+    /// Somebody else has it.
+    Busy {
+        /// Who: the owner's name as it was given.
+        owner: String,
+        /// For how much longer, if it is not renewed.
+        left_ms: u64,
+    },
+}
+
+/// Where a queue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// The last position given.
+    pub last: u64,
+    /// Everything up to this was released.
+    pub drained: u64,
+    /// Entries that were not.
+    pub entries: u64,
+}
+
+impl Queue {
+    /// How many shards there are: numbers from 0.
+    pub fn shard_count(&self) -> u16 {
+        self.tier.shard_count()
+    }
+
+    /// The id of a shard's queue in the record store.
+    pub fn log_id(&self, shard: u16) -> u128 {
+        self.tier.log_id(shard)
+    }
+
+    /// Takes the lease of a shard, for whoever calls itself `owner`, or says who has it.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn lease(
+        &self,
+        link: &Link,
+        shard: u16,
+        owner: &str,
+        ttl_ms: u64,
+    ) -> Result<Leased, RemoteError> {
+        let token = [&token()[..], b" ", owner.as_bytes()].concat();
+        let lease = Lease { shard, token };
+        Ok(match self.extend(link, &lease, ttl_ms).await? {
+            None => Leased::Held(lease),
+            Some(busy) => busy,
+        })
+    }
+
+    /// Makes a lease last from now on. False: it ran out and somebody else has it.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn renew(&self, link: &Link, lease: &Lease, ttl_ms: u64) -> Result<bool, RemoteError> {
+        Ok(self.extend(link, lease, ttl_ms).await?.is_none())
+    }
+
+    async fn extend(&self, link: &Link, lease: &Lease, ttl_ms: u64) -> Result<Option<Leased>, RemoteError> {
+        let names = &self.tier.shards[usize::from(lease.shard)];
+        let call = || Call {
+            script: &scripts::LEASE,
+            keys: vec![names.meta.clone(), names.lease.clone()],
+            args: vec![lease.token.clone(), wire::digits(ttl_ms)],
+        };
+        let [held, one, other] = wire::tuple("lease", self.tier.write(link, lease.shard, call).await?)?;
+        if wire::number("lease", &held)? == 1 {
+            return Ok(None);
+        }
+        let holder = wire::bytes("lease", one)?;
+        let owner = holder.splitn(2, |&byte| byte == b' ').nth(1).unwrap_or_default();
+        Ok(Some(Leased::Busy {
+            owner: String::from_utf8_lossy(owner).into_owned(),
+            left_ms: wire::number("lease", &other).unwrap_or(0),
+        }))
+    }
+
+    /// Lets somebody else have the lease at once.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn give_up(&self, link: &Link, lease: Lease) -> Result<(), RemoteError> {
+        let names = &self.tier.shards[usize::from(lease.shard)];
+        link.write(names.slot, &scripts::UNLOCK, vec![names.lease.clone()], vec![lease.token]).await?;
+        Ok(())
+    }
+
+    /// Up to so many records behind a position, with their own: bytes as in [`LogRecord`](crate::LogRecord).
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable); `Broken` when an entry is none of ours.
+    pub async fn read(
+        &self,
+        link: &Link,
+        shard: u16,
+        after: u64,
+        rows_max: usize,
+    ) -> Result<Vec<(u64, Vec<u8>)>, RemoteError> {
+        let mut command = Command::new();
+        command.arg("XRANGE").arg(&self.tier.shards[usize::from(shard)].stream);
+        command.arg(format!("{}-0", after.saturating_add(1))).arg("+").arg("COUNT").arg(rows_max);
+        let entries = wire::array("XRANGE", self.tier.read(link, shard, command).await?)?;
+        let mut records = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let [id, fields] = wire::tuple("XRANGE", entry)?;
+            let id = wire::text("XRANGE", id)?;
+            let position = id.strip_suffix("-0").and_then(|number| number.parse().ok());
+            let [_, record] = wire::tuple("XRANGE", fields)?;
+            let wrong = || RemoteError::foreign(format!("the queue of shard {shard} has an entry {id:?}"));
+            records.push((position.ok_or_else(wrong)?, wire::bytes("XRANGE", record)?));
+        }
+        Ok(records)
+    }
+
+    /// Says that the record store has made everything up to a position durable: those entries go, those rows may be evicted. False: the lease is not
+    /// held any more, and nothing was released.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn release(&self, link: &Link, lease: &Lease, upto: u64) -> Result<bool, RemoteError> {
+        let names = &self.tier.shards[usize::from(lease.shard)];
+        let call = || {
+            let mut keys =
+                vec![names.meta.clone(), names.stream.clone(), names.lease.clone(), names.hold.clone()];
+            keys.extend(self.tables.iter().map(|table| table.names(lease.shard).deleted.clone()));
+            let behind = format!("{}-0", upto.saturating_add(1)).into_bytes();
+            Call {
+                script: &scripts::RELEASE,
+                keys,
+                args: vec![lease.token.clone(), wire::digits(upto), behind],
+            }
+        };
+        let answer = self.tier.write(link, lease.shard, call).await?;
+        Ok(wire::number("release", &answer)? == 1)
+    }
+
+    /// Where a shard's queue stands.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn status(&self, link: &Link, shard: u16) -> Result<QueueStatus, RemoteError> {
+        let state = self.tier.state(link, shard).await?;
+        Ok(QueueStatus { last: state.last, drained: state.drained, entries: state.entries })
+    }
+
+    /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has to. False: another server is
+    /// at it.
+    ///
+    /// # Errors
+    /// When a shard or the record store cannot be asked.
+    pub async fn repair(&self, link: &Link) -> Result<bool, RemoteError> {
+        self.tier.repair(link).await
+    }
+
+    /// What the table ids in the records stand for.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.tier.catalogue.read().clone()
+    }
+
+    /// Reads what table ids stand for again: a server with more tables may have been started since.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn refresh_catalogue(&self, link: &Link) -> Result<Arc<Catalogue>, RemoteError> {
+        let (mut catalogue, _) = self.tier.read_catalogue(link).await?;
+        for table in self.tables.iter() {
+            catalogue.set(table.id, table.schema.clone());
+        }
+        let catalogue = Arc::new(catalogue);
+        *self.tier.catalogue.write() = catalogue.clone();
+        Ok(catalogue)
+    }
+}

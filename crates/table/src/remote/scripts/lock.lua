@@ -1,0 +1,8 @@
+-- Takes or renews a lock.
+-- KEYS  1 lock
+-- ARGV  1 epoch, not looked at · 2 token · 3 lifetime in milliseconds
+-- Answers 1 when it is ours.
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[2] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1

@@ -1,0 +1,415 @@
+//! One hot table on Redis or Valkey: its handle, and reading from it.
+//!
+//! A read of a row is one HGET. What is not found is looked for again with a script that knows the shard's epoch and whether it is loaded, on
+//! the primary: a no is as sure as a yes, also when reads go to replicas.
+
+use super::encode::{Body, Entry, key_bytes};
+use super::error::RemoteError;
+use super::names::{self, TableNames};
+use super::tier::{Call, Tier};
+use super::{scripts, wire};
+use crate::fetch::Flights;
+use crate::key::{Key, KeyRef};
+use crate::keys::Keys;
+use crate::limits::{REMOTE_COUNTS_AGE, REMOTE_LOADED_PAUSE, REMOTE_RANDOM_DRAWS};
+use crate::record::TableId;
+use crate::table::TableSpec;
+use forebay_redis::{Command, Link, Value as Answer};
+use forebay_value::{Row, Schema, Type, ValueRef};
+use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// A hot table on Redis or Valkey.
+pub struct RemoteTable {
+    pub(crate) this: Weak<RemoteTable>,
+    pub(crate) id: TableId,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) tier: Arc<Tier>,
+    /// By shard.
+    pub(crate) names: Vec<TableNames>,
+    pub(crate) loaded_field: Vec<u8>,
+    pub(crate) is_shared: bool,
+    pub(crate) is_ordered: bool,
+    pub(crate) keys: Keys,
+    /// The highest serial key that this process has seen, so that a sequence behind the rows is noticed.
+    pub(crate) highest_key: AtomicI64,
+    pub(crate) flights: Flights<Result<Option<Row>, RemoteError>>,
+    is_loaded: AtomicBool,
+    counts: Mutex<Counts>,
+    is_counting: AtomicBool,
+}
+
+/// How many rows each shard had a moment ago.
+#[derive(Default)]
+struct Counts {
+    by_shard: Vec<u64>,
+    at: Option<Instant>,
+}
+
+/// A key and where it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub shard: u16,
+    pub key: Vec<u8>,
+}
+
+/// What a script knows of a key.
+pub(crate) struct Looked {
+    pub entry: Option<Entry>,
+    /// The shard's drained position at that moment.
+    pub drained: u64,
+    /// When it was deleted, if that is still known.
+    pub deleted: u64,
+}
+
+impl RemoteTable {
+    pub(crate) fn new(tier: Arc<Tier>, id: TableId, spec: TableSpec) -> Arc<RemoteTable> {
+        let names = tier.shards.iter().map(|shard| TableNames::new(shard, id, &spec.schema)).collect();
+        Arc::new_cyclic(|this| RemoteTable {
+            this: this.clone(),
+            id,
+            names,
+            loaded_field: names::loaded_field(id),
+            keys: Keys::new(spec.schema.key_kind),
+            schema: Arc::new(spec.schema),
+            is_shared: spec.shared,
+            is_ordered: spec.ordered,
+            highest_key: AtomicI64::new(i64::MIN),
+            flights: Flights::default(),
+            is_loaded: AtomicBool::new(false),
+            counts: Mutex::default(),
+            is_counting: AtomicBool::new(false),
+            tier,
+        })
+    }
+
+    /// Its columns and key.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// The id that its records carry.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Whether others write to it as well.
+    pub fn shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether all shards were loaded when last looked. A shard that lost its rows says so by `Unavailable`, and this turns false.
+    pub fn is_loaded(&self) -> bool {
+        self.is_loaded.load(Ordering::Acquire)
+    }
+
+    /// Looks whether all shards are loaded.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`] when a shard cannot be asked.
+    pub async fn check_loaded(&self, link: &Link) -> Result<bool, RemoteError> {
+        let asked = self.tier.shards.iter().map(|shard| {
+            let mut command = Command::new();
+            command.arg("HEXISTS").arg(&shard.meta).arg(&self.loaded_field);
+            self.tier.read(link, shard.number, command)
+        });
+        let answers = try_join_all(asked).await?;
+        let is_loaded = answers.iter().all(|answer| *answer == Answer::Int(1));
+        self.is_loaded.store(is_loaded, Ordering::Release);
+        Ok(is_loaded)
+    }
+
+    /// Resolves when all shards are loaded, by whatever server.
+    pub async fn wait_loaded(&self, link: &Link) {
+        // A shard that cannot be asked now is asked again.
+        while !self.is_loaded() && !self.check_loaded(link).await.unwrap_or(false) {
+            tokio::time::sleep(REMOTE_LOADED_PAUSE).await;
+        }
+    }
+
+    /// The shard of a key.
+    pub fn shard_of(&self, key: ValueRef<'_>) -> Option<u16> {
+        Some(self.place(KeyRef::of(key)?).shard)
+    }
+
+    pub(crate) fn place(&self, key: KeyRef<'_>) -> Place {
+        Place { shard: self.tier.hasher.key(key).shard_of(self.tier.shard_count()), key: key_bytes(key) }
+    }
+
+    pub(crate) fn names(&self, shard: u16) -> &TableNames {
+        &self.names[usize::from(shard)]
+    }
+
+    pub(crate) fn meta(&self, shard: u16) -> Vec<u8> {
+        self.tier.shards[usize::from(shard)].meta.clone()
+    }
+
+    /// Notes it when a shard turned out not to be loaded.
+    pub(crate) fn noted(&self, error: RemoteError) -> RemoteError {
+        if error.is_not_loaded() {
+            self.is_loaded.store(false, Ordering::Release);
+        }
+        error
+    }
+
+    pub(crate) fn read_entry(&self, bytes: &[u8]) -> Result<Entry, RemoteError> {
+        Entry::read(&self.schema, bytes)
+    }
+
+    /// The row with this key; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`]; [`RemoteKind::Source`] when it is not in memory and the record store cannot be asked.
+    pub async fn get(&self, link: &Link, key: ValueRef<'_>) -> Result<Option<Row>, RemoteError> {
+        let Some(key) = KeyRef::of(key) else {
+            return Ok(None);
+        };
+        let place = self.place(key);
+        match self.peek(link, &place).await? {
+            Some(Entry { body: Body::Row(row), .. }) => Ok(Some(row)),
+            _ => self.find(link, key.to_owned(), &place).await,
+        }
+    }
+
+    /// What one HGET finds.
+    pub(crate) async fn peek(&self, link: &Link, place: &Place) -> Result<Option<Entry>, RemoteError> {
+        let mut command = Command::new();
+        command.arg("HGET").arg(&self.names(place.shard).rows).arg(&place.key);
+        let answer = self.tier.read(link, place.shard, command).await?;
+        wire::optional_bytes("HGET", answer)?.map(|bytes| self.read_entry(&bytes)).transpose()
+    }
+
+    /// What is surely known of a key.
+    pub(crate) async fn look(&self, link: &Link, place: &Place) -> Result<Looked, RemoteError> {
+        let names = self.names(place.shard);
+        let call = || Call {
+            script: &scripts::LOOK,
+            keys: vec![self.meta(place.shard), names.rows.clone(), names.deleted.clone()],
+            args: vec![self.loaded_field.clone(), place.key.clone()],
+        };
+        let answer = self.tier.look(link, place.shard, call).await.map_err(|error| self.noted(error))?;
+        let [entry, drained, deleted] = wire::tuple("look", answer)?;
+        let entry = wire::optional_bytes("HGET", entry)?;
+        Ok(Looked {
+            entry: entry.map(|bytes| self.read_entry(&bytes)).transpose()?,
+            drained: wire::number("look", &drained)?,
+            deleted: wire::number("look", &deleted)?,
+        })
+    }
+
+    /// A row that one HGET did not find.
+    async fn find(&self, link: &Link, key: Key, place: &Place) -> Result<Option<Row>, RemoteError> {
+        match self.look(link, place).await? {
+            Looked { entry: Some(Entry { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
+            Looked { entry: None, .. } if !self.is_shared => Ok(None),
+            _ => self.fetch(link, &key).await,
+        }
+    }
+
+    /// How many rows there are. Of a shared table: in memory.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`].
+    pub async fn count(&self, link: &Link) -> Result<u64, RemoteError> {
+        let by_shard = self.count_shards(link).await?;
+        Ok(by_shard.iter().sum())
+    }
+
+    /// How many rows there were, at most about a second ago.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`].
+    pub async fn count_recent(&self, link: &Link) -> Result<u64, RemoteError> {
+        Ok(self.recent_counts(link).await?.iter().sum())
+    }
+
+    async fn count_shards(&self, link: &Link) -> Result<Vec<u64>, RemoteError> {
+        let asked = (0..self.tier.shard_count()).map(|shard| {
+            let mut command = Command::new();
+            command.arg("HLEN").arg(&self.names(shard).rows);
+            self.tier.read(link, shard, command)
+        });
+        let answers = try_join_all(asked).await?;
+        let by_shard: Vec<u64> =
+            answers.iter().map(|answer| wire::number("HLEN", answer)).collect::<Result<_, _>>()?;
+        *self.counts.lock() = Counts { by_shard: by_shard.clone(), at: Some(Instant::now()) };
+        Ok(by_shard)
+    }
+
+    /// One caller counts, the others take what was counted before.
+    async fn recent_counts(&self, link: &Link) -> Result<Vec<u64>, RemoteError> {
+        let known = {
+            let counts = self.counts.lock();
+            let is_fresh = counts.at.is_some_and(|at| at.elapsed() < REMOTE_COUNTS_AGE);
+            let is_known = counts.at.is_some();
+            match is_fresh || (is_known && self.is_counting.swap(true, Ordering::AcqRel)) {
+                true => Some(counts.by_shard.clone()),
+                false => None,
+            }
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let _counting = Counting(&self.is_counting);
+        self.count_shards(link).await
+    }
+
+    /// How many rows have this value in an indexed column (as in SQL, none has NULL).
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`].
+    ///
+    /// # Panics
+    /// When the column is not indexed: what is configured must be checked at start.
+    pub async fn count_by(
+        &self,
+        link: &Link,
+        column: usize,
+        value: ValueRef<'_>,
+    ) -> Result<u64, RemoteError> {
+        let index = self.schema.indexed_columns().position(|indexed| indexed == column);
+        let index = index.unwrap_or_else(|| panic!("column {column} of {} is not indexed", self.schema.name));
+        if value.is_null() {
+            return Ok(0);
+        }
+        let field = self.tier.hasher.fingerprint(column, value).to_le_bytes();
+        let asked = (0..self.tier.shard_count()).map(|shard| {
+            let mut command = Command::new();
+            command.arg("HGET").arg(&self.names(shard).counters[index]).arg(&field[..]);
+            self.tier.read(link, shard, command)
+        });
+        let answers = try_join_all(asked).await?;
+        answers.iter().map(|answer| wire::number("a counter", answer)).sum()
+    }
+
+    /// Any row, each with the same chance as far as counts a second old tell.
+    ///
+    /// # Errors
+    /// As [`RemoteTable::get`].
+    pub async fn random(&self, link: &Link) -> Result<Option<Row>, RemoteError> {
+        for draw in 0..REMOTE_RANDOM_DRAWS {
+            // Counts that led to an empty shard are not good enough any more.
+            let counts =
+                if draw == 0 { self.recent_counts(link).await? } else { self.count_shards(link).await? };
+            let Some(shard) = draw_shard(&counts) else {
+                if draw == 0 {
+                    continue;
+                }
+                return self.none(link).await;
+            };
+            let mut command = Command::new();
+            command.arg("HRANDFIELD").arg(&self.names(shard).rows).arg(1).arg("WITHVALUES");
+            let answer = self.tier.read(link, shard, command).await?;
+            let Some((field, value)) = pair(answer)? else {
+                continue;
+            };
+            match self.read_entry(&value)?.body {
+                Body::Row(row) => return Ok(Some(row)),
+                Body::Stub(_) => {
+                    let key = super::encode::key_value(&self.schema, &field)?;
+                    let row = self.get(link, key.as_ref()).await?;
+                    // Should it be gone by now, another one is drawn.
+                    if row.is_some() {
+                        return Ok(row);
+                    }
+                }
+            }
+        }
+        self.none(link).await
+    }
+
+    /// There is no row; surely, if all shards are loaded.
+    async fn none(&self, link: &Link) -> Result<Option<Row>, RemoteError> {
+        if self.check_loaded(link).await? {
+            return Ok(None);
+        }
+        Err(RemoteError::unavailable(format!("table {} is being loaded", self.schema.name)))
+    }
+
+    /// Forgets all rows and the keys in hand, for a record store that was emptied. Nobody may use the table meanwhile.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it again.
+    pub async fn clear(&self, link: &Link) -> Result<(), RemoteError> {
+        let cleared = (0..self.tier.shard_count()).map(|shard| {
+            let stream = self.tier.shards[usize::from(shard)].stream.clone();
+            self.tier.write(link, shard, move || {
+                let names = self.names(shard);
+                let mut keys = vec![self.meta(shard), stream.clone()];
+                keys.extend(names.view().chain(&names.uniques).chain([&names.fences]).cloned());
+                Call { script: &scripts::CLEAR, keys, args: Vec::new() }
+            })
+        });
+        for answer in join_all(cleared).await {
+            if wire::number("clear", &answer?)? == 0 {
+                let what = format!("table {} has changes that are not drained yet", self.schema.name);
+                return Err(RemoteError::unavailable(what));
+            }
+        }
+        self.keys.clear();
+        self.highest_key.store(i64::MIN, Ordering::Relaxed);
+        *self.counts.lock() = Counts::default();
+        Ok(())
+    }
+
+    /// What the increment script must know of the columns up to this one: a byte for the width of each.
+    pub(crate) fn widths(&self, column: usize) -> Vec<u8> {
+        let width = |ty: Type| match ty {
+            Type::Bool => b'1',
+            Type::Bigint | Type::Double | Type::Timestamp => b'8',
+            Type::Uuid => b'u',
+            Type::Numeric | Type::Text { .. } | Type::Json | Type::Bytes => b'v',
+        };
+        self.schema.columns[..=column].iter().map(|column| width(column.ty)).collect()
+    }
+
+    /// A key that no row can have is missing.
+    pub(crate) fn key_ref<'a>(&self, key: ValueRef<'a>) -> Result<KeyRef<'a>, RemoteError> {
+        KeyRef::of(key).ok_or_else(RemoteError::missing)
+    }
+}
+
+struct Counting<'a>(&'a AtomicBool);
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A shard, with the chance that its rows have.
+fn draw_shard(counts: &[u64]) -> Option<u16> {
+    let total: u64 = counts.iter().sum();
+    if total == 0 {
+        return None;
+    }
+    let mut draw = rand::random_range(0..total);
+    for (shard, &count) in (0..).zip(counts) {
+        if draw < count {
+            return Some(shard);
+        }
+        draw -= count;
+    }
+    None
+}
+
+/// The field and the value of HRANDFIELD WITHVALUES, which RESP3 nests.
+fn pair(answer: Answer) -> Result<Option<(Vec<u8>, Vec<u8>)>, RemoteError> {
+    let mut values = match answer {
+        Answer::Nil => return Ok(None),
+        other => wire::array("HRANDFIELD", other)?,
+    };
+    if let [Answer::Array(inner)] = &mut values[..] {
+        values = std::mem::take(inner);
+    }
+    let mut values = values.into_iter();
+    match (values.next(), values.next()) {
+        (Some(field), Some(value)) => {
+            Ok(Some((wire::bytes("HRANDFIELD", field)?, wire::bytes("HRANDFIELD", value)?)))
+        }
+        _ => Ok(None),
+    }
+}

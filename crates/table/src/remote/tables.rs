@@ -1,0 +1,112 @@
+//! All hot tables of a tier: opening them, finding them.
+
+use super::error::RemoteError;
+use super::queue::Queue;
+use super::table::RemoteTable;
+use super::tier::{Positions, RemoteOptions, Tier};
+use crate::catalogue::Catalogue;
+use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT};
+use crate::source::Source;
+use crate::table::TableSpec;
+use forebay_redis::{Client, Link};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The hot tables of one tier. Clones are the same tables.
+#[derive(Clone)]
+pub struct RemoteTables {
+    tier: Arc<Tier>,
+    tables: Arc<Vec<Arc<RemoteTable>>>,
+    queue: Queue,
+}
+
+impl RemoteTables {
+    /// Finds the tier or makes it, gives each table its id, and repairs what has changed over since. Nothing is loaded by this: see
+    /// [`RemoteTable::check_loaded`] and [`RemoteTable::begin_load`].
+    ///
+    /// # Errors
+    /// [`RemoteKind::Broken`](super::RemoteKind::Broken) when the servers must not be used (they evict, have no streams), the tier has another
+    /// number of shards, or two tables have one name; `Unavailable`; `Source`.
+    pub async fn open(
+        client: &Client,
+        link: &Link,
+        specs: Vec<TableSpec>,
+        options: RemoteOptions,
+        source: Arc<dyn Source>,
+        positions: Arc<dyn Positions>,
+    ) -> Result<RemoteTables, RemoteError> {
+        for (index, spec) in specs.iter().enumerate() {
+            let name = &spec.schema.name;
+            if specs[..index].iter().any(|other| other.schema.name == *name) {
+                return Err(RemoteError::foreign(format!("there are two tables named {name}")));
+            }
+            if spec.schema.columns.len() > usize::from(u16::MAX) {
+                return Err(RemoteError::foreign(format!("table {name} has more than 65,535 columns")));
+            }
+        }
+        let tier = Arc::new(Tier::open(client, link, &options, source, positions).await?);
+        let schemas: Vec<_> = specs.iter().map(|spec| &spec.schema).collect();
+        let ids = tier.assign(link, &schemas).await?;
+        let tables = ids.into_iter().zip(specs);
+        let tables: Vec<_> = tables.map(|(id, spec)| RemoteTable::new(tier.clone(), id, spec)).collect();
+        let tables = Arc::new(tables);
+        let queue = Queue::new(tier.clone(), tables.clone());
+        queue.refresh_catalogue(link).await?;
+        let began = Instant::now();
+        while !tier.repair(link).await? && began.elapsed() < REMOTE_REPAIR_WAIT {
+            tokio::time::sleep(REMOTE_REPAIR_PAUSE).await;
+        }
+        for table in tables.iter() {
+            table.check_loaded(link).await?;
+        }
+        Ok(RemoteTables { tier, tables, queue })
+    }
+
+    /// The table with this name. For the start: nothing is looked up by name while serving.
+    pub fn get(&self, name: &str) -> Option<Arc<RemoteTable>> {
+        self.all().iter().find(|table| table.schema().name == name).cloned()
+    }
+
+    /// All tables, in the order in which they were given.
+    pub fn all(&self) -> &[Arc<RemoteTable>] {
+        &self.tables
+    }
+
+    /// What the table ids in the queues stand for.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.queue.catalogue()
+    }
+
+    /// How many shards the tier has.
+    pub fn shard_count(&self) -> u16 {
+        self.tier.shard_count()
+    }
+
+    /// The tier's id: drawn at random when it was made.
+    pub fn id(&self) -> u128 {
+        self.tier.id
+    }
+
+    /// The id of a shard's queue in the record store: follows from the tier's id and the shard's number.
+    pub fn log_id(&self, shard: u16) -> u128 {
+        self.tier.log_id(shard)
+    }
+
+    /// The queues.
+    pub fn queue(&self) -> Queue {
+        self.queue.clone()
+    }
+
+    /// Bytes that all primaries use, at most about a second ago.
+    ///
+    /// # Errors
+    /// When a primary cannot be asked.
+    pub async fn used_bytes(&self) -> Result<u64, RemoteError> {
+        self.tier.used_bytes().await
+    }
+
+    /// Bytes that they may use before rows are evicted; 0: no limit.
+    pub fn limit_bytes(&self) -> u64 {
+        self.tier.limit_bytes
+    }
+}

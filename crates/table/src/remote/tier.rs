@@ -1,0 +1,248 @@
+//! The tier: what all servers of one Redis or Valkey share, and how one shard is spoken to.
+
+use super::error::{RemoteError, RemoteKind};
+use super::names::{self, ShardNames};
+use super::scripts;
+use super::wire;
+use crate::catalogue::Catalogue;
+use crate::hash::{Fingerprint, Hasher};
+use crate::limits::{FETCHES_MAX, REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT, SHARDS_CLUSTER, SHARDS_SINGLE};
+use crate::record::TableId;
+use crate::source::{BoxFuture, Source, SourceError};
+use forebay_redis::{Client, Command, Link, Need, Script, Topology, Value, require};
+use forebay_value::Schema;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+use tokio::sync::Semaphore;
+
+/// The layout of keys, scripts and entries that this program knows.
+const VERSION: &str = "1";
+
+/// What a tier asks of the record store about its queues: how far each was drained.
+pub trait Positions: Send + Sync + 'static {
+    /// The position that the record store has for a log; `None` when it has none. Committed when this was called, or later.
+    fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
+}
+
+/// How a tier is used.
+#[derive(Debug, Clone, Default)]
+pub struct RemoteOptions {
+    /// Shards of a tier that is made; one that is there must have as many. `None`: as it is, or what suits the topology.
+    pub shards: Option<u16>,
+    /// What all primaries together may use, in bytes, before drained rows are evicted; 0: no limit but the servers' own.
+    pub limit_bytes: u64,
+}
+
+pub(crate) struct Tier {
+    pub id: u128,
+    pub client: Client,
+    pub shards: Vec<ShardNames>,
+    /// Whether one script cannot reach the keys of two shards.
+    pub is_cluster: bool,
+    pub hasher: Hasher,
+    pub source: Arc<dyn Source>,
+    pub positions: Arc<dyn Positions>,
+    pub limit_bytes: u64,
+    pub catalogue: RwLock<Arc<Catalogue>>,
+    /// Held while this process repairs.
+    pub repairing: tokio::sync::Mutex<()>,
+    /// Bounds the reads through the source.
+    pub fetches: Semaphore,
+    pub fetches_waiting: AtomicUsize,
+    /// What the servers used, and when they were asked.
+    pub used: tokio::sync::Mutex<Option<(Instant, u64)>>,
+}
+
+/// A script with what it is called with.
+pub(crate) struct Call {
+    pub script: &'static Script,
+    pub keys: Vec<Vec<u8>>,
+    pub args: Vec<Vec<u8>>,
+}
+
+impl Tier {
+    /// Finds the tier or makes it. Nothing of a shard is touched.
+    pub async fn open(
+        client: &Client,
+        link: &Link,
+        options: &RemoteOptions,
+        source: Arc<dyn Source>,
+        positions: Arc<dyn Positions>,
+    ) -> Result<Tier, RemoteError> {
+        for facts in client.facts().await?.iter().filter(|facts| facts.role == forebay_redis::Role::Primary) {
+            for need in [Need::Streams, Need::Scripts, Need::NoEviction] {
+                require(facts, need)?;
+            }
+        }
+        let is_cluster = client.topology() == Topology::Cluster;
+        let suitable = if is_cluster { SHARDS_CLUSTER } else { SHARDS_SINGLE };
+        let (id, count) = find(link, options.shards, suitable).await?;
+        Ok(Tier {
+            id,
+            client: client.clone(),
+            shards: (0..count).map(|number| ShardNames::new(number, count)).collect(),
+            is_cluster,
+            hasher: Hasher::shared(id),
+            source,
+            positions,
+            limit_bytes: options.limit_bytes,
+            catalogue: RwLock::default(),
+            repairing: tokio::sync::Mutex::default(),
+            fetches: Semaphore::new(FETCHES_MAX),
+            fetches_waiting: AtomicUsize::new(0),
+            used: tokio::sync::Mutex::default(),
+        })
+    }
+
+    pub fn shard_count(&self) -> u16 {
+        // As many as `ShardNames` were numbered.
+        self.shards.len() as u16
+    }
+
+    /// The id of a shard's queue in the record store: no other tier's, no other shard's.
+    pub fn log_id(&self, shard: u16) -> u128 {
+        let bytes = [&self.id.to_le_bytes()[..], &shard.to_le_bytes()].concat();
+        xxhash_rust::xxh3::xxh3_128(&bytes)
+    }
+
+    /// The shard in which a unique value is reserved.
+    pub fn shard_of_value(&self, value: Fingerprint) -> u16 {
+        ((value >> 64) % u128::from(self.shard_count())) as u16
+    }
+
+    /// A command that reads.
+    pub async fn read(&self, link: &Link, shard: u16, command: Command) -> Result<Value, RemoteError> {
+        Ok(link.read(self.shards[usize::from(shard)].slot, command).await?)
+    }
+
+    /// A script that writes, repairing the shard's epoch when that is what keeps it from running.
+    pub async fn write(
+        &self,
+        link: &Link,
+        shard: u16,
+        call: impl Fn() -> Call,
+    ) -> Result<Value, RemoteError> {
+        let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
+        loop {
+            let Call { script, keys, args } = call();
+            match link.write(slot, script, keys, args).await {
+                Err(error) if error.code() == Some("EPOCH") => self.changed_over(link, began, error).await?,
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// A script that only reads, likewise.
+    pub async fn look(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, RemoteError> {
+        let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
+        loop {
+            let Call { script, keys, args } = call();
+            match link.eval_read(slot, script, keys, args).await {
+                Err(error) if error.code() == Some("EPOCH") => self.changed_over(link, began, error).await?,
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Repairs what has changed over, or waits for another server that does; not for longer than a request can wait.
+    async fn changed_over(
+        &self,
+        link: &Link,
+        began: Instant,
+        error: forebay_redis::Error,
+    ) -> Result<(), RemoteError> {
+        if began.elapsed() > REMOTE_REPAIR_WAIT {
+            return Err(error.into());
+        }
+        if !self.repair(link).await? {
+            tokio::time::sleep(REMOTE_REPAIR_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the catalogue as it is now.
+    pub async fn read_catalogue(&self, link: &Link) -> Result<(Catalogue, u64), RemoteError> {
+        let mut command = Command::new();
+        command.arg("HGETALL").arg(names::TIER);
+        let fields = match link.read(names::tier_slot(), command).await? {
+            Value::Map(pairs) => pairs.into_iter().flat_map(|(field, value)| [field, value]).collect(),
+            other => wire::array("HGETALL", other)?,
+        };
+        let mut catalogue = Catalogue::default();
+        let mut last = 0;
+        let mut fields = fields.into_iter();
+        while let (Some(field), Some(value)) = (fields.next(), fields.next()) {
+            let field = wire::bytes("HGETALL", field)?;
+            if field.starts_with(b"table:") {
+                let text = wire::bytes("HGETALL", value)?;
+                catalogue.read_entry(&text).map_err(|error| RemoteError::foreign(error.to_string()))?;
+            } else if field == b"last" {
+                last = wire::number("HGETALL", &value)?;
+            }
+        }
+        Ok((catalogue, last))
+    }
+
+    /// Gives each table the id that it has or will have for all servers.
+    pub async fn assign(&self, link: &Link, schemas: &[&Schema]) -> Result<Vec<TableId>, RemoteError> {
+        'again: loop {
+            let (mut catalogue, mut last) = self.read_catalogue(link).await?;
+            let mut ids = Vec::with_capacity(schemas.len());
+            for schema in schemas {
+                let known = catalogue.tables().count();
+                let id = catalogue.assign(schema).map_err(|error| RemoteError::foreign(error.to_string()))?;
+                ids.push(id);
+                if catalogue.tables().count() == known {
+                    continue;
+                }
+                let text = Catalogue::entry_text(id, schema)
+                    .map_err(|error| RemoteError::foreign(error.to_string()))?;
+                let args = vec![wire::digits(last), format!("table:{id}").into_bytes(), text.into_bytes()];
+                let keys = vec![names::TIER.to_vec()];
+                let done = link.write(names::tier_slot(), &scripts::ASSIGN, keys, args).await?;
+                if wire::number("assign", &done)? == 0 {
+                    continue 'again;
+                }
+                last += 1;
+            }
+            *self.catalogue.write() = Arc::new(catalogue);
+            return Ok(ids);
+        }
+    }
+}
+
+/// The id and the number of shards of the tier that is there, or of a new one.
+async fn find(link: &Link, wanted: Option<u16>, suitable: u16) -> Result<(u128, u16), RemoteError> {
+    let shards = wanted.unwrap_or(suitable);
+    if shards == 0 || shards > forebay_redis::SLOTS {
+        let what = format!("a tier has 1 to {} shards, not {shards}", forebay_redis::SLOTS);
+        return Err(RemoteError::foreign(what));
+    }
+    let id = format!("{:032x}", rand::random::<u128>());
+    let args = vec![id.into_bytes(), wire::digits(shards), VERSION.into()];
+    let answer = link.write(names::tier_slot(), &scripts::TIER, vec![names::TIER.to_vec()], args).await?;
+    let [id, stored, version] = wire::tuple("tier", answer)?;
+    let version = wire::text("the tier's version", version)?;
+    if version != VERSION {
+        let what = format!("the tier in memory has version {version}, this program knows {VERSION}");
+        return Err(RemoteError::foreign(what));
+    }
+    let id = wire::text("the tier's id", id)?;
+    let id = u128::from_str_radix(&id, 16)
+        .map_err(|_| RemoteError::foreign(format!("the tier in memory has the id {id:?}, which is none")))?;
+    let stored = u16::try_from(wire::number("the tier's shards", &stored)?).unwrap_or(0);
+    match wanted {
+        _ if stored == 0 || stored > forebay_redis::SLOTS => {
+            Err(RemoteError::foreign("the tier in memory has a number of shards that cannot be"))
+        }
+        Some(wanted) if wanted != stored => Err(RemoteError::new(
+            RemoteKind::Broken,
+            format!(
+                "the tier in memory has {stored} shards, {wanted} are configured: set shards = {stored}, or drain it and begin a new one"
+            ),
+        )),
+        _ => Ok((id, stored)),
+    }
+}

@@ -1,0 +1,312 @@
+//! Unique values.
+//!
+//! **Outside a cluster** the row's script looks at every reservation and takes it, together with the row. A reservation names its row; one
+//! of another row that no longer has the value (left behind when the view was dropped, see `repair`) is cleared away and the script run again.
+//!
+//! **In a cluster** a value and its row are in different slots, which no script reaches together. A value is reserved first:
+//!
+//! 1. *Reserve*, in the value's shard V: compare-and-set from nothing to (token, key). The token is this attempt's own, random.
+//! 2. *Write*, in the row's shard W: the row's script, unless the attempt (token, key) is fenced there, or reserved under another generation
+//!    of V's reservations than W knows of.
+//! 3. *Release*: when the script did not write, V: compare-and-set from (token, key) to nothing; when it did, the values that the row gave
+//!    up, each from the reservation that was read before step 2.
+//!
+//! Whoever finds a reservation (token', key') in step 1 looks at the row key', in its shard. It has the value: a conflict. It has not: the attempt
+//! is fenced there (a script that does so only if the row is still as it was seen, and after which step 2 of that attempt fails), then taken
+//! over by compare-and-set from (token', key').
+//!
+//! **Two rows never share a value.** A row gets a value only by step 2 under a reservation that named it. While the row has the value, nothing removes that
+//! reservation: a compare-and-set from it comes after a fence, and the fence is set only while the row, at the version looked at, has not the value; from
+//! then on this attempt cannot write, so the row can come to the value only by another attempt, which needs the reservation for itself.
+//! A release of a value given up is a compare-and-set from what was reserved when the row still had it; should the row take the value
+//! again, it does so under another token.
+//!
+//! **A crash anywhere leaves nothing wrong.** After step 1: a reservation whose row has not the value; it costs the next one a look, a fence and
+//! a swap. After step 2, the old values not released: the same. An attempt that was only slow finds the fence. Time alone frees nothing; fences stay, one
+//! for each attempt that was ever overtaken.
+//!
+//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are there. Before V takes anything again it
+//! gets a new generation, which is announced in the meta of every shard, and only then are all rows looked through and what they have reserved again. An
+//! attempt under the old generation fails in step 2 from the announcement on; a row that was written before it is found.
+
+use super::encode::Entry;
+use super::error::RemoteError;
+use super::table::{Place, RemoteTable};
+use super::tier::Call;
+use super::write::{Answered, Attempt, Change, Written, too_busy};
+use super::{scripts, wire};
+use crate::hash::{Fingerprint, NO_VALUE};
+use crate::key::KeyRef;
+use crate::limits::REMOTE_TRIES;
+use forebay_redis::Link;
+use futures_util::future::try_join_all;
+
+/// Bytes of a reservation before the key.
+pub(crate) const TOKEN_BYTES: usize = 8;
+
+/// A value of a unique column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UniqueValue {
+    /// The place among the unique columns.
+    pub index: usize,
+    pub column: usize,
+    pub value: Fingerprint,
+}
+
+/// What a compare-and-set of a reservation found.
+enum Swapped {
+    /// Done, under this generation.
+    Done(Vec<u8>),
+    /// This is there instead; empty: none.
+    Found(Vec<u8>),
+}
+
+/// The row that a reservation names.
+enum Holder {
+    /// It has the value.
+    Has(Entry),
+    /// It has not: where it is, and the head that was seen (empty: no row).
+    Lacks { place: Place, head: Vec<u8> },
+}
+
+/// What came of reserving the values of a change.
+enum Reserved {
+    All,
+    /// The change's own row has one of them already: somebody else has just written it.
+    Changed(Entry),
+}
+
+impl RemoteTable {
+    async fn swap(
+        &self,
+        link: &Link,
+        unique: UniqueValue,
+        expected: &[u8],
+        new: &[u8],
+    ) -> Result<Swapped, RemoteError> {
+        let shard = self.tier.shard_of_value(unique.value);
+        let call = || Call {
+            script: &scripts::SWAP,
+            keys: vec![self.meta(shard), self.names(shard).uniques[unique.index].clone()],
+            args: vec![unique.value.to_le_bytes().to_vec(), expected.to_vec(), new.to_vec()],
+        };
+        let [done, detail] = wire::tuple("swap", self.tier.write(link, shard, call).await?)?;
+        let detail = wire::bytes("swap", detail)?;
+        Ok(if wire::number("swap", &done)? == 1 { Swapped::Done(detail) } else { Swapped::Found(detail) })
+    }
+
+    /// Looks at the row that a reservation names. One that cannot be looked at is an error.
+    async fn holds(&self, link: &Link, unique: UniqueValue, holder: &[u8]) -> Result<Holder, RemoteError> {
+        let place = self.holder_place(holder)?;
+        let Some(entry) = self.look(link, &place).await?.entry else {
+            return Ok(Holder::Lacks { place, head: Vec::new() });
+        };
+        let value = entry.tracked(&self.tier.hasher, &self.schema).value(unique.index);
+        Ok(match value == unique.value {
+            true => Holder::Has(entry),
+            false => Holder::Lacks { place, head: entry.head.to_vec() },
+        })
+    }
+
+    fn holder_place(&self, holder: &[u8]) -> Result<Place, RemoteError> {
+        let key =
+            holder.get(TOKEN_BYTES..).ok_or_else(|| RemoteError::foreign("a reservation names no row"))?;
+        let key = super::encode::key_value(&self.schema, key)?;
+        let key =
+            KeyRef::of(key.as_ref()).ok_or_else(|| RemoteError::foreign("a reservation names no key"))?;
+        Ok(self.place(key))
+    }
+
+    /// Outside a cluster: a conflict, or a reservation that its row does not back is gone.
+    pub(crate) async fn clear_away(
+        &self,
+        link: &Link,
+        column: usize,
+        value: Fingerprint,
+        holder: &[u8],
+    ) -> Result<(), RemoteError> {
+        let index = self.schema.unique_columns().position(|unique| unique == column).unwrap_or(0);
+        let unique = UniqueValue { index, column, value };
+        if matches!(self.holds(link, unique, holder).await?, Holder::Has(_)) {
+            return Err(RemoteError::conflict(column));
+        }
+        // A row that took the value meanwhile has renewed its reservation, and this finds another one.
+        self.swap(link, unique, holder, b"").await?;
+        Ok(())
+    }
+
+    /// Steps 1 to 3 for one change.
+    pub(crate) async fn commit_reserved(
+        &self,
+        link: &Link,
+        change: &Change<'_>,
+    ) -> Result<Written, RemoteError> {
+        for _ in 0..REMOTE_TRIES {
+            let mut attempt =
+                Attempt { token: rand::random::<u64>().to_le_bytes().to_vec(), generations: Vec::new() };
+            let given_up = self.given_up(link, change).await?;
+            let mut reserved = Vec::new();
+            let result = match self.reserve_all(link, change, &mut attempt, &mut reserved).await {
+                Ok(Reserved::All) => self.send(link, change, &attempt).await,
+                Ok(Reserved::Changed(now)) => Ok(Answered::Written(Written::Changed(Some(now)))),
+                Err(error) => Err(error.before_the_write()),
+            };
+            let reservation = [&attempt.token[..], &change.place.key].concat();
+            match result {
+                Ok(Answered::Written(Written::Done)) => {
+                    self.release(link, given_up).await;
+                    return Ok(Written::Done);
+                }
+                // It may be written: then it needs them.
+                Err(error) if error.kind() == super::RemoteKind::UnknownOutcome => return Err(error),
+                other => {
+                    self.release(
+                        link,
+                        reserved.into_iter().map(|unique| (unique, reservation.clone())).collect(),
+                    )
+                    .await;
+                    match other? {
+                        Answered::Written(written) => return Ok(written),
+                        // The next try has another token.
+                        Answered::Fenced | Answered::Taken { .. } => {}
+                    }
+                }
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// What is reserved for the values that a row gives up.
+    async fn given_up(
+        &self,
+        link: &Link,
+        change: &Change<'_>,
+    ) -> Result<Vec<(UniqueValue, Vec<u8>)>, RemoteError> {
+        let values = self.exchanged(change).filter(|(_, _, before, _)| *before != NO_VALUE);
+        let asked = values.map(|(index, column, value, _)| {
+            let shard = self.tier.shard_of_value(value);
+            let mut command = forebay_redis::Command::new();
+            command.arg("HGET").arg(&self.names(shard).uniques[index]).arg(&value.to_le_bytes()[..]);
+            async move {
+                let answer = self.tier.read(link, shard, command).await?;
+                let holder = wire::optional_bytes("HGET", answer)?;
+                Ok::<_, RemoteError>((UniqueValue { index, column, value }, holder.unwrap_or_default()))
+            }
+        });
+        let found: Vec<_> = try_join_all(asked).await?;
+        let is_own =
+            |holder: &[u8]| holder.get(TOKEN_BYTES..).is_some_and(|key| key == &change.place.key[..]);
+        Ok(found.into_iter().filter(|(_, holder)| is_own(holder)).collect())
+    }
+
+    /// Step 1 for each new value, in the order of the columns. `reserved` has what is to be released also when it fails.
+    async fn reserve_all(
+        &self,
+        link: &Link,
+        change: &Change<'_>,
+        attempt: &mut Attempt,
+        reserved: &mut Vec<UniqueValue>,
+    ) -> Result<Reserved, RemoteError> {
+        let reservation = [&attempt.token[..], &change.place.key].concat();
+        for (index, column, _, value) in self.exchanged(change).filter(|(.., after)| *after != NO_VALUE) {
+            let unique = UniqueValue { index, column, value };
+            // Also when the answer is lost: releasing what is not there does nothing.
+            reserved.push(unique);
+            match self.reserve(link, unique, &reservation).await? {
+                Ok(generation) => attempt.generations.push((self.tier.shard_of_value(value), generation)),
+                Err(now) => return Ok(Reserved::Changed(now)),
+            }
+        }
+        Ok(Reserved::All)
+    }
+
+    /// Reserves one value: the generation, or the change's own row if that has it.
+    async fn reserve(
+        &self,
+        link: &Link,
+        unique: UniqueValue,
+        reservation: &[u8],
+    ) -> Result<Result<Vec<u8>, Entry>, RemoteError> {
+        let mut expected = Vec::new();
+        for _ in 0..REMOTE_TRIES {
+            let holder = match self.swap(link, unique, &expected, reservation).await? {
+                Swapped::Done(generation) => return Ok(Ok(generation)),
+                Swapped::Found(holder) => holder,
+            };
+            expected.clear();
+            if holder.is_empty() {
+                continue;
+            }
+            let (place, head) = match self.holds(link, unique, &holder).await? {
+                Holder::Has(now) if holder[TOKEN_BYTES..] == reservation[TOKEN_BYTES..] => {
+                    return Ok(Err(now));
+                }
+                Holder::Has(_) => return Err(RemoteError::conflict(unique.column)),
+                Holder::Lacks { place, head } => (place, head),
+            };
+            if self.fence(link, &place, &holder[..TOKEN_BYTES], &head).await? {
+                expected = holder;
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Whether the attempt is fenced now; it is not when the row has changed.
+    async fn fence(
+        &self,
+        link: &Link,
+        place: &Place,
+        token: &[u8],
+        head: &[u8],
+    ) -> Result<bool, RemoteError> {
+        let names = self.names(place.shard);
+        let call = || Call {
+            script: &scripts::FENCE,
+            keys: vec![self.meta(place.shard), names.rows.clone(), names.fences.clone()],
+            args: vec![place.key.clone(), token.to_vec(), head.to_vec()],
+        };
+        let answer = self.tier.write(link, place.shard, call).await?;
+        Ok(wire::number("fence", &answer)? == 1)
+    }
+
+    /// Gives reservations up. One that cannot be is found to be stale by whoever wants the value.
+    async fn release(&self, link: &Link, reservations: Vec<(UniqueValue, Vec<u8>)>) {
+        let released = reservations.iter().map(|(unique, holder)| self.swap(link, *unique, holder, b""));
+        for result in futures_util::future::join_all(released).await {
+            drop(result);
+        }
+    }
+
+    /// Reserves a value for a row that has it in the record store, in place of a reservation that its row does not back.
+    pub(crate) async fn settle(
+        &self,
+        link: &Link,
+        unique: UniqueValue,
+        holder: &[u8],
+        key: &[u8],
+    ) -> Result<(), RemoteError> {
+        let own = [&[0; TOKEN_BYTES][..], key].concat();
+        let mut holder = holder.to_vec();
+        for _ in 0..REMOTE_TRIES {
+            if holder.get(TOKEN_BYTES..) == Some(key) {
+                return Ok(());
+            }
+            if !holder.is_empty() {
+                match self.holds(link, unique, &holder).await? {
+                    // Newer than what was loaded: memory is right.
+                    Holder::Has(_) => return Ok(()),
+                    Holder::Lacks { place, head } => {
+                        if !self.fence(link, &place, &holder[..TOKEN_BYTES], &head).await? {
+                            continue;
+                        }
+                    }
+                }
+            }
+            match self.swap(link, unique, &holder, &own).await? {
+                Swapped::Done(_) => return Ok(()),
+                Swapped::Found(found) => holder = found,
+            }
+        }
+        Err(too_busy())
+    }
+}

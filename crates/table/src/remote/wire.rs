@@ -1,0 +1,56 @@
+//! Reading answers: what a script or command gave, or that it is not what was asked for.
+
+use super::error::RemoteError;
+use forebay_redis::Value;
+
+pub(crate) fn wrong(what: &str, value: &Value) -> RemoteError {
+    RemoteError::foreign(format!("the memory tier's server answered {what} with {value:?}"))
+}
+
+/// A number, however it is written.
+pub(crate) fn number(what: &str, value: &Value) -> Result<u64, RemoteError> {
+    let number = match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::BulkString(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+        // A score.
+        Value::Double(number) if *number >= 0.0 => Some(*number as u64),
+        Value::Nil => Some(0),
+        _ => None,
+    };
+    number.ok_or_else(|| wrong(what, value))
+}
+
+/// Bytes, or nothing.
+pub(crate) fn optional_bytes(what: &str, value: Value) -> Result<Option<Vec<u8>>, RemoteError> {
+    match value {
+        Value::BulkString(bytes) => Ok(Some(bytes)),
+        Value::Nil => Ok(None),
+        other => Err(wrong(what, &other)),
+    }
+}
+
+pub(crate) fn bytes(what: &str, value: Value) -> Result<Vec<u8>, RemoteError> {
+    optional_bytes(what, value)?.ok_or_else(|| wrong(what, &Value::Nil))
+}
+
+pub(crate) fn text(what: &str, value: Value) -> Result<String, RemoteError> {
+    String::from_utf8(bytes(what, value)?)
+        .map_err(|error| wrong(what, &Value::BulkString(error.into_bytes())))
+}
+
+pub(crate) fn array(what: &str, value: Value) -> Result<Vec<Value>, RemoteError> {
+    match value {
+        Value::Array(values) => Ok(values),
+        other => Err(wrong(what, &other)),
+    }
+}
+
+/// An array of exactly so many.
+pub(crate) fn tuple<const N: usize>(what: &str, value: Value) -> Result<[Value; N], RemoteError> {
+    <[Value; N]>::try_from(array(what, value)?).map_err(|values| wrong(what, &Value::Array(values)))
+}
+
+/// Decimal digits, as arguments are written.
+pub(crate) fn digits(number: impl Into<u64>) -> Vec<u8> {
+    number.into().to_string().into_bytes()
+}

@@ -1,0 +1,510 @@
+//! Writing: one script a change. It writes the row, its counters and its queue entry, or nothing.
+//!
+//! An insert (and an upsert of a table without unique or counted columns) is one flight. A change that depends on what the row was is read,
+//! computed here and written only if the row is still that one; otherwise it is computed again. An increment is one script, whatever others do.
+
+use super::encode::{Body, Entry, HEAD_BYTES, Tracked};
+use super::error::RemoteError;
+use super::table::{Place, RemoteTable};
+use super::tier::Call;
+use super::{scripts, wire};
+use crate::hash::{Fingerprint, NO_VALUE};
+use crate::key::KeyRef;
+use crate::limits::REMOTE_TRIES;
+use crate::record;
+use crate::shard::row_key;
+use crate::write::encode_changed;
+use forebay_redis::{Link, Value as Answer};
+use forebay_value::{Row, RowRef, Type, Value, ValueRef};
+use std::sync::atomic::Ordering;
+
+/// What a row must be for a change to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Absent,
+    Any,
+    Head([u8; HEAD_BYTES]),
+}
+
+/// One change of one row, ready to be written.
+pub(crate) struct Change<'a> {
+    pub place: &'a Place,
+    pub expect: Expect,
+    /// The row as it was, when that is known; empty: it was not, or nothing of it is tracked.
+    pub before: Tracked,
+    /// As it will be; empty: it will not be.
+    pub after: Tracked,
+    /// The queue entry.
+    pub record: Vec<u8>,
+    pub is_delete: bool,
+    /// Whether it is refused when memory is full.
+    pub grows: bool,
+}
+
+/// What became of a change that was sent.
+pub(crate) enum Written {
+    Done,
+    /// The row is not what was expected: this is what it is.
+    Changed(Option<Entry>),
+}
+
+/// What the script itself answered.
+pub(crate) enum Answered {
+    Written(Written),
+    /// A unique value (the column, its fingerprint) is reserved for another row.
+    Taken {
+        column: usize,
+        value: Fingerprint,
+        holder: Vec<u8>,
+    },
+    /// The attempt was fenced, or reserved its values under an earlier generation.
+    Fenced,
+}
+
+/// What only a cluster needs: the attempt's token, and the generations that its values were reserved under.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    pub token: Vec<u8>,
+    /// Shard and generation.
+    pub generations: Vec<(u16, Vec<u8>)>,
+}
+
+impl Tracked {
+    /// The value in one tracked column; of a row that is not there: none.
+    pub fn value(&self, index: usize) -> Fingerprint {
+        self.values.get(index).copied().unwrap_or(NO_VALUE)
+    }
+}
+
+impl RemoteTable {
+    /// Puts in a row whose key and unique values nobody has.
+    ///
+    /// # Errors
+    /// [`Conflict`](super::RemoteKind::Conflict), `MemoryFull`, `Unavailable`, `UnknownOutcome`.
+    pub async fn insert(&self, link: &Link, row: RowRef<'_>) -> Result<(), RemoteError> {
+        let place = self.place(row_key(row, &self.schema));
+        let mut record = Vec::with_capacity(record::HEADER_BYTES + row.0.len());
+        record::put_insert(self.id, row, &mut record);
+        let change = Change {
+            place: &place,
+            expect: Expect::Absent,
+            before: Tracked::default(),
+            after: Tracked::of(&self.tier.hasher, &self.schema, row),
+            record,
+            is_delete: false,
+            grows: true,
+        };
+        match self.commit(link, &change).await? {
+            Written::Done => Ok(()),
+            Written::Changed(_) => {
+                self.saw_key(row_key(row, &self.schema));
+                Err(RemoteError::conflict(self.schema.key))
+            }
+        }
+    }
+
+    /// Puts in a row, in place of the one with its key if there is one.
+    ///
+    /// # Errors
+    /// As [`RemoteTable::insert`]; the key is never the conflict.
+    pub async fn upsert(&self, link: &Link, row: RowRef<'_>) -> Result<(), RemoteError> {
+        let place = self.place(row_key(row, &self.schema));
+        let after = Tracked::of(&self.tier.hasher, &self.schema, row);
+        let mut record = Vec::with_capacity(record::HEADER_BYTES + row.0.len());
+        record::begin_put(self.id, &mut record);
+        record.extend_from_slice(row.0);
+        let is_tracked = !after.values.is_empty();
+        let mut found = if is_tracked { self.peek(link, &place).await? } else { None };
+        let mut change = Change {
+            place: &place,
+            expect: Expect::Any,
+            before: Tracked::default(),
+            after,
+            record,
+            is_delete: false,
+            grows: true,
+        };
+        for _ in 0..REMOTE_TRIES {
+            if is_tracked {
+                change.expect = found.as_ref().map_or(Expect::Absent, |entry| Expect::Head(entry.head));
+                change.before = self.tracked(found.as_ref());
+            }
+            match self.commit(link, &change).await? {
+                Written::Done => return Ok(()),
+                Written::Changed(now) => found = now,
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Changes columns of a row (index and new value; the key is not among them), and gives it as it is then.
+    ///
+    /// # Errors
+    /// `Missing`; those of [`RemoteTable::insert`] and of [`RemoteTable::get`].
+    ///
+    /// # Panics
+    /// When a change is to the key, or of another type than its column: what is configured must be checked at start.
+    pub async fn update(
+        &self,
+        link: &Link,
+        key: ValueRef<'_>,
+        changes: &[(usize, Value)],
+    ) -> Result<Row, RemoteError> {
+        assert!(changes.iter().all(|(column, _)| *column != self.schema.key), "a key is never updated");
+        let changes: Vec<(usize, ValueRef<'_>)> =
+            changes.iter().map(|(column, value)| (*column, value.as_ref())).collect();
+        self.change(link, key, |_| Ok(Some(changes.clone()))).await
+    }
+
+    /// Adds to a bigint column of a row, and gives it as it is then. NULL stays NULL, as in SQL, and nothing is written.
+    ///
+    /// # Errors
+    /// `Overflow`, `Missing`; `Conflict` when the column is unique; those of [`RemoteTable::get`].
+    ///
+    /// # Panics
+    /// When the column is the key or no bigint: what is configured must be checked at start.
+    pub async fn increment(
+        &self,
+        link: &Link,
+        key: ValueRef<'_>,
+        column: usize,
+        delta: i64,
+    ) -> Result<Row, RemoteError> {
+        let is_counter = self.schema.columns[column].ty == Type::Bigint && column != self.schema.key;
+        assert!(is_counter, "only bigints are counted up");
+        if super::encode::tracked_columns(&self.schema).any(|tracked| tracked == column) {
+            // Its value matters beyond the row: an update like any other.
+            let add = |row: RowRef<'_>| match row.get(&self.schema, column) {
+                ValueRef::Bigint(number) => match number.checked_add(delta) {
+                    Some(sum) => Ok(Some(vec![(column, ValueRef::Bigint(sum))])),
+                    None => Err(overflow()),
+                },
+                _ => Ok(None),
+            };
+            return self.change(link, key, add).await;
+        }
+        let key = self.key_ref(key)?;
+        let place = self.place(key);
+        let mut record = Vec::new();
+        record::put_increment(self.id, key, column, delta, &mut record);
+        for _ in 0..REMOTE_TRIES {
+            let answer = self.increment_once(link, &place, column, delta, &record).await?;
+            let why = match answer {
+                Answer::BulkString(bytes) => return row_of(self.read_entry(&bytes)?),
+                other => first_word(other)?,
+            };
+            match &why[..] {
+                b"overflow" => return Err(overflow()),
+                b"missing" if !self.is_shared => return Err(RemoteError::missing()),
+                b"missing" | b"stub" => self.bring(link, key, &place).await?,
+                _ => return Err(RemoteError::foreign("a row in memory is not one of its table")),
+            }
+        }
+        Err(too_busy())
+    }
+
+    async fn increment_once(
+        &self,
+        link: &Link,
+        place: &Place,
+        column: usize,
+        delta: i64,
+        record: &[u8],
+    ) -> Result<Answer, RemoteError> {
+        let stream = &self.tier.shards[usize::from(place.shard)].stream;
+        let call = || Call {
+            script: &scripts::INCREMENT,
+            keys: vec![self.meta(place.shard), stream.clone(), self.names(place.shard).rows.clone()],
+            args: vec![
+                self.loaded_field.clone(),
+                place.key.clone(),
+                delta.to_le_bytes().to_vec(),
+                wire::digits(self.schema.columns.len().div_ceil(8) as u64),
+                self.widths(column),
+                record.to_vec(),
+            ],
+        };
+        self.tier.write(link, place.shard, call).await.map_err(|error| self.noted(error))
+    }
+
+    /// Deletes a row, and gives it as it was.
+    ///
+    /// # Errors
+    /// `Missing`; those of [`RemoteTable::get`].
+    pub async fn delete(&self, link: &Link, key: ValueRef<'_>) -> Result<Row, RemoteError> {
+        let key = self.key_ref(key)?;
+        let place = self.place(key);
+        let mut record = Vec::new();
+        record::put_delete(self.id, key, &mut record);
+        let mut found = self.peek(link, &place).await?;
+        for _ in 0..REMOTE_TRIES {
+            let (entry, row) = self.present(link, key, &place, found.take()).await?;
+            let change = Change {
+                place: &place,
+                expect: Expect::Head(entry.head),
+                before: Tracked::of(&self.tier.hasher, &self.schema, row.as_ref()),
+                after: Tracked::default(),
+                record: record.clone(),
+                is_delete: true,
+                grows: false,
+            };
+            match self.commit(link, &change).await? {
+                Written::Done => return Ok(row),
+                Written::Changed(now) => found = now,
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Changes what `compute` says (`None`: nothing) of a row, and gives it as it is then.
+    async fn change<'c>(
+        &self,
+        link: &Link,
+        key: ValueRef<'_>,
+        compute: impl Fn(RowRef<'_>) -> Result<Option<Vec<(usize, ValueRef<'c>)>>, RemoteError>,
+    ) -> Result<Row, RemoteError> {
+        let key = self.key_ref(key)?;
+        let place = self.place(key);
+        let mut found = self.peek(link, &place).await?;
+        for _ in 0..REMOTE_TRIES {
+            let (entry, row) = self.present(link, key, &place, found.take()).await?;
+            let Some(changes) = compute(row.as_ref())? else {
+                return Ok(row);
+            };
+            let mut record = Vec::new();
+            record::begin_put(self.id, &mut record);
+            encode_changed(&self.schema, row.as_ref(), &changes, &mut record);
+            let changed = Row(record[record::HEADER_BYTES..].into());
+            let change = Change {
+                place: &place,
+                expect: Expect::Head(entry.head),
+                before: Tracked::of(&self.tier.hasher, &self.schema, row.as_ref()),
+                after: Tracked::of(&self.tier.hasher, &self.schema, changed.as_ref()),
+                record,
+                is_delete: false,
+                grows: changed.0.len() > row.0.len(),
+            };
+            match self.commit(link, &change).await? {
+                Written::Done => return Ok(changed),
+                Written::Changed(now) => found = now,
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// The row that a change begins with, brought into memory if it is not there.
+    async fn present(
+        &self,
+        link: &Link,
+        key: KeyRef<'_>,
+        place: &Place,
+        found: Option<Entry>,
+    ) -> Result<(Entry, Row), RemoteError> {
+        let mut found = found;
+        for _ in 0..REMOTE_TRIES {
+            if let Some(entry) = found.take()
+                && let Body::Row(row) = &entry.body
+            {
+                let row = row.clone();
+                return Ok((entry, row));
+            }
+            match self.look(link, place).await?.entry {
+                None if !self.is_shared => return Err(RemoteError::missing()),
+                Some(entry) if matches!(entry.body, Body::Row(_)) => found = Some(entry),
+                _ => self.bring(link, key, place).await?,
+            }
+        }
+        Err(too_busy())
+    }
+
+    fn tracked(&self, entry: Option<&Entry>) -> Tracked {
+        entry.map_or_else(Tracked::default, |entry| entry.tracked(&self.tier.hasher, &self.schema))
+    }
+
+    /// Sends a change. Outside a cluster its unique values are claimed by the script itself.
+    async fn commit(&self, link: &Link, change: &Change<'_>) -> Result<Written, RemoteError> {
+        if self.tier.is_cluster && self.exchanged(change).next().is_some() {
+            return self.commit_reserved(link, change).await;
+        }
+        for _ in 0..REMOTE_TRIES {
+            match self.send(link, change, &Attempt::default()).await? {
+                Answered::Written(written) => return Ok(written),
+                Answered::Taken { column, value, holder } => {
+                    self.clear_away(link, column, value, &holder).await?;
+                }
+                Answered::Fenced => {}
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// The unique columns in which a change exchanges a value: the place among them, the column, the value before and after.
+    pub(crate) fn exchanged<'c>(
+        &'c self,
+        change: &'c Change<'_>,
+    ) -> impl Iterator<Item = (usize, usize, Fingerprint, Fingerprint)> + 'c {
+        let columns = self.schema.unique_columns().enumerate();
+        columns
+            .map(|(index, column)| (index, column, change.before.value(index), change.after.value(index)))
+            .filter(|(_, _, before, after)| before != after)
+    }
+
+    /// Runs the script once.
+    pub(crate) async fn send(
+        &self,
+        link: &Link,
+        change: &Change<'_>,
+        attempt: &Attempt,
+    ) -> Result<Answered, RemoteError> {
+        let shard = change.place.shard;
+        let answer = self
+            .tier
+            .write(link, shard, || self.call(change, attempt))
+            .await
+            .map_err(|error| self.noted(error))?;
+        if matches!(answer, Answer::Int(_)) {
+            return Ok(Answered::Written(Written::Done));
+        }
+        let mut values = wire::array("write", answer)?.into_iter();
+        let why = wire::bytes("write", values.next().unwrap_or(Answer::Nil))?;
+        match &why[..] {
+            b"full" => {
+                let what = "the memory limit is reached and nothing can be evicted";
+                Err(RemoteError::new(super::RemoteKind::MemoryFull, what))
+            }
+            b"fenced" => Ok(Answered::Fenced),
+            b"changed" => {
+                let now = wire::optional_bytes("write", values.next().unwrap_or(Answer::Nil))?;
+                let now = now.map(|bytes| self.read_entry(&bytes)).transpose()?;
+                Ok(Answered::Written(Written::Changed(now)))
+            }
+            b"taken" => {
+                let index = wire::number("write", &values.next().unwrap_or(Answer::Nil))? as usize;
+                let holder = wire::bytes("write", values.next().unwrap_or(Answer::Nil))?;
+                let (_, column, _, value) =
+                    self.exchanged(change).find(|exchanged| exchanged.0 == index).ok_or_else(|| {
+                        RemoteError::foreign("the write script names a column that is not unique")
+                    })?;
+                Ok(Answered::Taken { column, value, holder })
+            }
+            _ => Err(RemoteError::foreign("the write script gave an answer that is not known")),
+        }
+    }
+
+    fn call(&self, change: &Change<'_>, attempt: &Attempt) -> Call {
+        let shard = change.place.shard;
+        let names = self.names(shard);
+        let stream = &self.tier.shards[usize::from(shard)].stream;
+        let mut keys: Vec<Vec<u8>> = vec![
+            self.meta(shard),
+            stream.clone(),
+            names.rows.clone(),
+            names.deleted.clone(),
+            names.fences.clone(),
+            names.order.clone(),
+        ];
+        let counters = self.counter_changes(&change.before, &change.after);
+        keys.extend(counters.iter().map(|(index, ..)| names.counters[*index].clone()));
+        let (mut claims, mut releases) = (Vec::new(), Vec::new());
+        if !self.tier.is_cluster {
+            for (index, _, before, after) in self.exchanged(change) {
+                if after != NO_VALUE {
+                    claims.push((index, after));
+                }
+                if before != NO_VALUE {
+                    releases.push((index, before));
+                }
+            }
+        }
+        for (index, value) in claims.iter().chain(&releases) {
+            keys.push(self.names(self.tier.shard_of_value(*value)).uniques[*index].clone());
+        }
+        let flags = [
+            if change.is_delete { b'd' } else { b'p' },
+            if change.grows { b'f' } else { b'-' },
+            if self.is_ordered { b'o' } else { b'-' },
+        ];
+        let expect = match change.expect {
+            Expect::Absent => b"absent".to_vec(),
+            Expect::Any => b"any".to_vec(),
+            Expect::Head(head) => head.to_vec(),
+        };
+        let mut args = vec![
+            self.loaded_field.clone(),
+            expect,
+            change.place.key.clone(),
+            change.record.clone(),
+            flags.to_vec(),
+            attempt.token.clone(),
+            wire::digits(attempt.generations.len() as u64),
+            wire::digits(counters.len() as u64),
+            wire::digits(claims.len() as u64),
+            wire::digits(releases.len() as u64),
+        ];
+        for (shard, generation) in &attempt.generations {
+            args.push(super::names::generation_field(*shard));
+            args.push(generation.clone());
+        }
+        for (_, value, delta) in counters {
+            args.push(value.to_le_bytes().to_vec());
+            args.push(delta.to_string().into_bytes());
+        }
+        for (index, value) in claims {
+            args.push(wire::digits(index as u64));
+            args.push(value.to_le_bytes().to_vec());
+        }
+        args.extend(releases.iter().map(|(_, value)| value.to_le_bytes().to_vec()));
+        Call { script: &scripts::WRITE, keys, args }
+    }
+
+    /// How counters change with a row: the place among the counted columns, the value, by how much.
+    pub(crate) fn counter_changes(
+        &self,
+        before: &Tracked,
+        after: &Tracked,
+    ) -> Vec<(usize, Fingerprint, i64)> {
+        let uniques = self.schema.unique_columns().count();
+        let mut changes = Vec::new();
+        for index in 0..self.schema.indexed_columns().count() {
+            let (before, after) = (before.value(uniques + index), after.value(uniques + index));
+            if before == after {
+                continue;
+            }
+            if before != NO_VALUE {
+                changes.push((index, before, -1));
+            }
+            if after != NO_VALUE {
+                changes.push((index, after, 1));
+            }
+        }
+        changes
+    }
+
+    pub(crate) fn saw_key(&self, key: KeyRef<'_>) {
+        if let KeyRef::Bigint(number) = key
+            && self.keys.is_serial
+        {
+            self.highest_key.fetch_max(number, Ordering::Relaxed);
+        }
+    }
+}
+
+fn row_of(entry: Entry) -> Result<Row, RemoteError> {
+    match entry.body {
+        Body::Row(row) => Ok(row),
+        Body::Stub(_) => Err(RemoteError::foreign("an increment gave a row that was evicted")),
+    }
+}
+
+fn first_word(answer: Answer) -> Result<Vec<u8>, RemoteError> {
+    let first = wire::array("a script", answer)?.into_iter().next();
+    wire::bytes("a script", first.unwrap_or(Answer::Nil))
+}
+
+fn overflow() -> RemoteError {
+    RemoteError::new(super::RemoteKind::Overflow, "the number does not fit in 64 bits")
+}
+
+pub(crate) fn too_busy() -> RemoteError {
+    RemoteError::unavailable("others changed the row each time it was tried")
+}
