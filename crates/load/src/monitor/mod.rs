@@ -15,13 +15,13 @@ pub use usage::between;
 pub use verdict::verdict;
 
 use crate::report::Error;
-use crate::results::{Host, HostSecond, Role};
+use crate::results::{Host, HostSecond, Results, Role};
 use forebay_host::Sample;
 use source::Source;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thresholds::INTERVAL;
 
 /// Watches machines until it is told to finish.
@@ -81,6 +81,19 @@ impl Monitor {
     pub fn now(&self) -> Vec<(Role, HostSecond)> {
         let last = |watch: &Watch| Some((watch.role, lock(&watch.seen).seconds.last()?.1.clone()));
         self.watches.iter().filter_map(last).collect()
+    }
+
+    /// Ends it, and gives a result its machines, its notes and its verdict. The result is that of the run just ended.
+    pub fn complete(self, results: &mut Results) {
+        let began_ms = results.started_at_ms as f64 + results.warmup_s * 1_000.0;
+        let now_ms =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64() * 1_000.0);
+        let ago = Duration::from_secs_f64((now_ms - began_ms).max(0.0) / 1_000.0);
+        let now = Instant::now();
+        let watched = self.finish(now.checked_sub(ago).unwrap_or(now));
+        results.hosts.extend(watched.hosts);
+        results.notes.extend(watched.notes);
+        results.verdict = Some(verdict(results));
     }
 
     /// Ends it. Seconds count from `began`, the end of the warm-up; what was before is left out.

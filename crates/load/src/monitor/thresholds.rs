@@ -9,8 +9,8 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 /// later than three seconds tells nothing about the second asked for.
 pub(super) const ANSWER_MS: u64 = 3_000;
 
-/// Part of the rate asked for that must be answered in time for "met". The same as what `--find-max` accepts.
-pub(super) const RATE_MET: f64 = 0.99;
+/// Part of the rate asked for that must be answered in time for "met": what the engine and `--find-max` say.
+pub(super) const RATE_MET: f64 = crate::RATE_REACHED;
 
 /// A machine whose cores are busy to this part has none left: the kernel's accounting is in ticks of 10 ms (1 % of a second),
 /// and balancing between cores leaves some per cent idle even when everybody wants to run.

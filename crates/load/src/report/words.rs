@@ -1,6 +1,7 @@
 //! The sentences that every report has: which model it was and what it hides, what was not reached, what ran out.
 
 use super::format::{count, figure, milliseconds, span};
+use crate::RATE_REACHED;
 use crate::results::{Limit, Model, Results};
 
 /// The word of a verdict.
@@ -71,7 +72,9 @@ pub fn warnings(results: &Results) -> Vec<String> {
         warnings
             .push(format!("Agent {} is not complete: {why}. What it had delivered is counted.", agent.name));
     }
-    if let Some(offered) = requests.offered_per_s.filter(|offered| requests.rate_per_s < 0.99 * offered) {
+    if let Some(offered) =
+        requests.offered_per_s.filter(|offered| requests.rate_per_s < RATE_REACHED * offered)
+    {
         let why = results.verdict.as_ref().map_or_else(
             || "the server, or the connections, could take no more".to_owned(),
             |verdict| match verdict.limit {
@@ -90,7 +93,6 @@ pub fn warnings(results: &Results) -> Vec<String> {
         (requests.unexpected, "answered with a status that was not expected"),
         (requests.timeouts, "not answered in time"),
         (requests.errors, "lost with their connection, or answered with garbage"),
-        (requests.in_flight, "without answer when the run ended"),
         (requests.never_sent, "due but never sent: every connection was taken"),
     ];
     for (number, what) in lost.iter().filter(|(number, _)| *number > 0) {
@@ -99,12 +101,13 @@ pub fn warnings(results: &Results) -> Vec<String> {
     if let Some(text) = &results.first_malformed {
         warnings.push(format!("The first answer that was none: {text}"));
     }
-    for note in &results.notes {
-        if !warnings.contains(note) {
-            warnings.push(note.clone());
-        }
-    }
+    warnings.extend(results.notes.iter().filter(|note| !is_said_already(note)).cloned());
     warnings
+}
+
+/// The notes of a result that a report says at a better place, with the verdict's reason: the model and the rate.
+fn is_said_already(note: &str) -> bool {
+    note.starts_with("closed model:") || note.starts_with("the rate was not reached:")
 }
 
 /// Open model: what measuring from the time of sending would have hidden.

@@ -20,7 +20,7 @@ pub(super) fn verdict(results: &Results) -> String {
         Limit::TesterCpu | Limit::StolenCpu => "bad",
         Limit::ServerCpu | Limit::Network | Limit::RecordStore | Limit::Connections => "warn",
     };
-    let lead = if verdict.limit == Limit::RateMet { "Verdict" } else { "What ran out" };
+    let lead = if tone == "good" || tone == "plain" { "Verdict" } else { "What ran out" };
     format!(
         "<section class=\"verdict {tone}\" id=\"verdict\"><p class=\"lead\">{lead}</p><p class=\"word\">{}</p><p>{}</p></section>\n",
         words::limit_word(verdict.limit),
@@ -50,7 +50,7 @@ pub(super) fn cards(results: &Results) -> String {
         count(requests.sent)
     );
     let all = [
-        ("Requests per second", whole_or_figure(requests.rate_per_s), offered, ""),
+        ("Requests/s", whole_or_figure(requests.rate_per_s), offered, ""),
         (
             "Median latency",
             milliseconds(latency.percentile_ms(50.0)),
@@ -151,7 +151,7 @@ pub(super) fn percentiles(results: &Results) -> String {
     }
     let chart =
         Chart { across: Across::Nines, logarithmic, ..chart("Latency by percentile", series, milliseconds) };
-    let note = words::hidden_note(results).map(|note| format!("<p>{}</p>\n", escape(&note)));
+    let note = words::hidden_note(results).map(|note| format!("<p class=\"note\">{}</p>\n", escape(&note)));
     section("Percentiles", &(chart.html() + &note.unwrap_or_default() + &figures::percentiles(results)))
 }
 
