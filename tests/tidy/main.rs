@@ -25,7 +25,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("record", &["value"]),
     ("drain", &["log", "record", "table", "value"]),
     ("server", &["drain", "host", "http", "log", "record", "table", "value"]),
-    ("forebay", &["drain", "example-handlers", "load", "log", "record", "server", "value"]),
+    ("topology", &[]),
+    ("forebay", &["drain", "example-handlers", "load", "log", "record", "server", "topology", "value"]),
 ];
 
 fn root() -> PathBuf {

@@ -1,5 +1,8 @@
 //! What can be typed.
 
+pub mod load;
+pub mod redis;
+
 use clap::{Args, Parser, Subcommand};
 use forebay_server::config::Overrides;
 
@@ -43,6 +46,15 @@ pub enum Command {
     #[command(after_help = "Example:
   forebay check-config examples/links.toml")]
     CheckConfig(CheckConfig),
+    /// Load an HTTP server and say what it did: closed model, or open (-R) with latency from the time due.
+    #[command(after_help = "Examples:
+  forebay load -c 64 -d 20s http://localhost:3000/simple
+  forebay load -R 10k --warmup 5s --threshold 'p99<10ms' http://localhost:3000/simple
+  forebay load --plan examples/accounts.load.toml --html report.html http://localhost:3000")]
+    Load(load::Load),
+    /// Local Redis or Valkey servers: one, with replicas, with Sentinel, a cluster.
+    #[command(subcommand)]
+    Redis(redis::Redis),
 }
 
 /// Which config, and what stands above it.

@@ -130,27 +130,27 @@ impl Local {
         Ok(())
     }
 
-    /// The error of a node that ended by itself, if one did. Only processes that this one started are seen.
-    pub(crate) fn ended(&self) -> Option<Error> {
+    /// The error of one of these nodes that ended by itself, if one did. Only processes that this one started are seen.
+    pub(crate) fn ended(&self, nodes: &[&Node]) -> Option<Error> {
         let mut children = self.children();
-        let (name, status) = children
-            .iter_mut()
-            .find_map(|(name, child)| Some((name.clone(), child.try_wait().ok().flatten()?)))?;
-        children.remove(&name);
-        let node = self.layout.nodes.iter().find(|node| node.name == name)?;
+        let (node, status) = nodes
+            .iter()
+            .find_map(|node| Some((*node, children.get_mut(&node.name)?.try_wait().ok().flatten()?)))?;
+        children.remove(&node.name);
         // A log that cannot be read leaves the status as all that is known.
         let log = fs::read_to_string(config_file::log(&self.folder, node)).unwrap_or_default();
-        let kind = if log.contains("Address already in use") || log.contains("Failed listening on port") {
+        let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
+        let port_taken = ["Address already in use", "Failed listening on port"];
+        let kind = if port_taken.iter().any(|words| tail.contains(words)) {
             Kind::PortInUse { port: node.port }
         } else {
             Kind::Start
         };
-        let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
         let server = self.layout.server.display();
         Some(Error::new(
             kind,
-            format!("{server} ({name}) ended with {status}; the end of its log:\n  {tail}"),
+            format!("{server} ({}) ended with {status}; the end of its log:\n  {tail}", node.name),
         ))
     }
 

@@ -34,7 +34,7 @@ impl Local {
     /// The same, of every node.
     pub(crate) fn wait_ready_all(&self) -> Result<()> {
         let nodes: Vec<_> = self.layout.nodes.iter().collect();
-        self.wait(|local| Ok(local.missing(&nodes)))?;
+        self.wait(|local| local.unless_ended(&nodes, local.missing(&nodes)))?;
         let unseen = self.processes()?.iter().position(Vec::is_empty);
         unseen.map_or(Ok(()), |index| {
             let text = format!(
@@ -51,12 +51,21 @@ impl Local {
         self.wait(|local| {
             let loading = control::connect(node, local.password_of(node))
                 .and_then(|mut connection| control::is_loading(&mut connection));
-            Ok(match loading {
+            let missing = match loading {
                 Ok(false) => None,
                 Ok(true) => Some(format!("{} reads its data", node.name)),
                 Err(error) => Some(format!("{}: {error}", node.name)),
-            })
+            };
+            local.unless_ended(&[node], missing)
         })
+    }
+
+    /// What is missing comes, unless one of these nodes has ended: then it never does.
+    fn unless_ended(&self, nodes: &[&Node], missing: Missing) -> Result<Missing> {
+        match self.ended(nodes) {
+            Some(error) if missing.is_some() => Err(error),
+            _ => Ok(missing),
+        }
     }
 
     /// A Sentinel has no password of its own.
@@ -72,9 +81,6 @@ impl Local {
                 return Err(Error::new(Kind::Cancelled, "interrupted"));
             }
             let Some(missing) = look(self)? else { return Ok(()) };
-            if let Some(error) = self.ended() {
-                return Err(error);
-            }
             if Instant::now() > deadline {
                 let text = format!("not ready after {} s: {missing}", READY_TIMEOUT.as_secs());
                 return Err(Error::new(Kind::Timeout, text));

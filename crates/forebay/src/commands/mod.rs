@@ -4,6 +4,8 @@ mod check;
 mod check_config;
 mod demo;
 mod drain;
+mod load;
+mod redis;
 mod seed;
 mod serve;
 mod warm;
@@ -40,6 +42,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Drain(args) => drain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Redis(command) => redis::run(&command),
     }
 }
 
