@@ -83,7 +83,8 @@ impl Monitor {
         self.watches.iter().filter_map(last).collect()
     }
 
-    /// Ends it, and gives a result its machines, its notes and its verdict. The result is that of the run just ended.
+    /// Ends it, and gives a result its machines while it was measured, its notes and its verdict. The result may be of any run since
+    /// the start.
     pub fn complete(self, results: &mut Results) {
         let began_ms = results.started_at_ms as f64 + results.warmup_s * 1_000.0;
         let now_ms =
@@ -91,7 +92,11 @@ impl Monitor {
         let ago = Duration::from_secs_f64((now_ms - began_ms).max(0.0) / 1_000.0);
         let now = Instant::now();
         let watched = self.finish(now.checked_sub(ago).unwrap_or(now));
-        results.hosts.extend(watched.hosts);
+        let ended = results.elapsed_s.ceil() as u64;
+        for mut host in watched.hosts {
+            host.seconds.retain(|second| second.second < ended);
+            results.hosts.push(host);
+        }
         results.notes.extend(watched.notes);
         results.verdict = Some(verdict(results));
     }

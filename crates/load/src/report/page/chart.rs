@@ -8,8 +8,8 @@ use std::fmt::Write;
 /// Points of a line at most: more than the narrowest screen has columns to tell apart, and files stay small.
 const POINTS_MAX: usize = 240;
 
-/// Room that the name of a percentile wants, such as `99.9999 %`.
-const NINES_WIDTH: f64 = 66.0;
+/// Room that the name of a percentile wants, such as `99.9999 %`, and the air around it.
+const NINES_WIDTH: f64 = 95.0;
 
 /// How a series is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,8 +149,8 @@ impl Chart {
         let steps = if frame.width < 500.0 { 4.0 } else { 10.0 };
         let mut scale = Scale::linear(high, steps);
         if self.across == Across::Nines {
-            // Every second one where all of them would run into each other.
-            let every = if high * NINES_WIDTH > frame.width - frame.left { 2 } else { 1 };
+            // Only every second or third where all of them would run into each other.
+            let every = (high * NINES_WIDTH / (frame.width - frame.left)).ceil().max(1.0) as usize;
             scale.ticks = (0..=high as usize).step_by(every).map(|nines| nines as f64).collect();
             scale.high = high.max(1.0);
         } else {
