@@ -115,6 +115,9 @@ pub fn require(facts: &Facts, need: Need) -> Result<(), Error> {
         )),
         Need::Sync => facts.require_sync(),
         Need::Replicas(count) => facts.require_replicas(count),
+        Need::Primary if facts.role == Role::Sentinel => {
+            facts.lacks("is a Sentinel: use redis-sentinel://host:26379/name")
+        }
         Need::Primary if facts.role != Role::Primary => {
             facts.lacks("is a replica: give the primary's address, or redis-sentinel:// or redis-cluster://, which find it")
         }

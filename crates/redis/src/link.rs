@@ -110,10 +110,11 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
     let deadline = Instant::now() + Duration::from_millis(client.options.response_timeout_ms);
     let mut job = Job { body, asking: false };
     let mut target = None;
+    let mut read_from = client.options.read_from;
     let mut redirects = 0;
     let mut pause = Duration::from_millis(limits::RETRY_MS);
     loop {
-        let (again, why) = match shared.send(slot, purpose, target.take(), job, deadline) {
+        let (again, why) = match shared.send(slot, (purpose, read_from), target.take(), job, deadline) {
             Err((job, why)) => (job, why),
             Ok(reply) => match reply.await {
                 Ok(Outcome::Done(value)) => return Ok(value),
@@ -123,13 +124,16 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
             },
         };
         job = Job { asking: false, ..again };
-        let refresh = match why {
+        let (error, look) = match why {
             Why::Full(error) => return Err(error),
-            Why::Moved(slot, address, _) if redirects < limits::REDIRECTS => {
+            Why::Moved(slot, address, error) if redirects < limits::REDIRECTS => {
                 redirects += 1;
-                let known = client.moved(slot, &address);
+                let is_known = client.moved(slot, &address);
                 target = Some(address);
-                if known { continue } else { None }
+                if is_known {
+                    continue;
+                }
+                (error, true)
             }
             Why::Ask(address, _) if redirects < limits::REDIRECTS => {
                 redirects += 1;
@@ -137,17 +141,18 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
                 job.asking = true;
                 continue;
             }
-            Why::Wait(error) => Some((error, false)),
-            why => Some((why.error(), true)),
+            Why::Wait(error) => (error, false),
+            why => (why.error(), true),
         };
-        let (error, look) = refresh.unwrap_or_else(|| (Error::not_sent("the slot moved to an unknown node"), true));
         if target.is_none() {
-            redirects = 0;
             if Instant::now() + pause >= deadline {
                 return Err(error);
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(limits::RETRY_MS_MAX));
+            redirects = 0;
+            // A replica that failed once is not waited for.
+            read_from = ReadFrom::Primary;
         }
         // What a look at the topology finds out is in the map; that it failed shows when the request is sent again.
         if look && timeout_at(deadline, client.refresh()).await.is_err() {
@@ -161,7 +166,7 @@ impl Shared {
     fn send(
         self: &Arc<Self>,
         slot: Slot,
-        purpose: Purpose,
+        (purpose, read_from): (Purpose, ReadFrom),
         target: Option<Address>,
         job: Job,
         deadline: Instant,
@@ -169,7 +174,7 @@ impl Shared {
         let (reply, outcome) = oneshot::channel();
         let mut state = self.state.lock();
         state.renew(&self.client);
-        let Some(address) = target.or_else(|| state.address(slot, purpose, self.client.options.read_from)) else {
+        let Some(address) = target.or_else(|| state.address(slot, purpose, read_from)) else {
             let error = Error::not_sent(format!("no node of the cluster has slot {}", slot.0));
             return Err((job, Why::Stale(error)));
         };

@@ -144,7 +144,7 @@ async fn keys_are_scanned_to_the_end() {
     assert_eq!(int(&client.on_each_primary(&size).await.unwrap()[0].1), 2_501);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stands_still_is_waited_for_no_longer_than_agreed() {
     let local = up(Topology::Single, Flavour::Redis);
     let client = connect(&local, quick()).await;
@@ -165,7 +165,7 @@ async fn a_server_that_stands_still_is_waited_for_no_longer_than_agreed() {
     settle(&link, &ledger).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kill_in_flight_is_an_unknown_outcome_and_a_dead_server_is_not_sent() {
     let spec = Spec::new(Topology::Single).on(Flavour::Valkey).keep(Persistence::Always);
     let local = Local::up(spec).unwrap();
