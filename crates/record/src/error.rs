@@ -28,11 +28,13 @@ pub enum Kind {
     Schema,
     /// The statement ran longer than its time-out, or waited longer than that to be run. It changed nothing.
     Timeout,
-    /// Too much is waiting already, or another process holds the database's lock. Nothing was changed.
+    /// Too much is waiting already, it waited too long for a connection, or somebody else holds a lock that it needs.
+    /// Nothing was changed.
     Busy,
     /// The result is larger than the store's result limit.
     TooLarge,
-    /// The store cannot be reached: its file is gone, cannot be opened, or cannot be read.
+    /// The store cannot be reached: its file is gone, cannot be opened, or cannot be read; its server is away, refuses the
+    /// connection, or has none left. Nothing was changed.
     Unavailable,
     /// The connection or the disk failed while committing: the change may be there or not.
     UnknownOutcome,
@@ -65,13 +67,14 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     message: String,
+    column: Option<String>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error that has no source.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), source: None }
+        Error { kind, message: message.into(), column: None, source: None }
     }
 
     /// Adds what caused it.
@@ -81,11 +84,34 @@ impl Error {
         self
     }
 
+    /// Says which column it is about, beside what the kind says.
+    #[must_use]
+    pub(crate) fn with_column(mut self, column: Option<String>) -> Error {
+        self.column = column;
+        self
+    }
+
     /// The same failure, told as that of one change of a batch.
     #[must_use]
     pub(crate) fn at_row(self, index: usize) -> Error {
         let message = format!("change {index} of the batch: {}", self.message);
-        Error { kind: Kind::Row { index, reason: Box::new(self.kind) }, message, source: self.source }
+        Error { kind: Kind::Row { index, reason: Box::new(self.kind) }, message, ..self }
+    }
+
+    /// The same failure of a row that is so many further along.
+    #[must_use]
+    pub(crate) fn moved(self, by: usize) -> Error {
+        match self.kind {
+            Kind::Row { index, reason } => Error { kind: Kind::Row { index: index + by, reason }, ..self },
+            _ => self,
+        }
+    }
+
+    /// The same failure with more behind it.
+    #[must_use]
+    pub(crate) fn append(mut self, what: impl fmt::Display) -> Error {
+        self.message = format!("{}{what}", self.message);
+        self
     }
 
     /// The same failure with where it happened in front.
@@ -98,6 +124,14 @@ impl Error {
     /// What went wrong.
     pub fn kind(&self) -> &Kind {
         &self.kind
+    }
+
+    /// The column or parameter that the data is at fault in, as far as the store names it, whatever the kind.
+    pub fn column(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Conflict { column } | Kind::NotNull { column } => column.as_deref(),
+            _ => self.column.as_deref(),
+        }
     }
 
     /// A sentence for people, without the source.

@@ -16,7 +16,9 @@
 
 mod batch;
 mod error;
+mod letter;
 pub mod limits;
+mod postgres;
 mod sqlite;
 mod statement;
 mod store;

@@ -61,5 +61,70 @@ pub const YIELD_EVERY: usize = 64;
 /// Changes that a batch is always given time for: below it, giving way again would never end.
 pub const YIELD_FLOOR: usize = 256;
 
+/// Connections to PostgreSQL when the URL says nothing: a backend is a process of some 10 MB that wants a core while it works, and
+/// what is pipelined over two connections keeps two cores busy. The rest is for statements that take their time.
+pub const POOL_DEFAULT: usize = 16;
+
+/// One connection to read, one to write, one for drain and schema.
+pub const POOL_MIN: usize = 3;
+
+/// More connections than this make any PostgreSQL slower, not faster.
+pub const POOL_MAX: usize = 500;
+
+/// Connections of PostgreSQL's `max_connections` that are left to others, beside those it keeps for superusers: a `psql`, a
+/// backup, a monitor.
+pub const CONNECTIONS_LEFT: usize = 5;
+
+/// Connections of the pool for drain, seed, keys and schemas, at most; one drain uses one of them.
+pub const BULK_CONNECTIONS_MAX: usize = 4;
+
+/// Scans at the same time, each with a connection beside the pool: they are long, and there are few (warm, check).
+pub const SCANS_MAX: usize = 4;
+
+/// The longest statement time-out that a URL may ask for: an hour.
+pub const STATEMENT_TIMEOUT_MS_MAX: u64 = 3_600_000;
+
+/// Reads sent down one connection in one flight: 64 answers of 600 bytes fit its socket buffer, and a flight of them takes the server a
+/// millisecond or two.
+pub const PIPELINED_READS: usize = 64;
+
+/// Inserts in one transaction: past it what the commit costs is a few per cent of the inserts themselves.
+pub const PIPELINED_INSERTS: usize = 128;
+
+/// Connections that commit shared inserts at a time: while one waits for its fsync, the next group is being inserted.
+pub const INSERT_CONNECTIONS: usize = 2;
+
+/// How long an insert in a shared transaction waits for a lock; past it it is run alone, where it may wait as long as a statement may run.
+pub const SHARED_LOCK_WAIT_MS: u64 = SHARED_STATEMENT_MS;
+
+/// How often a statement that once held up a pipeline must be quick by itself before it is pipelined again.
+pub const QUICK_AGAIN_AFTER: u8 = 16;
+
+/// How long after its time-out a statement that the server does not end is given up, with its connection.
+pub const SERVER_GRACE_MS: u64 = 2_000;
+
+/// The first and the longest pause between two attempts to connect.
+pub const RECONNECT_FIRST_MS: u64 = 50;
+/// See [`RECONNECT_FIRST_MS`]. A server that starts again after a crash takes seconds; it must be found soon after.
+pub const RECONNECT_LAST_MS: u64 = 1_000;
+
+/// How often waiting statements are looked through for those whose time is up.
+pub const SWEEP_MS: u64 = 100;
+
+/// Changes of one kind to one table from which on they go by COPY; fewer are sent as statements, which costs less than a COPY's two
+/// round trips.
+pub const COPY_ROWS_MIN: usize = 32;
+
+/// Bytes of encoded rows handed to a COPY at once: large enough that the hand-over is free, small enough that the server works on the
+/// first while the next is encoded.
+pub const COPY_CHUNK_BYTES: usize = 128 << 10;
+
+/// Changes in one savepoint when each may become a dead letter: a refused one has at most so many run again.
+pub const SAVEPOINT_CHANGES: usize = 64;
+
+/// Keys taken one by one from a sequence at most; a larger step sets it.
+pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;
+
 const _: () = assert!(YIELD_EVERY <= YIELD_FLOOR);
 const _: () = assert!(SHARED_STATEMENT_MS <= SLICE_MS);
+const _: () = assert!(POOL_MIN <= POOL_DEFAULT && POOL_DEFAULT <= POOL_MAX);

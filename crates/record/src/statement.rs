@@ -4,7 +4,7 @@ use forebay_value::{Type, Value};
 use std::sync::Arc;
 
 /// A statement that the store has checked: it parses, and all that it names is there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Statement {
     /// The SQL.
     pub sql: Arc<str>,
@@ -12,6 +12,12 @@ pub struct Statement {
     pub params: Vec<String>,
     /// Whether it may change the database, and so goes to the writer.
     pub writes: bool,
+    /// The types of its parameters, in that order; `None` where the store takes whatever comes (SQLite, always). A value of another type
+    /// is converted where that loses nothing (a text of digits to a number), else refused.
+    pub param_types: Vec<Option<Type>>,
+    /// Not to share a transaction with what arrives at the same time, although it could: for an INSERT whose triggers or defaults
+    /// must not see, or be run again for, somebody else's. (SQLite shares all the same; each statement has a savepoint there.)
+    pub alone: bool,
     /// Its result's columns; empty when it gives no rows.
     pub columns: Arc<[ResultColumn]>,
 }

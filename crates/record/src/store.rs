@@ -2,6 +2,7 @@
 //!
 //! Every method says what any engine must do; `Engine` is matched here and nowhere else.
 
+use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{Applied, Batch, DeadLetter, Error, Kind, Rows, Statement};
 use forebay_value::{Row, Schema, Timestamp, Value};
@@ -13,11 +14,11 @@ use tokio::sync::mpsc;
 /// How a store is used.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that run reads (SQLite), each with a connection of its own.
+    /// Threads that run reads, each with a connection of its own. SQLite only: PostgreSQL's pool has its size in the URL.
     pub readers: usize,
     /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
     pub queue: usize,
-    /// How long a statement may run. A read may wait as long for its turn, a write twice as long: there is one
+    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for its turn, a write twice as long: there is one
     /// writer, and whoever arrives while a statement uses up its time-out must outlive it.
     pub statement_timeout_ms: u64,
 }
@@ -34,6 +35,8 @@ impl Default for Options {
 pub enum Dialect {
     /// SQLite's.
     Sqlite,
+    /// PostgreSQL's.
+    Postgres,
 }
 
 /// The drain's position for one log, as the store holds it.
@@ -65,10 +68,22 @@ pub struct Store {
 #[derive(Debug, Clone)]
 enum Engine {
     Sqlite(Arc<Sqlite>),
+    Postgres(Arc<Postgres>),
+}
+
+/// The same call on whichever engine there is.
+macro_rules! on {
+    ($store:expr, $engine:ident => $call:expr) => {
+        match &$store.engine {
+            Engine::Sqlite($engine) => $call,
+            Engine::Postgres($engine) => $call,
+        }
+    };
 }
 
 impl Store {
-    /// Opens `sqlite:PATH` (created when missing, with its folders). A relative path is taken as the process has it.
+    /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is taken as the process has it), or connects to
+    /// `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first connection is there.
     pub fn open(url: &str, options: Options) -> Result<Store, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         match scheme {
@@ -84,7 +99,8 @@ impl Store {
                 Ok(Store { engine })
             }
             "postgres" | "postgresql" => {
-                Err(Error::new(Kind::Url, "PostgreSQL is not supported yet; write sqlite:PATH"))
+                let engine = Engine::Postgres(Arc::new(Postgres::open(url, &options)?));
+                Ok(Store { engine })
             }
             _ => {
                 let shown = if scheme.is_empty() {
@@ -94,7 +110,7 @@ impl Store {
                 };
                 Err(Error::new(
                     Kind::Url,
-                    format!("cannot use the record store's URL: {shown}; write sqlite:PATH"),
+                    format!("cannot use the record store's URL: {shown}; write sqlite:PATH or postgres://USER@HOST/DATABASE"),
                 ))
             }
         }
@@ -104,6 +120,7 @@ impl Store {
     pub fn dialect(&self) -> Dialect {
         match &self.engine {
             Engine::Sqlite(_) => Dialect::Sqlite,
+            Engine::Postgres(_) => Dialect::Postgres,
         }
     }
 
@@ -111,29 +128,24 @@ impl Store {
     pub fn describe_url(&self) -> String {
         match &self.engine {
             Engine::Sqlite(sqlite) => format!("sqlite:{}", sqlite.path().display()),
-        }
-    }
-
-    fn sqlite(&self) -> &Sqlite {
-        match &self.engine {
-            Engine::Sqlite(sqlite) => sqlite,
+            Engine::Postgres(postgres) => postgres.shown().to_owned(),
         }
     }
 
     /// Reads a table's schema from the store; `None` when there is no such table.
     pub async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
-        self.sqlite().describe(table).await
+        on!(self, engine => engine.describe(table).await)
     }
 
     /// Makes a table (and its indexes), with types and defaults such that plain SQL works on it.
     /// [`Kind::Schema`] when a table of that name is there.
     pub async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
-        self.sqlite().create_table(schema).await
+        on!(self, engine => engine.create_table(schema).await)
     }
 
     /// Checks a statement: one, with `$name` parameters, that names nothing which is not there.
     pub async fn prepare(&self, sql: &str) -> Result<Statement, Error> {
-        self.sqlite().prepare(sql).await
+        on!(self, engine => engine.prepare(sql).await)
     }
 
     /// Runs a statement with one value for each of its parameters. It is queued at once, not at the first poll;
@@ -145,43 +157,53 @@ impl Store {
         statement: &Statement,
         params: Vec<Value>,
     ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
-        self.sqlite().run(statement, params)
+        let (sqlite, postgres) = match &self.engine {
+            Engine::Sqlite(sqlite) => (Some(sqlite.run(statement, params)), None),
+            Engine::Postgres(postgres) => (None, Some(postgres.run(statement, params))),
+        };
+        async move {
+            match (sqlite, postgres) {
+                (Some(running), _) => running.await,
+                (_, Some(running)) => running.await,
+                (None, None) => unreachable!("there is one engine"),
+            }
+        }
     }
 
     /// Reserves `count` serial keys (at least 1), durably, that neither this nor plain SQL will hand out again.
     pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {
-        self.sqlite().next_keys(schema, count).await
+        on!(self, engine => engine.next_keys(schema, count).await)
     }
 
     /// Makes every serial key handed out from now on larger than `at_least`.
     pub async fn raise_keys(&self, schema: &Schema, at_least: i64) -> Result<(), Error> {
-        self.sqlite().raise_keys(schema, at_least).await
+        on!(self, engine => engine.raise_keys(schema, at_least).await)
     }
 
     /// One row by its key.
     pub async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
-        self.sqlite().fetch(schema, key).await
+        on!(self, engine => engine.fetch(schema, key).await)
     }
 
     /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order the store
     /// reads fastest, on a thread of its own; dropping the receiver ends it.
     pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<Vec<Row>, Error>> {
-        self.sqlite().scan(schema, filter)
+        on!(self, engine => engine.scan(schema, filter))
     }
 
     /// As [`Store::scan`], with the drain position of `log` in that same moment.
     pub async fn scan_at(&self, schema: &Schema, filter: Option<&str>, log: u128) -> Result<Scan, Error> {
-        self.sqlite().scan_at(schema, filter, log).await
+        on!(self, engine => engine.scan_at(schema, filter, log).await)
     }
 
     /// How many rows the table has.
     pub async fn count(&self, schema: &Schema) -> Result<u64, Error> {
-        self.sqlite().count(schema).await
+        on!(self, engine => engine.count(schema).await)
     }
 
     /// The drain positions of all logs that were ever drained into this store.
     pub async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
-        self.sqlite().positions().await
+        on!(self, engine => engine.positions().await)
     }
 
     /// The drain position of one log.
@@ -192,32 +214,43 @@ impl Store {
     /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of it behind,
     /// except [`Kind::UnknownOutcome`]: then the store's position tells.
     pub async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
-        self.sqlite().apply(batch).await
+        on!(self, engine => engine.apply(batch).await)
     }
 
     /// Inserts rows in bulk: one transaction when nobody waits, else commits between slices, so that after an error
     /// a first part of the rows may be there.
     pub async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
-        self.sqlite().insert_many(schema, rows).await
+        on!(self, engine => engine.insert_many(schema, rows).await)
     }
 
     /// Deletes all rows; serial keys start at 1 again.
     pub async fn clear(&self, schema: &Schema) -> Result<(), Error> {
-        self.sqlite().clear(schema).await
+        on!(self, engine => engine.clear(schema).await)
     }
 
     /// The newest dead letters, newest first.
     pub async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, Error> {
-        self.sqlite().dead_letters(limit).await
+        on!(self, engine => engine.dead_letters(limit).await)
+    }
+
+    /// The dead letters with ids above `after`, oldest first: the order in which to replay them.
+    pub async fn dead_letters_after(&self, after: i64, limit: usize) -> Result<Vec<DeadLetter>, Error> {
+        on!(self, engine => engine.dead_letters_after(after, limit).await)
+    }
+
+    /// Applies a dead letter's change again, to the table as `schema` has it, and deletes the letter: one transaction, both or neither. False
+    /// when the letter is gone: somebody else has replayed it. What is refused again ([`Error::is_data`]) leaves the letter where it is.
+    pub async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
+        on!(self, engine => engine.replay(schema, letter).await)
     }
 
     /// How many dead letters there are.
     pub async fn dead_letter_count(&self) -> Result<u64, Error> {
-        self.sqlite().dead_letter_count().await
+        on!(self, engine => engine.dead_letter_count().await)
     }
 
     /// How many dead letters of one table there are, from one log.
     pub async fn dead_letter_count_of(&self, log: u128, table: &str) -> Result<u64, Error> {
-        self.sqlite().dead_letter_count_of(log, table).await
+        on!(self, engine => engine.dead_letter_count_of(log, table).await)
     }
 }

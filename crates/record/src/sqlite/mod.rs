@@ -9,6 +9,7 @@ mod errors;
 mod keys;
 mod open;
 mod readers;
+mod replay;
 mod scan;
 mod schema;
 mod statement;

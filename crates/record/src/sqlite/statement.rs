@@ -35,7 +35,15 @@ pub(super) fn check(connection: &Connection, sql: &str) -> Result<Statement, Err
         }
     }
     let columns = result_columns(&statement);
-    Ok(Statement { sql: sql.into(), params, writes: !statement.readonly(), columns })
+    let param_types = vec![None; params.len()];
+    Ok(Statement {
+        sql: sql.into(),
+        params,
+        param_types,
+        alone: false,
+        writes: !statement.readonly(),
+        columns,
+    })
 }
 
 /// The first word past white space and comments.

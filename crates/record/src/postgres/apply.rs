@@ -1,0 +1,255 @@
+//! The drain's transaction: changes and the position they reach, both or neither; and the bulk insert of `seed`.
+//!
+//! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does anything, and one that runs at the same time
+//! waits for the row, then finds it moved. Changes of one kind to one table that follow each other are one *run*; long
+//! runs go in bulk, short ones as statements. A batch whose refused changes become dead letters goes as statements
+//! under savepoints, so that a refused change undoes only itself. A direct write never waits for a batch as such, only for a row that both
+//! change: a batch does not give way here.
+
+use super::letters::{move_position, write_letter};
+use super::session::Session;
+use super::sql::quoted;
+use super::url::Pooler;
+use super::{Bulk, Postgres, bulk, change};
+use crate::limits::{BULK_LOCK_WAIT_MS, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
+use crate::{Applied, Batch, Change, Error, OnError, Op};
+use forebay_value::{Row, Schema, Value, ValueRef};
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl Postgres {
+    pub(crate) async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
+        self.job(|bulk| async move { apply(&bulk, &batch).await }).await
+    }
+
+    pub(crate) async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
+        let schema = schema.clone();
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease().await?;
+            begin(&mut session).await?;
+            let rows: Vec<&Row> = rows.iter().collect();
+            let copied = bulk::copy(&mut session, &schema, &rows).await;
+            end(&mut session, copied).await
+        })
+        .await
+    }
+
+    pub(crate) async fn clear(&self, schema: &Schema) -> Result<(), Error> {
+        let sql = format!("TRUNCATE {} RESTART IDENTITY", quoted(&schema.name));
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease().await?;
+            begin(&mut session).await?;
+            let cleared = session.execute(&sql).await;
+            end(&mut session, cleared).await
+        })
+        .await
+    }
+}
+
+async fn begin(session: &mut Session) -> Result<(), Error> {
+    let mut sql = format!("BEGIN; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}");
+    if session.pooler == Pooler::Transaction {
+        sql += "; SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = on";
+    }
+    session.begin(&sql).await
+}
+
+/// Commits what went well and rolls back what did not. After an error the connection is not used again: what it knows of its tables may
+/// be what was wrong.
+async fn end<T>(session: &mut Session, outcome: Result<T, Error>) -> Result<T, Error> {
+    match outcome {
+        Ok(value) => session.commit().await.map(|()| value),
+        Err(error) => {
+            session.rollback().await;
+            session.forget_all();
+            Err(error)
+        }
+    }
+}
+
+async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
+    let mut session = bulk.sessions.lease().await?;
+    let began = Instant::now();
+    let mut outcome = attempt(bulk, &mut session, batch).await;
+    if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+        && error.is_data()
+    {
+        // The only change was refused at the commit (a deferred constraint).
+        let error = error.clone();
+        outcome = bury_alone(&mut session, batch, change, &error).await;
+    }
+    if outcome.is_err() {
+        // Somebody may have dropped the drain's own tables.
+        bulk.has_drain_tables.store(false, Ordering::Relaxed);
+    }
+    outcome.map(|dead| Applied { dead, took: began.elapsed(), others_waited: false })
+}
+
+async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<u64, Error> {
+    bulk.make_drain_tables(session).await?;
+    begin(session).await?;
+    let changed = async {
+        move_position(session, batch).await?;
+        match batch.on_error {
+            OnError::Fail => {
+                // Coalescing orders by kind and key: a row may come before the one it refers to. For constraints that may be deferred.
+                session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
+                in_bulk(session, batch).await.map(|()| 0)
+            }
+            OnError::DeadLetter => with_letters(session, batch).await,
+        }
+    };
+    let changed = changed.await;
+    end(session, changed).await
+}
+
+async fn bury_alone(session: &mut Session, batch: &Batch, change: &Change, error: &Error) -> Result<u64, Error> {
+    begin(session).await?;
+    let buried = async {
+        move_position(session, batch).await?;
+        write_letter(session, batch, change, error).await
+    };
+    let buried = buried.await;
+    end(session, buried).await.map(|()| 1)
+}
+
+/// Applies all changes; an error names the change as far as it is known.
+async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<(), Error> {
+    let mut start = 0;
+    let mut run = 0;
+    while start < batch.changes.len() {
+        let length = run_length(batch, start);
+        let changes = &batch.changes[start..start + length];
+        let applied = if length < COPY_ROWS_MIN {
+            change::run_all(session, &batch.schemas, changes).await.map_err(|(index, error)| data_at(error, index))
+        } else {
+            apply_run(session, batch, changes, run).await
+        };
+        applied.map_err(|error| error.moved(start))?;
+        start += length;
+        run += 1;
+    }
+    Ok(())
+}
+
+fn data_at(error: Error, index: usize) -> Error {
+    if error.is_data() { error.at_row(index) } else { error }
+}
+
+/// How many changes from here on are of one kind, to one table, for as long as a bulk statement may take them together. Short runs need not be
+/// of one kind: statements are sent in their order.
+fn run_length(batch: &Batch, start: usize) -> usize {
+    let alike = alike(batch, start);
+    if alike >= COPY_ROWS_MIN {
+        return alike;
+    }
+    let mut length = alike;
+    while start + length < batch.changes.len() && length < COPY_ROWS_MIN {
+        let next = self::alike(batch, start + length);
+        if next >= COPY_ROWS_MIN {
+            break;
+        }
+        length += next;
+    }
+    length.min(COPY_ROWS_MIN - 1).max(1)
+}
+
+fn alike(batch: &Batch, start: usize) -> usize {
+    let first = &batch.changes[start];
+    let kind = |op: &Op| match op {
+        Op::Insert(_) => (0, 0),
+        Op::Put(_) => (1, 0),
+        Op::Delete(_) => (2, 0),
+        Op::Increment { column, .. } => (3, *column),
+    };
+    let mut keys = HashSet::new();
+    let mut length = 0;
+    for change in &batch.changes[start..] {
+        if change.table != first.table || kind(&change.op) != kind(&first.op) {
+            break;
+        }
+        // One statement may touch a row once.
+        let is_new = match &change.op {
+            Op::Put(row) => keys.insert(hash(row.as_ref().key(&batch.schemas[change.table]))),
+            Op::Increment { key, .. } => keys.insert(hash(key.as_ref())),
+            Op::Insert(_) | Op::Delete(_) => true,
+        };
+        if !is_new {
+            break;
+        }
+        length += 1;
+    }
+    length
+}
+
+/// Two keys of one hash are taken for the same, which costs a run and nothing else.
+fn hash(key: ValueRef<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match key {
+        ValueRef::Bigint(v) => v.hash(&mut hasher),
+        ValueRef::Uuid(v) => v.hash(&mut hasher),
+        ValueRef::Text(v) => v.hash(&mut hasher),
+        _ => {}
+    }
+    hasher.finish()
+}
+
+async fn apply_run<'a>(session: &mut Session, batch: &Batch, changes: &'a [Change], run: usize) -> Result<(), Error> {
+    let schema = &batch.schemas[changes[0].table];
+    let rows = || -> Vec<&Row> {
+        let row = |change: &'a Change| if let Op::Insert(row) | Op::Put(row) = &change.op { Some(row) } else { None };
+        changes.iter().filter_map(row).collect()
+    };
+    match &changes[0].op {
+        Op::Insert(_) => bulk::copy(session, schema, &rows()).await,
+        Op::Put(_) => bulk::put(session, schema, &rows(), run).await,
+        Op::Delete(_) => {
+            let keys: Vec<&Value> =
+                changes.iter().filter_map(|change| if let Op::Delete(key) = &change.op { Some(key) } else { None }).collect();
+            bulk::delete(session, schema, &keys).await
+        }
+        Op::Increment { column, .. } => {
+            let deltas: Vec<(&Value, i64)> = changes
+                .iter()
+                .filter_map(|change| if let Op::Increment { key, delta, .. } = &change.op { Some((key, *delta)) } else { None })
+                .collect();
+            bulk::increment(session, schema, *column, &deltas).await
+        }
+    }
+}
+
+/// Applies the changes in their order; those that are refused become dead letters. How many that were.
+async fn with_letters(session: &mut Session, batch: &Batch) -> Result<u64, Error> {
+    let mut dead = 0;
+    for changes in batch.changes.chunks(SAVEPOINT_CHANGES) {
+        session.execute("SAVEPOINT changes").await?;
+        match change::run_all(session, &batch.schemas, changes).await {
+            Ok(()) => session.execute("RELEASE changes").await?,
+            Err((_, error)) if !error.is_data() => return Err(error),
+            Err(_) => {
+                session.execute("ROLLBACK TO changes").await?;
+                for change in changes {
+                    dead += u64::from(!one(session, batch, change).await?);
+                }
+            }
+        }
+    }
+    Ok(dead)
+}
+
+/// Applies one change, or writes its dead letter; whether it was applied.
+async fn one(session: &mut Session, batch: &Batch, change: &Change) -> Result<bool, Error> {
+    session.execute("SAVEPOINT change").await?;
+    match change::run(session, &batch.schemas[change.table], &change.op).await {
+        Ok(()) => session.execute("RELEASE change").await.map(|()| true),
+        Err(error) if error.is_data() => {
+            session.execute("ROLLBACK TO change").await?;
+            write_letter(session, batch, change, &error).await?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,157 @@
+//! Arrays: PostgreSQL's binary form as JSON and back.
+//!
+//! ```text
+//! array   := dimensions: i32, has_nulls: i32, element type: u32, (length: i32, lower bound: i32)*, element*
+//! element := length: i32 (-1: NULL), bytes
+//! ```
+//! Elements stand in row-major order (`array_send` in PostgreSQL's `src/backend/utils/adt/arrayfuncs.c`). Lower bounds other than 1
+//! are not kept: JSON has no place for them.
+
+use super::codec::{Codec, Encoded};
+use forebay_value::{Value, from_json, json};
+use serde_json::value::RawValue;
+
+/// PostgreSQL's own limit (MAXDIM).
+const DIMENSIONS_MAX: usize = 6;
+
+/// Reads an array as JSON; `None` when the bytes are none.
+pub(super) fn decode(element: &Codec, bytes: &[u8]) -> Option<Value> {
+    let mut rest = bytes;
+    let dimensions = usize::try_from(take(&mut rest)?).ok().filter(|&count| count <= DIMENSIONS_MAX)?;
+    take(&mut rest)?;
+    take(&mut rest)?;
+    let mut lengths = Vec::with_capacity(dimensions);
+    for _ in 0..dimensions {
+        lengths.push(usize::try_from(take(&mut rest)?).ok()?);
+        take(&mut rest)?;
+    }
+    let mut out = Vec::new();
+    if lengths.is_empty() {
+        out.extend_from_slice(b"[]");
+    } else {
+        write(element, &lengths, &mut rest, &mut out)?;
+    }
+    Some(Value::Json(String::from_utf8(out).ok()?.into()))
+}
+
+fn take(rest: &mut &[u8]) -> Option<i32> {
+    let (four, after) = rest.split_first_chunk::<4>()?;
+    *rest = after;
+    Some(i32::from_be_bytes(*four))
+}
+
+fn write(element: &Codec, lengths: &[usize], rest: &mut &[u8], out: &mut Vec<u8>) -> Option<()> {
+    out.push(b'[');
+    for index in 0..lengths[0] {
+        if index > 0 {
+            out.push(b',');
+        }
+        if lengths.len() > 1 {
+            write(element, &lengths[1..], rest, out)?;
+            continue;
+        }
+        let length = take(rest)?;
+        if length < 0 {
+            out.extend_from_slice(b"null");
+        } else {
+            let (bytes, after) = rest.split_at_checked(length as usize)?;
+            *rest = after;
+            json::write_value(element.decode(bytes)?.as_ref(), out);
+        }
+    }
+    out.push(b']');
+    Some(())
+}
+
+/// Appends a JSON array as one of PostgreSQL's.
+pub(super) fn encode(element: &Codec, oid: u32, json: &str, out: &mut impl Encoded) -> Result<(), String> {
+    let mut lengths = Vec::new();
+    let mut elements = Vec::new();
+    let mut count: i32 = 0;
+    let mut has_nulls = false;
+    flatten(json, 0, &mut lengths, &mut |raw| {
+        let value = from_json(element.value_type(), raw).map_err(|invalid| format!("each element {invalid}"))?;
+        count += 1;
+        if value.is_null() {
+            has_nulls = true;
+            elements.extend_from_slice(&(-1i32).to_be_bytes());
+            return Ok(());
+        }
+        let start = elements.len();
+        elements.extend_from_slice(&[0; 4]);
+        element.encode(value.as_ref(), &mut elements).map_err(|what| format!("each element {what}"))?;
+        let length = (elements.len() - start - 4) as i32;
+        elements[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    })?;
+    if count == 0 {
+        lengths.clear();
+    }
+    out.put(&(lengths.len() as i32).to_be_bytes());
+    out.put(&i32::from(has_nulls).to_be_bytes());
+    out.put(&oid.to_be_bytes());
+    for length in &lengths {
+        out.put(&(*length as i32).to_be_bytes());
+        out.put(&1i32.to_be_bytes());
+    }
+    out.put(&elements);
+    Ok(())
+}
+
+/// Gives every element in order, and how long each dimension is.
+fn flatten(
+    json: &str,
+    depth: usize,
+    lengths: &mut Vec<usize>,
+    element: &mut impl FnMut(&str) -> Result<(), String>,
+) -> Result<(), String> {
+    let parts: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| "must be a JSON array".to_owned())?;
+    let uneven = || Err("must be an array whose rows are of one length".to_owned());
+    match lengths.get(depth) {
+        Some(&length) if length != parts.len() => return uneven(),
+        Some(_) => {}
+        None if depth == DIMENSIONS_MAX => return Err(format!("must have at most {DIMENSIONS_MAX} dimensions")),
+        None => lengths.push(parts.len()),
+    }
+    for (index, part) in parts.iter().enumerate() {
+        let raw = part.get();
+        let is_row = raw.starts_with('[');
+        // The very first row may go deeper; from then on the depth is known.
+        let is_new = index == 0 && lengths.len() == depth + 1;
+        if is_row != (lengths.len() > depth + 1) && !is_new {
+            return uneven();
+        }
+        if is_row {
+            flatten(raw, depth + 1, lengths, element)?;
+        } else {
+            element(raw)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_come_back() {
+        for (codec, given, expected) in [
+            (Codec::Int4, "[1,null,-3]", Ok("[1,null,-3]")),
+            (Codec::Text, "[\"a,b\", \"\\\"\", null]", Ok("[\"a,b\",\"\\\"\",null]")),
+            (Codec::Float8, "[[1.5,2],[3,4]]", Ok("[[1.5,2],[3,4]]")),
+            (Codec::Bool, "[]", Ok("[]")),
+            (Codec::Int4, "[[1,2],[3]]", Err("must be an array whose rows are of one length")),
+            (Codec::Int4, "[[1],2]", Err("must be an array whose rows are of one length")),
+            (Codec::Int4, "[1,[2]]", Err("must be an array whose rows are of one length")),
+            (Codec::Int4, "[\"x\"]", Err("each element must be a whole number of at most 64 bits")),
+            (Codec::Int4, "{}", Err("must be a JSON array")),
+        ] {
+            let mut bytes = Vec::new();
+            let got = encode(&codec, 23, given, &mut bytes);
+            let got = got.map(|()| decode(&codec, &bytes).unwrap());
+            let expected = expected.map(|json| Value::Json(json.into())).map_err(str::to_owned);
+            assert_eq!(got, expected, "{given}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Changes as statements: one by one, or many in one flight inside a transaction.
+
+use super::errors;
+use super::session::{Failure, Session, fly};
+use super::table::{ChangeSql, increment_sql};
+use crate::{Change, Error, Kind, Op, Rows};
+use forebay_value::{Schema, Value};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use std::sync::Arc;
+
+/// The SQL of a change and its values.
+fn statement(schema: &Schema, sql: &ChangeSql, op: &Op) -> (Arc<str>, Vec<Value>) {
+    match op {
+        Op::Insert(row) => (sql.insert.as_str().into(), row.as_ref().to_values(schema)),
+        Op::Put(row) => (sql.put.as_str().into(), row.as_ref().to_values(schema)),
+        Op::Delete(key) => (sql.delete.as_str().into(), vec![key.clone()]),
+        Op::Increment { key, column, delta } => {
+            (increment_sql(schema, *column).into(), vec![key.clone(), Value::Bigint(*delta)])
+        }
+    }
+}
+
+/// Whether a change did what it says: an increment needs its row.
+fn checked(schema: &Schema, op: &Op, rows: &Rows) -> Result<(), Error> {
+    match op {
+        Op::Increment { column, delta, .. } if rows.changed != 1 => {
+            let name = &schema.columns[*column].name;
+            Err(Error::new(Kind::Check, format!("no row has this key, or {name} + {delta} is no 64-bit integer")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs one change.
+pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<(), Error> {
+    let (sql, values) = statement(schema, &ChangeSql::of(schema), op);
+    let prepared = session.prepared(&sql, &[]).await?;
+    let rows = fly(&session.client, &prepared, &values, &names(schema, op)).await.map_err(Failure::into_error)?;
+    checked(schema, op, &rows)
+}
+
+/// What the values are called when one cannot be sent.
+fn names(schema: &Schema, op: &Op) -> Vec<String> {
+    match op {
+        Op::Insert(_) | Op::Put(_) => schema.columns.iter().map(|column| column.name.clone()).collect(),
+        Op::Delete(_) => vec![schema.key_column().name.clone()],
+        Op::Increment { column, .. } => vec![schema.key_column().name.clone(), schema.columns[*column].name.clone()],
+    }
+}
+
+/// Runs changes in their order in one flight; which one failed first, and why. A transaction is open.
+pub(super) async fn run_all(
+    session: &mut Session,
+    schemas: &[Arc<Schema>],
+    changes: &[Change],
+) -> Result<(), (usize, Error)> {
+    let tables: Vec<ChangeSql> = schemas.iter().map(|schema| ChangeSql::of(schema)).collect();
+    let mut ready = Vec::with_capacity(changes.len());
+    for (index, change) in changes.iter().enumerate() {
+        let schema = &schemas[change.table];
+        let (sql, values) = statement(schema, &tables[change.table], &change.op);
+        let prepared = session.prepared(&sql, &[]).await.map_err(|error| (index, error))?;
+        ready.push((prepared, values, names(schema, &change.op)));
+    }
+    let client = &session.client;
+    let mut flight: FuturesOrdered<_> =
+        ready.iter().map(|(prepared, values, names)| fly(client, prepared, values, names)).collect();
+    let mut failed = None;
+    let mut index = 0;
+    while let Some(result) = flight.next().await {
+        let change = &changes[index];
+        let error = match result {
+            Ok(rows) => checked(&schemas[change.table], &change.op, &rows).err(),
+            Err(Failure::Server(error)) if failed.is_some() && errors::is_aborted(&error) => None,
+            Err(failure) => Some(failure.into_error()),
+        };
+        failed = failed.or(error.map(|error| (index, error)));
+        index += 1;
+    }
+    failed.map_or(Ok(()), Err)
+}

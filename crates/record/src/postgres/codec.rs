@@ -1,0 +1,345 @@
+//! Values to PostgreSQL's binary form and back: one [`Codec`] for each of its types that we understand.
+//!
+//! ```text
+//! PostgreSQL                                              here
+//! bool                                                    bool
+//! int2, int4, int8, oid                                   bigint
+//! float4, float8                                          double (a float4 as the shortest digits that name it)
+//! numeric                                                 numeric; NaN and infinities as text
+//! text, varchar, char(n), name, enums, xml, citext        text
+//! uuid                                                    uuid
+//! timestamp (taken as UTC), timestamptz                   timestamp; infinities as text
+//! date · time                                             text, 2026-11-21 · 10:03:00.000000
+//! json, jsonb                                             json
+//! bytea                                                   bytes
+//! arrays of these                                         json
+//! domains                                                 as the type below
+//! ```
+//! What goes in may be of another type where nothing is lost by it: a text of digits for a number, a number for a text.
+
+use super::{array, numeric};
+use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json};
+use tokio_postgres::types::{Kind, Type as PgType};
+
+/// Where encoded bytes go: a buffer of ours or of the client library.
+pub(super) trait Encoded {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Encoded for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl Encoded for bytes::BytesMut {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// How one type of PostgreSQL is read and written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Codec {
+    Bool,
+    Int2,
+    Int4,
+    Int8,
+    Oid,
+    Float4,
+    Float8,
+    Numeric,
+    Text,
+    Uuid,
+    Timestamp,
+    Date,
+    Time,
+    Json,
+    Jsonb,
+    Bytes,
+    /// What a function without a result gives.
+    Void,
+    Array { element: Box<Codec>, oid: u32 },
+}
+
+/// A value that was read: borrowed where it stands as it is.
+pub(super) enum Decoded<'a> {
+    Ref(ValueRef<'a>),
+    Owned(Value),
+}
+
+impl Decoded<'_> {
+    pub(super) fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Decoded::Ref(value) => *value,
+            Decoded::Owned(value) => value.as_ref(),
+        }
+    }
+
+    pub(super) fn into_owned(self) -> Value {
+        match self {
+            Decoded::Ref(value) => value.to_owned(),
+            Decoded::Owned(value) => value,
+        }
+    }
+}
+
+/// PostgreSQL counts from 2000-01-01.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+const DAY_MICROS: i64 = 86_400_000_000;
+/// The first byte of a jsonb.
+const JSONB_VERSION: u8 = 1;
+
+impl Codec {
+    /// That of a type; `None` when it is not understood.
+    pub(super) fn of(ty: &PgType) -> Option<Codec> {
+        Some(match *ty {
+            PgType::BOOL => Codec::Bool,
+            PgType::INT2 => Codec::Int2,
+            PgType::INT4 => Codec::Int4,
+            PgType::INT8 => Codec::Int8,
+            PgType::OID => Codec::Oid,
+            PgType::FLOAT4 => Codec::Float4,
+            PgType::FLOAT8 => Codec::Float8,
+            PgType::NUMERIC => Codec::Numeric,
+            PgType::TEXT | PgType::VARCHAR | PgType::BPCHAR | PgType::NAME | PgType::XML | PgType::UNKNOWN => Codec::Text,
+            PgType::UUID => Codec::Uuid,
+            PgType::TIMESTAMP | PgType::TIMESTAMPTZ => Codec::Timestamp,
+            PgType::DATE => Codec::Date,
+            PgType::TIME => Codec::Time,
+            PgType::JSON => Codec::Json,
+            PgType::JSONB => Codec::Jsonb,
+            PgType::BYTEA => Codec::Bytes,
+            PgType::VOID => Codec::Void,
+            _ => match ty.kind() {
+                Kind::Enum(_) => Codec::Text,
+                Kind::Domain(base) => Codec::of(base)?,
+                Kind::Array(element) => {
+                    Codec::Array { element: Box::new(Codec::of(element)?), oid: element.oid() }
+                }
+                _ if ty.name() == "citext" => Codec::Text,
+                _ => return None,
+            },
+        })
+    }
+
+    /// What a column of this type is here.
+    pub(super) fn value_type(&self) -> Type {
+        match self {
+            Codec::Bool => Type::Bool,
+            Codec::Int2 | Codec::Int4 | Codec::Int8 | Codec::Oid => Type::Bigint,
+            Codec::Float4 | Codec::Float8 => Type::Double,
+            Codec::Numeric => Type::Numeric,
+            Codec::Text | Codec::Date | Codec::Time | Codec::Void => Type::TEXT,
+            Codec::Uuid => Type::Uuid,
+            Codec::Timestamp => Type::Timestamp,
+            Codec::Json | Codec::Jsonb | Codec::Array { .. } => Type::Json,
+            Codec::Bytes => Type::Bytes,
+        }
+    }
+
+    /// Reads a value; `None` when the bytes are none of this type, or it is one that nothing here can say.
+    pub(super) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<Decoded<'a>> {
+        let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok();
+        let word = |word: &str| Some(Decoded::Owned(Value::Text(word.into())));
+        Some(Decoded::Ref(match self {
+            Codec::Bool => ValueRef::Bool(*bytes.first()? != 0),
+            Codec::Int2 => ValueRef::Bigint(i16::from_be_bytes(bytes.try_into().ok()?).into()),
+            Codec::Int4 => ValueRef::Bigint(i32::from_be_bytes(bytes.try_into().ok()?).into()),
+            Codec::Int8 => ValueRef::Bigint(i64::from_be_bytes(bytes.try_into().ok()?)),
+            Codec::Oid => ValueRef::Bigint(u32::from_be_bytes(bytes.try_into().ok()?).into()),
+            Codec::Float4 => ValueRef::Double(widened(f32::from_be_bytes(bytes.try_into().ok()?))),
+            Codec::Float8 => ValueRef::Double(f64::from_be_bytes(bytes.try_into().ok()?)),
+            Codec::Numeric => {
+                return match numeric::decode(bytes)? {
+                    numeric::Number::Digits(digits) => Some(Decoded::Owned(Value::Numeric(digits.into()))),
+                    numeric::Number::Word(name) => word(name),
+                };
+            }
+            Codec::Text => ValueRef::Text(text(bytes)?),
+            Codec::Uuid => ValueRef::Uuid(Uuid::from_slice(bytes).ok()?),
+            Codec::Timestamp => match i64::from_be_bytes(bytes.try_into().ok()?) {
+                i64::MAX => return word("infinity"),
+                i64::MIN => return word("-infinity"),
+                micros => ValueRef::Timestamp(shown(micros.checked_add(EPOCH_MICROS)?)?),
+            },
+            Codec::Date => match i32::from_be_bytes(bytes.try_into().ok()?) {
+                i32::MAX => return word("infinity"),
+                i32::MIN => return word("-infinity"),
+                days => return word(&shown(i64::from(days) * DAY_MICROS + EPOCH_MICROS)?.to_string()[..10]),
+            },
+            Codec::Time => {
+                let micros = i64::from_be_bytes(bytes.try_into().ok()?);
+                // 24:00:00 is a time of its own.
+                return match micros {
+                    DAY_MICROS => word("24:00:00.000000"),
+                    _ => word(&Timestamp(micros).to_string()[11..26]),
+                };
+            }
+            Codec::Json => ValueRef::Json(text(bytes)?),
+            Codec::Jsonb => ValueRef::Json(text(bytes.strip_prefix(&[JSONB_VERSION])?)?),
+            Codec::Bytes => ValueRef::Bytes(bytes),
+            Codec::Void => ValueRef::Null,
+            Codec::Array { element, .. } => return Some(Decoded::Owned(array::decode(element, bytes)?)),
+        }))
+    }
+
+    /// Appends a value that is not NULL; says what would have been expected when it cannot be.
+    pub(super) fn encode(&self, value: ValueRef<'_>, out: &mut impl Encoded) -> Result<(), String> {
+        match (self, value) {
+            (Codec::Bool, ValueRef::Bool(v)) => out.put(&[v.into()]),
+            (Codec::Int8, ValueRef::Bigint(v)) => out.put(&v.to_be_bytes()),
+            (Codec::Int4, ValueRef::Bigint(v)) => out.put(&narrow::<i32>(v, "32")?.to_be_bytes()),
+            (Codec::Int2, ValueRef::Bigint(v)) => out.put(&narrow::<i16>(v, "16")?.to_be_bytes()),
+            (Codec::Oid, ValueRef::Bigint(v)) => out.put(&narrow::<u32>(v, "32")?.to_be_bytes()),
+            (Codec::Float8, ValueRef::Double(v)) => out.put(&v.to_be_bytes()),
+            (Codec::Float4, ValueRef::Double(v)) => out.put(&(v as f32).to_be_bytes()),
+            (Codec::Numeric, ValueRef::Numeric(v) | ValueRef::Text(v)) => numeric::encode(v, out)?,
+            (Codec::Text, ValueRef::Text(v)) => out.put(without_nul(v)?.as_bytes()),
+            (Codec::Uuid, ValueRef::Uuid(v)) => out.put(v.as_bytes()),
+            (Codec::Timestamp, ValueRef::Timestamp(v)) => out.put(&(v.0 - EPOCH_MICROS).to_be_bytes()),
+            (Codec::Timestamp, ValueRef::Text("infinity")) => out.put(&i64::MAX.to_be_bytes()),
+            (Codec::Timestamp, ValueRef::Text("-infinity")) => out.put(&i64::MIN.to_be_bytes()),
+            (Codec::Date, ValueRef::Timestamp(v)) => out.put(&days(v).to_be_bytes()),
+            (Codec::Date, ValueRef::Text(v)) => out.put(&date(v)?.to_be_bytes()),
+            (Codec::Time, ValueRef::Text(v)) => out.put(&time(v)?.to_be_bytes()),
+            (Codec::Json, ValueRef::Json(v)) => out.put(v.as_bytes()),
+            (Codec::Jsonb, ValueRef::Json(v)) => {
+                out.put(&[JSONB_VERSION]);
+                out.put(v.as_bytes());
+            }
+            (Codec::Bytes, ValueRef::Bytes(v)) => out.put(v),
+            (Codec::Array { element, oid }, ValueRef::Json(v) | ValueRef::Text(v)) => {
+                array::encode(element, *oid, v, out)?;
+            }
+            (Codec::Void, _) => return Err("must be null".into()),
+            (_, value) => return self.encode(self.converted(value)?.as_ref(), out),
+        }
+        Ok(())
+    }
+
+    /// The same value as one of the type that [`Codec::encode`] takes directly.
+    fn converted(&self, value: ValueRef<'_>) -> Result<Value, String> {
+        let wanted = self.value_type();
+        let text = match value {
+            ValueRef::Text(v) | ValueRef::Numeric(v) | ValueRef::Json(v) => v.into(),
+            ValueRef::Timestamp(v) => v.to_string(),
+            ValueRef::Uuid(v) => v.to_string(),
+            ValueRef::Bool(_) | ValueRef::Bigint(_) | ValueRef::Double(_) => {
+                let mut text = Vec::new();
+                json::write_value(value, &mut text);
+                String::from_utf8(text).map_err(|error| error.to_string())?
+            }
+            ValueRef::Null | ValueRef::Bytes(_) => return Err(format!("must be {wanted}")),
+        };
+        let numeric = matches!(value, ValueRef::Bool(_) | ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Numeric(_));
+        match wanted {
+            // `1` is a truth value in a text, but no number is one.
+            Type::Bool | Type::Uuid | Type::Timestamp | Type::Bytes if numeric => Err(format!("must be {wanted}")),
+            Type::Timestamp => {
+                let parsed = Timestamp::parse_stored(&text).map(Value::Timestamp);
+                parsed.ok_or_else(|| "must be a time such as 2016-11-01T14:11:51Z".into())
+            }
+            Type::Numeric => Ok(Value::Numeric(text.into())),
+            Type::Text { .. } if matches!(self, Codec::Text) => Ok(Value::Text(text.into())),
+            Type::Text { .. } => Err("must be a date such as 2016-11-01, or a time such as 14:11:51".into()),
+            _ => from_text(wanted, &text).map_err(|invalid| invalid.to_string()),
+        }
+    }
+}
+
+/// A float4 as the double that has its shortest decimal digits: 0.1 stays 0.1.
+fn widened(number: f32) -> f64 {
+    if number.is_finite() { number.to_string().parse().unwrap_or(f64::from(number)) } else { f64::from(number) }
+}
+
+fn narrow<T: TryFrom<i64>>(number: i64, bits: &str) -> Result<T, String> {
+    T::try_from(number).map_err(|_| format!("must be a whole number of at most {bits} bits"))
+}
+
+fn without_nul(text: &str) -> Result<&str, String> {
+    if text.contains('\0') { Err("must be a text without NUL characters".into()) } else { Ok(text) }
+}
+
+/// A time that our own form can show: its year has four digits.
+fn shown(micros: i64) -> Option<Timestamp> {
+    const YEAR_0: i64 = -719_528 * DAY_MICROS;
+    const YEAR_9999_END: i64 = 253_402_300_800 * 1_000_000;
+    (YEAR_0..YEAR_9999_END).contains(&micros).then_some(Timestamp(micros))
+}
+
+fn days(at: Timestamp) -> i32 {
+    ((at.0 - EPOCH_MICROS).div_euclid(DAY_MICROS)) as i32
+}
+
+fn date(text: &str) -> Result<i32, String> {
+    match text {
+        "infinity" => return Ok(i32::MAX),
+        "-infinity" => return Ok(i32::MIN),
+        _ => {}
+    }
+    let at = Timestamp::parse_stored(&format!("{text}T00:00:00")).or_else(|| Timestamp::parse_stored(text));
+    at.map(days).ok_or_else(|| "must be a date such as 2016-11-01".into())
+}
+
+fn time(text: &str) -> Result<i64, String> {
+    if text.starts_with("24:00:00") {
+        return Ok(DAY_MICROS);
+    }
+    let at = Timestamp::parse_stored(&format!("1970-01-01T{text}"));
+    at.map(|at| at.0).ok_or_else(|| "must be a time such as 14:11:51".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(codec: &Codec, value: ValueRef<'_>) -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        codec.encode(value, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn values_of_other_types_are_converted_where_nothing_is_lost() {
+        for (codec, given, expected) in [
+            (Codec::Int4, ValueRef::Text("42"), Ok(Value::Bigint(42))),
+            (Codec::Int2, ValueRef::Bigint(40_000), Err("must be a whole number of at most 16 bits")),
+            (Codec::Int8, ValueRef::Text("x"), Err("must be a whole number of at most 64 bits")),
+            (Codec::Text, ValueRef::Bigint(7), Ok(Value::Text("7".into()))),
+            (Codec::Text, ValueRef::Text("a\0"), Err("must be a text without NUL characters")),
+            (Codec::Numeric, ValueRef::Bigint(-7), Ok(Value::Numeric("-7".into()))),
+            (Codec::Numeric, ValueRef::Double(0.5), Ok(Value::Numeric("0.5".into()))),
+            (Codec::Float4, ValueRef::Double(0.1), Ok(Value::Double(0.1))),
+            (Codec::Float8, ValueRef::Bigint(2), Ok(Value::Double(2.0))),
+            (Codec::Bool, ValueRef::Text("true"), Ok(Value::Bool(true))),
+            (Codec::Bool, ValueRef::Bigint(1), Err("must be bool")),
+            (Codec::Date, ValueRef::Text("2016-11-01"), Ok(Value::Text("2016-11-01".into()))),
+            (Codec::Date, ValueRef::Text("1999-12-31"), Ok(Value::Text("1999-12-31".into()))),
+            (Codec::Time, ValueRef::Text("14:11:51.5"), Ok(Value::Text("14:11:51.500000".into()))),
+            (Codec::Date, ValueRef::Bigint(1), Err("must be a date such as 2016-11-01, or a time such as 14:11:51")),
+            (Codec::Timestamp, ValueRef::Text("1970-01-01T00:00:01Z"), Ok(Value::Timestamp(Timestamp(1_000_000)))),
+            (Codec::Timestamp, ValueRef::Text("-infinity"), Ok(Value::Text("-infinity".into()))),
+            (Codec::Jsonb, ValueRef::Text("[1]"), Ok(Value::Json("[1]".into()))),
+            (Codec::Json, ValueRef::Text("["), Err("must be JSON")),
+            (Codec::Bytes, ValueRef::Text("YWI="), Ok(Value::Bytes((*b"ab").into()))),
+            (Codec::Uuid, ValueRef::Bytes(b""), Err("must be uuid")),
+        ] {
+            let bytes = encoded(&codec, given);
+            let got = bytes.map(|bytes| codec.decode(&bytes).unwrap().into_owned());
+            assert_eq!(got, expected.map_err(str::to_owned), "{codec:?} from {given:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let simple = [Codec::Bool, Codec::Int2, Codec::Int4, Codec::Int8, Codec::Float4, Codec::Float8, Codec::Numeric, Codec::Text,
+                Codec::Uuid, Codec::Timestamp, Codec::Date, Codec::Time, Codec::Json, Codec::Jsonb, Codec::Bytes];
+            for codec in simple {
+                codec.decode(&bytes);
+                Codec::Array { element: Box::new(codec), oid: 1 }.decode(&bytes);
+            }
+        }
+    }
+}

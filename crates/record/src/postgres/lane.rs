@@ -1,0 +1,463 @@
+//! A lane: one connection and the loop that runs statements on it.
+//!
+//! What must stay true:
+//! - A read may be sent twice, a write never, except where the server has said that the first one came to nothing.
+//! - Of a shared transaction only the insert that fails hears of it; the others are run again, together, or each alone.
+//! - A statement that takes long holds up those sent behind it for one slice: then they are sent on another lane.
+
+use super::errors;
+use super::queue::{Plan, Queue, Waiting, Work};
+use super::session::{Connector, Failure, Prepared, Role, Session, fly};
+use super::url::Pooler;
+use crate::limits::*;
+use crate::{Error, Kind, Rows};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
+
+pub(super) struct Lane {
+    role: Role,
+    index: usize,
+    queue: Arc<Queue>,
+    connector: Arc<Connector>,
+    session: Option<Session>,
+    pause_ms: u64,
+}
+
+/// One message of a flight.
+enum Send<'a> {
+    Text(&'a str),
+    Call(Arc<Prepared>, &'a Waiting),
+}
+
+async fn send(client: &Client, what: Send<'_>) -> Result<Option<Rows>, Failure> {
+    match what {
+        Send::Text(sql) => client.batch_execute(sql).await.map(|()| None).map_err(Failure::Server),
+        Send::Call(prepared, waiting) => {
+            let call = &waiting.call;
+            fly(client, &prepared, &call.params, &call.plan.names).await.map(Some)
+        }
+    }
+}
+
+/// How a flight of inserts ended that was not committed.
+enum Broken {
+    /// This one was refused, or held up the others.
+    By(usize),
+    /// The commit was refused for what one of them did, and it is not known which.
+    AtCommit,
+    /// The connection was lost before the commit was begun, or may have been committed: the same for all.
+    Lost(Error),
+}
+
+impl Lane {
+    pub(super) fn new(role: Role, index: usize, queue: Arc<Queue>, connector: Arc<Connector>) -> Lane {
+        Lane { role, index, queue, connector, session: None, pause_ms: RECONNECT_FIRST_MS }
+    }
+
+    /// Runs until the queue is closed and empty.
+    pub(super) async fn run(mut self) {
+        let bell = self.queue.bell(self.role, self.index);
+        loop {
+            if (self.queue.has_work(self.role) || self.queue.is_down(self.role)) && !self.connect().await {
+                if self.queue.is_closed() {
+                    return;
+                }
+                continue;
+            }
+            match self.queue.take(self.role, self.index) {
+                Some(work) => self.work(work).await,
+                None if self.queue.is_closed() => return,
+                None => bell.notified().await,
+            }
+        }
+    }
+
+    /// Makes sure that there is a connection; after a failed attempt it has waited.
+    async fn connect(&mut self) -> bool {
+        if self.session.as_ref().is_some_and(Session::is_alive) {
+            return true;
+        }
+        if self.session.take().is_some() {
+            self.queue.disconnected(self.role);
+        }
+        match self.connector.connect(self.role).await {
+            Ok(session) => {
+                self.session = Some(session);
+                self.pause_ms = RECONNECT_FIRST_MS;
+                self.queue.connected(self.role);
+                true
+            }
+            Err(error) => {
+                self.queue.unconnected(self.role, &error);
+                sleep(Duration::from_millis(self.pause_ms)).await;
+                self.pause_ms = (self.pause_ms * 2).min(RECONNECT_LAST_MS);
+                false
+            }
+        }
+    }
+
+    /// Gives the connection up: what it does is not known any more.
+    fn drop_session(&mut self) {
+        if self.session.take().is_some() {
+            self.queue.disconnected(self.role);
+        }
+    }
+
+    async fn work(&mut self, work: Work) {
+        match work {
+            Work::Reads(calls) => {
+                // In a pooler's connection nothing is set that would refuse writes or end what takes too long: a transaction does.
+                match self.connector.settings.pooler {
+                    Pooler::None => self.read(calls).await,
+                    Pooler::Transaction => {
+                        for call in calls {
+                            self.alone(call).await;
+                        }
+                        self.queue.flight_ended(self.role);
+                    }
+                }
+            }
+            Work::Inserts(calls) => {
+                self.insert(calls).await;
+                self.queue.flight_ended(self.role);
+            }
+            Work::Alone(call) => {
+                self.alone(call).await;
+                self.queue.single_ended(self.role);
+            }
+        }
+        if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
+            self.drop_session();
+        }
+    }
+
+    /// Prepares what is not prepared yet; who cannot be is told.
+    async fn prepare(&mut self, calls: Vec<Waiting>) -> (Vec<Waiting>, Vec<Arc<Prepared>>) {
+        let mut ready = Vec::with_capacity(calls.len());
+        let mut prepared = Vec::with_capacity(calls.len());
+        for call in calls {
+            if call.answer.is_closed() {
+                continue;
+            }
+            let Some(session) = &mut self.session else {
+                call.answer(Err(lost_before()));
+                continue;
+            };
+            match session.prepared(&call.call.plan.sql, &call.call.plan.names).await {
+                Ok(statement) => {
+                    prepared.push(statement);
+                    ready.push(call);
+                }
+                Err(error) => call.answer(Err(error)),
+            }
+        }
+        (ready, prepared)
+    }
+
+    /// Sends reads in one flight and answers them as they come.
+    async fn read(&mut self, calls: Vec<Waiting>) {
+        let (calls, prepared) = self.prepare(calls).await;
+        let Some(session) = &self.session else {
+            return self.queue.flight_ended(self.role);
+        };
+        let client = &session.client;
+        let sent: Vec<_> = calls.iter().map(|waiting| waiting.call.clone()).collect();
+        let mut waiting: std::collections::VecDeque<Waiting> = calls.into();
+        let mut flight: FuturesOrdered<_> = (sent.iter().zip(&prepared))
+            .map(|(call, prepared)| fly(client, prepared, &call.params, &call.plan.names))
+            .collect();
+        let slice = Duration::from_millis(SHARED_STATEMENT_MS);
+        let mut stall = pin!(sleep(slice));
+        let mut is_stalled = false;
+        let mut ended = Vec::new();
+        loop {
+            let result = tokio::select! {
+                biased;
+                result = flight.next() => result,
+                () = &mut stall => {
+                    if is_stalled {
+                        None
+                    } else {
+                        // Whoever is first has used up the slice of all: the others are sent elsewhere.
+                        is_stalled = true;
+                        if let Some(first) = waiting.front() {
+                            first.call.plan.took(false);
+                        }
+                        let others = waiting.split_off(waiting.len().min(1));
+                        self.queue.again(self.role, others.into());
+                        self.queue.flight_ended(self.role);
+                        stall.as_mut().reset((Instant::now() + self.give_up_after()).into());
+                        continue;
+                    }
+                }
+            };
+            let Some(first) = waiting.pop_front() else {
+                break;
+            };
+            match result {
+                Some(result) => {
+                    ended.extend(self.read_ended(first, result, client).await);
+                    if !is_stalled {
+                        stall.as_mut().reset((Instant::now() + slice).into());
+                    }
+                }
+                None => {
+                    first.answer(Err(unanswered()));
+                    drop(flight);
+                    self.drop_session();
+                    return;
+                }
+            }
+        }
+        drop(flight);
+        for plan in ended {
+            if let Some(session) = &mut self.session {
+                session.forget(&plan.sql);
+            }
+        }
+        if !is_stalled {
+            self.queue.flight_ended(self.role);
+        }
+    }
+
+    /// Answers a read, or has it run again where that may help. Gives its plan when it must be prepared anew.
+    async fn read_ended(&self, first: Waiting, result: Result<Rows, Failure>, client: &Client) -> Option<Arc<Plan>> {
+        let plan = first.call.plan.clone();
+        match result {
+            Ok(rows) => first.answer(Ok(Rows { changed: 0, ..rows })),
+            Err(Failure::Server(error)) if errors::is_stale(&error) && first.tries == 0 => {
+                self.queue.apart(self.role, [Waiting { tries: 1, ..first }]);
+                return Some(plan);
+            }
+            Err(Failure::Server(error)) if is_refused_write(&error) => {
+                plan.set_writes();
+                self.queue.apart(Role::Writer, [first]);
+            }
+            Err(failure) => {
+                let error = failure.into_error();
+                match error.kind() {
+                    Kind::Unavailable if first.tries == 0 => self.queue.apart(self.role, [Waiting { tries: 1, ..first }]),
+                    Kind::TooLarge => {
+                        self.connector.cancel(client.cancel_token()).await;
+                        first.answer(Err(error));
+                    }
+                    _ => first.answer(Err(error)),
+                }
+            }
+        }
+        None
+    }
+
+    fn give_up_after(&self) -> Duration {
+        Duration::from_millis(self.connector.statement_timeout_ms + SERVER_GRACE_MS)
+    }
+
+    /// Runs one statement by itself.
+    async fn alone(&mut self, mut waiting: Waiting) {
+        if waiting.answer.is_closed() {
+            return;
+        }
+        let began = Instant::now();
+        let plan = waiting.call.plan.clone();
+        let result = loop {
+            let Some(session) = &mut self.session else {
+                break Err(Failure::Ours(lost_before()));
+            };
+            let prepared = match session.prepared(&plan.sql, &plan.names).await {
+                Ok(prepared) => prepared,
+                Err(error) => break Err(Failure::Ours(error)),
+            };
+            let run = self.run_alone(&prepared, &waiting);
+            let Ok(result) = timeout(self.give_up_after(), run).await else {
+                self.drop_session();
+                let error = unanswered();
+                break Err(Failure::Ours(if plan.writes() { errors::uncertain(&error) } else { error }));
+            };
+            match result {
+                Err(Failure::Server(error)) if errors::is_stale(&error) && waiting.tries < 2 => {
+                    waiting.tries = 2;
+                    if let Some(session) = &mut self.session {
+                        session.forget(&plan.sql);
+                    }
+                }
+                result => break result,
+            }
+        };
+        plan.took(began.elapsed() < Duration::from_millis(SHARED_STATEMENT_MS));
+        let is_read = self.role == Role::Reader;
+        match result {
+            Ok(rows) => {
+                let changed = if plan.counts { rows.changed } else { 0 };
+                waiting.answer(Ok(Rows { changed, ..rows }));
+            }
+            Err(Failure::Server(error)) if is_read && is_refused_write(&error) => {
+                plan.set_writes();
+                self.queue.apart(Role::Writer, [waiting]);
+            }
+            Err(Failure::Server(error)) => {
+                waiting.answer(Err(if is_read { errors::map(error) } else { errors::unknown(error) }));
+            }
+            Err(Failure::Ours(error)) => {
+                if let (Kind::TooLarge, Some(session)) = (error.kind(), &self.session) {
+                    self.connector.cancel(session.client.cancel_token()).await;
+                }
+                waiting.answer(Err(error));
+            }
+        }
+    }
+
+    async fn run_alone(&self, prepared: &Arc<Prepared>, waiting: &Waiting) -> Result<Rows, Failure> {
+        let Some(session) = &self.session else {
+            return Err(Failure::Ours(lost_before()));
+        };
+        let client = &session.client;
+        if session.pooler == Pooler::None {
+            return fly(client, prepared, &waiting.call.params, &waiting.call.plan.names).await;
+        }
+        let access = if self.role == Role::Reader { "READ ONLY" } else { "READ WRITE" };
+        let begin = format!("BEGIN {access}; SET LOCAL statement_timeout = {}", self.connector.statement_timeout_ms);
+        let mut flight = FuturesOrdered::new();
+        flight.push_back(send(client, Send::Text(&begin)));
+        flight.push_back(send(client, Send::Call(prepared.clone(), waiting)));
+        flight.push_back(send(client, Send::Text("COMMIT")));
+        let mut rows = Err(Failure::Ours(lost_before()));
+        let mut failed = None;
+        while let Some(result) = flight.next().await {
+            match result {
+                Ok(Some(result)) => rows = Ok(result),
+                Ok(None) => {}
+                // Only the first failure says why; COMMIT rolls back what has failed.
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        match failed {
+            Some(failure) => Err(failure),
+            None => rows,
+        }
+    }
+
+    /// Runs plain inserts in one transaction; what fails is taken out, and the rest tried again.
+    async fn insert(&mut self, calls: Vec<Waiting>) {
+        let (mut calls, mut prepared) = self.prepare(calls).await;
+        let mut attempts = 0;
+        let mut apart = Vec::new();
+        while calls.len() > 1 {
+            attempts += 1;
+            match self.fly_inserts(&calls, &prepared).await {
+                Ok(results) => {
+                    for (waiting, result) in calls.drain(..).zip(results) {
+                        waiting.answer(result);
+                    }
+                }
+                Err(Broken::By(index)) if attempts < GROUP_ATTEMPTS => {
+                    apart.push(calls.remove(index));
+                    prepared.remove(index);
+                }
+                Err(Broken::By(_) | Broken::AtCommit) => apart.append(&mut calls),
+                Err(Broken::Lost(error)) => {
+                    for waiting in calls.drain(..) {
+                        waiting.answer(Err(error.clone()));
+                    }
+                }
+            }
+        }
+        self.queue.apart(self.role, apart);
+        if let Some(waiting) = calls.pop() {
+            self.alone(waiting).await;
+        }
+    }
+
+    /// BEGIN, the inserts and COMMIT in one flight. The results when it is committed.
+    async fn fly_inserts(
+        &mut self,
+        calls: &[Waiting],
+        prepared: &[Arc<Prepared>],
+    ) -> Result<Vec<Result<Rows, Error>>, Broken> {
+        let Some(session) = &self.session else {
+            return Err(Broken::Lost(lost_before()));
+        };
+        let client = &session.client;
+        let mut begin = format!("BEGIN; SET LOCAL lock_timeout = {SHARED_LOCK_WAIT_MS}");
+        if session.pooler == Pooler::Transaction {
+            begin += &format!("; SET LOCAL statement_timeout = {}", self.connector.statement_timeout_ms);
+        }
+        let mut flight = FuturesOrdered::new();
+        flight.push_back(send(client, Send::Text(&begin)));
+        for (waiting, prepared) in calls.iter().zip(prepared) {
+            flight.push_back(send(client, Send::Call(prepared.clone(), waiting)));
+        }
+        flight.push_back(send(client, Send::Text("COMMIT")));
+        let all = async {
+            let mut results = Vec::with_capacity(calls.len() + 2);
+            while let Some(result) = flight.next().await {
+                results.push(result);
+            }
+            results
+        };
+        match timeout(self.give_up_after(), all).await {
+            Ok(results) => settled(results),
+            Err(_) => {
+                drop(flight);
+                self.drop_session();
+                Err(Broken::Lost(errors::uncertain(&unanswered())))
+            }
+        }
+    }
+}
+
+/// What became of a flight of inserts: the answers to BEGIN, to each of them, and to COMMIT.
+fn settled(mut results: Vec<Result<Option<Rows>, Failure>>) -> Result<Vec<Result<Rows, Error>>, Broken> {
+    let commit = results.pop();
+    let mut answers = Vec::with_capacity(results.len());
+    // BEGIN comes first, so that the insert with index i has place i + 1.
+    for (place, result) in results.into_iter().enumerate() {
+        match result {
+            Ok(Some(rows)) => answers.push(Ok(rows)),
+            Ok(None) => {}
+            Err(Failure::Ours(error)) => answers.push(Err(error)),
+            Err(Failure::Server(error)) => {
+                return Err(match error.as_db_error() {
+                    None if error.to_string().starts_with("error serializing") => {
+                        answers.push(Err(errors::map(error)));
+                        continue;
+                    }
+                    // Not heard any more: the COMMIT behind it may have been.
+                    None => Broken::Lost(errors::unknown(error)),
+                    Some(db) if place == 0 || is_fatal(db) => Broken::Lost(errors::map(error)),
+                    Some(_) => Broken::By(place - 1),
+                });
+            }
+        }
+    }
+    match commit {
+        Some(Ok(_)) => Ok(answers),
+        Some(Err(Failure::Server(error))) => {
+            let error = errors::at_commit(error);
+            Err(if error.kind() == &Kind::UnknownOutcome { Broken::Lost(error) } else { Broken::AtCommit })
+        }
+        Some(Err(Failure::Ours(error))) => Err(Broken::Lost(error)),
+        None => Err(Broken::Lost(lost_before())),
+    }
+}
+
+/// The server ends the connection with this: nothing behind it is run.
+fn is_fatal(db: &tokio_postgres::error::DbError) -> bool {
+    matches!(db.severity(), "FATAL" | "PANIC") || matches!(db.code().code(), "57P01" | "57P02" | "57P03")
+}
+
+fn is_refused_write(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "25006")
+}
+
+fn lost_before() -> Error {
+    Error::new(Kind::Unavailable, "the connection to PostgreSQL was lost before the statement was sent")
+}
+
+fn unanswered() -> Error {
+    Error::new(Kind::Timeout, "PostgreSQL did not end the statement in time; its connection was given up")
+}

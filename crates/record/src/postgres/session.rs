@@ -1,0 +1,341 @@
+//! One connection: how it is opened, what it is set to, the statements it has prepared.
+//!
+//! What must stay true: a session that has begun a transaction and not ended it is marked (`in_transaction`), and is closed instead of
+//! being used by somebody else.
+
+use super::codec::{Codec, Decoded};
+use super::errors::{self, Refused};
+use super::url::{Pooler, Settings};
+use super::{sql, tls};
+use crate::limits::{RESULT_BYTES, STATEMENTS_CACHED};
+use crate::{Error, Kind, ResultColumn, Rows};
+use bytes::BytesMut;
+use forebay_value::Value;
+use futures_util::TryStreamExt;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
+use tokio_postgres::{Client, RowStream};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Statements that look like reads: the server refuses any other.
+    Reader,
+    /// Statements that change something.
+    Writer,
+    /// Drain, seed, scans, schemas: no time-out of the server's.
+    Bulk,
+}
+
+/// Opens connections.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) settings: Settings,
+    pub(super) statement_timeout_ms: u64,
+    /// The server's own setting would answer before a commit is durable.
+    pub(super) needs_synchronous_commit: bool,
+    tls: MakeRustlsConnect,
+}
+
+impl Connector {
+    pub(super) fn new(settings: Settings, statement_timeout_ms: u64) -> Result<Connector, Error> {
+        let tls = tls::connector(&settings)?;
+        Ok(Connector { settings, statement_timeout_ms, needs_synchronous_commit: false, tls })
+    }
+
+    /// Opens one; its driver runs on the runtime that this is called on.
+    pub(super) async fn connect(&self, role: Role) -> Result<Session, Error> {
+        let mut config = self.settings.config.clone();
+        if self.settings.pooler == Pooler::None {
+            config.options(self.server_settings(role));
+        }
+        let (client, connection) =
+            config.connect(self.tls.clone()).await.map_err(|error| explained(&self.settings, error))?;
+        // How the connection ends is told to whoever waits for an answer on it.
+        tokio::spawn(async move { connection.await.ok() });
+        Ok(Session { client, pooler: self.settings.pooler, statements: HashMap::new(), in_transaction: false })
+    }
+
+    fn server_settings(&self, role: Role) -> String {
+        let mut options = self.settings.config.get_options().map_or_else(String::new, |own| format!("{own} "));
+        let timeout = self.statement_timeout_ms;
+        options += &match role {
+            Role::Reader => format!("-c statement_timeout={timeout} -c default_transaction_read_only=on"),
+            Role::Writer => format!("-c statement_timeout={timeout}"),
+            // Defaults and times are read as text from catalogues: in UTC.
+            Role::Bulk => "-c statement_timeout=0 -c TimeZone=UTC".into(),
+        };
+        if self.needs_synchronous_commit && role != Role::Reader {
+            options += " -c synchronous_commit=on";
+        }
+        options
+    }
+
+    /// Asks the server to end what a session is doing.
+    pub(super) async fn cancel(&self, token: tokio_postgres::CancelToken) {
+        // When it cannot be asked, the statement's time-out on the server ends it.
+        token.cancel_query(self.tls.clone()).await.ok();
+    }
+}
+
+/// Why there is no connection, in one line that says what to look at.
+fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
+    let url = settings.shown();
+    let user = settings.config.get_user().unwrap_or("the user");
+    let mut causes = String::new();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        causes = format!("{causes}: {cause}");
+        source = cause.source();
+    }
+    let what = match error.code().map(|code| code.code()) {
+        Some("28P01") => format!("the password for {user} is wrong"),
+        Some("3D000") => {
+            let database = settings.config.get_dbname().or(settings.config.get_user()).unwrap_or("");
+            format!("there is no database {database}; create it, or name another one")
+        }
+        Some("53300") => {
+            "its max_connections is used up; close others, raise it, or give this pool_size=N in the URL".into()
+        }
+        Some(_) => errors::map_message(&error),
+        None if error.to_string().starts_with("invalid configuration") => format!("{error}{causes}"),
+        None => format!("it cannot be reached: {error}{causes}"),
+    };
+    Error::new(Kind::Unavailable, format!("cannot connect to {url}: {what}")).with_source(error)
+}
+
+/// An open connection.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) pooler: Pooler,
+    statements: HashMap<Arc<str>, Arc<Prepared>>,
+    pub(super) in_transaction: bool,
+}
+
+/// A statement, prepared on one connection.
+pub(super) struct Prepared {
+    statement: tokio_postgres::Statement,
+    sql: Arc<str>,
+    pub(super) params: Vec<Codec>,
+    /// Nothing may outlive a transaction: it is sent whole each time, with the types that were found out once.
+    is_unnamed: bool,
+    pub(super) columns: Arc<[ResultColumn]>,
+    pub(super) readers: Vec<Codec>,
+}
+
+/// How a statement failed.
+pub(super) enum Failure {
+    /// The server said so, or was not heard any more.
+    Server(tokio_postgres::Error),
+    /// Its result cannot be taken.
+    Ours(Error),
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Failure::Server(error) => errors::map(error),
+            Failure::Ours(error) => error,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn is_alive(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    /// Prepares a statement, or finds it prepared.
+    pub(super) async fn prepared(&mut self, sql: &Arc<str>, params: &[String]) -> Result<Arc<Prepared>, Error> {
+        if let Some(prepared) = self.statements.get(sql) {
+            return Ok(prepared.clone());
+        }
+        let in_own_transaction = self.pooler == Pooler::Transaction && !self.in_transaction;
+        if in_own_transaction {
+            self.client.batch_execute("BEGIN").await.map_err(errors::map)?;
+        }
+        let prepared = self.prepare(sql, params).await;
+        if in_own_transaction {
+            self.client.batch_execute("ROLLBACK").await.map_err(errors::map)?;
+        }
+        let prepared = Arc::new(prepared?);
+        if self.statements.len() >= STATEMENTS_CACHED {
+            self.statements.clear();
+        }
+        self.statements.insert(sql.clone(), prepared.clone());
+        Ok(prepared)
+    }
+
+    async fn prepare(&self, sql: &Arc<str>, params: &[String]) -> Result<Prepared, Error> {
+        let statement = self.client.prepare(sql).await.map_err(|error| {
+            let position = errors::position(&error);
+            errors::with_place(errors::map(error), sql, position)
+        })?;
+        let understood = |ty: &PgType, what: &dyn Fn() -> String| {
+            Codec::of(ty).ok_or_else(|| {
+                let message = format!("{} has the type {}, which is not understood; cast it, as in x::text", what(), ty.name());
+                Error::new(Kind::Schema, message)
+            })
+        };
+        let params = statement.params().iter().enumerate().map(|(index, ty)| {
+            let name = params.get(index).map_or("", String::as_str);
+            understood(ty, &|| format!("the parameter ${name}"))
+        });
+        let params = params.collect::<Result<Vec<_>, _>>()?;
+        let columns = statement.columns();
+        let readers = columns.iter().map(|column| understood(column.type_(), &|| format!("the column {}", column.name())));
+        let readers = readers.collect::<Result<Vec<_>, _>>()?;
+        let columns = columns.iter().zip(&readers).map(|(column, reader)| ResultColumn {
+            name: column.name().to_owned(),
+            ty: Some(reader.value_type()),
+        });
+        let columns = columns.collect();
+        let is_unnamed = self.pooler == Pooler::Transaction;
+        Ok(Prepared { statement, sql: sql.clone(), params, is_unnamed, columns, readers })
+    }
+
+    /// Forgets a statement that the server has forgotten, or for which its tables have changed.
+    pub(super) fn forget(&mut self, sql: &str) {
+        self.statements.remove(sql);
+    }
+
+    /// Forgets all of them.
+    pub(super) fn forget_all(&mut self) {
+        self.statements.clear();
+    }
+
+    /// Runs SQL that has no parameters and no rows.
+    pub(super) async fn execute(&self, sql: &str) -> Result<(), Error> {
+        self.client.batch_execute(sql).await.map_err(errors::map)
+    }
+
+    /// Runs one statement with `$1` parameters.
+    pub(super) async fn run(&mut self, sql: &str, params: &[Value]) -> Result<Rows, Error> {
+        let prepared = self.prepared(&sql.into(), &[]).await?;
+        fly(&self.client, &prepared, params, &[]).await.map_err(Failure::into_error)
+    }
+
+    pub(super) async fn begin(&mut self, sql: &str) -> Result<(), Error> {
+        self.in_transaction = true;
+        self.execute(sql).await
+    }
+
+    /// Commits; when it is not known whether that worked, says so.
+    pub(super) async fn commit(&mut self) -> Result<(), Error> {
+        let committed = self.client.batch_execute("COMMIT").await.map_err(errors::at_commit);
+        if self.is_alive() {
+            self.in_transaction = false;
+        }
+        committed
+    }
+
+    pub(super) async fn rollback(&mut self) {
+        // A connection on which this fails is closed, and with it the transaction ends.
+        if self.client.batch_execute("ROLLBACK").await.is_ok() {
+            self.in_transaction = false;
+        }
+    }
+}
+
+/// Runs a prepared statement. The first poll sends it; so futures that are polled in turn are one flight.
+pub(super) async fn fly(
+    client: &Client,
+    prepared: &Prepared,
+    params: &[Value],
+    names: &[String],
+) -> Result<Rows, Failure> {
+    if params.len() != prepared.params.len() {
+        let message = format!("{} values for {} parameters", params.len(), prepared.params.len());
+        return Err(Failure::Ours(Error::new(Kind::Type, message)));
+    }
+    let bound = params.iter().enumerate().map(|(index, value)| Param {
+        codec: &prepared.params[index],
+        value,
+        name: names.get(index).map(String::as_str),
+    });
+    let rows = if prepared.is_unnamed {
+        let typed: Vec<_> = bound.zip(prepared.statement.params().iter().cloned()).collect();
+        client.query_typed_raw(&prepared.sql, typed).await
+    } else {
+        client.query_raw(&prepared.statement, bound).await
+    };
+    collect(prepared, rows.map_err(Failure::Server)?).await
+}
+
+async fn collect(prepared: &Prepared, rows: RowStream) -> Result<Rows, Failure> {
+    let mut rows = pin!(rows);
+    let mut result = Rows { columns: prepared.columns.clone(), values: Vec::new(), changed: 0 };
+    let mut bytes = 0;
+    while let Some(row) = rows.try_next().await.map_err(Failure::Server)? {
+        for (index, reader) in prepared.readers.iter().enumerate() {
+            let Raw(raw) = row.try_get(index).map_err(Failure::Server)?;
+            bytes += size_of::<Value>() + raw.map_or(0, <[u8]>::len);
+            let value = match raw {
+                None => Value::Null,
+                Some(raw) => reader.decode(raw).map(Decoded::into_owned).ok_or_else(|| {
+                    let message = format!("column {} holds a value that cannot be shown", prepared.columns[index].name);
+                    Failure::Ours(Error::new(Kind::Type, message))
+                })?,
+            };
+            result.values.push(value);
+        }
+        if bytes > RESULT_BYTES {
+            let message = format!("the result is larger than {} MiB; add a LIMIT", RESULT_BYTES >> 20);
+            return Err(Failure::Ours(Error::new(Kind::TooLarge, message)));
+        }
+    }
+    result.changed = rows.rows_affected().unwrap_or(0);
+    Ok(result)
+}
+
+/// A column's bytes as they came.
+struct Raw<'a>(Option<&'a [u8]>);
+
+impl<'a> FromSql<'a> for Raw<'a> {
+    fn from_sql(_: &PgType, raw: &'a [u8]) -> Result<Raw<'a>, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(Some(raw)))
+    }
+
+    fn from_sql_null(_: &PgType) -> Result<Raw<'a>, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(None))
+    }
+
+    fn accepts(_: &PgType) -> bool {
+        true
+    }
+}
+
+/// A value on its way to the parameter that it is for.
+#[derive(Debug)]
+struct Param<'a> {
+    codec: &'a Codec,
+    value: &'a Value,
+    name: Option<&'a str>,
+}
+
+impl ToSql for Param<'_> {
+    fn to_sql(&self, _: &PgType, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        if self.value.is_null() {
+            return Ok(IsNull::Yes);
+        }
+        self.codec.encode(self.value.as_ref(), out).map_err(|what| Refused {
+            message: format!("{} {what}", self.name.map_or_else(|| "a value".into(), |name| format!("`{name}`"))),
+            column: self.name.map(str::to_owned),
+        })?;
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &PgType) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+/// The columns of a table, or those named, as an SQL list.
+pub(super) fn column_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names.into_iter().map(sql::quoted).collect::<Vec<_>>().join(", ")
+}

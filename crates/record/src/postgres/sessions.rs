@@ -1,0 +1,71 @@
+//! Connections for what is more than one statement: schemas, keys, drain, seed. Taken for as long as one job needs.
+
+use super::session::{Connector, Role, Session};
+use crate::{Error, Kind};
+use parking_lot::Mutex;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The pool.
+pub(super) struct Sessions {
+    connector: Arc<Connector>,
+    idle: Arc<Mutex<Vec<Session>>>,
+    free: Arc<Semaphore>,
+    wait: Duration,
+}
+
+/// A connection, given back when this is dropped; closed instead when a transaction was left open.
+pub(super) struct Lease {
+    session: Option<Session>,
+    idle: Arc<Mutex<Vec<Session>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Sessions {
+    pub(super) fn new(connector: Arc<Connector>, most: usize, wait: Duration) -> Sessions {
+        Sessions { connector, idle: Arc::default(), free: Arc::new(Semaphore::new(most)), wait }
+    }
+
+    /// A connection, waited for at most so long as a statement may run.
+    pub(super) async fn lease(&self) -> Result<Lease, Error> {
+        let permit = tokio::time::timeout(self.wait, self.free.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            return Err(Error::new(Kind::Busy, "every connection to PostgreSQL for drain and schemas is taken"));
+        };
+        let idle = std::iter::repeat_with(|| self.idle.lock().pop()).map_while(|session| session);
+        let session = match idle.into_iter().find(Session::is_alive) {
+            Some(session) => session,
+            None => self.connector.connect(Role::Bulk).await?,
+        };
+        Ok(Lease { session: Some(session), idle: self.idle.clone(), _permit: permit })
+    }
+
+    /// Closes those that nobody uses.
+    pub(super) fn close(&self) {
+        self.idle.lock().clear();
+    }
+}
+
+impl Deref for Lease {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.session.as_ref().expect("it is taken out in drop only")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Session {
+        self.session.as_mut().expect("it is taken out in drop only")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take().filter(|session| session.is_alive() && !session.in_transaction) {
+            self.idle.lock().push(session);
+        }
+    }
+}

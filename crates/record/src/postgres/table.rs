@@ -1,0 +1,105 @@
+//! What is asked of a table by its schema: its statements, and rows from what they give.
+
+use super::codec::Codec;
+use super::session::{Session, column_list};
+use super::sql::quoted;
+use crate::{Error, Kind, Rows};
+use forebay_value::{Row, Schema, Type, Value};
+
+/// The columns of a schema as an SQL list.
+pub(super) fn columns(schema: &Schema) -> String {
+    column_list(schema.columns.iter().map(|column| column.name.as_str()))
+}
+
+pub(super) fn fetch_sql(schema: &Schema) -> String {
+    let key = quoted(&schema.key_column().name);
+    format!("SELECT {} FROM {} WHERE {key} = $key", columns(schema), quoted(&schema.name))
+}
+
+/// How the columns of a schema are written, in the table as it is now. A schema says less than the table: its bigint may be an int4.
+pub(super) async fn codecs(session: &mut Session, schema: &Schema) -> Result<Vec<Codec>, Error> {
+    let sql = format!("SELECT {} FROM {}", columns(schema), quoted(&schema.name));
+    let prepared = session.prepared(&sql.into(), &[]).await?;
+    Ok(prepared.readers.clone())
+}
+
+/// A row from the values of its columns.
+pub(super) fn row_from_values(schema: &Schema, values: &[Value]) -> Result<Row, Error> {
+    for (column, value) in schema.columns.iter().zip(values) {
+        if !value.as_ref().fits(column.ty) || value.is_null() && !column.nullable {
+            let key = &values[schema.key];
+            let message = format!(
+                "table {}, row {key:?}: column {} holds {value:?}, which is no {}{}",
+                schema.name,
+                column.name,
+                column.ty,
+                if column.nullable { "" } else { " (NULL is not permitted)" }
+            );
+            return Err(Error::new(Kind::Type, message).with_column(Some(column.name.clone())));
+        }
+    }
+    Ok(Row::from_values(schema, values))
+}
+
+/// An integer of a result; 0 when there is none.
+pub(super) fn number(rows: &Rows, row: usize, column: usize) -> i64 {
+    match rows.iter().nth(row).and_then(|values| values.get(column)) {
+        Some(Value::Bigint(number)) => *number,
+        _ => 0,
+    }
+}
+
+/// A text of a result; empty when there is none.
+pub(super) fn text(value: &Value) -> &str {
+    match value {
+        Value::Text(text) | Value::Json(text) => text,
+        _ => "",
+    }
+}
+
+/// The statements that change a table's rows one by one.
+pub(super) struct ChangeSql {
+    pub(super) insert: String,
+    pub(super) put: String,
+    pub(super) delete: String,
+}
+
+impl ChangeSql {
+    pub(super) fn of(schema: &Schema) -> ChangeSql {
+        let places: Vec<String> = (1..=schema.columns.len()).map(|place| format!("${place}")).collect();
+        let insert = insert_into(schema, &format!("VALUES ({})", places.join(", ")));
+        let put = format!("{insert} {}", on_conflict(schema));
+        let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+        ChangeSql { insert, put, delete: format!("DELETE FROM {table} WHERE {key} = $1") }
+    }
+}
+
+/// An INSERT of rows given in the order of the schema, keys included whoever else hands them out.
+pub(super) fn insert_into(schema: &Schema, rows: &str) -> String {
+    format!("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE {rows}", quoted(&schema.name), columns(schema))
+}
+
+pub(super) fn on_conflict(schema: &Schema) -> String {
+    let sets: Vec<String> = (schema.columns.iter().enumerate())
+        .filter(|(index, _)| *index != schema.key)
+        .map(|(_, column)| format!("{0} = excluded.{0}", quoted(&column.name)))
+        .collect();
+    let action = if sets.is_empty() { "NOTHING".into() } else { format!("UPDATE SET {}", sets.join(", ")) };
+    format!("ON CONFLICT ({}) DO {action}", quoted(&schema.key_column().name))
+}
+
+/// NULL plus something stays NULL: such a row is not counted as changed.
+pub(super) fn increment_sql(schema: &Schema, column: usize) -> String {
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    let name = quoted(&schema.columns[column].name);
+    format!("UPDATE {table} SET {name} = {name} + $2 WHERE {key} = $1 AND {name} IS NOT NULL")
+}
+
+/// The type that an array of a table's keys has.
+pub(super) fn key_array(schema: &Schema) -> &'static str {
+    match schema.key_column().ty {
+        Type::Bigint => "int8[]",
+        Type::Uuid => "uuid[]",
+        _ => "text[]",
+    }
+}
