@@ -5,6 +5,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +29,15 @@ pub fn process_cpu_us(pid: u32) -> io::Result<f64> {
     Ok(ticks_to_us(user + system))
 }
 
-/// CPU time of everything that this process started and what that started, in microseconds; this process itself is left out. What has
+/// Servers that somebody else started and that [`started_cpu_us`] counts all the same.
+static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Counts a process, with what it starts, as if this one had started it.
+pub fn adopt(pid: u32) {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+}
+
+/// CPU time of everything that this process started or adopted and what that started, in microseconds; this process itself is left out. What has
 /// ended is in the clock of the parent that waited for it. Unlike [`busy_us`] it does not see what others do on the machine,
 /// and neither the kernel's own threads.
 pub fn started_cpu_us() -> io::Result<f64> {
@@ -46,7 +55,11 @@ pub fn started_cpu_us() -> io::Result<f64> {
             processes.push((pid, *parent as u32, ticks.iter().sum::<u64>()));
         }
     }
-    let (mut family, mut ticks, mut place) = (vec![std::process::id()], 0, 0);
+    let adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let of_adopted = processes.iter().filter(|(pid, ..)| adopted.contains(pid));
+    let mut ticks: u64 = of_adopted.map(|(_, _, time)| time).sum();
+    let (mut family, mut place) = (adopted, 0);
+    family.push(std::process::id());
     while let Some(&parent) = family.get(place) {
         for (pid, _, time) in processes.iter().filter(|(_, of, _)| *of == parent) {
             family.push(*pid);

@@ -86,8 +86,14 @@ pub fn slow_sql(bench: &Bench) -> Lines {
     Ok(vec![
         Line::quoted("p99 of /simple at 5,000/s, alone", alone.latency_ms.percentile_ms(99.0), "ms")
             .beside(alone.to_string()),
-        Line::new("the same beside GET /code-v1", beside.latency_ms.percentile_ms(99.0), "ms", Bar::AtMost(10.0), "")
-            .beside(beside.to_string()),
+        Line::new(
+            "the same beside GET /code-v1",
+            beside.latency_ms.percentile_ms(99.0),
+            "ms",
+            Bar::AtMost(10.0),
+            "",
+        )
+        .beside(beside.to_string()),
         Line::quoted(format!("GET /code-v1 on {rows} rows"), sorted.requests.rate_per_s, "rps")
             .beside(sorted.to_string()),
     ])

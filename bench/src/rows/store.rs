@@ -115,11 +115,7 @@ fn drain_under_load(bench: &Bench) -> Lines {
     let beside = format!("{report}");
     Ok(vec![
         Line::quoted("writes while it drains", report.requests.rate_per_s, "rps").beside(beside),
-        Line::quoted(
-            "drain while it is written to",
-            (after - before) / report.duration_s,
-            "rows/s",
-        ),
+        Line::quoted("drain while it is written to", (after - before) / report.duration_s, "rows/s"),
     ])
 }
 

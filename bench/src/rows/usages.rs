@@ -31,10 +31,8 @@ pub fn metering(bench: &Bench) -> Lines {
     }
     let request = Fixed::new("POST", "/api/usages", Some(BODY));
     let time = Duration::from_secs(bench.scaled(25, 4));
-    let settings = Settings {
-        pace: Pace::rate(RATE_PER_S),
-        ..Settings::new(server.address, Stop::After(time))
-    };
+    let settings =
+        Settings { pace: Pace::rate(RATE_PER_S), ..Settings::new(server.address, Stop::After(time)) };
     let report = clean(run(&settings, &mut request.clone())?)?;
     let began = Instant::now();
     server.drain();
@@ -52,7 +50,13 @@ pub fn metering(bench: &Bench) -> Lines {
             "",
         )
         .beside(format!("{place}; {report}")),
-        Line::new("p99 from the time due", report.latency_ms.percentile_ms(99.0), "ms", Bar::AtMost(10.0), ""),
+        Line::new(
+            "p99 from the time due",
+            report.latency_ms.percentile_ms(99.0),
+            "ms",
+            Bar::AtMost(10.0),
+            "",
+        ),
         Line::new(
             "stored after the drain",
             stored as f64,

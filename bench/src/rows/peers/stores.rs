@@ -1,7 +1,7 @@
 //! PostgreSQL and Redis of a bench's own: real servers in folders of their own, on free ports, gone when dropped.
 //!
 //! `FOREBAY_TEST_POSTGRES` names a PostgreSQL to be used instead, by the URL of a role that may create databases; the bench makes
-//! one in it and drops it.
+//! one in it and drops it. Its CPU time counts like that of what the bench started.
 
 use crate::machine;
 use forebay_tests::{Folder, root};
@@ -120,7 +120,7 @@ pub struct Transactions {
     pub rate_per_s: f64,
     /// CPU microseconds a transaction of everything but pgbench.
     pub cpu_us: f64,
-    /// The same of PostgreSQL alone, when it is the bench's own.
+    /// The same of PostgreSQL alone.
     pub started_cpu_us: f64,
 }
 
@@ -138,6 +138,9 @@ impl Postgres {
         };
         let database = format!("forebay_bench_{}", std::process::id());
         let postgres = Postgres { server, programs, admin, database };
+        if postgres.server.is_none() {
+            machine::adopt(postgres.process()?);
+        }
         postgres.administer(&format!("CREATE DATABASE {}", postgres.database))?;
         postgres.run_file("schema.sql", 0)?;
         Ok(postgres)
@@ -148,28 +151,40 @@ impl Postgres {
         with_database(&self.admin, &self.database)
     }
 
-    fn psql(&self, url: &str, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    fn psql(&self, url: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
         let output = Command::new(self.programs.join("psql"))
-            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url])
+            .args(["-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-d", url])
             .args(arguments)
             .stdin(Stdio::null())
             .output()?;
-        crate::process::succeeded(&output)
+        crate::process::succeeded(&output)?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn administer(&self, sql: &str) -> Result<(), Box<dyn Error>> {
+    fn administer(&self, sql: &str) -> Result<String, Box<dyn Error>> {
         self.psql(&self.admin, &["-c", sql])
+    }
+
+    /// The process of a server that somebody else started. It must run on this machine, or its CPU time could not be counted.
+    fn process(&self) -> Result<u32, Box<dyn Error>> {
+        let pid = self.administer("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")?.parse()?;
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if name.trim() == "postgres" {
+            Ok(pid)
+        } else {
+            Err("FOREBAY_TEST_POSTGRES is on another machine: what it costs cannot be measured".into())
+        }
     }
 
     /// Runs SQL in the database.
     pub fn run(&self, sql: &str) -> Result<(), Box<dyn Error>> {
-        self.psql(&self.url(), &["-c", sql])
+        self.psql(&self.url(), &["-c", sql]).map(drop)
     }
 
     /// Runs a file of `bench/pgbench` in the database, with `:rows` set.
     pub fn run_file(&self, name: &str, rows: u64) -> Result<(), Box<dyn Error>> {
         let path = script(name).display().to_string();
-        self.psql(&self.url(), &["-v", &format!("rows={rows}"), "-f", &path])
+        self.psql(&self.url(), &["-v", &format!("rows={rows}"), "-f", &path]).map(drop)
     }
 
     /// Runs a script of `bench/pgbench` by 64 clients with prepared statements.
