@@ -9,7 +9,7 @@
 //! | `interface_percent` | the fullest interface (loopback left out), out of its speed, when that is known |
 //! | `queue_bytes` | waiting to be sent at the end of the second, all interfaces |
 //! | `held_back_per_s` | packets that a shaper held back or a queue dropped |
-//! | `resent_percent` | segments sent again, out of those sent |
+//! | `resent_percent` | segments sent again, out of those sent; only of 1000 or more a second |
 //! | `disk_stalled_percent` | of the time, somebody waited for the disk |
 //! | `time_wait` | closed connections whose ports are not free yet |
 //! | `requests_per_s` | what the server itself counted |
@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 
 /// Threads below this are not named.
 const THREAD_PERCENT_MIN: f64 = 5.0;
+
+/// Of fewer segments a second, one that is lost by chance would look like a full network.
+const SEGMENTS_MIN: u64 = 1_000;
 
 /// The difference; `None` when the machine was started anew between them, or no time has gone by.
 pub fn between(before: &Sample, after: &Sample) -> Option<HostSecond> {
@@ -165,7 +168,7 @@ fn name_rest(before: &Sample, after: &Sample, elapsed_ms: f64, extra: &mut BTree
     let (old, new) = (before.host.tcp, after.host.tcp);
     let sent = new.sent_segments.saturating_sub(old.sent_segments);
     let resent = new.resent_segments.saturating_sub(old.resent_segments);
-    if sent > 0 {
+    if sent >= SEGMENTS_MIN {
         name("resent_percent", resent as f64 * 100.0 / sent as f64);
     }
     name("time_wait", new.time_wait as f64);
