@@ -57,14 +57,24 @@ impl Topology {
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        let count = |number: usize, one: &str, more: &str| {
+            format!("{number} {}", if number == 1 { one } else { more })
+        };
+        match *self {
             Topology::Single => f.write_str("single"),
-            Topology::Replicas { replicas } => write!(f, "1 primary with {replicas} replicas"),
+            Topology::Replicas { replicas } => {
+                write!(f, "1 primary with {}", count(replicas, "replica", "replicas"))
+            }
             Topology::Sentinel { replicas } => {
-                write!(f, "1 primary with {replicas} replicas and {SENTINELS} sentinels")
+                write!(
+                    f,
+                    "1 primary with {} and {SENTINELS} sentinels",
+                    count(replicas, "replica", "replicas")
+                )
             }
             Topology::Cluster { masters, replicas } => {
-                write!(f, "cluster of {masters} primaries with {replicas} replicas each")
+                let primaries = count(masters, "primary", "primaries");
+                write!(f, "cluster of {primaries} with {} each", count(replicas, "replica", "replicas"))
             }
         }
     }
