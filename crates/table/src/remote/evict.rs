@@ -117,6 +117,26 @@ impl Queue {
         Ok(done)
     }
 
+    /// Evicts every row of a shard that is drained, whatever the limit. How many went.
+    ///
+    /// # Errors
+    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    pub async fn evict(&self, link: &Link, lease: &Lease) -> Result<u64, RemoteError> {
+        let mut rows = 0;
+        for table in self.tables.iter() {
+            let mut cursor = 0;
+            loop {
+                let (next, evicted) = table.evict_step(link, lease.shard, cursor).await?;
+                rows += evicted;
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(rows)
+    }
+
     async fn set_full(
         &self,
         link: &Link,

@@ -190,8 +190,8 @@ impl Queue {
     ///
     /// # Errors
     /// When a shard or the record store cannot be asked.
-    pub async fn repair(&self, link: &Link) -> Result<bool, RemoteError> {
-        self.tier.repair(link).await
+    pub async fn repair(&self) -> Result<bool, RemoteError> {
+        self.tier.repair().await
     }
 
     /// What the table ids in the records stand for.

@@ -47,7 +47,7 @@ impl Tier {
     pub async fn state(&self, link: &Link, shard: u16) -> Result<ShardState, RemoteError> {
         let names = &self.shards[usize::from(shard)];
         let keys = vec![names.meta.clone(), names.stream.clone()];
-        let answer = link.eval_read(names.slot, &scripts::STATE, keys, Vec::new()).await?;
+        let answer = self.eval(link, names.slot, &scripts::STATE, keys, Vec::new()).await?;
         let [epoch, shard_epoch, n, last, drained, generation, entries, tier] =
             wire::tuple("a shard's state", answer)?;
         let tier = wire::text("a shard's tier", tier)?;
@@ -77,8 +77,10 @@ impl Tier {
     ///
     /// # Errors
     /// When a shard or the record store cannot be asked: then what was not repaired stays as it was.
-    pub async fn repair(&self, link: &Link) -> Result<bool, RemoteError> {
+    pub async fn repair(&self) -> Result<bool, RemoteError> {
         let _repairing = self.repairing.lock().await;
+        // Connections of its own, whose epoch is that of now.
+        let link = &self.client.link();
         let states = join_all((0..self.shard_count()).map(|shard| self.state(link, shard))).await;
         let mut broken = Vec::new();
         for (shard, state) in (0..).zip(states) {

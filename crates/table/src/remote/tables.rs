@@ -53,7 +53,7 @@ impl RemoteTables {
         let queue = Queue::new(tier.clone(), tables.clone());
         queue.refresh_catalogue(link).await?;
         let began = Instant::now();
-        while !tier.repair(link).await? && began.elapsed() < REMOTE_REPAIR_WAIT {
+        while !tier.repair().await? && began.elapsed() < REMOTE_REPAIR_WAIT {
             tokio::time::sleep(REMOTE_REPAIR_PAUSE).await;
         }
         for table in tables.iter() {

@@ -9,7 +9,7 @@ use crate::hash::{Fingerprint, Hasher};
 use crate::limits::{FETCHES_MAX, REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT, SHARDS_CLUSTER, SHARDS_SINGLE};
 use crate::record::TableId;
 use crate::source::{BoxFuture, Source, SourceError};
-use forebay_redis::{Client, Command, Link, Need, Script, Topology, Value, require};
+use forebay_redis::{Client, Command, Link, Need, ReadFrom, Script, Slot, Topology, Value, require};
 use forebay_value::Schema;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl Tier {
         loop {
             let Call { script, keys, args } = call();
             match link.write(slot, script, keys, args).await {
-                Err(error) if error.code() == Some("EPOCH") => self.changed_over(link, began, error).await?,
+                Err(error) if error.code() == Some("EPOCH") => self.changed_over(began, error).await?,
                 done => return Ok(done?),
             }
         }
@@ -139,24 +139,38 @@ impl Tier {
         let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
         loop {
             let Call { script, keys, args } = call();
-            match link.eval_read(slot, script, keys, args).await {
-                Err(error) if error.code() == Some("EPOCH") => self.changed_over(link, began, error).await?,
+            match self.eval(link, slot, script, keys, args).await {
+                Err(error) if error.code() == Some("EPOCH") => self.changed_over(began, error).await?,
                 done => return Ok(done?),
             }
+        }
+    }
+
+    /// On the primary, also when reads go to replicas: these have other epochs, and may be behind.
+    pub async fn eval(
+        &self,
+        link: &Link,
+        slot: Slot,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        args: Vec<Vec<u8>>,
+    ) -> Result<Value, forebay_redis::Error> {
+        match self.client.options().read_from {
+            ReadFrom::Primary => link.eval_read(slot, script, keys, args).await,
+            ReadFrom::Replicas => link.write(slot, script, keys, args).await,
         }
     }
 
     /// Repairs what has changed over, or waits for another server that does; not for longer than a request can wait.
     async fn changed_over(
         &self,
-        link: &Link,
         began: Instant,
         error: forebay_redis::Error,
     ) -> Result<(), RemoteError> {
         if began.elapsed() > REMOTE_REPAIR_WAIT {
             return Err(error.into());
         }
-        if !self.repair(link).await? {
+        if !self.repair().await? {
             tokio::time::sleep(REMOTE_REPAIR_PAUSE).await;
         }
         Ok(())

@@ -127,7 +127,7 @@ impl Store {
         tables.drained(*position);
     }
 
-    fn apply(&self, schema: &Schema, record: LogRecord<'_>) {
+    pub fn apply(&self, schema: &Schema, record: LogRecord<'_>) {
         let mut rows = self.rows.lock().unwrap();
         match record {
             LogRecord::Insert { row, .. } => {

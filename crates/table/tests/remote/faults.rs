@@ -1,0 +1,117 @@
+//! Servers that restart, lose what they had, or fall behind the record store.
+
+use crate::common::*;
+use crate::support::*;
+use forebay_table::{RemoteKind, RemoteOptions};
+use forebay_topology::{Local, Persistence, Spec};
+use forebay_value::{KeyKind, Row, Value, ValueRef};
+
+fn new_row(id: i64) -> Row {
+    row(&schema(KeyKind::Bigint), id, Some(&format!("code {id}")), "b")
+}
+
+fn restart(local: &Local) {
+    let name = local.nodes()[0].name.clone();
+    local.kill(&name).unwrap();
+    local.start(&name).unwrap();
+    local.wait_ready().unwrap();
+}
+
+#[test]
+fn a_restart_is_repaired_and_numbers_go_on_above() {
+    let local = Local::up(Spec::new(SINGLE).keep(Persistence::Always)).unwrap();
+    block_on(async {
+        let record = Record::default();
+        let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        server.load().await;
+        for id in 0..40 {
+            server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+        }
+        server.apply(0, 2).await;
+        restart(&local);
+        // The first write finds another epoch, and repairs.
+        for id in 40..80 {
+            server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+        }
+        let taken = server.table.insert(&server.link, new_row(5).as_ref()).await.unwrap_err();
+        assert_eq!(taken.kind(), RemoteKind::Conflict { column: ID });
+        server.drain().await;
+        assert_eq!(record.store.rows.lock().unwrap().len(), 80, "each row exactly once");
+    });
+}
+
+#[test]
+fn a_server_that_lost_everything_is_loaded_again() {
+    let local = up(SINGLE);
+    block_on(async {
+        let record = Record::default();
+        let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        server.load().await;
+        for id in 0..40 {
+            server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+        }
+        server.drain().await;
+        restart(&local);
+        // Its tier is gone as well: a server begins a new one.
+        let again = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        assert_ne!(again.tables.id(), server.tables.id());
+        again.load().await;
+        assert_eq!(again.table.count(&again.link).await.unwrap(), 40);
+        let stale = server.table.insert(&server.link, new_row(100).as_ref()).await.unwrap_err();
+        assert_eq!(stale.kind(), RemoteKind::Broken, "another tier's server is refused: {stale}");
+    });
+}
+
+/// A failover to a replica whose copy is behind: the record store has drained what it never got.
+#[test]
+fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it() {
+    for topology in [SINGLE, CLUSTER] {
+        let local = Local::up(Spec::new(topology).keep(Persistence::Always)).unwrap();
+        block_on(async {
+            let record = Record::default();
+            let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+            server.load().await;
+            for id in 0..200 {
+                server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+            }
+            server.drain().await;
+            // What was lost: shard 0's server has changes up to its last, the record store some beyond them.
+            let log = server.tables.log_id(0);
+            let position = record.stored.by_log.lock().unwrap()[&log] + 3;
+            record.stored.by_log.lock().unwrap().insert(log, position);
+            let in_shard = |id: &i64| server.table.shard_of(ValueRef::Bigint(*id)) == Some(0);
+            let (gone, new) = ((0..200).find(in_shard).unwrap(), (200..400).find(in_shard).unwrap());
+            record.store.rows.lock().unwrap().remove(&key_text(ValueRef::Bigint(gone)));
+            record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(new)), new_row(new));
+            restart(&local);
+            for node in &local.nodes()[1..] {
+                local.kill(&node.name).unwrap();
+                local.start(&node.name).unwrap();
+            }
+            local.wait_ready().unwrap();
+            let queue = server.tables.queue();
+            while !queue.repair().await.unwrap_or(false) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            assert!(queue.status(&server.link, 0).await.unwrap().last > position);
+            let other = (400..).find(in_shard).unwrap();
+            let unloaded = server.table.insert(&server.link, new_row(other).as_ref()).await.unwrap_err();
+            assert_eq!(unloaded.kind(), RemoteKind::Unavailable, "{unloaded}");
+            assert!(!server.table.is_loaded());
+            server.load().await;
+            assert_eq!(server.table.count(&server.link).await.unwrap(), 200);
+            assert_eq!(server.values(&Value::Bigint(gone)).await, None);
+            assert!(server.values(&Value::Bigint(new)).await.is_some());
+            // The value of a row that is gone is free, that of one that came is not.
+            let free = row(server.table.schema(), 1000, Some(&format!("code {gone}")), "b");
+            server.table.insert(&server.link, free.as_ref()).await.unwrap();
+            let taken = row(server.table.schema(), 1001, Some(&format!("code {new}")), "b");
+            let taken = server.table.insert(&server.link, taken.as_ref()).await.unwrap_err();
+            assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+            server.table.insert(&server.link, new_row(other).as_ref()).await.unwrap();
+            server.drain().await;
+            assert!(record.stored.by_log.lock().unwrap()[&log] > position);
+            assert_eq!(record.store.rows.lock().unwrap().len(), 202);
+        });
+    }
+}

@@ -1,0 +1,10 @@
+//! Hot tables on Redis, against real servers: one instance and a cluster of three.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod faults;
+mod memory;
+mod model;
+mod rules;
+mod support;

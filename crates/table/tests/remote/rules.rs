@@ -1,0 +1,314 @@
+//! What hot tables on Redis promise, one rule a test, on one server and on a cluster.
+
+use crate::common::*;
+use crate::support::*;
+use forebay_table::{Leased, RemoteKind, RemoteOptions, TableSpec};
+use forebay_topology::Topology;
+use forebay_value::{KeyKind, Row, Value, ValueRef};
+
+fn shared_spec() -> TableSpec {
+    TableSpec { shared: true, ..spec(KeyKind::Bigint) }
+}
+
+fn new_row(id: i64, code: Option<&str>) -> Row {
+    row(&schema(KeyKind::Bigint), id, code, "body")
+}
+
+async fn two_servers(local: &forebay_topology::Local, spec: TableSpec) -> (Server, Server) {
+    let record = Record::default();
+    let one = serve(local, spec.clone(), RemoteOptions::default(), &record).await;
+    one.load().await;
+    let two = serve(local, spec, RemoteOptions::default(), &record).await;
+    two.load().await;
+    assert_eq!(one.tables.id(), two.tables.id(), "servers share one tier");
+    (one, two)
+}
+
+#[test]
+fn of_many_rows_with_one_value_exactly_one_wins() {
+    for topology in [SINGLE, CLUSTER] {
+        let local = up(topology);
+        block_on(async {
+            let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
+            for round in 0..20i64 {
+                let code = format!("code {round}");
+                let inserts = (0..10).map(|n| {
+                    let server = if n % 2 == 0 { &one } else { &two };
+                    let row = new_row(round * 10 + n, Some(&code));
+                    async move { server.table.insert(&server.link, row.as_ref()).await }
+                });
+                let done = futures_util::future::join_all(inserts).await;
+                let won = done.iter().filter(|done| done.is_ok()).count();
+                // On a cluster each may have taken over from another that was about to write; then nobody lost but in a conflict.
+                assert_eq!(won, 1, "{done:?}");
+                for error in done.iter().filter_map(|done| done.as_ref().err()) {
+                    assert_eq!(error.kind(), RemoteKind::Conflict { column: CODE }, "{error}");
+                }
+            }
+            assert_eq!(one.table.count(&one.link).await.unwrap(), 20);
+            one.drain().await;
+            assert_eq!(one.record.store.rows.lock().unwrap().len(), 20);
+        });
+    }
+}
+
+#[test]
+fn increments_of_two_servers_add_up() {
+    for topology in [SINGLE, CLUSTER] {
+        let local = up(topology);
+        block_on(async {
+            let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
+            one.table.insert(&one.link, new_row(1, None).as_ref()).await.unwrap();
+            let key = Value::Bigint(1);
+            let counted = (0..200).map(|n| {
+                let server = if n % 2 == 0 { &one } else { &two };
+                let key = key.clone();
+                async move { server.table.increment(&server.link, key.as_ref(), CLICKS, 3).await.unwrap() }
+            });
+            futures_util::future::join_all(counted).await;
+            assert_eq!(one.values(&key).await.unwrap()[CLICKS], Value::Bigint(600));
+            two.drain().await;
+            let stored = one.record.store.rows.lock().unwrap().values().next().cloned().unwrap();
+            assert_eq!(stored.as_ref().get(one.table.schema(), CLICKS), ValueRef::Bigint(600));
+        });
+    }
+}
+
+#[test]
+fn values_given_up_are_free_for_others() {
+    for topology in [SINGLE, CLUSTER] {
+        let local = up(topology);
+        block_on(async {
+            let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
+            one.table.insert(&one.link, new_row(1, Some("a")).as_ref()).await.unwrap();
+            let taken = two.table.insert(&two.link, new_row(2, Some("a")).as_ref()).await.unwrap_err();
+            assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+            one.table.update(&one.link, ValueRef::Bigint(1), &[(CODE, text("b"))]).await.unwrap();
+            two.table.insert(&two.link, new_row(2, Some("a")).as_ref()).await.unwrap();
+            one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap();
+            two.table.update(&two.link, ValueRef::Bigint(2), &[(CODE, text("b"))]).await.unwrap();
+            one.table.upsert(&one.link, new_row(3, Some("a")).as_ref()).await.unwrap();
+            one.table.upsert(&one.link, new_row(3, None).as_ref()).await.unwrap();
+            one.table.insert(&one.link, new_row(4, Some("a")).as_ref()).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_attempt_that_stopped_anywhere_keeps_nobody_from_its_value() {
+    let local = up(CLUSTER);
+    block_on(async {
+        let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
+        // Dropped after ever more polls: before, between and after the steps.
+        for polls in 0..24i64 {
+            let code = format!("code {polls}");
+            let row = new_row(1000 + polls, Some(&code));
+            let attempt = one.table.insert(&one.link, row.as_ref());
+            stop_after(attempt, polls).await;
+            let other = two.table.insert(&two.link, new_row(2000 + polls, Some(&code)).as_ref()).await;
+            // A step that was on its way is done after all; but never both rows.
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            let first = one.values(&Value::Bigint(1000 + polls)).await;
+            let second = one.values(&Value::Bigint(2000 + polls)).await;
+            match other {
+                Ok(()) => assert!(first.is_none() && second.is_some(), "after {polls} polls"),
+                Err(error) => {
+                    assert_eq!(error.kind(), RemoteKind::Conflict { column: CODE }, "{error}");
+                    assert!(first.is_some() && second.is_none(), "after {polls} polls");
+                }
+            }
+        }
+    });
+}
+
+/// Polls a future so many times, then drops it.
+async fn stop_after<F: Future>(future: F, polls: i64) {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return std::task::Poll::Ready(());
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
+#[test]
+fn a_deleted_row_does_not_come_back_by_reading_through() {
+    let local = up(SINGLE);
+    block_on(async {
+        let (one, two) = two_servers(&local, shared_spec()).await;
+        let key = Value::Bigint(7);
+        // Somebody else put it into the record store.
+        one.record.store.rows.lock().unwrap().insert(key_text(key.as_ref()), new_row(7, Some("x")));
+        assert!(one.values(&key).await.is_some());
+        two.table.delete(&two.link, key.as_ref()).await.unwrap();
+        // The record store still has it; the tombstone says no.
+        assert_eq!(one.values(&key).await, None);
+        let missing = one.table.increment(&one.link, key.as_ref(), CLICKS, 1).await.unwrap_err();
+        assert_eq!(missing.kind(), RemoteKind::Missing);
+        // A load that began before knows it as well.
+        assert_eq!(two.warm().await, 0);
+        one.drain().await;
+        one.drain().await;
+        assert_eq!(one.values(&key).await, None);
+        assert_eq!(one.table.count(&one.link).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_load_with_a_stale_scan_is_refused_or_keeps_what_was_deleted_away() {
+    let local = up(SINGLE);
+    block_on(async {
+        let (one, two) = two_servers(&local, shared_spec()).await;
+        let key = Value::Bigint(7);
+        one.record.store.rows.lock().unwrap().insert(key_text(key.as_ref()), new_row(7, None));
+        assert!(one.values(&key).await.is_some());
+        let mut load = one.table.begin_load(&one.link).await.unwrap().unwrap();
+        assert!(load.is_warming());
+        assert!(two.table.begin_load(&two.link).await.unwrap().is_none(), "one loads at a time");
+        two.table.delete(&two.link, key.as_ref()).await.unwrap();
+        two.drain().await;
+        two.drain().await;
+        // Read before the delete was drained, given after: the hold has kept the tombstone.
+        assert_eq!(load.rows(&one.link, &[new_row(7, None)]).await.unwrap(), 0);
+        load.finish(&one.link).await.unwrap();
+        assert_eq!(one.values(&key).await, None);
+    });
+}
+
+#[test]
+fn rows_of_the_record_store_are_there_when_loaded() {
+    for topology in [SINGLE, CLUSTER] {
+        let local = up(topology);
+        block_on(async {
+            let record = Record::default();
+            for id in 0..300 {
+                let row = new_row(id, Some(&format!("code {id}")));
+                record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
+            }
+            let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+            let unloaded = one.table.insert(&one.link, new_row(1000, None).as_ref()).await.unwrap_err();
+            assert_eq!(unloaded.kind(), RemoteKind::Unavailable);
+            assert_eq!(one.table.get(&one.link, ValueRef::Bigint(5)).await.unwrap_err().kind(), RemoteKind::Unavailable);
+            assert_eq!(one.table.random(&one.link).await.unwrap_err().kind(), RemoteKind::Unavailable);
+            assert_eq!(one.warm().await, 300);
+            assert_eq!(one.table.count(&one.link).await.unwrap(), 300);
+            assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 300);
+            let taken = one.table.insert(&one.link, new_row(1000, Some("code 17")).as_ref()).await.unwrap_err();
+            assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+            let there = one.table.insert(&one.link, new_row(17, None).as_ref()).await.unwrap_err();
+            assert_eq!(there.kind(), RemoteKind::Conflict { column: ID });
+            assert_eq!(one.warm().await, 0, "nothing is newer than what is there");
+        });
+    }
+}
+
+#[test]
+fn one_drainer_at_a_time_and_the_next_goes_on_where_it_stopped() {
+    let local = up(SINGLE);
+    block_on(async {
+        let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
+        for id in 0..100 {
+            one.table.insert(&one.link, new_row(id, None).as_ref()).await.unwrap();
+        }
+        let (first, second) = (one.tables.queue(), two.tables.queue());
+        let Leased::Held(lease) = first.lease(&one.link, 0, "first", 200).await.unwrap() else { panic!() };
+        let busy = second.lease(&two.link, 0, "second", 10_000).await.unwrap();
+        assert!(matches!(&busy, Leased::Busy { owner, .. } if owner == "first"), "{busy:?}");
+        // It dies after the record store took its batch.
+        let upto = one.apply(0, 5).await;
+        let taken = loop {
+            match second.lease(&two.link, 0, "second", 10_000).await.unwrap() {
+                Leased::Held(lease) => break lease,
+                Leased::Busy { .. } => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            }
+        };
+        // It was only slow, and still believes that it holds the shard.
+        assert!(!first.release(&one.link, &lease, upto).await.unwrap());
+        assert!(!first.renew(&one.link, &lease, 10_000).await.unwrap());
+        let upto = two.apply(0, usize::MAX).await;
+        assert!(second.release(&two.link, &taken, upto).await.unwrap());
+        assert_eq!(second.status(&two.link, 0).await.unwrap().entries, 0);
+        assert_eq!(second.status(&two.link, 0).await.unwrap().drained, upto);
+        second.give_up(&two.link, taken).await.unwrap();
+        two.drain().await;
+        assert_eq!(one.record.store.rows.lock().unwrap().len(), 100, "each row exactly once");
+    });
+}
+
+#[test]
+fn another_number_of_shards_is_refused() {
+    let local = up(SINGLE);
+    block_on(async {
+        let record = Record::default();
+        serve(&local, spec(KeyKind::Bigint), RemoteOptions { shards: Some(4), limit_bytes: 0 }, &record).await;
+        let options = RemoteOptions { shards: Some(5), limit_bytes: 0 };
+        let error = try_open(&local, spec(KeyKind::Bigint), options, &record).await.err().unwrap();
+        assert_eq!(error.kind(), RemoteKind::Broken);
+        assert!(error.to_string().contains("shards = 4"), "{error}");
+        let as_it_is = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        assert_eq!(as_it_is.tables.shard_count(), 4);
+    });
+}
+
+#[test]
+fn what_others_wrote_into_the_keys_is_an_error() {
+    let local = up(SINGLE);
+    block_on(async {
+        let (one, _) = two_servers(&local, spec(KeyKind::Bigint)).await;
+        one.table.insert(&one.link, new_row(1, None).as_ref()).await.unwrap();
+        let keys = one.client.primaries();
+        let mut scan = one.client.scan(&keys[0].address, b"fb:*:r").await.unwrap();
+        let mut rows = Vec::new();
+        while let Some(found) = scan.next().await.unwrap() {
+            rows.extend(found);
+        }
+        for garbage in [&b""[..], b"\0\0", b"\x07\0\0\0\0\0\0\0", b"\0\0\0\0\0\0\0\0\xff\xff"] {
+            let mut command = forebay_redis::Command::new();
+            command.arg("HSET").arg(&rows[0]).arg(&(1u64 ^ (1 << 63)).to_be_bytes()[..]).arg(garbage);
+            one.client.on_node(&keys[0].address, &command).await.unwrap();
+            let error = one.table.get(&one.link, ValueRef::Bigint(1)).await.unwrap_err();
+            assert_eq!(error.kind(), RemoteKind::Broken, "{error}");
+            let error = one.table.increment(&one.link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap_err();
+            assert!(matches!(error.kind(), RemoteKind::Broken | RemoteKind::Unavailable), "{error}");
+            assert_eq!(one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap_err().kind(), RemoteKind::Broken);
+        }
+    });
+}
+
+#[test]
+fn serial_keys_of_two_servers_never_meet() {
+    let local = up(SINGLE);
+    block_on(async {
+        let (one, two) = two_servers(&local, spec(KeyKind::Serial)).await;
+        let mut seen = std::collections::HashSet::new();
+        for server in [&one, &two, &one] {
+            for _ in 0..1500 {
+                let key = loop {
+                    match server.table.next_key() {
+                        Some(key) => break key,
+                        None => server.table.wait_keys().await.unwrap(),
+                    }
+                };
+                assert!(seen.insert(key), "{key} twice");
+            }
+        }
+    });
+}
+
+#[test]
+fn topologies_have_shards_that_suit_them() {
+    for (topology, shards) in [(SINGLE, 8), (CLUSTER, 64)] as [(Topology, u16); 2] {
+        let local = up(topology);
+        block_on(async {
+            let record = Record::default();
+            let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+            assert_eq!(server.tables.shard_count(), shards);
+            let logs: std::collections::HashSet<u128> = (0..shards).map(|shard| server.tables.log_id(shard)).collect();
+            assert_eq!(logs.len(), usize::from(shards));
+        });
+    }
+}
