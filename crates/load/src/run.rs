@@ -55,6 +55,11 @@ impl Handle {
         self.0.stop.load(Ordering::Relaxed)
     }
 
+    /// When the first request was due; `None` before it is known.
+    pub fn started(&self) -> Option<Instant> {
+        self.0.started.get().copied()
+    }
+
     /// Seconds that are whole, from that one on.
     pub fn seconds_from(&self, second: u64) -> Vec<crate::results::Second> {
         self.0.sink.get().map_or(Vec::new(), |sink| sink.seconds_from(second))

@@ -1,0 +1,258 @@
+//! `forebay load`: what was typed goes to the load tester, what it measured to the terminal and into files.
+//!
+//! Exit codes: 0; 1 when the run could not be made; 2 for what was typed; 3 when a threshold is broken; 130 when it was interrupted,
+//! with the results up to there.
+
+use super::Failure;
+use crate::cli::load::Load;
+use forebay_load::monitor::{Monitor, verdict};
+use forebay_load::report::{self, Checked, Comparison, Screen, Threshold};
+use forebay_load::{Handle, Pace, Planned, Results, Settings, Stop, find, run_workers};
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+const ARGUMENTS: u8 = 2;
+const THRESHOLD_BROKEN: u8 = 3;
+const INTERRUPTED: u8 = 130;
+
+/// How often the screen is looked after.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A step of `--find-max`, when nobody says.
+const STEP_TIME: Duration = Duration::from_secs(5);
+
+/// All that was typed, understood.
+struct Task {
+    planned: Planned,
+    thresholds: Vec<Threshold>,
+    find_max: Option<Vec<Threshold>>,
+    before: Option<Results>,
+}
+
+pub fn run(args: &Load) -> Result<ExitCode, Failure> {
+    match understand(args) {
+        Ok(task) => drive(args, &task),
+        Err(why) => {
+            eprintln!("forebay: {why}");
+            Ok(ExitCode::from(ARGUMENTS))
+        }
+    }
+}
+
+fn understand(args: &Load) -> Result<Task, String> {
+    let parse = |text: &String| Threshold::parse_all(text).map_err(|why| why.to_string());
+    let thresholds: Vec<_> = args.threshold.iter().map(parse).collect::<Result<_, _>>()?;
+    let find_max = args.find_max.as_ref().map(parse).transpose()?;
+    if find_max.is_some() && args.to_typed().rate.is_some() {
+        return Err("--find-max chooses the rate itself; leave -R out".into());
+    }
+    let mut planned = args.to_typed().resolve()?;
+    if find_max.is_some() {
+        let said = args.to_typed().duration.is_some();
+        planned.settings.stop = match planned.settings.stop {
+            Stop::After(time) if said => Stop::After(time),
+            _ => Stop::After(STEP_TIME),
+        };
+        // As many connections as an open model without -c has.
+        if args.to_typed().connections.is_none() && planned.settings.max_concurrency.is_none() {
+            planned.settings.max_concurrency = Some(1000);
+        }
+    }
+    let read = |path: &String| report::read_json(Path::new(path)).map_err(|why| why.to_string());
+    let before = args.compare.as_ref().map(read).transpose()?;
+    Ok(Task { planned, thresholds: thresholds.concat(), find_max, before })
+}
+
+fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
+    let settings = task.planned.connectable().map_err(Failure::from)?;
+    let monitor = Monitor::start(&args.monitor).map_err(Failure::from)?;
+    let interrupt = Interrupt::catch()?;
+    let mut screen = Screen::stderr();
+    let (mut results, began) = match &task.find_max {
+        None => once(&task.planned, &settings, &monitor, &interrupt, &mut screen)?,
+        Some(conditions) => search(task, conditions, &settings, &monitor, &interrupt, &mut screen)?,
+    };
+    screen.end();
+    if let Some(began) = began {
+        let watched = monitor.finish(began + settings.warmup);
+        results.hosts = watched.hosts;
+        results.notes.extend(watched.notes);
+    }
+    results.command = std::env::args().collect();
+    results.target = task.planned.target.to_string();
+    results.verdict = Some(verdict(&results));
+    let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
+    tell(args, task, &results, &checked)?;
+    if results.connects.made == 0 && !interrupt.is_caught() {
+        let why = results.partial_reason.unwrap_or_default();
+        return Err(Failure(why));
+    }
+    Ok(if interrupt.is_caught() {
+        ExitCode::from(INTERRUPTED)
+    } else if checked.iter().any(|one| !one.held) {
+        ExitCode::from(THRESHOLD_BROKEN)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Result<(), Failure> {
+    let comparison = task.before.as_ref().map(|before| Comparison::of(before, results));
+    // Standard output is the JSON's when it was asked for there.
+    if args.json.as_deref() != Some("-") {
+        print!("{}", report::tables(results, comparison.as_ref(), checked));
+    }
+    if let Some(path) = &args.json {
+        report::write_json(results, Path::new(path)).map_err(Failure::from)?;
+    }
+    if let Some(path) = &args.html {
+        report::write_html(results, comparison.as_ref(), checked, Path::new(path)).map_err(Failure::from)?;
+    }
+    Ok(())
+}
+
+/// One run, shown while it goes on; and when its first request was due.
+fn once(
+    planned: &Planned,
+    settings: &Settings,
+    monitor: &Monitor,
+    interrupt: &Interrupt,
+    screen: &mut Screen,
+) -> Result<(Results, Option<Instant>), Failure> {
+    let handle = Handle::new();
+    interrupt.stops(&handle);
+    let results = thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel();
+        let running = handle.clone();
+        scope.spawn(move || {
+            let results = run_workers(settings, &running, |worker| planned.traffic(worker));
+            // The receiver waits for exactly this message.
+            let _ = done.send(results);
+        });
+        loop {
+            match is_done.recv_timeout(LOOK) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Ok(results) => return results,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(io::Error::other("the run panicked")),
+            }
+            if let Some(live) = handle.live() {
+                screen.update(&live, &monitor.now());
+            }
+        }
+    });
+    Ok((results.map_err(Failure::from)?, handle.started()))
+}
+
+/// Runs at several rates; the results are those of the last one that held.
+fn search(
+    task: &Task,
+    conditions: &[Threshold],
+    settings: &Settings,
+    monitor: &Monitor,
+    interrupt: &Interrupt,
+    screen: &mut Screen,
+) -> Result<(Results, Option<Instant>), Failure> {
+    let mut best: Option<(Results, Option<Instant>)> = None;
+    let mut last = None;
+    let found = find::search(|rate_per_s| {
+        if interrupt.is_caught() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let settings = Settings { pace: Pace::rate(rate_per_s), ..settings.clone() };
+        let (results, began) = once(&task.planned, &settings, monitor, interrupt, screen)
+            .map_err(|failure| io::Error::other(failure.to_string()))?;
+        let checked: Vec<Checked> = conditions.iter().map(|condition| condition.check(&results)).collect();
+        let shown: Vec<_> = checked.iter().map(|one| format!("{} ({})", one.condition, one.actual)).collect();
+        let outcome = match find::reached(&results) {
+            Ok(()) if checked.iter().all(|one| one.held) => (true, shown.join(", ")),
+            Ok(()) => (false, shown.join(", ")),
+            Err(why) => (false, why),
+        };
+        screen.end();
+        eprintln!("{rate_per_s}/s: {}: {}", if outcome.0 { "holds" } else { "does not hold" }, outcome.1);
+        let is_best = best.as_ref().is_none_or(|(before, _)| before.load.rate_per_s < results.load.rate_per_s);
+        if outcome.0 && is_best {
+            best = Some((results, began));
+        } else {
+            last = Some((results, began));
+        }
+        Ok(outcome)
+    });
+    let note = match found {
+        Ok(found) => match (found.rate_per_s, found.is_bounded) {
+            (Some(rate), true) => format!("the highest rate that holds: {rate}/s ({} steps)", found.tried.len()),
+            (Some(rate), false) => format!("{rate}/s hold, and no higher rate is tried"),
+            (None, _) => "no rate holds, not even 1/s".into(),
+        },
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => "interrupted before the end of the search".into(),
+        Err(error) => return Err(Failure::from(error)),
+    };
+    let (mut results, began) = best.or(last).unwrap_or_default();
+    results.notes.insert(0, note);
+    Ok((results, began))
+}
+
+/// Ctrl-C and SIGTERM: the first ends the run, the second the process.
+struct Interrupt(Arc<Mutex<Caught>>);
+
+#[derive(Default)]
+struct Caught {
+    handle: Option<Handle>,
+    is_caught: bool,
+}
+
+impl Interrupt {
+    fn catch() -> Result<Interrupt, Failure> {
+        let shared: Arc<Mutex<Caught>> = Arc::default();
+        let own = shared.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;
+        let (ready, is_ready) = mpsc::channel();
+        let wait = async move {
+            let signals = signal(SignalKind::terminate()).and_then(|t| Ok((t, signal(SignalKind::interrupt())?)));
+            let (mut terminate, mut interrupt) = match signals {
+                Ok(signals) => signals,
+                Err(error) => {
+                    // The receiver waits for exactly this message.
+                    let _ = ready.send(Err(error));
+                    return;
+                }
+            };
+            let _ = ready.send(Ok(()));
+            let mut next = async || {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            };
+            next().await;
+            {
+                let mut caught = own.lock().unwrap_or_else(PoisonError::into_inner);
+                caught.is_caught = true;
+                caught.handle.iter().for_each(Handle::stop);
+            }
+            next().await;
+            std::process::exit(INTERRUPTED.into());
+        };
+        thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait)).map_err(Failure::from)?;
+        is_ready.recv().map_err(Failure::from)?.map_err(Failure::from)?;
+        Ok(Interrupt(shared))
+    }
+
+    /// From now on, that run.
+    fn stops(&self, handle: &Handle) {
+        let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if caught.is_caught {
+            handle.stop();
+        }
+        caught.handle = Some(handle.clone());
+    }
+
+    fn is_caught(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_caught
+    }
+}
