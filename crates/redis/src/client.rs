@@ -137,7 +137,8 @@ impl Client {
         let connect_timeout = Duration::from_millis(options.connect_timeout_ms);
         let dialer = Dialer { target, tls, connect_timeout };
         let map = discover(&dialer, None, 0).await?;
-        let wants_replicas = options.read_from == ReadFrom::Replicas || matches!(options.durability, Durability::Replicated(_));
+        let wants_replicas = options.read_from == ReadFrom::Replicas
+            || matches!(options.durability, Durability::Replicated(_));
         let topology = match &dialer.target.scheme {
             Scheme::Cluster => Topology::Cluster,
             Scheme::Sentinel { .. } => Topology::Sentinel,
@@ -263,7 +264,11 @@ impl Client {
     /// # Errors
     /// As [`Client::session`].
     pub async fn scan(&self, node: &Address, pattern: &[u8]) -> Result<Scan, Error> {
-        Ok(Scan { session: self.session(node).await?, pattern: pattern.to_vec(), cursor: Some("0".to_owned()) })
+        Ok(Scan {
+            session: self.session(node).await?,
+            pattern: pattern.to_vec(),
+            cursor: Some("0".to_owned()),
+        })
     }
 }
 
@@ -294,12 +299,16 @@ impl Session {
     pub async fn call(&mut self, command: &Cmd) -> Result<Value, Error> {
         let address = &self.facts.address;
         if self.is_broken {
-            return Err(Error::not_sent(format!("this connection to Redis at {address} was lost: open another")));
+            return Err(Error::not_sent(format!(
+                "this connection to Redis at {address} was lost: open another"
+            )));
         }
         // Stays so when this future is dropped half-way: the next answer would be that of this command.
         self.is_broken = true;
         let bytes = command.get_packed_command();
-        let lost = |error: io::Error| Error::unknown(format!("no answer from Redis at {address}")).with_source(error);
+        let lost = |error: io::Error| {
+            Error::unknown(format!("no answer from Redis at {address}")).with_source(error)
+        };
         match timeout(self.limit, self.wire.send(&bytes)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) if self.wire.sent_bytes() == bytes.len() => return Err(lost(error)),
@@ -311,7 +320,9 @@ impl Session {
             }
             Err(_) => return Err(lost(io::ErrorKind::TimedOut.into())),
         }
-        let value = timeout(self.limit, self.wire.answer()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let value = timeout(self.limit, self.wire.answer())
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let value = value.map_err(lost)?;
         self.is_broken = false;
         checked(value)

@@ -63,7 +63,11 @@ impl Dialer {
         .await
     }
 
-    async fn in_time<T>(&self, address: &Address, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn in_time<T>(
+        &self,
+        address: &Address,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         match timeout(self.connect_timeout, work).await {
             Ok(result) => result.map_err(|error| error.context(format_args!("Redis at {address}"))),
             Err(_) => {
@@ -76,15 +80,19 @@ impl Dialer {
     async fn socket(&self, address: &Address) -> Result<Box<dyn crate::wire::Socket>, Error> {
         let cannot = |error: io::Error| Error::connect("cannot connect").with_source(error);
         let socket = match address {
-            Address::Unix(path) => return Ok(Box::new(UnixStream::connect(path.as_path()).await.map_err(cannot)?)),
+            Address::Unix(path) => {
+                return Ok(Box::new(UnixStream::connect(path.as_path()).await.map_err(cannot)?));
+            }
             Address::Tcp(host, port) => TcpStream::connect((&**host, *port)).await.map_err(cannot)?,
         };
         socket.set_nodelay(true).map_err(cannot)?;
         let (Some(tls), Some(host)) = (&self.tls, address.host()) else { return Ok(Box::new(socket)) };
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| Error::new(Kind::Url, format!("{host:?} is no name for TLS: {error}")))?;
-        let stream =
-            tls.connect(name, socket).await.map_err(|error| Error::connect("TLS failed").with_source(error))?;
+        let stream = tls
+            .connect(name, socket)
+            .await
+            .map_err(|error| Error::connect("TLS failed").with_source(error))?;
         Ok(Box::new(stream))
     }
 }
@@ -118,7 +126,8 @@ pub(crate) async fn identify(wire: &mut Wire, address: &Address) -> Result<Facts
     let mut answers = ask(wire, &[redis::cmd("INFO"), config]).await?.into_iter();
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
     let info = next().map_err(|error| refused(error, &Login::default()))?;
-    let info = text(&info).ok_or_else(|| Error::connect("the answer to INFO is not that of a Redis server"))?;
+    let info =
+        text(&info).ok_or_else(|| Error::connect("the answer to INFO is not that of a Redis server"))?;
     let appendfsync = next().ok().and_then(|value| match value {
         Value::Array(pair) => pair.get(1).and_then(text),
         _ => None,
@@ -138,10 +147,13 @@ fn refused(error: Error, login: &Login) -> Error {
     };
     let message = error.message().to_owned();
     match error.code() {
-        Some("WRONGPASS" | "NOAUTH") => Error::new(Kind::Auth, format!("the server refuses {who}: {message}")),
-        Some("NOPERM") => {
-            Error::new(Kind::Auth, format!("{message}: allow it with ACL SETUSER … +info +select +config|get"))
+        Some("WRONGPASS" | "NOAUTH") => {
+            Error::new(Kind::Auth, format!("the server refuses {who}: {message}"))
         }
+        Some("NOPERM") => Error::new(
+            Kind::Auth,
+            format!("{message}: allow it with ACL SETUSER … +info +select +config|get"),
+        ),
         Some("ERR") if message.contains("AUTH") || message.contains("password") => {
             Error::new(Kind::Auth, format!("the server refuses {who}: {message}"))
         }

@@ -32,8 +32,12 @@ async fn plain(dialer: &Dialer, before: Option<&Map>) -> Result<Map, Error> {
         let message = format!("Redis at {address} is a node of a cluster: use redis-cluster://");
         return Err(Error::new(Kind::Unsupported, message));
     }
-    let replicas: Vec<Address> =
-        facts.replicas.iter().filter(|replica| replica.online).filter_map(|replica| Address::parse(&replica.address)).collect();
+    let replicas: Vec<Address> = facts
+        .replicas
+        .iter()
+        .filter(|replica| replica.online)
+        .filter_map(|replica| Address::parse(&replica.address))
+        .collect();
     // A replica that left is still one that "all" means.
     let known = before.map_or(0, |map| map.shards[0].replicas_known).max(facts.replicas.len() as u32);
     Ok(Map::single(address.clone(), replicas, known))
@@ -51,14 +55,20 @@ async fn sentinel(dialer: &Dialer, master: &str, before: Option<&Map>, turn: usi
     Err(last.unwrap_or_else(|| Error::new(Kind::Url, "the URL names no Sentinel")))
 }
 
-async fn ask_sentinel(dialer: &Dialer, sentinel: &Address, master: &str, before: Option<&Map>) -> Result<Map, Error> {
+async fn ask_sentinel(
+    dialer: &Dialer,
+    sentinel: &Address,
+    master: &str,
+    before: Option<&Map>,
+) -> Result<Map, Error> {
     let mut wire = dialer.sentinel(sentinel).await?;
     let mut who = redis::cmd("SENTINEL");
     who.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     let mut replicas = redis::cmd("SENTINEL");
     replicas.arg("REPLICAS").arg(master);
     let late = |_| Error::connect(format!("Sentinel at {sentinel} did not answer"));
-    let mut answers = timeout(dialer.connect_timeout, ask(&mut wire, &[who, replicas])).await.map_err(late)??.into_iter();
+    let mut answers =
+        timeout(dialer.connect_timeout, ask(&mut wire, &[who, replicas])).await.map_err(late)??.into_iter();
     let primary = match answers.next() {
         Some(Ok(Value::Array(parts))) => pair(&parts),
         Some(Err(error)) => {
@@ -74,7 +84,9 @@ async fn ask_sentinel(dialer: &Dialer, sentinel: &Address, master: &str, before:
     if before.is_none_or(|map| !map.is_primary(&primary)) {
         let facts = dialer.connect(&primary).await?.facts;
         if facts.role != Role::Primary {
-            return Err(Error::connect(format!("Sentinel at {sentinel} names {primary}, which is not a primary (yet)")));
+            return Err(Error::connect(format!(
+                "Sentinel at {sentinel} names {primary}, which is not a primary (yet)"
+            )));
         }
     }
     let Some(Ok(Value::Array(list))) = answers.next() else {
@@ -92,7 +104,12 @@ fn pair(parts: &[Value]) -> Option<Address> {
 /// The address of one entry of SENTINEL REPLICAS (names and values in turn), when it is up.
 fn replica_up(entry: &Value) -> Option<Address> {
     let Value::Array(parts) = entry else { return None };
-    let field = |name: &str| parts.chunks_exact(2).find(|pair| text(&pair[0]).as_deref() == Some(name)).and_then(|pair| text(&pair[1]));
+    let field = |name: &str| {
+        parts
+            .chunks_exact(2)
+            .find(|pair| text(&pair[0]).as_deref() == Some(name))
+            .and_then(|pair| text(&pair[1]))
+    };
     let flags = field("flags")?;
     let is_up = !flags.split(',').any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
         && field("master-link-status").as_deref() == Some("ok");
@@ -138,7 +155,9 @@ async fn ask_node(dialer: &Dialer, address: &Address) -> Result<Map, Error> {
     let listing = text(&answer).unwrap_or_default();
     let map = Map::from_cluster_nodes(&listing, address, dialer.tls.is_some());
     if map.shards.iter().all(|shard| shard.slots.is_empty()) {
-        return Err(Error::connect(format!("Redis at {address} belongs to a cluster in which no slot is assigned")));
+        return Err(Error::connect(format!(
+            "Redis at {address} belongs to a cluster in which no slot is assigned"
+        )));
     }
     Ok(map)
 }

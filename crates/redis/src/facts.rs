@@ -159,7 +159,9 @@ impl Facts {
         if online >= count as usize {
             return Ok(());
         }
-        self.lacks(&format!("has {online} replicas in step, {count} are asked for: start them, or lower replicated(n)"))
+        self.lacks(&format!(
+            "has {online} replicas in step, {count} are asked for: start them, or lower replicated(n)"
+        ))
     }
 
     /// Reads the answer to `INFO` (all sections of the default) and the one to `CONFIG GET appendfsync`.

@@ -63,7 +63,11 @@ pub(crate) enum Why {
 impl Why {
     pub(crate) fn error(self) -> Error {
         match self {
-            Why::Moved(_, _, error) | Why::Ask(_, error) | Why::Full(error) | Why::Wait(error) | Why::Stale(error) => error,
+            Why::Moved(_, _, error)
+            | Why::Ask(_, error)
+            | Why::Full(error)
+            | Why::Wait(error)
+            | Why::Stale(error) => error,
         }
     }
 }
@@ -147,7 +151,11 @@ mod tests {
     #[test]
     fn scripts_get_the_epoch_as_their_first_argument() {
         static ECHO: Script = Script::new("echo", "return ARGV[1]");
-        let body = Body::Script { script: &ECHO, keys: vec![b"k".to_vec()], args: vec![b"a".to_vec(), b"".to_vec()] };
+        let body = Body::Script {
+            script: &ECHO,
+            keys: vec![b"k".to_vec()],
+            args: vec![b"a".to_vec(), b"".to_vec()],
+        };
         let mut ours = Vec::new();
         body.pack(b"run:repl", b"EVALSHA", &mut ours);
         let mut command = redis::cmd("EVALSHA");

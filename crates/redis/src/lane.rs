@@ -123,7 +123,8 @@ impl Lane {
         }
         for request in unloaded {
             let name = request.job.body.script().map_or("?", |script| script.name());
-            let message = format!("Redis at {} does not keep the script {name} after SCRIPT LOAD", self.address);
+            let message =
+                format!("Redis at {} does not keep the script {name} after SCRIPT LOAD", self.address);
             tell(request, Outcome::Failed(Error::new(Kind::Server { code: "NOSCRIPT".into() }, message)));
         }
         open.used = Instant::now();
@@ -139,7 +140,10 @@ impl Lane {
             if !(self.is_short || (idle && self.purpose == Purpose::Write)) {
                 return Ok(open);
             }
-            let again = timeout(self.client.dialer.connect_timeout, identify(&mut open.connection.wire, &self.address));
+            let again = timeout(
+                self.client.dialer.connect_timeout,
+                identify(&mut open.connection.wire, &self.address),
+            );
             if let Ok(Ok(facts)) = again.await {
                 open.connection.facts = facts;
                 return self.judge(open.connection);
@@ -152,7 +156,9 @@ impl Lane {
             let answers = crate::connection::ask(&mut open.connection.wire, &readonly);
             match timeout(self.client.dialer.connect_timeout, answers).await {
                 Ok(answers) => answers?.into_iter().try_for_each(|answer| answer.map(drop))?,
-                Err(_) => return Err(Error::connect(format!("Redis at {} did not answer READONLY", self.address))),
+                Err(_) => {
+                    return Err(Error::connect(format!("Redis at {} did not answer READONLY", self.address)));
+                }
             }
         }
         Ok(open)
@@ -172,7 +178,8 @@ impl Lane {
             && require(facts, Need::Replicas(count)).is_err()
         {
             let online = facts.replicas.iter().filter(|replica| replica.online).count();
-            let message = format!("Redis at {} has {online} of the {count} replicas that a write needs", self.address);
+            let message =
+                format!("Redis at {} has {online} of the {count} replicas that a write needs", self.address);
             return Err(Error::not_sent(message));
         }
         self.is_short = false;
@@ -207,7 +214,8 @@ impl Lane {
         self.output.clear();
         let mut batch = Batch::default();
         if load {
-            let mut scripts: Vec<_> = waiting.iter().filter_map(|request| request.job.body.script()).collect();
+            let mut scripts: Vec<_> =
+                waiting.iter().filter_map(|request| request.job.body.script()).collect();
             scripts.sort_by_key(|script| script.sha());
             scripts.dedup_by_key(|script| script.sha());
             for script in &scripts {
@@ -227,7 +235,9 @@ impl Lane {
         let wait_ms = self.client.options.wait_timeout_ms.to_string();
         match open.confirm {
             Confirm::Nothing => {}
-            Confirm::Disk => pack(&mut self.output, 4, [&b"WAITAOF"[..], b"1", b"0", wait_ms.as_bytes()].into_iter()),
+            Confirm::Disk => {
+                pack(&mut self.output, 4, [&b"WAITAOF"[..], b"1", b"0", wait_ms.as_bytes()].into_iter())
+            }
             Confirm::Replicas(count) => {
                 let count = count.to_string();
                 pack(&mut self.output, 3, [&b"WAIT"[..], count.as_bytes(), wait_ms.as_bytes()].into_iter());
@@ -249,7 +259,8 @@ impl Lane {
             let taken = wire.sent_bytes();
             let whole = batch.ends.iter().take_while(|end| **end <= taken).count();
             let kept = batch.requests.split_off(whole);
-            let cut = Error::not_sent(format!("Redis at {} took no more", self.address)).with_source(again(&error));
+            let cut =
+                Error::not_sent(format!("Redis at {} took no more", self.address)).with_source(again(&error));
             nothing_sent(kept, &cut);
             self.lost(batch.requests, &error);
             return None;
@@ -257,7 +268,10 @@ impl Lane {
         match receive(open, &mut batch, &self.address, limit).await {
             Ok(confirmation) => self.settle(open.confirm, confirmation, batch.held),
             Err(error) => {
-                self.lost(batch.requests.into_iter().chain(batch.held.into_iter().map(|(request, _)| request)), &error);
+                self.lost(
+                    batch.requests.into_iter().chain(batch.held.into_iter().map(|(request, _)| request)),
+                    &error,
+                );
                 let cause = Error::not_sent(format!("lost Redis at {}", self.address)).with_source(error);
                 nothing_sent(batch.unloaded, &cause);
                 return None;
@@ -274,7 +288,9 @@ impl Lane {
             (Confirm::Replicas(count), Ok(Value::Int(have))) => {
                 Some(format!("only {have} of {count} replicas of Redis at {} have the write", self.address))
             }
-            (Confirm::Disk, Ok(Value::Array(counts))) if matches!(counts.first(), Some(Value::Int(1..))) => None,
+            (Confirm::Disk, Ok(Value::Array(counts))) if matches!(counts.first(), Some(Value::Int(1..))) => {
+                None
+            }
             (Confirm::Disk, Ok(_)) => {
                 Some(format!("Redis at {} did not sync its append-only file in time", self.address))
             }
@@ -283,10 +299,13 @@ impl Lane {
         };
         self.is_short = reason.is_some();
         for (request, value) in held {
-            tell(request, match &reason {
-                None => Outcome::Done(value),
-                Some(reason) => Outcome::Failed(Error::unknown(reason.clone())),
-            });
+            tell(
+                request,
+                match &reason {
+                    None => Outcome::Done(value),
+                    Some(reason) => Outcome::Failed(Error::unknown(reason.clone())),
+                },
+            );
         }
     }
 

@@ -57,8 +57,13 @@ impl std::fmt::Debug for Link {
 
 impl Link {
     pub(crate) fn new(client: Client, inner: Arc<Inner>) -> Link {
-        let state =
-            State { version: inner.version(), map: inner.map(), lanes: HashMap::new(), turn: 0, is_watching: false };
+        let state = State {
+            version: inner.version(),
+            map: inner.map(),
+            lanes: HashMap::new(),
+            turn: 0,
+            is_watching: false,
+        };
         Link { client, shared: Arc::new(Shared { client: inner, state: Mutex::new(state) }) }
     }
 
@@ -71,7 +76,11 @@ impl Link {
     ///
     /// # Errors
     /// `NotSent` when no answer could be had in time; the server's own.
-    pub fn read(&self, slot: Slot, command: Cmd) -> impl Future<Output = Result<Value, Error>> + Send + use<> {
+    pub fn read(
+        &self,
+        slot: Slot,
+        command: Cmd,
+    ) -> impl Future<Output = Result<Value, Error>> + Send + use<> {
         run(self.shared.clone(), slot, Purpose::Read, Body::Command(command))
     }
 
@@ -193,7 +202,9 @@ impl Shared {
         let sent = lane.try_send(request);
         let result = match sent {
             Ok(()) => Ok(outcome),
-            Err(TrySendError::Full(request) | TrySendError::Closed(request)) => Err((request.job, full(&key.0))),
+            Err(TrySendError::Full(request) | TrySendError::Closed(request)) => {
+                Err((request.job, full(&key.0)))
+            }
         };
         state.lanes.insert(key, lane);
         result

@@ -66,7 +66,8 @@ impl Map {
     /// A line is `id ip:port@bus[,hostname] flags primary-id ping pong epoch link slot…`; a slot is `n`, `n-m`, or, in
     /// brackets, one that is on its way and still counts for its owner. Source: the command's documentation.
     pub(crate) fn from_cluster_nodes(text: &str, asked: &Address, by_hostname: bool) -> Map {
-        let lines: Vec<Line<'_>> = text.lines().filter_map(|line| Line::parse(line, asked, by_hostname)).collect();
+        let lines: Vec<Line<'_>> =
+            text.lines().filter_map(|line| Line::parse(line, asked, by_hostname)).collect();
         let mut shards: Vec<(&str, Shard)> = lines
             .iter()
             .filter(|line| line.flag("master") && !(line.flag("fail") && line.slots.is_empty()))
@@ -89,7 +90,8 @@ impl Map {
             }
         }
         let mut shards: Vec<Shard> = shards.into_iter().map(|(_, shard)| shard).collect();
-        shards.sort_by_key(|shard| (shard.slots.first().map_or(SLOTS, |range| range.0), shard.primary.clone()));
+        shards
+            .sort_by_key(|shard| (shard.slots.first().map_or(SLOTS, |range| range.0), shard.primary.clone()));
         Map::new(shards)
     }
 }
@@ -115,7 +117,8 @@ impl<'a> Line<'a> {
         let (place, names) = place.split_once(',').unwrap_or((place, ""));
         let endpoint = place.split('@').next()?;
         let (host, port) = endpoint.rsplit_once(':')?;
-        let hostname = names.split(',').next().filter(|name| by_hostname && !name.is_empty() && !name.contains('='));
+        let hostname =
+            names.split(',').next().filter(|name| by_hostname && !name.is_empty() && !name.contains('='));
         let address = match (hostname.unwrap_or(host), asked) {
             // A node that was never reached from outside does not know its own address; we just reached it.
             ("", _) if myself => asked.clone(),

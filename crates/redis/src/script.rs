@@ -31,7 +31,9 @@ impl Script {
 
     /// SHA-1 of the source in hexadecimal, computed once.
     pub fn sha(&self) -> &str {
-        self.sha.get_or_init(|| Sha1::digest(self.source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+        self.sha.get_or_init(|| {
+            Sha1::digest(self.source.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        })
     }
 }
 

@@ -29,7 +29,8 @@ const CRC16: [u16; 256] = {
 
 /// The slot of a key: of what stands between its first `{` and the next `}`, when that is not empty.
 pub fn slot_of(key: &[u8]) -> Slot {
-    let crc = hashed(key).iter().fold(0u16, |crc, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)]);
+    let crc =
+        hashed(key).iter().fold(0u16, |crc, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)]);
     Slot(crc % SLOTS)
 }
 

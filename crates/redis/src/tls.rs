@@ -15,12 +15,15 @@ use crate::url::TlsFiles;
 /// # Errors
 /// [`Kind::Url`] with the file that cannot be used.
 pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, Error> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| Error::new(Kind::Url, format!("{what}: {error}"));
+    let failed =
+        |what: &str, error: &dyn std::fmt::Display| Error::new(Kind::Url, format!("{what}: {error}"));
     let mut roots = RootCertStore::empty();
     match &files.ca {
         Some(path) => {
             for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| failed("an authority in ca= cannot be used", &error))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| failed("an authority in ca= cannot be used", &error))?;
             }
         }
         None => {
@@ -41,7 +44,9 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, Error> {
             let chain = certificates(certificate)?;
             let key = PrivateKeyDer::from_pem_file(key)
                 .map_err(|error| failed(&format!("the key {} cannot be read", key.display()), &error))?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| failed("certificate= and key= do not fit", &error))?
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| failed("certificate= and key= do not fit", &error))?
         }
         _ => return Err(Error::new(Kind::Url, "certificate= and key= go together")),
     };
@@ -49,7 +54,7 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, Error> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| Error::new(Kind::Url, format!("the certificates {} cannot be read: {error}", path.display())))
+    CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| {
+        Error::new(Kind::Url, format!("the certificates {} cannot be read: {error}", path.display()))
+    })
 }

@@ -51,7 +51,10 @@ const SETTINGS: &str = "read_from, connect_timeout_ms, response_timeout_ms, wait
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("scheme", &self.scheme).field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("Target")
+            .field("scheme", &self.scheme)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,7 +67,8 @@ fn wrong(what: impl Into<String>) -> Error {
 /// # Errors
 /// [`Kind::Url`] with a sentence that names what is wrong, never with the password.
 pub(crate) fn parse(url: &str, options: &mut Options) -> Result<Target, Error> {
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong(format!("the Redis URL needs a scheme: {SCHEMES}")))?;
+    let (scheme, rest) =
+        url.split_once("://").ok_or_else(|| wrong(format!("the Redis URL needs a scheme: {SCHEMES}")))?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (login, place) = match rest.rsplit_once('@') {
         Some((login, place)) => (parse_login(login)?, place),
@@ -83,10 +87,13 @@ pub(crate) fn parse(url: &str, options: &mut Options) -> Result<Target, Error> {
     } else {
         let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
         let default_port = if scheme.ends_with("-sentinel") { 26_379 } else { 6_379 };
-        target.addresses = hosts.split(',').map(|host| parse_host(host, default_port)).collect::<Result<_, _>>()?;
+        target.addresses =
+            hosts.split(',').map(|host| parse_host(host, default_port)).collect::<Result<_, _>>()?;
         target.scheme = parse_scheme(scheme, path, &mut target.database)?;
         if target.scheme == Scheme::Plain && target.addresses.len() > 1 {
-            return Err(wrong("redis:// has one host: for several use redis-cluster:// or redis-sentinel://"));
+            return Err(wrong(
+                "redis:// has one host: for several use redis-cluster:// or redis-sentinel://",
+            ));
         }
     }
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -108,7 +115,9 @@ fn parse_scheme(scheme: &str, path: &str, database: &mut u32) -> Result<Scheme, 
             Ok(Scheme::Plain)
         }
         "redis-cluster" | "rediss-cluster" if path.is_empty() => Ok(Scheme::Cluster),
-        "redis-cluster" | "rediss-cluster" => Err(wrong("a cluster has only database 0: leave out what follows the hosts")),
+        "redis-cluster" | "rediss-cluster" => {
+            Err(wrong("a cluster has only database 0: leave out what follows the hosts"))
+        }
         "redis-sentinel" | "rediss-sentinel" => {
             let (master, db) = path.split_once('/').unwrap_or((path, ""));
             if master.is_empty() {
@@ -130,7 +139,9 @@ fn parse_login(text: &str) -> Result<Login, Error> {
     };
     let user = (!user.is_empty()).then(|| decode(user)).transpose()?;
     match (user, password) {
-        (Some(_), None) => Err(wrong("the URL has a user but no password: write user:password@ or :password@")),
+        (Some(_), None) => {
+            Err(wrong("the URL has a user but no password: write user:password@ or :password@"))
+        }
         (user, password) => Ok(Login { user, password }),
     }
 }
@@ -138,9 +149,10 @@ fn parse_login(text: &str) -> Result<Login, Error> {
 fn parse_host(text: &str, default_port: u16) -> Result<Address, Error> {
     let (host, port) = match text.rfind(':') {
         // The last colon of a bracketed IPv6 address without a port stands inside the brackets.
-        Some(at) if !text.ends_with(']') => {
-            (&text[..at], text[at + 1..].parse().map_err(|_| wrong(format!("{:?} is not a port", &text[at + 1..])))?)
-        }
+        Some(at) if !text.ends_with(']') => (
+            &text[..at],
+            text[at + 1..].parse().map_err(|_| wrong(format!("{:?} is not a port", &text[at + 1..])))?,
+        ),
         _ => (text, default_port),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -175,7 +187,9 @@ fn apply(target: &mut Target, options: &mut Options, name: &str, value: String) 
         "ca" => tls(target, |files, path| files.ca = Some(path))?,
         "certificate" => tls(target, |files, path| files.certificate = Some(path))?,
         "key" => tls(target, |files, path| files.key = Some(path))?,
-        other => return Err(wrong(format!("unknown setting {other:?} in the Redis URL: known are {SETTINGS}"))),
+        other => {
+            return Err(wrong(format!("unknown setting {other:?} in the Redis URL: known are {SETTINGS}")));
+        }
     }
     Ok(())
 }
@@ -185,7 +199,9 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Error> {
 }
 
 fn decode(text: &str) -> Result<String, Error> {
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| wrong("the Redis URL is not UTF-8 when decoded"))?;
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| wrong("the Redis URL is not UTF-8 when decoded"))?;
     Ok(decoded.into_owned())
 }
 
@@ -200,9 +216,13 @@ mod tests {
 
     #[test]
     fn urls_mean_what_they_say() {
-        let (target, options) = read("rediss://me:p%40ss@cache.example:6380/3?read_from=replicas&ca=/ca.pem").unwrap();
+        let (target, options) =
+            read("rediss://me:p%40ss@cache.example:6380/3?read_from=replicas&ca=/ca.pem").unwrap();
         assert_eq!(target.addresses, [Address::tcp("cache.example", 6_380)]);
-        assert_eq!((target.login.user.as_deref(), target.login.password.as_deref()), (Some("me"), Some("p@ss")));
+        assert_eq!(
+            (target.login.user.as_deref(), target.login.password.as_deref()),
+            (Some("me"), Some("p@ss"))
+        );
         assert_eq!((target.database, options.read_from), (3, ReadFrom::Replicas));
         assert_eq!(target.tls.unwrap().ca, Some(PathBuf::from("/ca.pem")));
 

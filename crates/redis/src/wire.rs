@@ -60,7 +60,10 @@ impl Wire {
     /// Waits for more bytes.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
         if self.input.len() > limits::ANSWER_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is larger than any that Redis gives"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the answer is larger than any that Redis gives",
+            ));
         }
         self.input.reserve(limits::BUFFER_BYTES);
         match self.socket.read_buf(&mut self.input).await? {
@@ -87,7 +90,10 @@ impl Wire {
         }
         let mut byte = [0; 1];
         let mut buffer = ReadBuf::new(&mut byte);
-        poll_fn(|context| Poll::Ready(Pin::new(&mut self.socket).poll_read(context, &mut buffer).is_pending())).await
+        poll_fn(|context| {
+            Poll::Ready(Pin::new(&mut self.socket).poll_read(context, &mut buffer).is_pending())
+        })
+        .await
     }
 }
 

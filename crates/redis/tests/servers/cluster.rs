@@ -2,10 +2,14 @@
 
 use std::collections::HashSet;
 
-use forebay_redis::{Durability, Options, ReadFrom, Replicas, Slot, Topology as Shape, slot_of, tag_for_slot};
+use forebay_redis::{
+    Durability, Options, ReadFrom, Replicas, Slot, Topology as Shape, slot_of, tag_for_slot,
+};
 use forebay_topology::{Flavour, Topology};
 
-use crate::support::{COUNT, FLAVOURS, Load, apply, connect, get, int, keys, name_of, quick, settle, until, up};
+use crate::support::{
+    COUNT, FLAVOURS, Load, apply, connect, get, int, keys, name_of, quick, settle, until, up,
+};
 
 const CLUSTER: Topology = Topology::Cluster { masters: 3, replicas: 1 };
 
@@ -17,7 +21,8 @@ async fn every_slot_is_found() {
         assert_eq!(client.topology(), Shape::Cluster);
         let primaries = client.primaries();
         assert_eq!(primaries.len(), 3);
-        let slots: u32 = primaries.iter().flat_map(|node| &node.slots).map(|(a, b)| u32::from(b - a) + 1).sum();
+        let slots: u32 =
+            primaries.iter().flat_map(|node| &node.slots).map(|(a, b)| u32::from(b - a) + 1).sum();
         assert_eq!(slots, 16_384);
         assert!(primaries.iter().all(|node| node.replicas.len() == 1));
         assert_eq!(client.facts().await.unwrap().len(), 6);
@@ -37,10 +42,19 @@ async fn slots_that_move_under_load_lose_and_repeat_nothing() {
         let link = client.link();
         let load = Load::start(&link, &keys(300), 16);
         load.progress(500).await;
-        let (one, two) = (name_of(&local, &client.primaries()[0].address), name_of(&local, &client.primaries()[1].address));
+        let (one, two) = (
+            name_of(&local, &client.primaries()[0].address),
+            name_of(&local, &client.primaries()[1].address),
+        );
         // Held half-way, so that MOVED, ASK and both kinds of keys are met.
         let slot = slot_of(b"key-0");
-        let at = client.primaries().iter().find(|node| node.slots.iter().any(|r| (r.0..=r.1).contains(&slot.0))).unwrap().address.clone();
+        let at = client
+            .primaries()
+            .iter()
+            .find(|node| node.slots.iter().any(|r| (r.0..=r.1).contains(&slot.0)))
+            .unwrap()
+            .address
+            .clone();
         let from = name_of(&local, &at);
         let to = if from == one { &two } else { &one };
         local.begin_slot(slot.0, &from, to).unwrap();
@@ -50,9 +64,9 @@ async fn slots_that_move_under_load_lose_and_repeat_nothing() {
         while local.move_keys(slot.0, &from, to, 10).unwrap() > 0 {}
         load.progress(500).await;
         local.finish_slot(slot.0, &from, to).unwrap();
-        local.reshard(&one, &two, 1_000, |_| {}).unwrap();
+        local.reshard(&one, &two, 100, |_| {}).unwrap();
         load.progress(500).await;
-        local.reshard(&two, &one, 1_000, |_| {}).unwrap();
+        local.reshard(&two, &one, 100, |_| {}).unwrap();
         load.progress(500).await;
         let ledger = load.stop().await;
         assert_eq!((ledger.not_sent.len(), ledger.unknown.len()), (0, 0));
@@ -79,11 +93,15 @@ async fn a_dead_primary_loses_nothing_that_all_replicas_had() {
         // The promoted one has no replica left: its slots take no writes, those of the others go on.
         load.progress(500).await;
         local.start(&name_of(&local, &dead.address)).unwrap();
-        let key = all.iter().find(|key| dead.slots.iter().any(|r| (r.0..=r.1).contains(&slot_of(key.as_bytes()).0))).unwrap();
+        let key = all
+            .iter()
+            .find(|key| dead.slots.iter().any(|r| (r.0..=r.1).contains(&slot_of(key.as_bytes()).0)))
+            .unwrap();
         until("its slots take writes again", async || apply(&link, key, "after").await.is_ok()).await;
         let ledger = load.stop().await;
         settle(&link, &ledger).await;
-        let count = link.eval_read(slot_of(key.as_bytes()), &COUNT, vec![key.clone().into()], vec![]).await.unwrap();
+        let count =
+            link.eval_read(slot_of(key.as_bytes()), &COUNT, vec![key.clone().into()], vec![]).await.unwrap();
         assert!(int(&count) > 0);
     }
 }
@@ -97,7 +115,9 @@ async fn reads_come_from_replicas_and_survive_them() {
     for key in &all {
         apply(&link, key, "a").await.unwrap();
     }
-    let count = async |key: &String| link.eval_read(slot_of(key.as_bytes()), &COUNT, vec![key.clone().into()], vec![]).await;
+    let count = async |key: &String| {
+        link.eval_read(slot_of(key.as_bytes()), &COUNT, vec![key.clone().into()], vec![]).await
+    };
     until("the replicas have it", async || {
         let mut have = HashSet::new();
         for key in &all {
@@ -110,7 +130,8 @@ async fn reads_come_from_replicas_and_survive_them() {
     .await;
     let mut reads = 0;
     for node in client.primaries() {
-        let gets = crate::support::info(&client, &node.replicas[0], "commandstats", "cmdstat_evalsha_ro").await;
+        let gets =
+            crate::support::info(&client, &node.replicas[0], "commandstats", "cmdstat_evalsha_ro").await;
         reads += usize::from(gets.contains("calls="));
     }
     assert_eq!(reads, 3);

@@ -22,7 +22,8 @@ async fn sync_without_a_disk_is_refused() {
         let local = up(Topology::Single, flavour);
         says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "set appendonly yes");
     }
-    let keep = |flavour, persistence| Local::up(Spec::new(Topology::Single).on(flavour).keep(persistence)).unwrap();
+    let keep =
+        |flavour, persistence| Local::up(Spec::new(Topology::Single).on(flavour).keep(persistence)).unwrap();
     let local = keep(Flavour::Redis, Persistence::EverySecond);
     says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "has no WAITAOF");
     let local = keep(Flavour::Valkey, Persistence::AppendOnly);
@@ -32,7 +33,7 @@ async fn sync_without_a_disk_is_refused() {
 #[tokio::test]
 async fn passwords_are_asked_for_and_not_shown() {
     let mut spec = Spec::new(Topology::Single).on(Flavour::Redis).keep(Persistence::None);
-    spec.password = Some("open sesame".into());
+    spec.password = Some("open@sesame".into());
     spec = spec.directive("user limited on >limited ~* +@all -info");
     let local = Local::up(spec).unwrap();
     let node = address(&local, "node-1");
@@ -43,7 +44,7 @@ async fn passwords_are_asked_for_and_not_shown() {
     assert!(!error.to_string().contains("guessed"));
     let error = refused(&format!("redis://limited:limited@{node}"), quick()).await;
     says(&error, &Kind::Auth, "+info");
-    let client = Client::connect(&format!("redis://:open%20sesame@{node}"), quick()).await.unwrap();
+    let client = Client::connect(&format!("redis://:open%40sesame@{node}"), quick()).await.unwrap();
     assert!(!format!("{client:?}").contains("sesame"));
     apply(&client.link(), "k", "a").await.unwrap();
 
@@ -57,14 +58,26 @@ async fn a_server_that_is_not_what_the_url_says_is_refused() {
     let local = up(Topology::Replicas { replicas: 1 }, Flavour::Redis);
     let replica = address(&local, "node-2");
     says(&refused(&format!("redis://{replica}"), quick()).await, &Kind::Unsupported, "is a replica");
-    says(&refused(&format!("redis-cluster://{replica}"), quick()).await, &Kind::Unsupported, "not a node of a cluster");
-    says(&refused(&format!("redis-sentinel://{replica}/main"), quick()).await, &Kind::Unsupported, "no Sentinel");
+    says(
+        &refused(&format!("redis-cluster://{replica}"), quick()).await,
+        &Kind::Unsupported,
+        "not a node of a cluster",
+    );
+    says(
+        &refused(&format!("redis-sentinel://{replica}/main"), quick()).await,
+        &Kind::Unsupported,
+        "no Sentinel",
+    );
     let two = Options { durability: Durability::Replicated(Replicas::Count(2)), ..quick() };
     says(&refused(&local.url(), two).await, &Kind::Unsupported, "has 1 replicas in step, 2 are asked for");
 
     let local = up(Topology::Sentinel { replicas: 1 }, Flavour::Redis);
     let sentinel = address(&local, "sentinel-1");
-    says(&refused(&format!("redis-sentinel://{sentinel}/nobody"), quick()).await, &Kind::Unsupported, "\"nobody\"");
+    says(
+        &refused(&format!("redis-sentinel://{sentinel}/nobody"), quick()).await,
+        &Kind::Unsupported,
+        "\"nobody\"",
+    );
     says(&refused(&format!("redis://{sentinel}"), quick()).await, &Kind::Unsupported, "is a Sentinel");
 
     let local = up(Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Redis);
@@ -86,7 +99,11 @@ async fn a_server_that_evicts_is_refused_by_whoever_needs_it_not_to() {
         connect(&local, quick()).await.facts().await.unwrap().remove(0)
     };
     let evicting = facts(&["maxmemory 100mb", "maxmemory-policy allkeys-lru"]).await;
-    says(&require(&evicting, Need::NoEviction).unwrap_err(), &Kind::Unsupported, "maxmemory-policy noeviction");
+    says(
+        &require(&evicting, Need::NoEviction).unwrap_err(),
+        &Kind::Unsupported,
+        "maxmemory-policy noeviction",
+    );
     assert_eq!(evicting.maxmemory_bytes, 100 << 20);
     require(&facts(&["maxmemory 100mb", "maxmemory-policy noeviction"]).await, Need::NoEviction).unwrap();
     require(&facts(&["maxmemory-policy allkeys-lru"]).await, Need::NoEviction).unwrap();

@@ -1,9 +1,13 @@
 //! One server: batches, scripts, epochs, callers that go away, admin helpers, a server that stands still.
 
-use forebay_redis::{Client, Command, Durability, Error, Kind, Options, Script, Server, Topology as Shape, Value, slot_of};
+use forebay_redis::{
+    Client, Command, Durability, Error, Kind, Options, Script, Server, Topology as Shape, Value, slot_of,
+};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 
-use crate::support::{APPLY, COUNT, EPOCH, FLAVOURS, Load, address, apply, connect, get, info, int, quick, settle, text, up};
+use crate::support::{
+    APPLY, COUNT, EPOCH, FLAVOURS, Load, address, apply, connect, get, info, int, quick, settle, text, up,
+};
 
 #[tokio::test]
 async fn what_is_written_can_be_read() {
@@ -35,7 +39,14 @@ async fn what_arrives_together_is_one_batch() {
     apply(&link, "k", "first").await.unwrap();
     let before: u64 = info(&client, &node, "stats", "total_reads_processed").await.parse().unwrap();
     let calls: Vec<_> = (0..500)
-        .map(|number| tokio::spawn(link.write(slot_of(b"k"), &APPLY, vec![b"k".to_vec()], vec![format!("{number}").into()])))
+        .map(|number| {
+            tokio::spawn(link.write(
+                slot_of(b"k"),
+                &APPLY,
+                vec![b"k".to_vec()],
+                vec![format!("{number}").into()],
+            ))
+        })
         .collect();
     for call in calls {
         call.await.unwrap().unwrap();
@@ -58,7 +69,11 @@ async fn a_caller_that_goes_away_disturbs_nobody() {
             let link = link.clone();
             async move { apply(&link, "k", &number.to_string()).await }
         });
-        if number % 2 == 0 { kept.push(call) } else { call.abort() }
+        if number % 2 == 0 {
+            kept.push(call)
+        } else {
+            call.abort()
+        }
         if number % 10 == 0 {
             tokio::task::yield_now().await;
         }
@@ -77,7 +92,8 @@ async fn a_script_that_the_server_forgot_is_loaded_again() {
         let mut flush = Command::new();
         flush.arg("SCRIPT").arg("FLUSH");
         client.on_node(&node, &flush).await.unwrap();
-        let (one, two) = tokio::join!(apply(&link, "k", "a"), link.eval_read(slot_of(b"k"), &EPOCH, vec![], vec![]));
+        let (one, two) =
+            tokio::join!(apply(&link, "k", "a"), link.eval_read(slot_of(b"k"), &EPOCH, vec![], vec![]));
         assert_eq!(int(&one.unwrap()), round);
         assert!(!text(&two.unwrap()).is_empty());
     }
@@ -99,7 +115,15 @@ async fn the_epoch_is_the_process_and_its_history() {
     local.kill("node-1").unwrap();
     local.start("node-1").unwrap();
     local.wait_ready().unwrap();
-    assert_ne!(ask().await, before);
+    // The first call may meet the old connection, whose end this runtime has not been told of yet: that is unknown.
+    let mut after = before.clone();
+    crate::support::until("the new process answers", async || {
+        let Ok(epoch) = link.write(slot_of(b"k"), &EPOCH, vec![], vec![]).await else { return false };
+        after = text(&epoch);
+        true
+    })
+    .await;
+    assert_ne!(after, before);
 }
 
 #[tokio::test]
@@ -118,7 +142,10 @@ async fn the_epoch_changes_when_the_history_does_on_a_living_connection() {
     let port = other.to_string().rsplit(':').next().unwrap().to_owned();
     client.on_node(&other, &follow(&["NO", "ONE"])).await.unwrap();
     client.on_node(&node, &follow(&["127.0.0.1", &port])).await.unwrap();
-    crate::support::until("it follows", async || info(&client, &node, "replication", "master_link_status").await == "up").await;
+    crate::support::until("it follows", async || {
+        info(&client, &node, "replication", "master_link_status").await == "up"
+    })
+    .await;
     client.on_node(&node, &follow(&["NO", "ONE"])).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(forebay_redis::limits::EPOCH_IDLE_MS)).await;
     assert_ne!(ask().await, before);
@@ -215,6 +242,7 @@ async fn links_of_several_runtimes_share_a_client() {
     for thread in threads {
         tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
     }
-    let count = client.link().eval_read(slot_of(b"shared"), &COUNT, vec![b"shared".to_vec()], vec![]).await.unwrap();
+    let count =
+        client.link().eval_read(slot_of(b"shared"), &COUNT, vec![b"shared".to_vec()], vec![]).await.unwrap();
     assert_eq!(int(&count), 300);
 }

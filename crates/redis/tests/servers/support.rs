@@ -29,7 +29,12 @@ pub fn up(topology: Topology, flavour: Flavour) -> Local {
 
 /// Options with time-outs that make faults quick.
 pub fn quick() -> Options {
-    Options { connect_timeout_ms: 1_000, response_timeout_ms: 2_000, wait_timeout_ms: 1_000, ..Options::default() }
+    Options {
+        connect_timeout_ms: 1_000,
+        response_timeout_ms: 2_000,
+        wait_timeout_ms: 1_000,
+        ..Options::default()
+    }
 }
 
 pub async fn connect(local: &Local, options: Options) -> Client {
@@ -139,9 +144,11 @@ pub async fn settle(link: &Link, ledger: &Ledger) {
             found.insert((key.clone(), text(&pair[0])), text(&pair[1]).parse().expect("a count"));
         }
     }
-    for (which, expected, ids) in
-        [("done", 1..=1, &ledger.done), ("not sent", 0..=0, &ledger.not_sent), ("unknown", 0..=1, &ledger.unknown)]
-    {
+    for (which, expected, ids) in [
+        ("done", 1..=1, &ledger.done),
+        ("not sent", 0..=0, &ledger.not_sent),
+        ("unknown", 0..=1, &ledger.unknown),
+    ] {
         for id in ids {
             let times = found.get(id).copied().unwrap_or(0);
             assert!(expected.contains(&times), "{id:?} was answered as {which}, and is there {times} times");
