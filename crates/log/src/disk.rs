@@ -72,18 +72,21 @@ pub struct RealDisk;
 
 struct RealFile {
     file: File,
-    /// The same file past the page cache, for writes that are aligned; `None` where the file system has no such thing.
+    /// The same file past the page cache, for what is aligned: to read from when it was opened to be read, else to write to. `None` where
+    /// the file system has no such thing.
     direct: Option<File>,
+    access: Access,
 }
 
 impl RealFile {
-    /// Where a write goes: past the page cache when all of it is aligned to sectors.
-    fn for_write(&self, bytes: &[u8], offset: u64) -> &File {
+    /// The file past the page cache, if that is for `access` and all of the buffer is aligned to sectors.
+    fn direct(&self, access: Access, buffer: &[u8], offset: u64) -> Option<&File> {
         let sector = SECTOR_BYTES as usize;
-        let is_aligned = (bytes.as_ptr() as usize).is_multiple_of(sector)
-            && bytes.len().is_multiple_of(sector)
+        let is_aligned = (buffer.as_ptr() as usize).is_multiple_of(sector)
+            && buffer.len().is_multiple_of(sector)
             && offset.is_multiple_of(SECTOR_BYTES);
-        self.direct.as_ref().filter(|_| is_aligned).unwrap_or(&self.file)
+        let is_for_it = (self.access == Access::Read) == (access == Access::Read);
+        self.direct.as_ref().filter(|_| is_for_it && is_aligned)
     }
 }
 
@@ -93,16 +96,23 @@ impl DiskLock for RealLock {}
 
 impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut target = self.direct(Access::Read, buffer, offset).unwrap_or(&self.file);
         loop {
-            match self.file.read_at(buffer, offset) {
+            match target.read_at(buffer, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // As in writing.
+                Err(error)
+                    if error.kind() == io::ErrorKind::InvalidInput && !std::ptr::eq(target, &self.file) =>
+                {
+                    target = &self.file;
+                }
                 other => return other,
             }
         }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let target = self.for_write(bytes, offset);
+        let target = self.direct(Access::Write, bytes, offset).unwrap_or(&self.file);
         match target.write_all_at(bytes, offset) {
             // Devices with larger sectors than 512 bytes say so at the first such write, and have then written nothing.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -172,15 +182,12 @@ impl Disk for RealDisk {
             }
         }
         let file = options.open(path)?;
-        let direct = match access {
-            Access::Read => None,
-            // The file is there by now. Where it cannot be opened so (tmpfs), the page cache serves.
-            Access::Write | Access::Create => {
-                let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-                OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
-            }
-        };
-        Ok(Arc::new(RealFile { file, direct }))
+        // The file is there by now. Where it cannot be opened so (tmpfs), the page cache serves.
+        let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let mut options = OpenOptions::new();
+        options.read(access == Access::Read).write(access != Access::Read).custom_flags(flags);
+        let direct = options.open(path).ok();
+        Ok(Arc::new(RealFile { file, direct, access }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

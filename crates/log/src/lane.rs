@@ -4,17 +4,18 @@
 //! A record is refused here, before it has a position, when nobody could promise to write it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::AppendError;
-use crate::limits::{GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, align_up};
+use crate::limits::{GROUP_HEADER_BYTES, LATER_TIME_MAX, RECORD_HEADER_BYTES, align_up};
 use crate::position::Position;
 use crate::segment::Blank;
 
 pub(crate) struct Lane {
     state: Mutex<State>,
-    /// The log thread waits here for the first record of a group.
+    /// The log thread waits here, for what `State::waiting` says.
     work: Condvar,
     /// End of the last record; written under the mutex, read without it.
     end: AtomicU64,
@@ -34,9 +35,31 @@ struct State {
     refusal: AppendError,
     /// Set once, for good.
     stopped: Option<AppendError>,
-    idle: bool,
+    waiting: Waiting,
+    /// Whether someone waits for a record of the group.
+    is_urgent: bool,
+    /// When the group is written although nobody waits for it.
+    due: Option<Instant>,
     /// The next segment's space, when it is there.
     reserve: Option<Blank>,
+}
+
+/// How soon a record must be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Urgency {
+    /// Someone waits for it.
+    Now,
+    /// Nobody does: it goes with the next group that someone waits for, or after [`LATER_TIME_MAX`].
+    Later,
+}
+
+/// What the log thread is to be woken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waiting {
+    /// Nothing: it is awake, or was woken.
+    No,
+    ForAny,
+    ForUrgent,
 }
 
 /// Where a group goes.
@@ -78,7 +101,9 @@ impl Lane {
                 room_bytes: remaining_bytes.min(buffer_bytes),
                 refusal: AppendError::Busy,
                 stopped: None,
-                idle: false,
+                waiting: Waiting::No,
+                is_urgent: false,
+                due: None,
                 reserve: None,
             }),
             work: Condvar::new(),
@@ -90,7 +115,7 @@ impl Lane {
     }
 
     /// Copies the record into the group; the position behind it.
-    pub fn append(&self, record: &[u8]) -> Result<Position, AppendError> {
+    pub fn append(&self, record: &[u8], urgency: Urgency) -> Result<Position, AppendError> {
         let mut state = self.state.lock();
         if let Some(stopped) = state.stopped {
             return Err(stopped);
@@ -109,32 +134,51 @@ impl Lane {
         state.group.extend_from_slice(record);
         state.records += 1;
         self.end.store(end, Ordering::Release);
-        let wake = std::mem::take(&mut state.idle);
+        state.is_urgent |= urgency == Urgency::Now;
+        let wakes = match state.waiting {
+            Waiting::No => false,
+            Waiting::ForAny => true,
+            Waiting::ForUrgent => state.is_urgent,
+        };
+        if wakes {
+            state.waiting = Waiting::No;
+        }
         drop(state);
-        if wake {
+        if wakes {
             self.work.notify_one();
         }
         Ok(Position(end))
     }
 
-    /// Waits for the first record of a group. `false`: the lane was stopped and nothing is left.
+    /// Waits for a group that is to be written. `false`: the lane was stopped and nothing is left.
     pub fn wait(&self) -> bool {
         let mut state = self.state.lock();
-        while state.records == 0 {
+        loop {
             if state.stopped.is_some() {
-                return false;
+                return state.records > 0;
             }
-            state.idle = true;
-            self.work.wait(&mut state);
+            if state.records == 0 {
+                state.waiting = Waiting::ForAny;
+                self.work.wait(&mut state);
+            } else if state.is_urgent {
+                break;
+            } else {
+                let due = *state.due.get_or_insert_with(|| Instant::now() + LATER_TIME_MAX);
+                state.waiting = Waiting::ForUrgent;
+                if self.work.wait_until(&mut state, due).timed_out() {
+                    break;
+                }
+            }
         }
-        state.idle = false;
+        state.waiting = Waiting::No;
         true
     }
 
-    /// Records in the group that is being filled; `None` when no more will come.
+    /// Records in the group that is being filled; `None` when it is not worth while to wait for more: no more will come, or it has waited
+    /// already because nobody waits for it.
     pub fn gathered(&self) -> Option<u32> {
         let state = self.state.lock();
-        state.stopped.is_none().then_some(state.records)
+        (state.stopped.is_none() && state.is_urgent).then_some(state.records)
     }
 
     /// Takes all records there are, leaving `empty` to be filled. `None` when there are none.
@@ -163,6 +207,7 @@ impl Lane {
         let start = Position(state.start);
         state.start += bytes;
         let records = std::mem::take(&mut state.records);
+        (state.is_urgent, state.due) = (false, None);
         let group = std::mem::replace(&mut state.group, empty);
         Some(Taken { group, start, records, place, needs_reserve })
     }

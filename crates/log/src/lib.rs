@@ -9,7 +9,7 @@
 //! - A position at or below [`Log::durable`] survives a crash. Nothing is published before its sync has returned without error.
 //! - After a crash the log holds a prefix of what was appended, and at least all that was durable.
 //! - A reader never yields a byte that did not pass its checksum, and never one past the durable mark.
-//! - Damage that is followed by valid data is never skipped: [`Log::open`] refuses and names the place.
+//! - Damage that is followed by valid data is never skipped: [`Log::open`], or with [`Verify::WhenRead`] the reader, refuses and names the place.
 //! - After a failed write or sync nothing more is acknowledged (the log is poisoned) until it is opened again.
 //! - A full disk is refused at [`Log::append`], before the record is in a group: space is reserved ahead.
 //! - The appenders' mutex is never held over I/O.
@@ -19,6 +19,7 @@
 //! The way of the data: `lane` → `writer` → `segment` (space from `reserve`) → disk → `reader`. `recovery` runs
 //! before all of them. The bytes are described at the top of `format`.
 
+mod buffer;
 mod disk;
 mod error;
 mod format;
@@ -41,7 +42,7 @@ pub use error::{AppendError, Error, Kind, Place};
 pub use limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MIN,
 };
-pub use log::{Durability, Log, Options};
+pub use log::{Durability, Log, Options, Verify};
 pub use position::{LogId, Position};
 pub use reader::{Batch, Reader};
 pub use recovery::Recovery;

@@ -56,8 +56,15 @@ pub(crate) const GATHER_POLL: Duration = Duration::from_micros(100);
 /// A group waits no longer than this: what it adds to the latency of a write at most.
 pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 
+/// How long a record that nobody waits for may wait for company. Long enough that records which come 100,000 times a second make 200 groups
+/// and not 1,000; what a crash loses of them was not promised, and who asks for one of them waits this much longer at most.
+pub(crate) const LATER_TIME_MAX: Duration = Duration::from_millis(5);
+
 /// What recovery reads at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
+
+/// Buffers that a reader keeps for its next batches: more than are read ahead anywhere.
+pub(crate) const SPARE_BUFFERS_MAX: usize = 8;
 
 const _: () = assert!(GROUP_HEADER_BYTES < SECTOR_BYTES as usize);
 const _: () = assert!((GROUP_BYTES_MAX as u64) <= u32::MAX as u64);

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::disk::{Disk, DiskLock, RealDisk};
 use crate::error::{AppendError, Error, Kind};
-use crate::lane::Lane;
+use crate::lane::{Lane, Urgency};
 use crate::limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SECTOR_BYTES, SEGMENT_BYTES_DEFAULT,
     SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES,
@@ -34,6 +34,17 @@ pub enum Durability {
     Async,
 }
 
+/// When the checksums of what is there are checked for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Verify {
+    /// All of them before the log is opened.
+    #[default]
+    WhenOpened,
+    /// Those of the newest segment, where a crash may have left something to cut, before the log is opened, and that no segment is missing;
+    /// those of the others by whoever reads them. For an owner that reads the whole log before it acts on any of it: the log is then read once.
+    WhenRead,
+}
+
 /// How a log is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -41,6 +52,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// What [`Log::promised`] means.
     pub durability: Durability,
+    /// When what is there is checked.
+    pub verify: Verify,
     /// Length of a segment file. Applies to segments that are begun from now on.
     pub segment_bytes: u64,
     /// Appends are refused as full when this much is not released. The disk holds up to three segments more.
@@ -55,6 +68,7 @@ impl Options {
         Options {
             dir: dir.into(),
             durability: Durability::default(),
+            verify: Verify::default(),
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             limit_bytes: LIMIT_BYTES_DEFAULT,
             buffer_bytes: BUFFER_BYTES_DEFAULT,
@@ -98,7 +112,7 @@ struct Running {
 }
 
 impl Log {
-    /// Opens the log, or makes one: takes the folder's lock, checks every group, cuts what an unfinished write left.
+    /// Opens the log, or makes one: takes the folder's lock, checks every group (but see [`Verify`]), cuts what an unfinished write left.
     ///
     /// # Errors
     /// [`Kind::Options`]; [`Kind::Locked`] with the process that has it; [`Kind::Corrupt`], [`Kind::Foreign`] and [`Kind::Missing`]
@@ -116,7 +130,7 @@ impl Log {
         let folder = options.dir;
         disk.create_folder(&folder).map_err(|error| Error::io("create the folder", &folder, error))?;
         let lock = lock::take(&*disk, &folder)?;
-        let opened = recovery::open(&*disk, &folder, options.segment_bytes)?;
+        let opened = recovery::open(&*disk, &folder, options.segment_bytes, options.verify)?;
         let end = opened.recovery.end;
         let lane = Lane::new(
             end,
@@ -169,7 +183,16 @@ impl Log {
     /// # Errors
     /// [`AppendError`]; the log is then as it was.
     pub fn append(&self, record: &[u8]) -> Result<Position, AppendError> {
-        self.inner.shared.lane.append(record)
+        self.inner.shared.lane.append(record, Urgency::Now)
+    }
+
+    /// As [`Log::append`], for a record that nobody waits for: it does not make a group of its own but goes with the next one, or becomes
+    /// durable a few milliseconds later.
+    ///
+    /// # Errors
+    /// [`AppendError`]; the log is then as it was.
+    pub fn append_later(&self, record: &[u8]) -> Result<Position, AppendError> {
+        self.inner.shared.lane.append(record, Urgency::Later)
     }
 
     /// End of what was appended.

@@ -1,11 +1,12 @@
 //! Reading back what is durable, in batches that own their bytes, while the log is appended to and released.
 //!
 //! A reader opens segment files itself and never looks past the durable mark, so that it needs no lock of the writer's. Every group's
-//! checksum is checked again: what was read at opening may have rotted since.
+//! checksum is checked, those of groups that were read at opening again: they may have rotted since.
 
 use std::io;
 use std::sync::Arc;
 
+use crate::buffer::{Buffer, Buffers};
 use crate::disk::{Access, DiskFile};
 use crate::error::{Error, Kind, Place};
 use crate::format::{self, GroupHeader};
@@ -24,11 +25,12 @@ pub struct Reader {
     group: Position,
     /// Records that end at or before this were delivered already.
     position: Position,
+    buffers: Buffers,
 }
 
 /// Whole groups' worth of records, with the bytes they lie in.
 pub struct Batch {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     /// Position of the first byte.
     start: Position,
     /// Records that end at or before this are not part of it.
@@ -44,7 +46,8 @@ impl Reader {
             return Err(not_a_boundary(from));
         }
         let (segment, file) = open_segment(&shared, from)?;
-        let mut reader = Reader { shared, segment, file, group: from, position: from };
+        let mut reader =
+            Reader { shared, segment, file, group: from, position: from, buffers: Buffers::default() };
         reader.group = reader.group_of(from, durable)?;
         Ok(reader)
     }
@@ -86,16 +89,18 @@ impl Reader {
 
     fn read(&self, limit: Position, max_bytes: usize) -> Result<Batch, Error> {
         let available = (limit.0 - self.group.0) as usize;
-        let length = available.min(max_bytes.max(SECTOR_BYTES as usize));
+        // Whole sectors, so that it can be read past the page cache: groups are.
+        let length =
+            available.min(max_bytes.next_multiple_of(SECTOR_BYTES as usize).max(SECTOR_BYTES as usize));
         let mut bytes = self.fetch(length)?;
-        let first = self.header(&bytes, 0)?;
+        let first = self.header(bytes.bytes(), 0)?;
         if first.bytes as usize > available {
             return Err(self.damaged(0));
         }
-        if first.bytes as usize > bytes.len() {
+        if first.bytes as usize > bytes.bytes().len() {
             bytes = self.fetch(first.bytes as usize)?;
         }
-        let (end, records) = self.check(&bytes)?;
+        let (end, records) = self.check(bytes.bytes())?;
         bytes.truncate(end);
         Ok(Batch {
             bytes,
@@ -106,10 +111,10 @@ impl Reader {
         })
     }
 
-    fn fetch(&self, length: usize) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; length];
+    fn fetch(&self, length: usize) -> Result<Buffer, Error> {
+        let mut bytes = self.buffers.take(length);
         let offset = self.segment.offset_of(self.group);
-        let filled = read_full(&*self.file, &mut bytes, offset)
+        let filled = read_full(&*self.file, bytes.bytes_mut(), offset)
             .map_err(|error| Error::io("read", &self.segment.path, error))?;
         if filled < length {
             let short = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -246,12 +251,12 @@ fn not_a_boundary(position: Position) -> Error {
 
 impl Batch {
     fn empty(position: Position) -> Batch {
-        Batch { bytes: Vec::new(), start: position, after: position, end: position, records: 0 }
+        Batch { bytes: Buffer::default(), start: position, after: position, end: position, records: 0 }
     }
 
     /// The records, each with the position behind it.
     pub fn iter(&self) -> impl Iterator<Item = (Position, &[u8])> {
-        Records { batch: self, at: 0, content: 0, next_group: 0 }
+        Records { batch: self, bytes: self.bytes.bytes(), at: 0, content: 0, next_group: 0 }
     }
 
     /// Where a reader that wants what follows begins.
@@ -273,6 +278,7 @@ impl Batch {
 /// Walks over checked groups.
 struct Records<'a> {
     batch: &'a Batch,
+    bytes: &'a [u8],
     at: usize,
     /// Where the records of the present group end.
     content: usize,
@@ -286,16 +292,16 @@ impl<'a> Iterator for Records<'a> {
         let batch = self.batch;
         loop {
             while self.at >= self.content {
-                if self.next_group >= batch.bytes.len() {
+                if self.next_group >= self.bytes.len() {
                     return None;
                 }
-                let group = &batch.bytes[self.next_group..];
+                let group = &self.bytes[self.next_group..];
                 let (bytes, content) = format::group_lengths(group);
                 self.at = self.next_group + GROUP_HEADER_BYTES;
                 self.content = self.next_group + content;
                 self.next_group += bytes;
             }
-            let (record, end) = format::next_record(&batch.bytes, self.at);
+            let (record, end) = format::next_record(self.bytes, self.at);
             self.at = end;
             let position = Position(batch.start.0 + end as u64);
             if position > batch.after {

@@ -11,15 +11,16 @@ use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Error, Kind, Place, is_full};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::{SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up};
+use crate::log::Verify;
 use crate::manifest;
 use crate::position::{LogId, Position};
 use crate::segment::{self, Active, NEW_SUFFIX, Segment, make_blank};
-use crate::window::Window;
+use crate::window::{Window, read_full};
 
 /// What opening found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// Records held, drained ones of segments not yet deleted included.
+    /// Records held, drained ones of segments not yet deleted included. With [`Verify::WhenRead`]: in the newest segment.
     pub records: u64,
     /// Bytes behind the last whole group that an unfinished write had left, and that are gone now.
     pub cut_bytes: u64,
@@ -45,6 +46,7 @@ struct Opening<'a> {
     disk: &'a dyn Disk,
     folder: &'a Path,
     segment_bytes: u64,
+    verify: Verify,
 }
 
 /// What the walk over the segments found.
@@ -61,8 +63,13 @@ struct Walked {
 }
 
 /// Opens the log in a folder that exists and is locked, or makes one.
-pub(crate) fn open(disk: &dyn Disk, folder: &Path, segment_bytes: u64) -> Result<Opened, Error> {
-    let opening = Opening { disk, folder, segment_bytes };
+pub(crate) fn open(
+    disk: &dyn Disk,
+    folder: &Path,
+    segment_bytes: u64,
+    verify: Verify,
+) -> Result<Opened, Error> {
+    let opening = Opening { disk, folder, segment_bytes, verify };
     let names = disk.list(folder).map_err(|error| Error::io("list", folder, error))?;
     let mut starts: Vec<Position> = names.iter().filter_map(|name| segment::parse_file_name(name)).collect();
     starts.sort();
@@ -162,7 +169,7 @@ impl Opening<'_> {
         Ok((dropped, kept.collect()))
     }
 
-    /// Checks every group of every segment.
+    /// Checks every segment: every group of those that are to be verified now.
     fn walk(&self, identity: Identity, segments: &[Arc<Segment>]) -> Result<Walked, Error> {
         let mut walked = Walked {
             records: 0,
@@ -172,14 +179,36 @@ impl Opening<'_> {
             rebuild_header: false,
         };
         for (at, segment) in segments.iter().enumerate() {
-            let next = segments.get(at + 1);
+            let next = segments.get(at + 1).map(|next| &**next);
             if segment.start != walked.end {
                 // Unreachable for the first; for the others `walk_segment` has compared with the next one.
                 return Err(self.gap(&segments[at - 1], walked.end, segment));
             }
-            self.walk_segment(identity, segment, next.map(|next| &**next), &mut walked)?;
+            match next {
+                Some(next) if self.may_be_read_later(identity, segment, next)? => walked.end = next.start,
+                next => self.walk_segment(identity, segment, next, &mut walked)?,
+            }
         }
         Ok(walked)
+    }
+
+    /// Whether a segment that another follows is left to its readers: its header must be good, and it must be long enough. Readers find
+    /// out whether its groups end where the next one starts.
+    fn may_be_read_later(
+        &self,
+        identity: Identity,
+        segment: &Segment,
+        next: &Segment,
+    ) -> Result<bool, Error> {
+        if self.verify == Verify::WhenOpened {
+            return Ok(false);
+        }
+        let file = self.open_segment(segment)?;
+        let mut header = [0; SEGMENT_HEADER_BYTES as usize];
+        let read = read_full(&*file, &mut header, 0).and_then(|filled| Ok((filled, file.length()?)));
+        let (filled, length) = read.map_err(self.error("read", &segment.path))?;
+        let is_good = format::decode_segment(&header[..filled]) == Ok((identity, segment.start));
+        Ok(is_good && length >= segment.offset_of(next.start))
     }
 
     fn walk_segment(
@@ -415,7 +444,7 @@ fn write_zeros(file: &dyn DiskFile, mut from: u64, to: u64) -> io::Result<()> {
 /// reader would see it and a crash would undo it. Written again, the sync that follows is about it.
 fn rewrite(file: &dyn DiskFile, offset: u64, length: usize) -> io::Result<()> {
     let mut bytes = vec![0; length];
-    let filled = crate::window::read_full(file, &mut bytes, offset)?;
+    let filled = read_full(file, &mut bytes, offset)?;
     file.write_all_at(&bytes[..filled], offset)
 }
 

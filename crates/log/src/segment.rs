@@ -17,7 +17,8 @@
 //! **Past the page cache.** Groups are whole sectors and their buffers are aligned, so they are written with `O_DIRECT` where the file
 //! system has it: 104 / 39 instead of 124 / 50 for a group of 36 KiB. It also spares the memory: zeroing and writing through the page cache
 //! took a fresh page for each 4 KiB of log. With `POST /code-ultra-fast` (550 bytes, the machine of docs/performance.md) the whole machine's
-//! CPU time a request fell from 13.7 to 10.9 µs, pipelined from 6.0 to 4.6 µs. Readers still read through the page cache.
+//! CPU time a request fell from 13.7 to 10.9 µs, pipelined from 6.0 to 4.6 µs. Readers read past it, too: what they read is read
+//! once, and in recovery the memory is wanted for rows.
 
 use std::collections::VecDeque;
 use std::io;

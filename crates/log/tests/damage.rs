@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_log::{AppendError, Error, Kind, Log, Options, Place, Position, Recovery};
+use forebay_log::{AppendError, Error, Kind, Log, Options, Place, Position, Recovery, Verify};
 use support::SimDisk;
 
 const SEGMENT_BYTES: u64 = 4096;
@@ -238,6 +238,59 @@ fn a_flipped_byte_anywhere_is_refused_or_cut_and_never_delivered() {
         }
     }
     assert!(refused > 10_000 && cut > 1_000, "{refused} refused, {cut} cut");
+}
+
+/// What is left to the readers: the same damage is found and named, if not by opening then by reading, and nothing is cut but what opening
+/// would have cut.
+#[test]
+fn damage_that_opening_left_to_the_reader_is_refused_by_it() {
+    let small = Small::new();
+    let (mut by_opening, mut by_reading) = (0, 0);
+    for (path, bytes) in &small.files {
+        for at in (0..bytes.len()).step_by(3) {
+            let mut files = small.files.clone();
+            files.get_mut(path).expect("the file")[at] ^= 1 << (at % 8);
+            let case = format!("{} byte {at}", path.display());
+            let disk = SimDisk::holding(&files);
+            let options = Options { verify: Verify::WhenRead, ..options(Path::new("/log")) };
+            let opened = Log::open_on(options, Arc::new(disk));
+            let was_opened = opened.is_ok();
+            let outcome = opened.and_then(|(log, recovery)| Ok((read_all(&log)?, recovery)));
+            match (expected(&small, path, at as u64), outcome) {
+                (Expected::Refused(file, offset), Err(error)) => {
+                    let (Kind::Corrupt(place) | Kind::Foreign(place)) = error.kind() else {
+                        panic!("{case}: {error}");
+                    };
+                    assert_eq!((&place.file, place.offset), (&file, offset), "{case}");
+                    by_opening += u32::from(!was_opened);
+                    by_reading += u32::from(was_opened);
+                }
+                (Expected::Cut(_, end), Ok((records, recovery))) => {
+                    assert_eq!(recovery.end, end, "{case}");
+                    assert_eq!(records, small.before(end), "{case}");
+                }
+                (Expected::Nothing, Ok((records, _))) => assert_eq!(records, small.records, "{case}"),
+                (expected, Ok(_)) => panic!("{case}: read, expected {expected:?}"),
+                (expected, Err(error)) => panic!("{case}: {error}, expected {expected:?}"),
+            }
+        }
+    }
+    assert!(by_opening > 0 && by_reading > by_opening, "{by_opening} and {by_reading}");
+}
+
+#[test]
+fn a_segment_that_is_missing_is_refused_whenever_it_is_verified() {
+    let small = Small::new();
+    let middle = small.segments()[1].clone();
+    for verify in [Verify::WhenOpened, Verify::WhenRead] {
+        let mut files = small.files.clone();
+        files.remove(&middle);
+        let options = Options { verify, ..options(Path::new("/log")) };
+        let opened = Log::open_on(options, Arc::new(SimDisk::holding(&files)));
+        let outcome = opened.and_then(|(log, _)| read_all(&log));
+        let error = outcome.expect_err("a segment is missing");
+        assert!(matches!(error.kind(), Kind::Corrupt(_)), "{verify:?}: {error}");
+    }
 }
 
 #[test]

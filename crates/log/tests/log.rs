@@ -334,3 +334,20 @@ fn options_that_cannot_be_are_refused() {
         assert_eq!(*error.kind(), Kind::Options);
     }
 }
+
+#[test]
+fn a_record_that_nobody_waits_for_becomes_durable_by_itself_and_goes_with_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (log, _) = Log::open(Options::new(dir.path())).expect("open");
+    let alone = log.append_later(b"alone").expect("append");
+    assert!(log.wait_durable(Position(alone.0 - 1), Duration::from_secs(60)) >= alone);
+    let later = log.append_later(b"later").expect("append");
+    let now = log.append(b"now").expect("append");
+    assert!(later < now);
+    assert_eq!(log.flush().expect("flush"), log.durable());
+    assert!(log.durable() >= now);
+    log.append_later(b"at the end").expect("append");
+    log.close().expect("close");
+    let (_, recovery) = Log::open(Options::new(dir.path())).expect("open");
+    assert_eq!(recovery.records, 4);
+}

@@ -1,0 +1,82 @@
+//! Buffers for reading past the page cache: aligned, and used again.
+//!
+//! A batch owns the bytes that it was read into and gives the buffer back when it is dropped, on whatever thread: reading a whole log takes as
+//! much fresh memory as there are batches at a time. Nothing is known here of what the bytes mean.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::limits::{PAGE_BYTES, SPARE_BUFFERS_MAX};
+
+/// Buffers that nobody uses at the moment.
+#[derive(Clone, Default)]
+pub(crate) struct Buffers {
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// Bytes that begin at a page.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    /// Longer than `length` by what the alignment needs, and by what an earlier use needed.
+    memory: Vec<u8>,
+    from: usize,
+    length: usize,
+    home: Buffers,
+}
+
+impl Buffers {
+    /// A buffer of so many bytes, of anything.
+    pub fn take(&self, length: usize) -> Buffer {
+        let mut memory = self.spare.lock().pop().unwrap_or_default();
+        if memory.len() < length + PAGE_BYTES {
+            memory = vec![0; length + PAGE_BYTES];
+        }
+        let from = memory.as_ptr().align_offset(PAGE_BYTES);
+        Buffer { memory, from, length, home: self.clone() }
+    }
+}
+
+impl Buffer {
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[self.from..][..self.length]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.from..][..self.length]
+    }
+
+    /// Keeps the first `length` bytes.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut spare = self.home.spare.lock();
+        if !self.memory.is_empty() && spare.len() < SPARE_BUFFERS_MAX {
+            spare.push(std::mem::take(&mut self.memory));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_come_back() {
+        let buffers = Buffers::default();
+        for length in [512, 100_000, 1] {
+            let mut buffer = buffers.take(length);
+            assert_eq!(buffer.bytes().len(), length);
+            assert!((buffer.bytes().as_ptr() as usize).is_multiple_of(PAGE_BYTES));
+            buffer.bytes_mut().fill(7);
+            buffer.truncate(length / 2);
+            assert_eq!(buffer.bytes(), vec![7; length / 2]);
+            drop(buffer);
+            assert_eq!(buffers.spare.lock().len(), 1, "one buffer, used again");
+        }
+    }
+}
