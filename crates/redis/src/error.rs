@@ -62,7 +62,7 @@ impl Error {
 
     /// The same failure under another kind, its sentence and source kept.
     #[must_use]
-    pub(crate) fn as_kind(mut self, kind: Kind) -> Error {
+    pub(crate) fn into_kind(mut self, kind: Kind) -> Error {
         self.kind = kind;
         self
     }

@@ -113,7 +113,7 @@ pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
         Ok(value) => return Meaning::Done(value),
         Err(error) => error,
     };
-    let nothing = |error: Error| error.as_kind(Kind::NotSent).context(format_args!("Redis at {from}"));
+    let nothing = |error: Error| error.into_kind(Kind::NotSent).context(format_args!("Redis at {from}"));
     match error.code().unwrap_or_default() {
         "NOSCRIPT" => Meaning::NoScript,
         code @ ("MOVED" | "ASK") => {
@@ -126,7 +126,7 @@ pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
         }
         "TRYAGAIN" | "LOADING" | "MASTERDOWN" | "BUSY" => Meaning::Nothing(Why::Wait(nothing(error))),
         "READONLY" | "CLUSTERDOWN" => Meaning::Nothing(Why::Stale(nothing(error))),
-        "NOAUTH" | "NOPERM" | "WRONGPASS" => Meaning::Failed(error.as_kind(Kind::Auth)),
+        "NOAUTH" | "NOPERM" | "WRONGPASS" => Meaning::Failed(error.into_kind(Kind::Auth)),
         _ => Meaning::Failed(error),
     }
 }

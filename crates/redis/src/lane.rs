@@ -385,7 +385,7 @@ fn nothing_sent(requests: impl IntoIterator<Item = Request>, error: &Error) {
     for request in requests {
         match error.kind() {
             Kind::Auth | Kind::Unsupported | Kind::Url => tell(request, Outcome::Failed(error.clone())),
-            _ => retry(request, Why::Stale(error.clone().as_kind(Kind::NotSent))),
+            _ => retry(request, Why::Stale(error.clone().into_kind(Kind::NotSent))),
         }
     }
 }

@@ -124,7 +124,7 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
     let mut pause = Duration::from_millis(limits::RETRY_MS);
     loop {
         let (again, why) = match shared.send(slot, (purpose, read_from), target.take(), job, deadline) {
-            Err((job, why)) => (job, why),
+            Err(refused) => *refused,
             Ok(reply) => match reply.await {
                 Ok(Outcome::Done(value)) => return Ok(value),
                 Ok(Outcome::Failed(error)) => return Err(error),
@@ -179,20 +179,20 @@ impl Shared {
         target: Option<Address>,
         job: Job,
         deadline: Instant,
-    ) -> Result<oneshot::Receiver<Outcome>, (Job, Why)> {
+    ) -> Result<oneshot::Receiver<Outcome>, Box<(Job, Why)>> {
         let (reply, outcome) = oneshot::channel();
         let mut state = self.state.lock();
         state.renew(&self.client);
         let Some(address) = target.or_else(|| state.address(slot, purpose, read_from)) else {
             let error = Error::not_sent(format!("no node of the cluster has slot {}", slot.0));
-            return Err((job, Why::Stale(error)));
+            return Err(Box::new((job, Why::Stale(error))));
         };
         let mut request = Request { job, reply, deadline };
         let key = (address, purpose);
         if let Some(lane) = state.lanes.get(&key) {
             match lane.try_send(request) {
                 Ok(()) => return Ok(outcome),
-                Err(TrySendError::Full(request)) => return Err((request.job, full(&key.0))),
+                Err(TrySendError::Full(request)) => return Err(Box::new((request.job, full(&key.0)))),
                 // The runtime on which it ran has ended; this one may be another.
                 Err(TrySendError::Closed(returned)) => request = returned,
             }
@@ -203,7 +203,7 @@ impl Shared {
         let result = match sent {
             Ok(()) => Ok(outcome),
             Err(TrySendError::Full(request) | TrySendError::Closed(request)) => {
-                Err((request.job, full(&key.0)))
+                Err(Box::new((request.job, full(&key.0))))
             }
         };
         state.lanes.insert(key, lane);
