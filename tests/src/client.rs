@@ -67,7 +67,9 @@ impl Client {
     pub fn receive(&mut self, to_head: bool) -> io::Result<Answer> {
         loop {
             let malformed = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-            if let Some(head) = parse_head(&self.input, to_head).map_err(|why| malformed(&format!("{why:?}")))? {
+            if let Some(head) =
+                parse_head(&self.input, to_head).map_err(|why| malformed(&format!("{why:?}")))?
+            {
                 let body = head.body_bytes().ok_or_else(|| malformed("the answer has no length"))?;
                 let whole = head.head_bytes + body;
                 if self.input.len() >= whole {

@@ -87,7 +87,12 @@ impl Connection {
     }
 
     /// Begins to connect. The stream is to be watched for writing.
-    pub fn connect(&mut self, address: SocketAddr, tls: Option<&Tls>, now: Instant) -> io::Result<&TcpStream> {
+    pub fn connect(
+        &mut self,
+        address: SocketAddr,
+        tls: Option<&Tls>,
+        now: Instant,
+    ) -> io::Result<&TcpStream> {
         self.since = now;
         let transport = Transport::connect(address, tls)?;
         self.state = State::Connecting;
@@ -102,7 +107,10 @@ impl Connection {
             transport.write(&[])?;
             if transport.is_shaking_hands() {
                 if transport.read(buffer)? == Received::End {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "closed during the TLS handshake"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "closed during the TLS handshake",
+                    ));
                 }
                 transport.write(&[])?;
             }
@@ -269,10 +277,8 @@ impl HeadReader {
     #[inline]
     fn read(&mut self, bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed> {
         // The same bytes up to the empty line are the same head.
-        if let Some(head) = self.head {
-            if self.to_head == to_head && bytes.starts_with(&self.last) {
-                return Ok(Some(head));
-            }
+        if let Some(head) = self.head.filter(|_| self.to_head == to_head && bytes.starts_with(&self.last)) {
+            return Ok(Some(head));
         }
         let head = parse_head(bytes, to_head)?;
         if let Some(head) = head {

@@ -133,7 +133,9 @@ mod tests {
     #[test]
     fn a_hiccup_is_no_limit() {
         let mut hiccup = true;
-        let found = search(|rate| Ok((rate <= 500.0 && !(rate == 200.7 && std::mem::take(&mut hiccup)), String::new())));
+        let found = search(|rate| {
+            Ok((rate <= 500.0 && !(rate == 200.7 && std::mem::take(&mut hiccup)), String::new()))
+        });
         assert!(found.unwrap().rate_per_s.unwrap() > 490.0);
     }
 }

@@ -113,7 +113,11 @@ impl Lane {
 }
 
 fn counts<K: Ord>(list: &[u64], key: impl Fn(usize) -> K) -> BTreeMap<K, u64> {
-    list.iter().enumerate().filter(|(_, count)| **count > 0).map(|(place, count)| (key(place), *count)).collect()
+    list.iter()
+        .enumerate()
+        .filter(|(_, count)| **count > 0)
+        .map(|(place, count)| (key(place), *count))
+        .collect()
 }
 
 /// The counts of one worker.

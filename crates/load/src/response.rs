@@ -316,12 +316,7 @@ fn short_line_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
 mod tests {
     use super::*;
 
-    fn head(
-        status: u16,
-        head_bytes: usize,
-        body: u64,
-        close: bool,
-    ) -> Result<Option<Head>, Malformed> {
+    fn head(status: u16, head_bytes: usize, body: u64, close: bool) -> Result<Option<Head>, Malformed> {
         Ok(Some(Head { status, head_bytes, framing: Framing::Length(body), close }))
     }
 
@@ -339,7 +334,10 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Le", Ok(None)),
             ("", Ok(None)),
             ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n", head(200, 38, 2, true)),
-            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: Keep-Alive\r\n\r\n", head(200, 62, 2, false)),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: Keep-Alive\r\n\r\n",
+                head(200, 62, 2, false),
+            ),
             ("HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
             ("HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),
             ("HTTP/1.1 600 X\r\nContent-Length: 2\r\n\r\n", Err(Malformed::StatusLine)),

@@ -194,7 +194,9 @@ fn raise_file_limit(needed: u64) -> io::Result<()> {
         return Ok(());
     }
     if let Some(most) = limit.maximum.filter(|most| *most < needed) {
-        let why = format!("{needed} open files are needed, and this process may have {most}: raise it with ulimit -n");
+        let why = format!(
+            "{needed} open files are needed, and this process may have {most}: raise it with ulimit -n"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })?;
@@ -240,7 +242,9 @@ fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Resul
         let kind = results.errors_by_kind.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| *kind);
         results.complete = false;
         results.partial_reason = Some(match kind {
-            Some(kind) => format!("no connection to {} could be made: {kind}{}", settings.address, advice(kind)),
+            Some(kind) => {
+                format!("no connection to {} could be made: {kind}{}", settings.address, advice(kind))
+            }
             None => "stopped before the first request".into(),
         });
     } else if meeting.handle.is_stopped() {

@@ -119,7 +119,11 @@ impl Schedule {
                 let (mut low, mut high) = (0, self.total().unwrap_or(u64::MAX));
                 while low < high {
                     let middle = low + (high - low) / 2;
-                    if self.due_ns(middle).is_some_and(|due| due < ns) { low = middle + 1 } else { high = middle }
+                    if self.due_ns(middle).is_some_and(|due| due < ns) {
+                        low = middle + 1
+                    } else {
+                        high = middle
+                    }
                 }
                 low
             }

@@ -121,10 +121,10 @@ impl Settings {
                 return Err(invalid(format!("{what} must be from 1 to {most}, not {count}")));
             }
         }
-        if let Pace::Open(schedule) = &self.pace {
-            if schedule.highest() == Rate::ZERO {
-                return Err(invalid("the rate must be above zero (a thousandth of a request a second)".into()));
-            }
+        if let Pace::Open(schedule) = &self.pace
+            && schedule.highest() == Rate::ZERO
+        {
+            return Err(invalid("the rate must be above zero (a thousandth of a request a second)".into()));
         }
         if self.timeout.is_zero() || self.connect_timeout.is_zero() {
             return Err(invalid("time-outs must be above zero".into()));

@@ -103,7 +103,18 @@ mod tests {
             assert_eq!((target.tls, target.host.as_str(), target.port), (tls, host, port), "{url}");
             assert_eq!((target.path.as_str(), target.authority().as_str()), (path, authority), "{url}");
         }
-        for url in ["", "a", "ftp://a", "http://", "http://:80", "http://a:x", "http://a:0", "http://a:99999", "http://a/ b", "http://u@a"] {
+        for url in [
+            "",
+            "a",
+            "ftp://a",
+            "http://",
+            "http://:80",
+            "http://a:x",
+            "http://a:0",
+            "http://a:99999",
+            "http://a/ b",
+            "http://u@a",
+        ] {
             let error = Target::parse(url).unwrap_err();
             assert!(error.contains(&format!("`{url}`")) && !error.contains('\n'), "{error}");
         }

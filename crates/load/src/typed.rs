@@ -136,7 +136,8 @@ impl Typed {
     fn settings(&self, plan: &Plan) -> Result<Settings, String> {
         let (profile_rate, profile_time) = self.profile()?.unzip();
         let rate = flag("--rate", &self.rate, units::rate)?.or(profile_rate).or(plan.rate);
-        let pace = pace(rate, if self.rate.is_none() && profile_rate.is_none() { &plan.stages } else { &[] })?;
+        let pace =
+            pace(rate, if self.rate.is_none() && profile_rate.is_none() { &plan.stages } else { &[] })?;
         let stop = self.stop(plan, profile_time, &pace)?;
         let workers = match flag("--workers", &self.workers, units::count)?.or(plan.workers) {
             Some(workers) => workers,
@@ -151,7 +152,8 @@ impl Typed {
             (_, _, most) => most,
         };
         let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let pipelining = flag("--pipelining", &self.pipelining, units::count)?.or(plan.pipelining).unwrap_or(1);
+        let pipelining =
+            flag("--pipelining", &self.pipelining, units::count)?.or(plan.pipelining).unwrap_or(1);
         let settings = Settings {
             address,
             tls: None,
@@ -162,7 +164,8 @@ impl Typed {
             stop,
             warmup: flag("--warmup", &self.warmup, units::duration)?.or(plan.warmup).unwrap_or_default(),
             timeout,
-            connect_timeout: flag("--connect-timeout", &self.connect_timeout, units::duration)?.unwrap_or(timeout),
+            connect_timeout: flag("--connect-timeout", &self.connect_timeout, units::duration)?
+                .unwrap_or(timeout),
             grace: flag("--grace", &self.grace, units::duration)?.unwrap_or(timeout),
             max_concurrency: most.map(size),
             on_close: OnClose::Reconnect,
@@ -180,7 +183,9 @@ impl Typed {
             None => (name.as_str(), PROFILE_TIMES[0]),
         };
         let found = PROFILES.iter().find(|(known, _)| *known == base);
-        let wrong = || format!("--profile: `{name}` is none of low, average, high, very-high, or one of them with -long");
+        let wrong = || {
+            format!("--profile: `{name}` is none of low, average, high, very-high, or one of them with -long")
+        };
         found.map(|(_, rate)| Some((*rate, time))).ok_or_else(wrong)
     }
 
@@ -214,7 +219,8 @@ impl Typed {
 
     fn headers(&self) -> Result<Vec<(String, String)>, String> {
         let split = |typed: &String| {
-            let (name, value) = typed.split_once(':').ok_or_else(|| format!("-H `{typed}`: write `Name: value`"))?;
+            let (name, value) =
+                typed.split_once(':').ok_or_else(|| format!("-H `{typed}`: write `Name: value`"))?;
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         };
         self.headers.iter().map(split).collect()
@@ -236,7 +242,8 @@ fn size(count: u64) -> usize {
 }
 
 fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
-    let checked = |rate: f64| Rate::per_s(rate).ok_or_else(|| format!("the rate {rate}/s is above a billion"));
+    let checked =
+        |rate: f64| Rate::per_s(rate).ok_or_else(|| format!("the rate {rate}/s is above a billion"));
     if stages.is_empty() {
         return Ok(match rate {
             Some(rate) => Pace::Open(Schedule::Constant(checked(rate)?)),
@@ -259,7 +266,8 @@ fn start_at(text: &str) -> Result<SystemTime, String> {
         return Ok(SystemTime::now() + units::duration(wait)?);
     }
     let seconds = text.parse::<f64>().ok().filter(|seconds| (1e9..1e11).contains(seconds));
-    let seconds = seconds.ok_or_else(|| format!("`{text}` is neither seconds of Unix time nor a time from now such as +5s"))?;
+    let seconds = seconds
+        .ok_or_else(|| format!("`{text}` is neither seconds of Unix time nor a time from now such as +5s"))?;
     Ok(UNIX_EPOCH + Duration::from_nanos((seconds * SECOND_NS as f64) as u64))
 }
 

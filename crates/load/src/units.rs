@@ -66,9 +66,13 @@ mod tests {
 
     #[test]
     fn counts() {
-        for (text, expected) in
-            [("7", Some(7)), ("10k", Some(10_000)), ("2m", Some(2_000_000)), ("1_000", Some(1000)), ("1.5k", Some(1500))]
-        {
+        for (text, expected) in [
+            ("7", Some(7)),
+            ("10k", Some(10_000)),
+            ("2m", Some(2_000_000)),
+            ("1_000", Some(1000)),
+            ("1.5k", Some(1500)),
+        ] {
             assert_eq!(count(text).ok(), expected, "{text}");
         }
         for text in ["", "k", "-1", "1.5", "x", "99999999999999999999", "18446744073709551615m"] {
@@ -83,7 +87,14 @@ mod tests {
         for text in ["", "-1", "inf", "NaN", "x"] {
             assert!(rate(text).is_err(), "{text}");
         }
-        for (text, ms) in [("500ms", 500), ("20s", 20_000), ("20", 20_000), ("10m", 600_000), ("1.5s", 1500), ("1h", 3_600_000)] {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("20s", 20_000),
+            ("20", 20_000),
+            ("10m", 600_000),
+            ("1.5s", 1500),
+            ("1h", 3_600_000),
+        ] {
             assert_eq!(duration(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
         for text in ["", "s", "-1s", "10x", "1e99s", "10 s x"] {

@@ -1,8 +1,6 @@
 //! The driver against small servers that behave, or do not.
 
-use forebay_load::{
-    ErrorKind, Fixed, Generated, OnClose, Pace, Response, Settings, Stop, Traffic, run,
-};
+use forebay_load::{ErrorKind, Fixed, Generated, OnClose, Pace, Response, Settings, Stop, Traffic, run};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -51,7 +49,11 @@ fn an_amount_is_sent_and_answered_exactly() {
     for pipelining in [1, 7] {
         let settings = Settings { pipelining, ..settings(address, Stop::Amount(1001)) };
         let report = run(&settings, &mut Fixed::new("GET", "/", None)).unwrap();
-        assert_eq!((report.requests.sent, report.requests.completed, report.status(200)), (1001, 1001, 1001), "{report}");
+        assert_eq!(
+            (report.requests.sent, report.requests.completed, report.status(200)),
+            (1001, 1001, 1001),
+            "{report}"
+        );
         assert_eq!(report.latency_ms.count(), 1001);
         assert_eq!(report.bytes.read, 1001 * HI.len() as u64);
         assert!(report.is_clean(), "{report}");

@@ -199,7 +199,8 @@ fn parts_merge_to_the_bucket() {
     let mut parts: Vec<Recorder> = (0..5).map(|_| recorder(Model::Open)).collect();
     let mut latency_ns: u64 = 1;
     for index in 0..100_000_u64 {
-        latency_ns = latency_ns.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        latency_ns =
+            latency_ns.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let answered_ns = index * MS + (latency_ns >> (latency_ns % 40 + 24));
         answer(&mut whole, index * MS, answered_ns);
         answer(&mut parts[(index % 5) as usize], index * MS, answered_ns);

@@ -70,14 +70,18 @@ fn a_stall_in_the_open_model() {
         near(results.latency_ms.percentile_ms(p * 100.0), expected, 0.05);
     }
     // From the time really sent the same run looks harmless: only those on the wire waited.
-    assert!(results.latency_from_sent_ms.as_ref().unwrap().percentile_ms(99.0) < stalled_ms / 4.0, "{results}");
+    assert!(
+        results.latency_from_sent_ms.as_ref().unwrap().percentile_ms(99.0) < stalled_ms / 4.0,
+        "{results}"
+    );
     conserved(&results);
 }
 
 #[test]
 fn the_same_stall_in_the_closed_model() {
     let (address, seen) = stalling(Duration::from_secs(1), Duration::from_secs(2));
-    let settings = Settings { connections: 10, ..Settings::new(address, Stop::After(Duration::from_secs(4))) };
+    let settings =
+        Settings { connections: 10, ..Settings::new(address, Stop::After(Duration::from_secs(4))) };
     let results = run(&settings, &mut get()).unwrap();
     let stalled_ns = seen.lock().unwrap().unwrap().as_nanos() as u64;
     assert_eq!(results.latency_ms.count_between(stalled_ns * 9 / 10, u64::MAX), 10, "{results}");
@@ -130,8 +134,11 @@ fn pipelined_requests_are_timed_alone() {
             stream.write_all(HI).is_ok()
         });
     });
-    let settings =
-        Settings { connections: 3, pipelining: 4, ..Settings::new(address, Stop::After(Duration::from_secs(10))) };
+    let settings = Settings {
+        connections: 3,
+        pipelining: 4,
+        ..Settings::new(address, Stop::After(Duration::from_secs(10)))
+    };
     let results = run(&settings, &mut get()).unwrap();
     assert!(results.latency_ms.percentile_ms(50.0) >= 199.0, "{results}");
     near(results.latency_ms.percentile_ms(50.0), 200.0, 0.05);

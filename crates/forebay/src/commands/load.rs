@@ -138,7 +138,9 @@ fn once(
             match is_done.recv_timeout(LOOK) {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Ok(results) => return results,
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(io::Error::other("the run panicked")),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the run panicked"));
+                }
             }
             if let Some(live) = handle.live() {
                 screen.update(&live, &monitor.now());
@@ -175,7 +177,8 @@ fn search(
         };
         screen.end();
         eprintln!("{rate_per_s}/s: {}: {}", if outcome.0 { "holds" } else { "does not hold" }, outcome.1);
-        let is_best = best.as_ref().is_none_or(|(before, _)| before.load.rate_per_s < results.load.rate_per_s);
+        let is_best =
+            best.as_ref().is_none_or(|(before, _)| before.load.rate_per_s < results.load.rate_per_s);
         if outcome.0 && is_best {
             best = Some((results, began));
         } else {
@@ -185,11 +188,15 @@ fn search(
     });
     let note = match found {
         Ok(found) => match (found.rate_per_s, found.is_bounded) {
-            (Some(rate), true) => format!("the highest rate that holds: {rate}/s ({} steps)", found.tried.len()),
+            (Some(rate), true) => {
+                format!("the highest rate that holds: {rate}/s ({} steps)", found.tried.len())
+            }
             (Some(rate), false) => format!("{rate}/s hold, and no higher rate is tried"),
             (None, _) => "no rate holds, not even 1/s".into(),
         },
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => "interrupted before the end of the search".into(),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            "interrupted before the end of the search".into()
+        }
         Err(error) => return Err(Failure::from(error)),
     };
     let (mut results, began) = best.or(last).unwrap_or_default();
@@ -210,10 +217,12 @@ impl Interrupt {
     fn catch() -> Result<Interrupt, Failure> {
         let shared: Arc<Mutex<Caught>> = Arc::default();
         let own = shared.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;
         let (ready, is_ready) = mpsc::channel();
         let wait = async move {
-            let signals = signal(SignalKind::terminate()).and_then(|t| Ok((t, signal(SignalKind::interrupt())?)));
+            let signals =
+                signal(SignalKind::terminate()).and_then(|t| Ok((t, signal(SignalKind::interrupt())?)));
             let (mut terminate, mut interrupt) = match signals {
                 Ok(signals) => signals,
                 Err(error) => {
@@ -238,7 +247,10 @@ impl Interrupt {
             next().await;
             std::process::exit(INTERRUPTED.into());
         };
-        thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait)).map_err(Failure::from)?;
+        thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || runtime.block_on(wait))
+            .map_err(Failure::from)?;
         is_ready.recv().map_err(Failure::from)?.map_err(Failure::from)?;
         Ok(Interrupt(shared))
     }

@@ -7,8 +7,20 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 const PLAN_KEYS: [&str; 14] = [
-    "url", "connections", "pipelining", "workers", "rate", "max_concurrency", "timeout", "warmup", "duration", "amount",
-    "seed", "headers", "endpoint", "stage",
+    "url",
+    "connections",
+    "pipelining",
+    "workers",
+    "rate",
+    "max_concurrency",
+    "timeout",
+    "warmup",
+    "duration",
+    "amount",
+    "seed",
+    "headers",
+    "endpoint",
+    "stage",
 ];
 const ENDPOINT_KEYS: [&str; 7] = ["name", "weight", "method", "path", "headers", "body", "expect"];
 const STAGE_KEYS: [&str; 3] = ["for", "from", "to"];
@@ -110,16 +122,15 @@ impl Source<'_> {
     fn text_of<'t>(&self, entry: Entry<'t, '_>) -> Result<&'t str, String> {
         match entry.1.get_ref() {
             DeValue::String(text) => Ok(text),
-            _ => Err(self.wrong(entry.1.span().start, format!("`{}` must be a text in quotes", entry.0.get_ref()))),
+            _ => {
+                Err(self
+                    .wrong(entry.1.span().start, format!("`{}` must be a text in quotes", entry.0.get_ref())))
+            }
         }
     }
 
     /// A number or a text such as `"10k"`, as `read` understands it.
-    fn number<T>(
-        &self,
-        entry: Entry<'_, '_>,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<T, String> {
+    fn number<T>(&self, entry: Entry<'_, '_>, read: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
         let text = match entry.1.get_ref() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
@@ -134,7 +145,10 @@ impl Source<'_> {
             let why = format!("`{}` must be a table of texts", entry.0.get_ref());
             return Err(self.wrong(entry.1.span().start, why));
         };
-        table.iter().map(|entry| Ok((entry.0.get_ref().to_string(), self.text_of(entry)?.to_owned()))).collect()
+        table
+            .iter()
+            .map(|entry| Ok((entry.0.get_ref().to_string(), self.text_of(entry)?.to_owned())))
+            .collect()
     }
 
     fn tables<'t, 'i>(&self, entry: Entry<'t, 'i>) -> Result<Vec<(usize, &'t DeTable<'i>)>, String> {
@@ -161,7 +175,10 @@ impl Plan {
     pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Plan, String> {
         let source = Source { name, text };
         let table = DeTable::parse(text).map_err(|why| {
-            source.wrong(why.span().map_or(0, |span| span.start), why.message().lines().next().unwrap_or("not TOML"))
+            source.wrong(
+                why.span().map_or(0, |span| span.start),
+                why.message().lines().next().unwrap_or("not TOML"),
+            )
         })?;
         let mut plan = Plan { folder: folder.to_owned(), ..Plan::default() };
         for entry in table.get_ref().iter() {
@@ -234,7 +251,8 @@ fn endpoint(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<Plann
 }
 
 fn statuses(source: &Source<'_>, entry: Entry<'_, '_>) -> Result<Vec<u16>, String> {
-    let wrong = || source.wrong(entry.1.span().start, "`expect` must be a list of statuses such as [200, 404]");
+    let wrong =
+        || source.wrong(entry.1.span().start, "`expect` must be a list of statuses such as [200, 404]");
     let one = |value: &DeValue<'_>| match value {
         DeValue::Integer(number) => number.as_str().parse().ok().filter(|status| (100..600).contains(status)),
         _ => None,
@@ -289,7 +307,10 @@ mod tests {
     fn mistakes_are_named_with_their_line() {
         for (text, expected) in [
             ("\nconections = 5", "p.toml:2: unknown key `conections`; did you mean `connections`?"),
-            ("[[endpoint]]\npath = '/'\nmetod = 'GET'", "p.toml:3: unknown key `metod`; did you mean `method`?"),
+            (
+                "[[endpoint]]\npath = '/'\nmetod = 'GET'",
+                "p.toml:3: unknown key `metod`; did you mean `method`?",
+            ),
             ("[[stage]]\nfro = 5", "p.toml:2: unknown key `fro`; did you mean `for`?"),
             ("[[endpoint]]\nweight = 2", "p.toml:1: an endpoint needs a `path`"),
             ("rate = 'x'", "p.toml:1: `rate`: `x` is not a rate"),
@@ -297,7 +318,10 @@ mod tests {
             ("url = 5", "p.toml:1: `url` must be a text"),
             ("endpoint = 5", "p.toml:1: `endpoint` must be a list of tables"),
             ("[[endpoint]]\npath = '/'\nexpect = ['x']", "p.toml:3: `expect` must be a list"),
-            ("[[endpoint]]\npath = '/'\n[[endpoint]]\npath = '/'", "p.toml:3: two endpoints are called `GET /`"),
+            (
+                "[[endpoint]]\npath = '/'\n[[endpoint]]\npath = '/'",
+                "p.toml:3: two endpoints are called `GET /`",
+            ),
             ("[[stage]]\nfor = '5s'", "p.toml:1: a stage needs"),
             ("", "p.toml: there is no [[endpoint]]"),
         ] {

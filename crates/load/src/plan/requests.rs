@@ -66,11 +66,18 @@ impl Requests {
         let shown = path.split('?').next().unwrap_or(path);
         let kind = Kind::named(format!("{method} {shown}"));
         let expects_body = expects_body(method);
-        let request = Request { kind, expects_body, head: Template::default(), body: None, whole: Some(bytes) };
+        let request =
+            Request { kind, expects_body, head: Template::default(), body: None, whole: Some(bytes) };
         Ok(Requests { requests: vec![request], rows: Vec::new(), cycle: vec![0], seed: 0 })
     }
 
-    fn add(&mut self, plan: &Plan, endpoint: &PlannedEndpoint, path: &str, target: &Target) -> Result<(), String> {
+    fn add(
+        &mut self,
+        plan: &Plan,
+        endpoint: &PlannedEndpoint,
+        path: &str,
+        target: &Target,
+    ) -> Result<(), String> {
         let method = &endpoint.method;
         let wrong = |why: String| format!("endpoint `{}` (line {}): {why}", endpoint.name, endpoint.line);
         if !path.starts_with('/') || path.contains(' ') {

@@ -32,9 +32,16 @@ impl Rows {
 
     /// The place of a column by its name, or by its number from 1.
     pub fn find(&self, column: &str) -> Result<usize, String> {
-        let by_number = || column.parse::<usize>().ok().filter(|number| (1..=self.names.len()).contains(number));
-        let found = self.names.iter().position(|name| name == column).or_else(|| by_number().map(|number| number - 1));
-        found.ok_or_else(|| format!("{}: no column `{column}`; there are {}", self.path.display(), self.names.join(", ")))
+        let by_number =
+            || column.parse::<usize>().ok().filter(|number| (1..=self.names.len()).contains(number));
+        let found = self
+            .names
+            .iter()
+            .position(|name| name == column)
+            .or_else(|| by_number().map(|number| number - 1));
+        found.ok_or_else(|| {
+            format!("{}: no column `{column}`; there are {}", self.path.display(), self.names.join(", "))
+        })
     }
 
     pub fn count(&self) -> usize {

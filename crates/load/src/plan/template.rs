@@ -15,10 +15,16 @@ const FUNCTIONS: [&str; 4] = ["uuid", "random_int", "pick", "row"];
 enum Part {
     Text(Vec<u8>),
     Uuid,
-    Integer { low: i64, span: u64 },
+    Integer {
+        low: i64,
+        span: u64,
+    },
     Pick(Vec<String>),
     /// A column of a file, by their places.
-    Row { file: usize, column: usize },
+    Row {
+        file: usize,
+        column: usize,
+    },
 }
 
 /// A text with holes.
@@ -81,7 +87,8 @@ impl Template {
             match part {
                 Part::Text(text) => out.extend_from_slice(text),
                 Part::Uuid => {
-                    let bytes = (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())).to_be_bytes();
+                    let bytes =
+                        (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())).to_be_bytes();
                     let mut buffer = uuid::Uuid::encode_buffer();
                     let id = uuid::Builder::from_random_bytes(bytes).into_uuid();
                     out.extend_from_slice(id.hyphenated().encode_lower(&mut buffer).as_bytes());
@@ -119,7 +126,8 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
     match (name, list.as_slice()) {
         ("uuid", [""]) => Ok(Part::Uuid),
         ("random_int", [low, high]) => {
-            let parse = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a whole number"));
+            let parse =
+                |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a whole number"));
             let (low, high) = (parse(low)?, parse(high)?);
             if low > high {
                 return Err(format!("random_int({low},{high}): the first must not be above the second"));
@@ -140,9 +148,9 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
             };
             Ok(Part::Row { file: place, column: rows[place].find(column)? })
         }
-        ("uuid" | "random_int" | "pick" | "row", _) => {
-            Err(format!("{name}({arguments}): write uuid(), random_int(1,1000), pick(a,b) or row(file.csv,column)"))
-        }
+        ("uuid" | "random_int" | "pick" | "row", _) => Err(format!(
+            "{name}({arguments}): write uuid(), random_int(1,1000), pick(a,b) or row(file.csv,column)"
+        )),
         _ => Err(match nearest(name, &FUNCTIONS) {
             Some(near) => format!("no function `{name}`; did you mean `{near}`?"),
             None => format!("no function `{name}`; there are {}", FUNCTIONS.join(", ")),

@@ -112,7 +112,8 @@ impl<T: Traffic> Worker<'_, T> {
         // A server that closes without having answered anything would otherwise be asked again at once, for ever.
         connection.failures = connection.failures.saturating_add(1);
         let at_once = connection.failures == 1;
-        connection.retry_at = Instant::now() + if at_once { Duration::ZERO } else { pause(connection.failures - 1) };
+        connection.retry_at =
+            Instant::now() + if at_once { Duration::ZERO } else { pause(connection.failures - 1) };
         connection.close();
         self.recorder.disconnected();
         self.under_way -= lost;

@@ -176,7 +176,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
             && self.connections.iter().all(|connection| connection.state == State::Closed);
         let Some(ended_ns) = self.ended_ns else { return none_left };
         let stopped = self.stop.load(Ordering::Relaxed) || self.gave_up.is_some();
-        let answered = self.under_way == 0 && self.arrivals.as_ref().is_none_or(|due| due.peek_ns().is_none());
+        let answered =
+            self.under_way == 0 && self.arrivals.as_ref().is_none_or(|due| due.peek_ns().is_none());
         let grace_ns = u64::try_from(self.settings.grace.as_nanos()).unwrap_or(u64::MAX);
         none_left || answered || stopped || now_ns >= ended_ns.saturating_add(grace_ns)
     }
@@ -187,7 +188,9 @@ impl<'a, T: Traffic> Worker<'a, T> {
             until_ns = until_ns.min(self.part.ends_ns.unwrap_or(u64::MAX));
         }
         // Due and not sent: every connection is taken, an answer will wake us.
-        if let Some(due_ns) = self.arrivals.as_ref().and_then(Arrivals::peek_ns).filter(|due_ns| *due_ns > now_ns) {
+        if let Some(due_ns) =
+            self.arrivals.as_ref().and_then(Arrivals::peek_ns).filter(|due_ns| *due_ns > now_ns)
+        {
             until_ns = until_ns.min(due_ns);
         }
         until_ns.saturating_sub(now_ns)
@@ -325,7 +328,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
             .filter(|_| driven)
             .map_or(0, |due| due.overdue_since(self.part.warmup_ns, ended_ns));
         // With an amount in the closed model, the run lasts until the last answer; with time, so long.
-        let by_amount = self.part.ends_ns.is_none() && self.gave_up.is_none() && !self.stop.load(Ordering::Relaxed);
+        let by_amount =
+            self.part.ends_ns.is_none() && self.gave_up.is_none() && !self.stop.load(Ordering::Relaxed);
         let sent_until_ns = if by_amount { self.last_answer_ns.max(self.part.warmup_ns) } else { ended_ns };
         let waited_until_ns = self.last_answer_ns.max(sent_until_ns);
         (self.recorder.finish(sent_until_ns, waited_until_ns, never_sent), self.gave_up)

@@ -4,7 +4,17 @@
 //! add bucket for bucket, seconds add by their number. `sent = completed + errors + timeouts + in_flight` holds in a result,
 //! in each of its endpoints, and after every merge.
 
-use crate::latency::{Latency, Packed, add_counts, percentile_of};
+mod error_kind;
+mod hosts;
+mod live;
+mod rates;
+
+pub use error_kind::ErrorKind;
+pub use hosts::{Agent, Host, HostSecond, Limit, Role, Verdict};
+pub use live::Live;
+pub use rates::Rates;
+
+use crate::latency::{Latency, Packed, add_counts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,73 +38,6 @@ impl fmt::Display for Model {
         f.write_str(match self {
             Model::Closed => "closed",
             Model::Open => "open",
-        })
-    }
-}
-
-/// Why a request has no answer, or a connection did not come about.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    /// The name has no address.
-    Dns,
-    /// Nobody listens there.
-    Refused,
-    /// No way to that address.
-    Unreachable,
-    /// This machine has no free port (or address) left.
-    PortsExhausted,
-    /// This process may open no more files.
-    FilesExhausted,
-    /// Connecting took longer than its time-out.
-    ConnectTimeout,
-    /// The TLS handshake or a record of it failed.
-    Tls,
-    /// Reset by the server, or another error of the socket.
-    Reset,
-    /// The server closed before the answer was whole.
-    ClosedEarly,
-    /// No answer in time; the connection was given up.
-    Timeout,
-    /// What came was not an answer.
-    Malformed,
-    /// The server answered with an error of its protocol (Redis).
-    Server,
-}
-
-impl ErrorKind {
-    /// Every kind, in the order of the enum: `ALL[kind as usize] == kind`.
-    pub const ALL: [ErrorKind; 12] = [
-        ErrorKind::Dns,
-        ErrorKind::Refused,
-        ErrorKind::Unreachable,
-        ErrorKind::PortsExhausted,
-        ErrorKind::FilesExhausted,
-        ErrorKind::ConnectTimeout,
-        ErrorKind::Tls,
-        ErrorKind::Reset,
-        ErrorKind::ClosedEarly,
-        ErrorKind::Timeout,
-        ErrorKind::Malformed,
-        ErrorKind::Server,
-    ];
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ErrorKind::Dns => "name not found",
-            ErrorKind::Refused => "connection refused",
-            ErrorKind::Unreachable => "unreachable",
-            ErrorKind::PortsExhausted => "local ports used up",
-            ErrorKind::FilesExhausted => "open files used up",
-            ErrorKind::ConnectTimeout => "connect timeout",
-            ErrorKind::Tls => "TLS",
-            ErrorKind::Reset => "reset",
-            ErrorKind::ClosedEarly => "closed early",
-            ErrorKind::Timeout => "timeout",
-            ErrorKind::Malformed => "malformed",
-            ErrorKind::Server => "error answer",
         })
     }
 }
@@ -255,119 +198,6 @@ impl Second {
     }
 }
 
-/// Whose machine a [`Host`] is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Sends the load.
-    #[default]
-    Tester,
-    /// Takes it.
-    Server,
-}
-
-/// One machine, watched while the run went on.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Host {
-    /// Its name.
-    pub name: String,
-    /// What it did.
-    pub role: Role,
-    /// Cores.
-    pub cores: u32,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Bits a second of its network, when known.
-    pub network_bits_per_s: Option<u64>,
-    /// What was seen, one a second.
-    pub seconds: Vec<HostSecond>,
-}
-
-/// A machine during one second.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HostSecond {
-    /// As [`Second::second`].
-    pub second: u64,
-    /// Busy, each core out of 100.
-    pub core_percents: Vec<f32>,
-    /// Sum of the cores: 100 for each that is wholly busy.
-    pub cpu_percent: f32,
-    /// Of it the watched process (server or tester).
-    pub process_cpu_percent: f32,
-    /// Sum of the cores taken by other guests of the hypervisor.
-    pub stolen_percent: f32,
-    /// Memory in use.
-    pub memory_used_bytes: u64,
-    /// Of it the watched process.
-    pub process_memory_bytes: u64,
-    /// Bytes received by all interfaces.
-    pub network_read_bytes: u64,
-    /// Bytes sent.
-    pub network_written_bytes: u64,
-    /// Packets received.
-    pub network_read_packets: u64,
-    /// Packets sent.
-    pub network_written_packets: u64,
-    /// Open TCP connections.
-    pub connections: u64,
-    /// Figures that only this kind of host has, such as those of the record store, by name.
-    pub extra: BTreeMap<String, f64>,
-}
-
-/// What ran out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// The server's processors.
-    ServerCpu,
-    /// The processors of the tester: the figures say more about it than about the server.
-    TesterCpu,
-    /// The network between.
-    Network,
-    /// The store behind the server.
-    RecordStore,
-    /// Processors that the hypervisor gave to others.
-    StolenCpu,
-    /// Connections: ports, files, or too few of them for the rate.
-    Connections,
-    /// Nothing: the rate asked for was met.
-    RateMet,
-    /// It cannot be told from what was seen.
-    Unknown,
-}
-
-/// What the run was limited by, and how that was seen.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Verdict {
-    /// What ran out.
-    pub limit: Limit,
-    /// One sentence, with figures.
-    pub why: String,
-}
-
-/// One agent of a distributed run.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Agent {
-    /// Its address.
-    pub name: String,
-    /// Whether all that it measured has come.
-    pub complete: bool,
-    /// Why not.
-    pub reason: Option<String>,
-    /// Its clock minus the controller's.
-    pub clock_offset_ms: f64,
-    /// When it began, by the controller's clock, after the time agreed on.
-    pub start_offset_ms: f64,
-    /// Its part.
-    pub sent: u64,
-    /// Its part.
-    pub completed: u64,
-    /// Its part.
-    pub rate_per_s: f64,
-}
-
 /// How the load was made.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -475,48 +305,6 @@ impl Default for Results {
     }
 }
 
-/// Requests a second, over the seconds of a run.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Rates {
-    /// 1 %.
-    pub p1: f64,
-    /// 2.5 %.
-    pub p2_5: f64,
-    /// Median.
-    pub p50: f64,
-    /// 97.5 %.
-    pub p97_5: f64,
-    /// Mean.
-    pub mean: f64,
-    /// Standard deviation.
-    pub stdev: f64,
-    /// Lowest.
-    pub min: f64,
-    /// Highest.
-    pub max: f64,
-}
-
-impl Rates {
-    /// Of these figures, one a second.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Rates {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        sorted.sort_by(f64::total_cmp);
-        let count = sorted.len().max(1) as f64;
-        let mean = sorted.iter().sum::<f64>() / count;
-        let variance = sorted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-        Rates {
-            p1: percentile_of(&sorted, 1.0),
-            p2_5: percentile_of(&sorted, 2.5),
-            p50: percentile_of(&sorted, 50.0),
-            p97_5: percentile_of(&sorted, 97.5),
-            mean,
-            stdev: variance.sqrt(),
-            min: percentile_of(&sorted, 0.0),
-            max: percentile_of(&sorted, 100.0),
-        }
-    }
-}
-
 impl Results {
     /// Whole seconds of the time of sending: a last part of a second, and what came afterwards, would look like a drop.
     pub fn whole_seconds(&self) -> &[Second] {
@@ -581,11 +369,10 @@ impl Results {
         load.connections += other.connections;
         load.workers += other.workers;
         load.pipelining = load.pipelining.max(other.pipelining);
-        let sum = |own: Option<f64>, others: Option<f64>| match (own, others) {
+        load.rate_per_s = match (load.rate_per_s, other.rate_per_s) {
             (Some(own), Some(others)) => Some(own + others),
             (own, others) => own.or(others),
         };
-        load.rate_per_s = sum(load.rate_per_s, other.rate_per_s);
         load.amount = match (load.amount, other.amount) {
             (Some(own), Some(others)) => Some(own + others),
             (own, others) => own.or(others),
@@ -679,46 +466,6 @@ impl fmt::Display for Results {
         }
         self.first_malformed.iter().try_for_each(|text| write!(f, ", malformed: {text}"))
     }
-}
-
-/// A look at a run that goes on: for the terminal, and what agents tell their controller.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Live {
-    /// Since the first request, warm-up included.
-    pub elapsed_s: f64,
-    /// Whether the warm-up goes on: nothing of it is counted below.
-    pub warming_up: bool,
-    /// Of the whole, 0 to 1; `None` when the run ends by nothing but a signal.
-    pub progress: Option<f64>,
-    /// Since the warm-up.
-    pub sent: u64,
-    /// Since the warm-up.
-    pub completed: u64,
-    /// Since the warm-up, without time-outs.
-    pub errors: u64,
-    /// Since the warm-up.
-    pub timeouts: u64,
-    /// Without answer now.
-    pub in_flight: u64,
-    /// Open model: due and not sent yet.
-    pub overdue: u64,
-    /// Connections open now.
-    pub connections: u64,
-    /// Connections made again.
-    pub reconnects: u64,
-    /// During the last whole second: answers a second.
-    pub rate_per_s: f64,
-    /// During the last whole second: requests due a second (open model).
-    pub offered_per_s: Option<f64>,
-    /// During the last whole second: bytes read a second.
-    pub read_bytes_per_s: f64,
-    /// Of the last whole second.
-    pub p50_ms: f64,
-    /// Of the last whole second.
-    pub p99_ms: f64,
-    /// Of the last whole second.
-    pub max_ms: f64,
 }
 
 #[cfg(test)]
