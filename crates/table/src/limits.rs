@@ -48,11 +48,15 @@ pub(crate) const KEYS_FAST: Duration = Duration::from_secs(2);
 /// A block that lasted longer than this is followed by one half its size, unless that is the smallest.
 pub(crate) const KEYS_SLOW: Duration = Duration::from_secs(60);
 
-/// Bytes that replay takes from the log at a time: still in the cache when they are applied.
-pub(crate) const REPLAY_BATCH_BYTES: usize = 512 << 10;
+/// Bytes that replay takes from the log at a time: still in the cache when they are applied, and enough to keep a disk busy.
+pub(crate) const REPLAY_BATCH_BYTES: usize = 1 << 20;
 
 /// Batches that replay reads ahead.
 pub(crate) const REPLAY_BATCHES: usize = 4;
+
+/// Threads that replay applies changes on at most. Each looks at every record, for 20 ns; to apply one takes 500 and more, so that what they
+/// gain by sharing is used up slowly.
+pub(crate) const REPLAY_THREADS_MAX: usize = 4;
 
 /// Bits of a position that a slot keeps; 2^56 bytes of log are 64 PiB.
 pub(crate) const POSITION_BITS: u32 = 56;

@@ -1,11 +1,16 @@
 //! Replay: the changes that are in the log and not in the record store, applied to memory at start.
 //!
 //! Nothing is refused that was acknowledged: unique values are claimed without asking, and the memory limit may be passed.
+//!
+//! One thread reads the log, and a few apply it: each goes through all records and applies those of its own shards. The changes of one row
+//! are so applied in their order, and nothing depends on the order of changes of different rows: unique values are a multiset,
+//! counts are sums, and marks only rise.
 
 use crate::budget::allocated_bytes;
 use crate::error::{Error, Kind};
+use crate::hash::KeyHash;
 use crate::key::KeyRef;
-use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES};
+use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId};
 use crate::shard::{Absence, Shard, row_key};
 use crate::slab::{COUNTED, EVICTED, Slot};
@@ -13,7 +18,7 @@ use crate::table::Table;
 use crate::tables::Tables;
 use crate::write::bigint_at;
 use forebay_log::{Batch, Position, Reader};
-use forebay_value::{KeyKind, RowRef};
+use forebay_value::{KeyKind, RowRef, Schema};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -48,22 +53,30 @@ impl Tables {
         let mut replayed = Replayed { records: 0, skipped: 0, end: from, highest_keys: Vec::new() };
         let targets = self.targets();
         let reader = self.inner.core.log.reader(from).map_err(unreadable)?;
-        let (sender, batches) = mpsc::sync_channel(REPLAY_BATCHES);
-        thread::scope(|scope| {
-            // Reading and its checksums go on a core of their own if there is one.
-            scope.spawn(move || read_batches(reader, &sender));
-            for batch in batches {
-                let batch = batch.map_err(unreadable)?;
-                for (position, bytes) in batch.iter() {
-                    replayed.records += 1;
-                    if !apply(&targets, position, bytes)? {
-                        replayed.skipped += 1;
-                    }
-                }
-                replayed.end = batch.end();
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(REPLAY_THREADS_MAX);
+        let shares = thread::scope(|scope| {
+            let (senders, applying): (Vec<_>, Vec<_>) = (0..threads)
+                .map(|number| {
+                    let (sender, batches) = mpsc::sync_channel(REPLAY_BATCHES);
+                    let share = Share { number, of: threads, targets: &targets, records: 0, skipped: 0 };
+                    (sender, scope.spawn(move || share.run(&batches)))
+                })
+                .unzip();
+            let end = read_batches(reader, &senders);
+            drop(senders);
+            let joined = applying.into_iter().map(|thread| thread.join().expect("a replay thread panicked"));
+            let (shares, refused): (Vec<_>, Vec<_>) = joined.partition(Result::is_ok);
+            // Of several errors the first in the log is told; a record comes before what could not be read behind it.
+            match refused.into_iter().filter_map(Result::err).min_by_key(|refused| refused.position) {
+                Some(refused) => return Err(refused.error),
+                None => replayed.end = end?.unwrap_or(from),
             }
-            Ok::<(), Error>(())
+            Ok::<_, Error>(shares)
         })?;
+        for share in shares.into_iter().flatten() {
+            replayed.records += share.records;
+            replayed.skipped += share.skipped;
+        }
         let serial = self.all().iter().filter(|table| table.schema().key_kind == KeyKind::Serial);
         replayed.highest_keys = serial.map(|table| (table.clone(), table.rows.highest_key())).collect();
         Ok(replayed)
@@ -89,37 +102,91 @@ fn unreadable(error: forebay_log::Error) -> Error {
     Error::caused(Kind::Log, "cannot read the log", error)
 }
 
-/// Sends what the log holds, until its end, an error, or nobody wants more.
-fn read_batches(mut reader: Reader, batches: &mpsc::SyncSender<Result<Batch, forebay_log::Error>>) {
+/// Hands what the log holds to all threads that apply it, until its end, an error, or one of them wants no more; where it ended.
+fn read_batches(
+    mut reader: Reader,
+    senders: &[mpsc::SyncSender<Arc<Batch>>],
+) -> Result<Option<Position>, Error> {
+    let mut end = None;
     loop {
-        let batch = reader.next_batch(REPLAY_BATCH_BYTES);
-        let is_last = batch.as_ref().map_or(true, Batch::is_empty);
-        if batches.send(batch).is_err() || is_last {
-            return;
+        let batch = Arc::new(reader.next_batch(REPLAY_BATCH_BYTES).map_err(unreadable)?);
+        if batch.is_empty() {
+            return Ok(end);
+        }
+        end = Some(batch.end());
+        if senders.iter().any(|sender| sender.send(batch.clone()).is_err()) {
+            return Ok(end);
         }
     }
 }
 
-/// Applies one record; false when its table is no longer configured.
-fn apply(targets: &[Option<Target>], position: Position, bytes: &[u8]) -> Result<bool, Error> {
-    let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
-    let TableId(id) = record.table();
-    let table = match targets.get(usize::from(id)) {
-        Some(Some(Target::Apply(table))) => table,
-        Some(Some(Target::OldColumns(table))) => return Err(old_columns(table, position)),
-        Some(Some(Target::Skip)) => return Ok(false),
-        _ => return Err(bad(position, InvalidRecord("is of a table that is not in the catalogue"))),
-    };
-    record.check(table.schema()).map_err(|error| bad(position, error))?;
-    let key = |value| KeyRef::of(value).expect("a checked record");
-    match record {
-        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => table.replay_row(row, position),
-        LogRecord::Delete { key: deleted, .. } => table.replay_delete(key(deleted), position),
-        LogRecord::Increment { key: counted, column, delta, .. } => table
-            .replay_increment(key(counted), column, delta, position)
-            .map_err(|error| bad(position, error))?,
+/// What one thread applies: the shards whose number leaves `number` when divided by `of`.
+struct Share<'a> {
+    number: usize,
+    of: usize,
+    targets: &'a [Option<Target>],
+    records: u64,
+    skipped: u64,
+}
+
+/// Why a thread stopped, and at which record.
+struct Refused {
+    position: Position,
+    error: Error,
+}
+
+impl Share<'_> {
+    fn run(mut self, batches: &mpsc::Receiver<Arc<Batch>>) -> Result<Self, Refused> {
+        for batch in batches {
+            for (position, bytes) in batch.iter() {
+                self.apply(position, bytes).map_err(|error| Refused { position, error })?;
+            }
+        }
+        Ok(self)
     }
-    Ok(true)
+
+    /// Applies one record if it is in this share. What is wrong with a record is found by every thread.
+    fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), Error> {
+        let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
+        let TableId(id) = record.table();
+        let table = match self.targets.get(usize::from(id)) {
+            Some(Some(Target::Apply(table))) => table,
+            Some(Some(Target::OldColumns(table))) => return Err(old_columns(table, position)),
+            Some(Some(Target::Skip)) => {
+                self.records += u64::from(self.number == 0);
+                self.skipped += u64::from(self.number == 0);
+                return Ok(());
+            }
+            _ => return Err(bad(position, InvalidRecord("is of a table that is not in the catalogue"))),
+        };
+        record.check(table.schema()).map_err(|error| bad(position, error))?;
+        let key = key_of(&record, table.schema());
+        let hash = table.rows.hasher.key(key);
+        if hash.shard() % self.of != self.number {
+            return Ok(());
+        }
+        self.records += 1;
+        match record {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+                table.replay_row(row, key, hash, position);
+            }
+            LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
+            LogRecord::Increment { column, delta, .. } => table
+                .replay_increment(key, hash, column, delta, position)
+                .map_err(|error| bad(position, error))?,
+        }
+        Ok(())
+    }
+}
+
+/// The key of a checked record.
+fn key_of<'a>(record: &LogRecord<'a>, schema: &Schema) -> KeyRef<'a> {
+    match *record {
+        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => row_key(row, schema),
+        LogRecord::Delete { key, .. } | LogRecord::Increment { key, .. } => {
+            KeyRef::of(key).expect("a checked record")
+        }
+    }
 }
 
 fn bad(position: Position, error: InvalidRecord) -> Error {
@@ -139,10 +206,8 @@ fn old_columns(table: &str, position: Position) -> Error {
 }
 
 impl Table {
-    fn replay_row(&self, row: RowRef<'_>, position: Position) {
+    fn replay_row(&self, row: RowRef<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
         let rows = &*self.rows;
-        let key = row_key(row, self.schema());
-        let hash = rows.hasher.key(key);
         let after = rows.fingerprints(row);
         rows.saw_key(key);
         // Makes room if there is some to be made; what was acknowledged is kept in any case.
@@ -165,9 +230,8 @@ impl Table {
         }
     }
 
-    fn replay_delete(&self, key: KeyRef<'_>, position: Position) {
+    fn replay_delete(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {
         let rows = &*self.rows;
-        let hash = rows.hasher.key(key);
         let mut shard = rows.lock(hash.shard());
         if let Some(slot) = shard.find(self.schema(), hash, key) {
             let before = rows.fingerprints_of(shard.slots.get(slot));
@@ -183,12 +247,12 @@ impl Table {
     fn replay_increment(
         &self,
         key: KeyRef<'_>,
+        hash: KeyHash,
         column: usize,
         delta: i64,
         position: Position,
     ) -> Result<(), InvalidRecord> {
         let rows = &*self.rows;
-        let hash = rows.hasher.key(key);
         let mut shard = rows.lock(hash.shard());
         let Some(number) = shard.find(self.schema(), hash, key) else {
             if self.shared() {

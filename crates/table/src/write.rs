@@ -138,6 +138,29 @@ impl Table {
         delta: i64,
         show: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<Incremented<R>, WriteError> {
+        self.add(key, column, delta, show, |record| self.append(record))
+    }
+
+    /// [`Table::increment`] when nobody waits for it to be durable: it does not hurry the log.
+    ///
+    /// # Errors
+    /// As [`Table::increment`].
+    ///
+    /// # Panics
+    /// As [`Table::increment`].
+    pub fn increment_later(&self, key: ValueRef<'_>, column: usize, delta: i64) -> Result<(), WriteError> {
+        let append = |record: &[u8]| Ok(self.core.log.append_later(record)?);
+        self.add(key, column, delta, |_| (), append).map(|_| ())
+    }
+
+    fn add<R>(
+        &self,
+        key: ValueRef<'_>,
+        column: usize,
+        delta: i64,
+        show: impl FnOnce(RowRef<'_>) -> R,
+        append: impl FnOnce(&[u8]) -> Result<Position, WriteError>,
+    ) -> Result<Incremented<R>, WriteError> {
         let schema = self.schema();
         assert!(
             schema.columns[column].ty == Type::Bigint && column != schema.key,
@@ -163,7 +186,7 @@ impl Table {
         let row_mark = if self.is_promised(slot.position()) { Position(0) } else { slot.row_mark() };
         SCRATCH.with_borrow_mut(|scratch| {
             record::put_increment(self.id, key, column, delta, scratch);
-            let mark = self.append(scratch)?;
+            let mark = append(scratch)?;
             let slot = shard.slots.get_mut(number);
             slot.bytes[at..at + size_of::<i64>()].copy_from_slice(&sum.to_le_bytes());
             let counted = if row_mark == Position(0) { COUNTED } else { 0 };

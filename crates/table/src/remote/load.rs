@@ -14,9 +14,9 @@ use super::tier::Call;
 use super::unique::UniqueValue;
 use super::{scripts, wire};
 use crate::hash::{Fingerprint, NO_VALUE};
-use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_SCAN_ROWS};
+use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS};
 use crate::shard::row_key;
-use forebay_redis::{Command, Link};
+use forebay_redis::Link;
 use forebay_value::{Row, Value};
 use futures_util::future::try_join_all;
 use std::sync::Arc;
@@ -135,16 +135,8 @@ impl RemoteTable {
         link: &Link,
         shard: u16,
         cursor: u64,
-    ) -> Result<(u64, Vec<(Vec<u8>, Vec<u8>)>), RemoteError> {
-        let mut command = Command::new();
-        command.arg("HSCAN").arg(&self.names(shard).rows).arg(cursor).arg("COUNT").arg(REMOTE_SCAN_ROWS);
-        let [next, fields] = wire::tuple("HSCAN", self.tier.read(link, shard, command).await?)?;
-        let mut fields = wire::array("HSCAN", fields)?.into_iter();
-        let mut found = Vec::with_capacity(fields.len() / 2);
-        while let (Some(key), Some(value)) = (fields.next(), fields.next()) {
-            found.push((wire::bytes("HSCAN", key)?, wire::bytes("HSCAN", value)?));
-        }
-        Ok((wire::number("HSCAN", &next)?, found))
+    ) -> Result<(u64, super::rebuild::Fields), RemoteError> {
+        self.tier.scan_hash(link, shard, &self.names(shard).rows, cursor).await
     }
 }
 

@@ -29,6 +29,7 @@ mod list;
 mod load;
 mod names;
 mod queue;
+mod rebuild;
 mod repair;
 mod scripts;
 mod table;

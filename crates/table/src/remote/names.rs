@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! fb:{tier}           hash    version, id, shards; table:<id>: the catalogue's entry
-//! fb:{<tag>}:m        hash    of one shard: epoch, tier, n (the last number given), drained, forgotten (the newest tombstone that is gone),
+//! fb:{<tag>}:<tier>:m        hash    of one shard: epoch, n (the last number given), drained, forgotten (the newest tombstone that is gone),
 //!                             full, gap, generation, g<shard>, L<table> (loaded)
-//! fb:{<tag>}:s        stream  the shard's queue: entries <n>-0 with the field r, a record as in `record`
-//! fb:{<tag>}:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the record store under way
-//! fb:{<tag>}:<table>:r        hash    key → entry
-//! fb:{<tag>}:<table>:d        zset    key of a deleted row → version of the delete
-//! fb:{<tag>}:<table>:f        hash    token and key of attempts that must not succeed
-//! fb:{<tag>}:<table>:o        zset    keys in their order (tables that are listed)
-//! fb:{<tag>}:<table>:c<column> hash   fingerprint of a counted value → rows of this shard
-//! fb:{<tag>}:<table>:u<column> hash   fingerprint of a unique value → reservation; in the shard of the value
-//! fb:{<tag>}:w<table>         lease of who loads a table (in the tier's slot)
+//! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0 with the field r, a record as in `record`
+//! fb:{<tag>}:<tier>:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the record store under way
+//! fb:{<tag>}:<tier>:<table>:r        hash    key → entry
+//! fb:{<tag>}:<tier>:<table>:d        zset    key of a deleted row → version of the delete
+//! fb:{<tag>}:<tier>:<table>:f        hash    token and key of attempts that must not succeed
+//! fb:{<tag>}:<tier>:<table>:o        zset    keys in their order (tables that are listed)
+//! fb:{<tag>}:<tier>:<table>:c<column> hash   fingerprint of a counted value → rows of this shard
+//! fb:{<tag>}:<tier>:<table>:u<column> hash   fingerprint of a unique value → reservation; in the shard of the value
+//! fb:{tier}:w<table>  lease of who loads a table (in the tier's slot)
 //! ```
+//! `<tier>` are eight digits of the tier's id: whoever still serves a tier that was lost never touches the one that was made after it.
 //! Shard `i` of `S` has the tag of slot `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has as many
 //! shards as another, give or take one.
 
@@ -48,10 +49,10 @@ pub(crate) struct ShardNames {
 }
 
 impl ShardNames {
-    pub fn new(number: u16, shards: u16) -> ShardNames {
+    pub fn new(tier: u128, number: u16, shards: u16) -> ShardNames {
         let slot = (2 * u32::from(number) + 1) * u32::from(SLOTS) / (2 * u32::from(shards));
         let slot = Slot(u16::try_from(slot).expect("a shard's slot lies below 16,384"));
-        let prefix = format!("fb:{{{}}}:", tag_for_slot(slot));
+        let prefix = format!("fb:{{{}}}:{:08x}:", tag_for_slot(slot), (tier >> 96) as u32);
         let name = |suffix: &str| format!("{prefix}{suffix}").into_bytes();
         ShardNames {
             number,
@@ -69,6 +70,7 @@ impl ShardNames {
 /// One table's keys in one shard.
 #[derive(Debug)]
 pub(crate) struct TableNames {
+    prefix: String,
     pub rows: Vec<u8>,
     pub deleted: Vec<u8>,
     pub fences: Vec<u8>,
@@ -81,14 +83,16 @@ pub(crate) struct TableNames {
 
 impl TableNames {
     pub fn new(shard: &ShardNames, id: TableId, schema: &Schema) -> TableNames {
-        let name = |suffix: &str| format!("{}{id}:{suffix}", shard.prefix).into_bytes();
+        let prefix = format!("{}{id}:", shard.prefix);
+        let name = |suffix: &str| format!("{prefix}{suffix}").into_bytes();
         TableNames {
             rows: name("r"),
             deleted: name("d"),
             fences: name("f"),
             order: name("o"),
-            counters: schema.indexed_columns().map(|column| name(&format!("c{column}"))).collect(),
+            counters: schema.indexed_columns().map(|column| counter_name(&prefix, column)).collect(),
             uniques: schema.unique_columns().map(|column| name(&format!("u{column}"))).collect(),
+            prefix,
         }
     }
 
@@ -96,6 +100,16 @@ impl TableNames {
     pub fn view(&self) -> impl Iterator<Item = &Vec<u8>> {
         [&self.rows, &self.deleted, &self.order].into_iter().chain(&self.counters)
     }
+
+    /// The same, of a table whose counted columns may not be known: it is not configured any more.
+    pub fn whole_view(&self, schema: &Schema) -> Vec<Vec<u8>> {
+        let counters = (0..schema.columns.len()).map(|column| counter_name(&self.prefix, column));
+        [&self.rows, &self.deleted, &self.order].into_iter().cloned().chain(counters).collect()
+    }
+}
+
+fn counter_name(prefix: &str, column: usize) -> Vec<u8> {
+    format!("{prefix}c{column}").into_bytes()
 }
 
 /// The field of a shard's meta that says that it has all rows of a table.
@@ -117,7 +131,7 @@ mod tests {
         for shards in [1u16, 3, 8, 64, 1000, SLOTS] {
             let mut thirds = [0u16; 3];
             for number in 0..shards {
-                let names = ShardNames::new(number, shards);
+                let names = ShardNames::new(7 << 100, number, shards);
                 for key in [&names.meta, &names.stream, &names.lease, &names.lock, &names.hold] {
                     assert_eq!(slot_of(key), names.slot);
                 }

@@ -19,9 +19,10 @@ use super::error::RemoteError;
 use super::names;
 use super::tier::Tier;
 use super::{scripts, wire};
+use crate::catalogue::Catalogue;
 use crate::limits::{REMOTE_JUMP, REMOTE_LOCK_MS};
 use forebay_redis::{Link, Value};
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 
 /// What a shard says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,21 +44,32 @@ pub(crate) fn token() -> Vec<u8> {
     format!("{:032x}", rand::random::<u128>()).into_bytes()
 }
 
+/// A shard that is being repaired here: its lock is held.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub shard: u16,
+    pub state: ShardState,
+    pub token: Vec<u8>,
+    /// In the record store.
+    pub position: u64,
+    /// Of its reservations, from now on; empty: as it was.
+    pub generation: Vec<u8>,
+}
+
+impl Broken {
+    /// Whether nothing was ever in it: then it may count from 1.
+    fn is_new(&self) -> bool {
+        self.state.shard_epoch.is_empty() && self.state.last == 0 && self.position == 0
+    }
+}
+
 impl Tier {
     pub async fn state(&self, link: &Link, shard: u16) -> Result<ShardState, RemoteError> {
         let names = &self.shards[usize::from(shard)];
         let keys = vec![names.meta.clone(), names.stream.clone()];
         let answer = self.eval(link, names.slot, &scripts::STATE, keys, Vec::new()).await?;
-        let [epoch, shard_epoch, n, last, drained, generation, entries, tier] =
+        let [epoch, shard_epoch, n, last, drained, generation, entries] =
             wire::tuple("a shard's state", answer)?;
-        let tier = wire::text("a shard's tier", tier)?;
-        if !tier.is_empty() && tier != self.id_text() {
-            return Err(RemoteError::foreign(format!(
-                "shard {shard} in memory belongs to tier {tier}, not to {}: the tier's own key was lost while shards remained; drain them \
-                 with a tier hash restored, or flush the servers",
-                self.id_text()
-            )));
-        }
         let number = |value| wire::number("a shard's state", value);
         Ok(ShardState {
             epoch: wire::text("an epoch", epoch)?,
@@ -69,8 +81,12 @@ impl Tier {
         })
     }
 
-    pub fn id_text(&self) -> String {
-        format!("{:032x}", self.id)
+    /// Takes or renews the lock of a shard's repair.
+    pub(crate) async fn lock(&self, link: &Link, shard: u16, token: &[u8]) -> Result<bool, RemoteError> {
+        let names = &self.shards[usize::from(shard)];
+        let args = vec![token.to_vec(), wire::digits(REMOTE_LOCK_MS)];
+        let locked = link.write(names.slot, &scripts::LOCK, vec![names.lock.clone()], args).await?;
+        Ok(wire::number("a lock", &locked)? == 1)
     }
 
     /// Repairs every shard whose epoch is not its server's. False: another server is at it, or a server changed over meanwhile.
@@ -81,54 +97,93 @@ impl Tier {
         let _repairing = self.repairing.lock().await;
         // Connections of its own, whose epoch is that of now.
         let link = &self.client.link();
-        let states = join_all((0..self.shard_count()).map(|shard| self.state(link, shard))).await;
+        self.restore(link).await?;
+        let states = try_join_all((0..self.shard_count()).map(|shard| self.state(link, shard))).await?;
         let mut broken = Vec::new();
-        for (shard, state) in (0..).zip(states) {
-            // A shard that cannot be asked is not repaired; it need not keep others from it.
-            match state {
-                Ok(state) if state.epoch != state.shard_epoch => broken.push((shard, state)),
-                Ok(_) => {}
-                Err(error) if error.may_retry() => {}
-                Err(error) => return Err(error),
+        let result = self.repair_all(link, &states, &mut broken).await;
+        if !matches!(result, Ok(true)) {
+            for own in broken {
+                let names = &self.shards[usize::from(own.shard)];
+                // One that cannot be unlocked unlocks itself after a while.
+                let _ =
+                    link.write(names.slot, &scripts::UNLOCK, vec![names.lock.clone()], vec![own.token]).await;
             }
         }
-        let mut all = true;
-        for (shard, state) in broken {
-            all &= self.repair_shard(link, shard, &state).await?;
-        }
-        Ok(all)
+        result
     }
 
-    async fn repair_shard(&self, link: &Link, shard: u16, state: &ShardState) -> Result<bool, RemoteError> {
-        let names = &self.shards[usize::from(shard)];
-        let token = token();
-        let args = vec![token.clone(), wire::digits(REMOTE_LOCK_MS)];
-        let locked = link.write(names.slot, &scripts::LOCK, vec![names.lock.clone()], args).await?;
-        if wire::number("a lock", &locked)? == 0 {
+    async fn repair_all(
+        &self,
+        link: &Link,
+        states: &[ShardState],
+        broken: &mut Vec<Broken>,
+    ) -> Result<bool, RemoteError> {
+        let mut is_all = true;
+        for (shard, state) in (0..).zip(states).filter(|(_, state)| state.epoch != state.shard_epoch) {
+            let token = token();
+            if !self.lock(link, shard, &token).await? {
+                is_all = false;
+                continue;
+            }
+            broken.push(Broken { shard, state: state.clone(), token, position: 0, generation: Vec::new() });
+        }
+        // After the locks: whoever repaired before has unlocked, and asked earlier.
+        for own in broken.iter_mut() {
+            own.position = self.positions.position(self.log_id(own.shard)).await?.unwrap_or(0);
+        }
+        let may_have_lost = self.is_cluster && broken.iter().any(|own| !own.is_new());
+        if may_have_lost && !self.rebuild(link, broken, states).await? {
             return Ok(false);
         }
-        let position = self.positions.position(self.log_id(shard)).await?.unwrap_or(0);
-        // What was never used may begin at 1.
-        let is_new = state.shard_epoch.is_empty() && state.last == 0 && position == 0;
-        let jump = if is_new { 0 } else { REMOTE_JUMP };
+        for own in broken.iter() {
+            is_all &= self.begin_epoch(link, own).await?;
+        }
+        Ok(is_all)
+    }
+
+    /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key held, should that be lost.
+    async fn restore(&self, link: &Link) -> Result<(), RemoteError> {
+        let (id, shards) = super::tier::make(link, &self.id_text(), self.shard_count()).await?;
+        if (id, shards) != (self.id, self.shard_count()) {
+            let what = "the servers lost the tier that this process serves, and another one was made: start this process again";
+            return Err(RemoteError::foreign(what));
+        }
+        let catalogue = self.catalogue.read().clone();
+        let Some((last, _)) = catalogue.tables().last() else {
+            return Ok(());
+        };
+        let mut args = vec![wire::digits(last.0)];
+        for (id, schema) in catalogue.tables() {
+            let text =
+                Catalogue::entry_text(id, schema).map_err(|error| RemoteError::foreign(error.to_string()))?;
+            args.extend([format!("table:{id}").into_bytes(), text.into_bytes()]);
+        }
+        link.write(names::tier_slot(), &scripts::RESTORE, vec![names::TIER.to_vec()], args).await?;
+        Ok(())
+    }
+
+    async fn begin_epoch(&self, link: &Link, own: &Broken) -> Result<bool, RemoteError> {
+        let names = &self.shards[usize::from(own.shard)];
         let catalogue = self.catalogue.read().clone();
         let mut keys = vec![names.meta.clone(), names.stream.clone(), names.lock.clone()];
         for (id, schema) in catalogue.tables() {
-            // The catalogue knows no indexes: those of the tables that are configured stand in their schemas.
-            keys.extend(names::TableNames::new(names, id, schema).view().cloned());
+            keys.extend(names::TableNames::new(names, id, schema).whole_view(schema));
         }
         let args = vec![
-            token,
-            state.epoch.clone().into_bytes(),
-            state.shard_epoch.clone().into_bytes(),
-            wire::digits(position),
-            format!("{}-0", position + 1).into_bytes(),
-            wire::digits(jump),
-            Vec::new(),
-            self.id_text().into_bytes(),
+            own.token.clone(),
+            own.state.epoch.clone().into_bytes(),
+            own.state.shard_epoch.clone().into_bytes(),
+            wire::digits(own.position),
+            format!("{}-0", own.position + 1).into_bytes(),
+            wire::digits(if own.is_new() { 0 } else { REMOTE_JUMP }),
+            own.generation.clone(),
         ];
         let answer = link.write(names.slot, &scripts::REPAIR, keys, args).await?;
         let values = wire::array("repair", answer)?;
         Ok(matches!(values.first(), Some(Value::Int(1))))
+    }
+
+    pub fn id_text(&self) -> String {
+        format!("{:032x}", self.id)
     }
 }

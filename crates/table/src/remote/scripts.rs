@@ -12,6 +12,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    ANNOUNCE = "announce",
     ASSIGN = "assign",
     BEGIN_LOAD = "begin_load",
     CLEAR = "clear",
@@ -25,8 +26,10 @@ scripts! {
     LOAD = "load",
     LOCK = "lock",
     LOOK = "look",
+    REBUILD = "rebuild",
     RELEASE = "release",
     REPAIR = "repair",
+    RESTORE = "restore",
     STATE = "state",
     SWAP = "swap",
     TIER = "tier",

@@ -1,6 +1,6 @@
 //! The tier: what all servers of one Redis or Valkey share, and how one shard is spoken to.
 
-use super::error::{RemoteError, RemoteKind};
+use super::error::RemoteError;
 use super::names::{self, ShardNames};
 use super::scripts;
 use super::wire;
@@ -78,11 +78,11 @@ impl Tier {
         }
         let is_cluster = client.topology() == Topology::Cluster;
         let suitable = if is_cluster { SHARDS_CLUSTER } else { SHARDS_SINGLE };
-        let (id, count) = find(link, options.shards, suitable).await?;
+        let (id, count) = find(client, link, options.shards, suitable).await?;
         Ok(Tier {
             id,
             client: client.clone(),
-            shards: (0..count).map(|number| ShardNames::new(number, count)).collect(),
+            shards: (0..count).map(|number| ShardNames::new(id, number, count)).collect(),
             is_cluster,
             hasher: Hasher::shared(id),
             source,
@@ -162,11 +162,7 @@ impl Tier {
     }
 
     /// Repairs what has changed over, or waits for another server that does; not for longer than a request can wait.
-    async fn changed_over(
-        &self,
-        began: Instant,
-        error: forebay_redis::Error,
-    ) -> Result<(), RemoteError> {
+    async fn changed_over(&self, began: Instant, error: forebay_redis::Error) -> Result<(), RemoteError> {
         if began.elapsed() > REMOTE_REPAIR_WAIT {
             return Err(error.into());
         }
@@ -228,14 +224,53 @@ impl Tier {
 }
 
 /// The id and the number of shards of the tier that is there, or of a new one.
-async fn find(link: &Link, wanted: Option<u16>, suitable: u16) -> Result<(u128, u16), RemoteError> {
+async fn find(
+    client: &Client,
+    link: &Link,
+    wanted: Option<u16>,
+    suitable: u16,
+) -> Result<(u128, u16), RemoteError> {
     let shards = wanted.unwrap_or(suitable);
     if shards == 0 || shards > forebay_redis::SLOTS {
         let what = format!("a tier has 1 to {} shards, not {shards}", forebay_redis::SLOTS);
         return Err(RemoteError::foreign(what));
     }
+    let mut command = Command::new();
+    command.arg("EXISTS").arg(names::TIER);
+    if link.read(names::tier_slot(), command).await? == Value::Int(0) {
+        refuse_orphans(client).await?;
+    }
     let id = format!("{:032x}", rand::random::<u128>());
-    let args = vec![id.into_bytes(), wire::digits(shards), VERSION.into()];
+    let (id, stored) = make(link, &id, shards).await?;
+    match wanted {
+        Some(wanted) if wanted != stored => Err(RemoteError::foreign(format!(
+            "the tier in memory has {stored} shards, {wanted} are configured: set shards = {stored}, or drain it and begin a new one"
+        ))),
+        _ => Ok((id, stored)),
+    }
+}
+
+/// Shards without their tier hold changes that nobody would drain any more.
+async fn refuse_orphans(client: &Client) -> Result<(), RemoteError> {
+    for node in client.primaries() {
+        let mut scan = client.scan(&node.address, b"fb:{*:m").await?;
+        while let Some(found) = scan.next().await? {
+            if let Some(key) = found.first() {
+                return Err(RemoteError::foreign(format!(
+                    "{} holds shards of a tier ({}) whose own key fb:{{tier}} was lost: start a server that still serves it, which puts it \
+                     back, or flush what is left",
+                    node.address,
+                    String::from_utf8_lossy(key)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the tier unless there is one; which one there is.
+pub(crate) async fn make(link: &Link, id: &str, shards: u16) -> Result<(u128, u16), RemoteError> {
+    let args = vec![id.into(), wire::digits(shards), VERSION.into()];
     let answer = link.write(names::tier_slot(), &scripts::TIER, vec![names::TIER.to_vec()], args).await?;
     let [id, stored, version] = wire::tuple("tier", answer)?;
     let version = wire::text("the tier's version", version)?;
@@ -246,17 +281,8 @@ async fn find(link: &Link, wanted: Option<u16>, suitable: u16) -> Result<(u128, 
     let id = wire::text("the tier's id", id)?;
     let id = u128::from_str_radix(&id, 16)
         .map_err(|_| RemoteError::foreign(format!("the tier in memory has the id {id:?}, which is none")))?;
-    let stored = u16::try_from(wire::number("the tier's shards", &stored)?).unwrap_or(0);
-    match wanted {
-        _ if stored == 0 || stored > forebay_redis::SLOTS => {
-            Err(RemoteError::foreign("the tier in memory has a number of shards that cannot be"))
-        }
-        Some(wanted) if wanted != stored => Err(RemoteError::new(
-            RemoteKind::Broken,
-            format!(
-                "the tier in memory has {stored} shards, {wanted} are configured: set shards = {stored}, or drain it and begin a new one"
-            ),
-        )),
-        _ => Ok((id, stored)),
+    match u16::try_from(wire::number("the tier's shards", &stored)?) {
+        Ok(stored) if (1..=forebay_redis::SLOTS).contains(&stored) => Ok((id, stored)),
+        _ => Err(RemoteError::foreign("the tier in memory has a number of shards that cannot be")),
     }
 }

@@ -31,9 +31,9 @@
 
 use super::encode::Entry;
 use super::error::RemoteError;
-use super::table::{Place, RemoteTable};
+use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
-use super::write::{Answered, Attempt, Change, Written, too_busy};
+use super::write::{Answered, Attempt, Change, Expect, Written, too_busy};
 use super::{scripts, wire};
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::KeyRef;
@@ -74,6 +74,10 @@ enum Reserved {
     All,
     /// The change's own row has one of them already: somebody else has just written it.
     Changed(Entry),
+}
+
+fn is_conflict(error: &RemoteError) -> bool {
+    matches!(error.kind(), super::RemoteKind::Conflict { .. })
 }
 
 impl RemoteTable {
@@ -149,6 +153,15 @@ impl RemoteTable {
             let result = match self.reserve_all(link, change, &mut attempt, &mut reserved).await {
                 Ok(Reserved::All) => self.send(link, change, &attempt).await,
                 Ok(Reserved::Changed(now)) => Ok(Answered::Written(Written::Changed(Some(now)))),
+                // A key that is there is the conflict that is told first.
+                Err(error) if change.expect == Expect::Absent && is_conflict(&error) => {
+                    match self.look(link, change.place).await {
+                        Ok(Looked { entry: Some(now), .. }) => {
+                            Ok(Answered::Written(Written::Changed(Some(now))))
+                        }
+                        _ => Err(error),
+                    }
+                }
                 Err(error) => Err(error.before_the_write()),
             };
             let reservation = [&attempt.token[..], &change.place.key].concat();

@@ -10,11 +10,13 @@ fn new_row(id: i64) -> Row {
     row(&schema(KeyKind::Bigint), id, Some(&format!("code {id}")), "b")
 }
 
-fn restart(local: &Local) {
+async fn restart(local: &Local) {
     let name = local.nodes()[0].name.clone();
     local.kill(&name).unwrap();
     local.start(&name).unwrap();
     local.wait_ready().unwrap();
+    // The runtime was not running meanwhile: it is told now that its connections are gone.
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
 }
 
 #[test]
@@ -28,7 +30,7 @@ fn a_restart_is_repaired_and_numbers_go_on_above() {
             server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
         }
         server.apply(0, 2).await;
-        restart(&local);
+        restart(&local).await;
         // The first write finds another epoch, and repairs.
         for id in 40..80 {
             server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
@@ -51,7 +53,7 @@ fn a_server_that_lost_everything_is_loaded_again() {
             server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
         }
         server.drain().await;
-        restart(&local);
+        restart(&local).await;
         // Its tier is gone as well: a server begins a new one.
         let again = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         assert_ne!(again.tables.id(), server.tables.id());
@@ -83,7 +85,7 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
             let (gone, new) = ((0..200).find(in_shard).unwrap(), (200..400).find(in_shard).unwrap());
             record.store.rows.lock().unwrap().remove(&key_text(ValueRef::Bigint(gone)));
             record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(new)), new_row(new));
-            restart(&local);
+            restart(&local).await;
             for node in &local.nodes()[1..] {
                 local.kill(&node.name).unwrap();
                 local.start(&node.name).unwrap();

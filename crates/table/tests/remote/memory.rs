@@ -53,13 +53,15 @@ fn an_evicted_row_keeps_its_unique_values_and_can_be_changed() {
             let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
             server.load().await;
             let (table, link, queue) = (&server.table, &server.link, server.tables.queue());
-            let new = |id: i64, code: &str| row(&schema(KeyKind::Bigint), id, Some(code), "b");
+            let new = |id: i64, code: &str| row(&schema(KeyKind::Bigint), id, Some(code), &"b".repeat(100));
             for id in 0..8 {
                 table.insert(link, new(id, &format!("code {id}")).as_ref()).await.unwrap();
             }
             server.drain().await;
             for shard in 0..server.tables.shard_count() {
-                let Leased::Held(lease) = queue.lease(link, shard, "test", 60_000).await.unwrap() else { panic!() };
+                let Leased::Held(lease) = queue.lease(link, shard, "test", 60_000).await.unwrap() else {
+                    panic!()
+                };
                 queue.evict(link, &lease).await.unwrap();
                 queue.give_up(link, lease).await.unwrap();
             }

@@ -45,7 +45,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         length().prop_map(Change::Body),
         (code(), length()).prop_map(|(code, length)| Change::CodeAndBody(code, length)),
     ];
-    let delta = prop_oneof![9 => -5i64..50, 1 => Just(i64::MAX), 1 => Just(i64::MIN), 1 => Just(-4_294_967_297)];
+    let delta =
+        prop_oneof![9 => -5i64..50, 1 => Just(i64::MAX), 1 => Just(i64::MIN), 1 => Just(-4_294_967_297)];
     let op = prop_oneof![
         6 => (key.clone(), code(), name(), length()).prop_map(|(k, c, n, l)| Op::Insert(k, c, n, l)),
         4 => (key.clone(), code(), name(), length()).prop_map(|(k, c, n, l)| Op::Upsert(k, c, n, l)),
@@ -176,10 +177,9 @@ impl World<'_> {
         let Server { table, link, .. } = self.server();
         let done = table.delete(link, self.key(number).as_ref()).await;
         match kind_of(&done) {
-            None => assert_eq!(
-                Some(done.unwrap().as_ref().to_values(&self.schema)),
-                self.model.remove(&number)
-            ),
+            None => {
+                assert_eq!(Some(done.unwrap().as_ref().to_values(&self.schema)), self.model.remove(&number))
+            }
             Some(RemoteKind::Missing) => assert!(!self.model.contains_key(&number)),
             _ => panic!("{done:?}"),
         }

@@ -192,12 +192,16 @@ fn rows_of_the_record_store_are_there_when_loaded() {
             let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
             let unloaded = one.table.insert(&one.link, new_row(1000, None).as_ref()).await.unwrap_err();
             assert_eq!(unloaded.kind(), RemoteKind::Unavailable);
-            assert_eq!(one.table.get(&one.link, ValueRef::Bigint(5)).await.unwrap_err().kind(), RemoteKind::Unavailable);
+            assert_eq!(
+                one.table.get(&one.link, ValueRef::Bigint(5)).await.unwrap_err().kind(),
+                RemoteKind::Unavailable
+            );
             assert_eq!(one.table.random(&one.link).await.unwrap_err().kind(), RemoteKind::Unavailable);
             assert_eq!(one.warm().await, 300);
             assert_eq!(one.table.count(&one.link).await.unwrap(), 300);
             assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 300);
-            let taken = one.table.insert(&one.link, new_row(1000, Some("code 17")).as_ref()).await.unwrap_err();
+            let taken =
+                one.table.insert(&one.link, new_row(1000, Some("code 17")).as_ref()).await.unwrap_err();
             assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
             let there = one.table.insert(&one.link, new_row(17, None).as_ref()).await.unwrap_err();
             assert_eq!(there.kind(), RemoteKind::Conflict { column: ID });
@@ -244,7 +248,8 @@ fn another_number_of_shards_is_refused() {
     let local = up(SINGLE);
     block_on(async {
         let record = Record::default();
-        serve(&local, spec(KeyKind::Bigint), RemoteOptions { shards: Some(4), limit_bytes: 0 }, &record).await;
+        serve(&local, spec(KeyKind::Bigint), RemoteOptions { shards: Some(4), limit_bytes: 0 }, &record)
+            .await;
         let options = RemoteOptions { shards: Some(5), limit_bytes: 0 };
         let error = try_open(&local, spec(KeyKind::Bigint), options, &record).await.err().unwrap();
         assert_eq!(error.kind(), RemoteKind::Broken);
@@ -261,7 +266,7 @@ fn what_others_wrote_into_the_keys_is_an_error() {
         let (one, _) = two_servers(&local, spec(KeyKind::Bigint)).await;
         one.table.insert(&one.link, new_row(1, None).as_ref()).await.unwrap();
         let keys = one.client.primaries();
-        let mut scan = one.client.scan(&keys[0].address, b"fb:*:r").await.unwrap();
+        let mut scan = one.client.scan(&keys[0].address, b"fb:*:1:r").await.unwrap();
         let mut rows = Vec::new();
         while let Some(found) = scan.next().await.unwrap() {
             rows.extend(found);
@@ -274,7 +279,10 @@ fn what_others_wrote_into_the_keys_is_an_error() {
             assert_eq!(error.kind(), RemoteKind::Broken, "{error}");
             let error = one.table.increment(&one.link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap_err();
             assert!(matches!(error.kind(), RemoteKind::Broken | RemoteKind::Unavailable), "{error}");
-            assert_eq!(one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap_err().kind(), RemoteKind::Broken);
+            assert_eq!(
+                one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap_err().kind(),
+                RemoteKind::Broken
+            );
         }
     });
 }
@@ -307,7 +315,8 @@ fn topologies_have_shards_that_suit_them() {
             let record = Record::default();
             let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
             assert_eq!(server.tables.shard_count(), shards);
-            let logs: std::collections::HashSet<u128> = (0..shards).map(|shard| server.tables.log_id(shard)).collect();
+            let logs: std::collections::HashSet<u128> =
+                (0..shards).map(|shard| server.tables.log_id(shard)).collect();
             assert_eq!(logs.len(), usize::from(shards));
         });
     }

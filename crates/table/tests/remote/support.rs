@@ -3,8 +3,8 @@
 use crate::common::Store;
 use forebay_redis::{Client, Command, Link, Options};
 use forebay_table::{
-    BoxFuture, Leased, LogRecord, Positions, RemoteError, RemoteOptions, RemoteTable, RemoteTables, SourceError,
-    TableSpec,
+    BoxFuture, Leased, LogRecord, Positions, RemoteError, RemoteOptions, RemoteTable, RemoteTables,
+    SourceError, TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
 use forebay_value::{Row, Value};
