@@ -24,6 +24,7 @@ mod limits;
 mod progress;
 mod reconcile;
 mod remote;
+mod replay;
 mod run;
 mod seed;
 mod state;
@@ -37,6 +38,7 @@ pub use progress::Progress;
 pub use reconcile::{NewRecord, Start, reconcile};
 pub use remote::{RemoteDrain, RemoteDrainState, backlog_remote, check_remote, load_remote, warm_remote};
 
+pub use replay::{Replayed, replay};
 pub use seed::seed;
 pub use state::{DrainState, Settings, Status, Stop};
 pub use warm::{Loaded, warm};

@@ -153,6 +153,9 @@ pub struct Drain {
     /// The record store was replaced on purpose: write into it what the log still holds.
     #[arg(long)]
     pub new_record: bool,
+    /// Apply again what the record store had refused (the table forebay_dead_letter), after the drain.
+    #[arg(long)]
+    pub replay: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,17 +8,44 @@ use crate::progress::Progress;
 use forebay_drain::{NewRecord, Settings};
 use forebay_server::{Config, Live, open};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
     let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
-    match AdminClient::find(&config.memory) {
+    let drained = match AdminClient::find(&config.memory) {
         Some(server) => {
             let state = server.post("/drain/finish", &[]).map_err(Failure)?;
             println!("drained by the running server: {} rows since its start", state["rows_total"]);
-            Ok(ExitCode::SUCCESS)
+            ExitCode::SUCCESS
         }
-        None => drain_here(&config, args.new_record),
+        None => drain_here(&config, args.new_record)?,
+    };
+    if args.replay { replay_letters(&config) } else { Ok(drained) }
+}
+
+/// Dead letters that are named one by one; of more, only their number is said.
+const REFUSED_SHOWN: usize = 20;
+
+fn replay_letters(config: &Config) -> Result<ExitCode, Failure> {
+    let runtime = runtime()?;
+    let (store, schemas) = runtime.block_on(open::record(config)).map_err(Failure::from)?;
+    let progress = Arc::new(forebay_drain::Progress::default());
+    let mut replayed = forebay_drain::Replayed::default();
+    runtime.block_on(Progress::new("replay", None).watch(&progress, async {
+        replayed = forebay_drain::replay(&store, &schemas, &progress).await?;
+        Ok::<(), forebay_drain::Error>(())
+    }))?;
+    println!("{} dead letters were applied", replayed.applied);
+    for (letter, reason) in replayed.refused.iter().take(REFUSED_SHOWN) {
+        println!("letter {} ({} {} {}) stays: {reason}", letter.id, letter.op, letter.table, letter.row);
+    }
+    match replayed.refused.len() {
+        0 => Ok(ExitCode::SUCCESS),
+        refused => {
+            eprintln!("{refused} dead letters were refused again; they are in the table forebay_dead_letter");
+            Ok(ExitCode::FAILURE)
+        }
     }
 }
 

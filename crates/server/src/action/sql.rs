@@ -96,6 +96,7 @@ pub fn sql_problem(error: &Error) -> Problem {
         parameter: column.cloned(),
         ..Problem::new(status, detail)
     };
+    let column = error.column().map(str::to_owned);
     match error.kind() {
         Kind::Conflict { column } => match column {
             Some(name) => at(409, Some(name), format!("another row has this `{name}`")),
@@ -105,8 +106,11 @@ pub fn sql_problem(error: &Error) -> Problem {
             Some(name) => at(400, Some(name), format!("`{name}` is required")),
             None => at(400, None, "a value that is required is missing".into()),
         },
-        Kind::Check => at(422, None, "the database refuses these values".into()),
-        Kind::Type => at(400, None, "a value has the wrong type".into()),
+        Kind::Check => at(422, column.as_ref(), "the database refuses these values".into()),
+        Kind::Type => match &column {
+            Some(name) => at(400, Some(name), format!("`{name}` has the wrong type")),
+            None => at(400, None, "a value has the wrong type".into()),
+        },
         Kind::Timeout => at(504, None, "the statement took too long".into()),
         Kind::UnknownOutcome => Problem::unavailable("the connection broke at commit: outcome unknown"),
         Kind::Busy => Problem::unavailable("the record store is busy"),

@@ -159,12 +159,16 @@ impl Compiler<'_, '_> {
         let dialect = self.context.dialect;
         let sql =
             statements.in_dialect(dialect).ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
-        let statement = self.context.store.prepare(sql).await.map_err(|error| error.to_string())?;
+        let mut statement = self.context.store.prepare(sql).await.map_err(|error| error.to_string())?;
+        statement.alone = !self.endpoint.batch;
         let bind = statement
             .params
             .iter()
-            .map(|name| {
-                let ty = sql_types::infer(sql, name, self.context.schemas.values().map(Arc::as_ref));
+            .enumerate()
+            .map(|(index, name)| {
+                let known = statement.param_types.get(index).copied().flatten();
+                let schemas = self.context.schemas.values().map(Arc::as_ref);
+                let ty = known.or_else(|| sql_types::infer(sql, name, schemas));
                 let expr = Expr::Param(name.clone());
                 let eval = self.params.compile(&expr, Wanted { ty, may_be_null: false }, Columns::None)?;
                 Ok((eval, ty, name.clone()))

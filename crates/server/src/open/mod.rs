@@ -62,10 +62,16 @@ impl Memory {
     }
 }
 
-/// Opens everything. Nothing is served and nothing drained yet.
-pub async fn open(config: &Config, new_record: NewRecord) -> Result<Opened, StartError> {
+/// Opens the record store alone: it, and every table of the config.
+pub async fn record(config: &Config) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
     let store = Store::open(&config.record.url, StoreOptions::default()).map_err(StartError::from)?;
     let schemas = schemas::prepare_tables(config, &store).await?;
+    Ok((store, schemas))
+}
+
+/// Opens everything. Nothing is served and nothing drained yet.
+pub async fn open(config: &Config, new_record: NewRecord) -> Result<Opened, StartError> {
+    let (store, schemas) = record(config).await?;
     let specs = schemas::hot_specs(config, &schemas);
     let memory = match &config.memory.tier {
         model::Tier::Embedded => {

@@ -1,0 +1,55 @@
+//! Dead letters, applied again: for when what the database had against them was put right.
+
+use crate::{Error, Progress};
+use forebay_record::{DeadLetter, Store};
+use forebay_value::Schema;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Letters read at a time.
+const LETTERS: usize = 1_000;
+
+/// What became of the dead letters.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// Applied, and gone.
+    pub applied: u64,
+    /// Refused again, each with the reason of now: they stay.
+    pub refused: Vec<(DeadLetter, String)>,
+}
+
+/// Applies every dead letter again, oldest first, each in a transaction of its own that also deletes it.
+///
+/// The change goes to the record store and not into memory, which had it when it was made. `schemas` are the tables by name; a letter of
+/// another table stays, with that as its reason.
+///
+/// # Errors
+/// [`Kind::Record`](crate::Kind::Record) when the store cannot be used; what was applied before is.
+pub async fn replay(
+    store: &Store,
+    schemas: &HashMap<String, Arc<Schema>>,
+    progress: &Progress,
+) -> Result<Replayed, Error> {
+    progress.set_total(store.dead_letter_count().await?);
+    let mut replayed = Replayed::default();
+    let mut after = 0;
+    loop {
+        let letters = store.dead_letters_after(after, LETTERS).await?;
+        let Some(last) = letters.last() else { return Ok(replayed) };
+        after = last.id;
+        for letter in letters {
+            progress.add(1);
+            let Some(schema) = schemas.get(&letter.table) else {
+                replayed.refused.push((letter, "the config has no such table".into()));
+                continue;
+            };
+            match store.replay(schema, &letter).await {
+                Ok(true) => replayed.applied += 1,
+                // Somebody else was faster.
+                Ok(false) => {}
+                Err(error) if error.is_data() => replayed.refused.push((letter, error.to_string())),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
