@@ -129,12 +129,12 @@ impl RemoteTable {
         let mut evicted = Vec::new();
         for (indexes, values) in try_join_all(asked).await? {
             for (index, value) in indexes.into_iter().zip(values) {
-                match wire::optional_bytes("HMGET", value)? {
-                    Some(bytes) => match self.read_entry(&bytes)?.body {
-                        Body::Row(row) => found[index] = Some(row),
-                        Body::Stub(_) => evicted.push(index),
-                    },
-                    None => {}
+                let Some(bytes) = wire::optional_bytes("HMGET", value)? else {
+                    continue;
+                };
+                match self.read_entry(&bytes)?.body {
+                    Body::Row(row) => found[index] = Some(row),
+                    Body::Stub(_) => evicted.push(index),
                 }
             }
         }

@@ -20,6 +20,7 @@
 //!
 //! **What must not move in.** Sockets, topology and batching (`forebay-redis`), SQL and record stores, HTTP, the drain.
 
+mod commit;
 mod encode;
 mod error;
 mod evict;

@@ -396,8 +396,11 @@ fn draw_shard(counts: &[u64]) -> Option<u16> {
     None
 }
 
+/// A field of a hash and its value.
+type Field = (Vec<u8>, Vec<u8>);
+
 /// The field and the value of HRANDFIELD WITHVALUES, which RESP3 nests.
-fn pair(answer: Answer) -> Result<Option<(Vec<u8>, Vec<u8>)>, RemoteError> {
+fn pair(answer: Answer) -> Result<Option<Field>, RemoteError> {
     let mut values = match answer {
         Answer::Nil => return Ok(None),
         other => wire::array("HRANDFIELD", other)?,

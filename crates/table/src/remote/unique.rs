@@ -29,11 +29,12 @@
 //! gets a new generation, which is announced in the meta of every shard, and only then are all rows looked through and what they have reserved again. An
 //! attempt under the old generation fails in step 2 from the announcement on; a row that was written before it is found.
 
+use super::commit::{Answered, Attempt, Change, Expect, Written};
 use super::encode::Entry;
 use super::error::RemoteError;
 use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
-use super::write::{Answered, Attempt, Change, Expect, Written, too_busy};
+use super::write::too_busy;
 use super::{scripts, wire};
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::KeyRef;

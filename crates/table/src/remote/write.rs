@@ -3,12 +3,12 @@
 //! An insert (and an upsert of a table without unique or counted columns) is one flight. A change that depends on what the row was is read,
 //! computed here and written only if the row is still that one; otherwise it is computed again. An increment is one script, whatever others do.
 
-use super::encode::{Body, Entry, HEAD_BYTES, Tracked};
+use super::commit::{Change, Expect, Written};
+use super::encode::{Body, Entry, Tracked};
 use super::error::RemoteError;
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
-use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::KeyRef;
 use crate::limits::REMOTE_TRIES;
 use crate::record;
@@ -17,64 +17,6 @@ use crate::write::encode_changed;
 use forebay_redis::{Link, Value as Answer};
 use forebay_value::{Row, RowRef, Type, Value, ValueRef};
 use std::sync::atomic::Ordering;
-
-/// What a row must be for a change to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expect {
-    Absent,
-    Any,
-    Head([u8; HEAD_BYTES]),
-}
-
-/// One change of one row, ready to be written.
-pub(crate) struct Change<'a> {
-    pub place: &'a Place,
-    pub expect: Expect,
-    /// The row as it was, when that is known; empty: it was not, or nothing of it is tracked.
-    pub before: Tracked,
-    /// As it will be; empty: it will not be.
-    pub after: Tracked,
-    /// The queue entry.
-    pub record: Vec<u8>,
-    pub is_delete: bool,
-    /// Whether it is refused when memory is full.
-    pub grows: bool,
-}
-
-/// What became of a change that was sent.
-pub(crate) enum Written {
-    Done,
-    /// The row is not what was expected: this is what it is.
-    Changed(Option<Entry>),
-}
-
-/// What the script itself answered.
-pub(crate) enum Answered {
-    Written(Written),
-    /// A unique value (the column, its fingerprint) is reserved for another row.
-    Taken {
-        column: usize,
-        value: Fingerprint,
-        holder: Vec<u8>,
-    },
-    /// The attempt was fenced, or reserved its values under an earlier generation.
-    Fenced,
-}
-
-/// What only a cluster needs: the attempt's token, and the generations that its values were reserved under.
-#[derive(Default)]
-pub(crate) struct Attempt {
-    pub token: Vec<u8>,
-    /// Shard and generation.
-    pub generations: Vec<(u16, Vec<u8>)>,
-}
-
-impl Tracked {
-    /// The value in one tracked column; of a row that is not there: none.
-    pub fn value(&self, index: usize) -> Fingerprint {
-        self.values.get(index).copied().unwrap_or(NO_VALUE)
-    }
-}
 
 impl RemoteTable {
     /// Puts in a row whose key and unique values nobody has.
@@ -319,165 +261,6 @@ impl RemoteTable {
 
     fn tracked(&self, entry: Option<&Entry>) -> Tracked {
         entry.map_or_else(Tracked::default, |entry| entry.tracked(&self.tier.hasher, &self.schema))
-    }
-
-    /// Sends a change. Outside a cluster its unique values are claimed by the script itself.
-    async fn commit(&self, link: &Link, change: &Change<'_>) -> Result<Written, RemoteError> {
-        if self.tier.is_cluster && self.exchanged(change).next().is_some() {
-            return self.commit_reserved(link, change).await;
-        }
-        for _ in 0..REMOTE_TRIES {
-            match self.send(link, change, &Attempt::default()).await? {
-                Answered::Written(written) => return Ok(written),
-                Answered::Taken { column, value, holder } => {
-                    self.clear_away(link, column, value, &holder).await?;
-                }
-                Answered::Fenced => {}
-            }
-        }
-        Err(too_busy())
-    }
-
-    /// The unique columns in which a change exchanges a value: the place among them, the column, the value before and after.
-    pub(crate) fn exchanged<'c>(
-        &'c self,
-        change: &'c Change<'_>,
-    ) -> impl Iterator<Item = (usize, usize, Fingerprint, Fingerprint)> + 'c {
-        let columns = self.schema.unique_columns().enumerate();
-        columns
-            .map(|(index, column)| (index, column, change.before.value(index), change.after.value(index)))
-            .filter(|(_, _, before, after)| before != after)
-    }
-
-    /// Runs the script once.
-    pub(crate) async fn send(
-        &self,
-        link: &Link,
-        change: &Change<'_>,
-        attempt: &Attempt,
-    ) -> Result<Answered, RemoteError> {
-        let shard = change.place.shard;
-        let answer = self
-            .tier
-            .write(link, shard, || self.call(change, attempt))
-            .await
-            .map_err(|error| self.noted(error))?;
-        if matches!(answer, Answer::Int(_)) {
-            return Ok(Answered::Written(Written::Done));
-        }
-        let mut values = wire::array("write", answer)?.into_iter();
-        let why = wire::bytes("write", values.next().unwrap_or(Answer::Nil))?;
-        match &why[..] {
-            b"full" => {
-                let what = "the memory limit is reached and nothing can be evicted";
-                Err(RemoteError::new(super::RemoteKind::MemoryFull, what))
-            }
-            b"fenced" => Ok(Answered::Fenced),
-            b"changed" => {
-                let now = wire::optional_bytes("write", values.next().unwrap_or(Answer::Nil))?;
-                let now = now.map(|bytes| self.read_entry(&bytes)).transpose()?;
-                Ok(Answered::Written(Written::Changed(now)))
-            }
-            b"taken" => {
-                let index = wire::number("write", &values.next().unwrap_or(Answer::Nil))? as usize;
-                let holder = wire::bytes("write", values.next().unwrap_or(Answer::Nil))?;
-                let (_, column, _, value) =
-                    self.exchanged(change).find(|exchanged| exchanged.0 == index).ok_or_else(|| {
-                        RemoteError::foreign("the write script names a column that is not unique")
-                    })?;
-                Ok(Answered::Taken { column, value, holder })
-            }
-            _ => Err(RemoteError::foreign("the write script gave an answer that is not known")),
-        }
-    }
-
-    fn call(&self, change: &Change<'_>, attempt: &Attempt) -> Call {
-        let shard = change.place.shard;
-        let names = self.names(shard);
-        let stream = &self.tier.shards[usize::from(shard)].stream;
-        let mut keys: Vec<Vec<u8>> = vec![
-            self.meta(shard),
-            stream.clone(),
-            names.rows.clone(),
-            names.deleted.clone(),
-            names.fences.clone(),
-            names.order.clone(),
-        ];
-        let counters = self.counter_changes(&change.before, &change.after);
-        keys.extend(counters.iter().map(|(index, ..)| names.counters[*index].clone()));
-        let (mut claims, mut releases) = (Vec::new(), Vec::new());
-        if !self.tier.is_cluster {
-            for (index, _, before, after) in self.exchanged(change) {
-                if after != NO_VALUE {
-                    claims.push((index, after));
-                }
-                if before != NO_VALUE {
-                    releases.push((index, before));
-                }
-            }
-        }
-        for (index, value) in claims.iter().chain(&releases) {
-            keys.push(self.names(self.tier.shard_of_value(*value)).uniques[*index].clone());
-        }
-        let flags = [
-            if change.is_delete { b'd' } else { b'p' },
-            if change.grows { b'f' } else { b'-' },
-            if self.is_ordered { b'o' } else { b'-' },
-        ];
-        let expect = match change.expect {
-            Expect::Absent => b"absent".to_vec(),
-            Expect::Any => b"any".to_vec(),
-            Expect::Head(head) => head.to_vec(),
-        };
-        let mut args = vec![
-            self.loaded_field.clone(),
-            expect,
-            change.place.key.clone(),
-            change.record.clone(),
-            flags.to_vec(),
-            attempt.token.clone(),
-            wire::digits(attempt.generations.len() as u64),
-            wire::digits(counters.len() as u64),
-            wire::digits(claims.len() as u64),
-            wire::digits(releases.len() as u64),
-        ];
-        for (shard, generation) in &attempt.generations {
-            args.push(super::names::generation_field(*shard));
-            args.push(generation.clone());
-        }
-        for (_, value, delta) in counters {
-            args.push(value.to_le_bytes().to_vec());
-            args.push(delta.to_string().into_bytes());
-        }
-        for (index, value) in claims {
-            args.push(wire::digits(index as u64));
-            args.push(value.to_le_bytes().to_vec());
-        }
-        args.extend(releases.iter().map(|(_, value)| value.to_le_bytes().to_vec()));
-        Call { script: &scripts::WRITE, keys, args }
-    }
-
-    /// How counters change with a row: the place among the counted columns, the value, by how much.
-    pub(crate) fn counter_changes(
-        &self,
-        before: &Tracked,
-        after: &Tracked,
-    ) -> Vec<(usize, Fingerprint, i64)> {
-        let uniques = self.schema.unique_columns().count();
-        let mut changes = Vec::new();
-        for index in 0..self.schema.indexed_columns().count() {
-            let (before, after) = (before.value(uniques + index), after.value(uniques + index));
-            if before == after {
-                continue;
-            }
-            if before != NO_VALUE {
-                changes.push((index, before, -1));
-            }
-            if after != NO_VALUE {
-                changes.push((index, after, 1));
-            }
-        }
-        changes
     }
 
     pub(crate) fn saw_key(&self, key: KeyRef<'_>) {

@@ -110,7 +110,7 @@ impl World<'_> {
     }
 
     async fn put(&mut self, number: u8, c: Option<u8>, n: Option<u8>, length: u16, is_upsert: bool) {
-        let clicks = if length % 7 == 0 { Value::Null } else { Value::Bigint(i64::from(length)) };
+        let clicks = if length.is_multiple_of(7) { Value::Null } else { Value::Bigint(i64::from(length)) };
         let values = vec![self.key(number), code(c), name(n), clicks, body(length)];
         let row = Row::from_values(&self.schema, &values);
         let expected = match self.model.contains_key(&number) && !is_upsert {
