@@ -15,6 +15,11 @@ fn scale() -> u32 {
     if std::env::var_os("FOREBAY_LOAD_LONG").is_some() { 10 } else { 1 }
 }
 
+/// The formula has the backlog of a stall answered at once; a server of threads needs a while, that much less the fewer there are.
+fn stall_rate_per_s() -> f64 {
+    if scale() == 1 { 250.0 } else { 1000.0 }
+}
+
 fn get() -> Fixed {
     Fixed::new("GET", "/", None)
 }
@@ -57,12 +62,13 @@ fn a_stall_in_the_open_model() {
     let (address, seen) = stalling(time * 4 / 10, stall);
     let settings = Settings {
         connections: 16,
-        pace: Pace::rate(1000.0),
+        pace: Pace::rate(stall_rate_per_s()),
         timeout: Duration::from_secs(60),
         ..Settings::new(address, Stop::After(time))
     };
     let results = run(&settings, &mut get()).unwrap();
-    assert_eq!(results.requests.completed, 10_000 * u64::from(scale()), "{results}");
+    let due = (stall_rate_per_s() * time.as_secs_f64()) as u64;
+    assert_eq!(results.requests.completed, due, "{results}");
     let stalled_ms = seen.lock().unwrap().unwrap().as_secs_f64() * 1000.0;
     let part = stalled_ms / 1000.0 / time.as_secs_f64();
     for p in [0.95, 0.99, 0.999] {
@@ -137,12 +143,12 @@ fn pipelined_requests_are_timed_alone() {
     let settings = Settings {
         connections: 3,
         pipelining: 4,
-        ..Settings::new(address, Stop::After(Duration::from_secs(10)))
+        ..Settings::new(address, Stop::After(Duration::from_secs(25)))
     };
     let results = run(&settings, &mut get()).unwrap();
     assert!(results.latency_ms.percentile_ms(50.0) >= 199.0, "{results}");
     near(results.latency_ms.percentile_ms(50.0), 200.0, 0.05);
-    // Little's law: what is under way is rate by time.
+    // Little's law: what is under way is rate by time. The first three on each connection find less before them: 0.3 % in 25 s.
     let under_way = results.requests.rate_per_s * results.latency_ms.mean_ms() / 1000.0;
     near(under_way, 12.0, 0.01);
     conserved(&results);
