@@ -51,12 +51,17 @@ impl DeadLetter {
     /// The change that was refused, for the table as `schema` has it now. [`Kind::Type`] when its values do not fit that any more.
     pub fn change(&self, schema: &Schema) -> Result<Op, Error> {
         let refused = |what: String| {
-            Error::new(Kind::Type, format!("dead letter {} cannot be applied to table {}: {what}", self.id, schema.name))
+            Error::new(
+                Kind::Type,
+                format!("dead letter {} cannot be applied to table {}: {what}", self.id, schema.name),
+            )
         };
-        let fields: HashMap<String, &RawValue> =
-            serde_json::from_str(&self.row).map_err(|source| refused(format!("its row is no JSON object ({source})")))?;
+        let fields: HashMap<String, &RawValue> = serde_json::from_str(&self.row)
+            .map_err(|source| refused(format!("its row is no JSON object ({source})")))?;
         let value = |name: &str, ty: Type| match fields.get(name) {
-            Some(raw) => from_json(ty, raw.get()).map_err(|invalid| refused(format!("column {name} {invalid}"))),
+            Some(raw) => {
+                from_json(ty, raw.get()).map_err(|invalid| refused(format!("column {name} {invalid}")))
+            }
             None => Ok(Value::Null),
         };
         let known = |name: &str| schema.position(name).is_some();
@@ -95,7 +100,14 @@ mod tests {
     use forebay_value::{Column, KeyKind, Timestamp};
 
     fn schema() -> Schema {
-        let column = |name: &str, ty| Column { name: name.into(), ty, nullable: name != "id", unique: false, indexed: false, fill: None };
+        let column = |name: &str, ty| Column {
+            name: name.into(),
+            ty,
+            nullable: name != "id",
+            unique: false,
+            indexed: false,
+            fill: None,
+        };
         let columns = vec![
             column("id", Type::Bigint),
             column("n", Type::Bigint),
@@ -145,6 +157,15 @@ mod tests {
 
     fn letter(op: &str, row: &str) -> DeadLetter {
         let (table, reason) = ("t".into(), String::new());
-        DeadLetter { id: 1, log: 0, position: 0, table, op: op.into(), row: row.into(), reason, at: Timestamp(0) }
+        DeadLetter {
+            id: 1,
+            log: 0,
+            position: 0,
+            table,
+            op: op.into(),
+            row: row.into(),
+            reason,
+            at: Timestamp(0),
+        }
     }
 }

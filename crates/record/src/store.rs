@@ -110,7 +110,9 @@ impl Store {
                 };
                 Err(Error::new(
                     Kind::Url,
-                    format!("cannot use the record store's URL: {shown}; write sqlite:PATH or postgres://USER@HOST/DATABASE"),
+                    format!(
+                        "cannot use the record store's URL: {shown}; write sqlite:PATH or postgres://USER@HOST/DATABASE"
+                    ),
                 ))
             }
         }

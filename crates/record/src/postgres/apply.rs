@@ -106,7 +106,12 @@ async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<u6
     end(session, changed).await
 }
 
-async fn bury_alone(session: &mut Session, batch: &Batch, change: &Change, error: &Error) -> Result<u64, Error> {
+async fn bury_alone(
+    session: &mut Session,
+    batch: &Batch,
+    change: &Change,
+    error: &Error,
+) -> Result<u64, Error> {
     begin(session).await?;
     let buried = async {
         move_position(session, batch).await?;
@@ -124,7 +129,9 @@ async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<(), Error> {
         let length = run_length(batch, start);
         let changes = &batch.changes[start..start + length];
         let applied = if length < COPY_ROWS_MIN {
-            change::run_all(session, &batch.schemas, changes).await.map_err(|(index, error)| data_at(error, index))
+            change::run_all(session, &batch.schemas, changes)
+                .await
+                .map_err(|(index, error)| data_at(error, index))
         } else {
             apply_run(session, batch, changes, run).await
         };
@@ -197,24 +204,35 @@ fn hash(key: ValueRef<'_>) -> u64 {
     hasher.finish()
 }
 
-async fn apply_run<'a>(session: &mut Session, batch: &Batch, changes: &'a [Change], run: usize) -> Result<(), Error> {
+async fn apply_run<'a>(
+    session: &mut Session,
+    batch: &Batch,
+    changes: &'a [Change],
+    run: usize,
+) -> Result<(), Error> {
     let schema = &batch.schemas[changes[0].table];
     let rows = || -> Vec<&Row> {
-        let row = |change: &'a Change| if let Op::Insert(row) | Op::Put(row) = &change.op { Some(row) } else { None };
+        let row = |change: &'a Change| {
+            if let Op::Insert(row) | Op::Put(row) = &change.op { Some(row) } else { None }
+        };
         changes.iter().filter_map(row).collect()
     };
     match &changes[0].op {
         Op::Insert(_) => bulk::copy(session, schema, &rows()).await,
         Op::Put(_) => bulk::put(session, schema, &rows(), run).await,
         Op::Delete(_) => {
-            let keys: Vec<&Value> =
-                changes.iter().filter_map(|change| if let Op::Delete(key) = &change.op { Some(key) } else { None }).collect();
+            let keys: Vec<&Value> = changes
+                .iter()
+                .filter_map(|change| if let Op::Delete(key) = &change.op { Some(key) } else { None })
+                .collect();
             bulk::delete(session, schema, &keys).await
         }
         Op::Increment { column, .. } => {
             let deltas: Vec<(&Value, i64)> = changes
                 .iter()
-                .filter_map(|change| if let Op::Increment { key, delta, .. } = &change.op { Some((key, *delta)) } else { None })
+                .filter_map(|change| {
+                    if let Op::Increment { key, delta, .. } = &change.op { Some((key, *delta)) } else { None }
+                })
                 .collect();
             bulk::increment(session, schema, *column, &deltas).await
         }

@@ -25,8 +25,13 @@ pub(super) fn decode(element: &Codec, bytes: &[u8]) -> Option<Value> {
         lengths.push(usize::try_from(take(&mut rest)?).ok()?);
         take(&mut rest)?;
     }
+    // Each element has a length of four bytes: bounds what a damaged array makes us write.
+    let count = lengths.iter().try_fold(1usize, |count, length| count.checked_mul(*length))?;
+    if count > rest.len() / size_of::<i32>() && !lengths.is_empty() {
+        return None;
+    }
     let mut out = Vec::new();
-    if lengths.is_empty() {
+    if lengths.is_empty() || count == 0 {
         out.extend_from_slice(b"[]");
     } else {
         write(element, &lengths, &mut rest, &mut out)?;
@@ -70,7 +75,8 @@ pub(super) fn encode(element: &Codec, oid: u32, json: &str, out: &mut impl Encod
     let mut count: i32 = 0;
     let mut has_nulls = false;
     flatten(json, 0, &mut lengths, &mut |raw| {
-        let value = from_json(element.value_type(), raw).map_err(|invalid| format!("each element {invalid}"))?;
+        let value =
+            from_json(element.value_type(), raw).map_err(|invalid| format!("each element {invalid}"))?;
         count += 1;
         if value.is_null() {
             has_nulls = true;
@@ -110,7 +116,9 @@ fn flatten(
     match lengths.get(depth) {
         Some(&length) if length != parts.len() => return uneven(),
         Some(_) => {}
-        None if depth == DIMENSIONS_MAX => return Err(format!("must have at most {DIMENSIONS_MAX} dimensions")),
+        None if depth == DIMENSIONS_MAX => {
+            return Err(format!("must have at most {DIMENSIONS_MAX} dimensions"));
+        }
         None => lengths.push(parts.len()),
     }
     for (index, part) in parts.iter().enumerate() {

@@ -76,10 +76,18 @@ fn encode_row(schema: &Schema, codecs: &[Codec], row: &Row, out: &mut BytesMut) 
 }
 
 /// Inserts rows or makes those that are there the same, through a staging table that ends with the transaction. No two rows have one key.
-pub(super) async fn put(session: &mut Session, schema: &Schema, rows: &[&Row], run: usize) -> Result<(), Error> {
+pub(super) async fn put(
+    session: &mut Session,
+    schema: &Schema,
+    rows: &[&Row],
+    run: usize,
+) -> Result<(), Error> {
     let stage = format!("pg_temp.forebay_stage_{run}");
     let columns = columns(schema);
-    let create = format!("CREATE TEMP TABLE forebay_stage_{run} ON COMMIT DROP AS SELECT {columns} FROM {} WITH NO DATA", quoted(&schema.name));
+    let create = format!(
+        "CREATE TEMP TABLE forebay_stage_{run} ON COMMIT DROP AS SELECT {columns} FROM {} WITH NO DATA",
+        quoted(&schema.name)
+    );
     session.execute(&create).await?;
     copy_into(session, &stage, schema, rows).await?;
     let merge = insert_into(schema, &format!("SELECT {columns} FROM {stage} {}", on_conflict(schema)));
@@ -113,7 +121,11 @@ pub(super) async fn increment(
     if changed == deltas.len() as u64 {
         return Ok(());
     }
-    let message = format!("{} of {} rows to add to are not there, or hold NULL", deltas.len() as u64 - changed, deltas.len());
+    let message = format!(
+        "{} of {} rows to add to are not there, or hold NULL",
+        deltas.len() as u64 - changed,
+        deltas.len()
+    );
     Err(Error::new(Kind::Check, message).with_column(Some(schema.columns[column].name.clone())))
 }
 

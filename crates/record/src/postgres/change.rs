@@ -26,7 +26,10 @@ fn checked(schema: &Schema, op: &Op, rows: &Rows) -> Result<(), Error> {
     match op {
         Op::Increment { column, delta, .. } if rows.changed != 1 => {
             let name = &schema.columns[*column].name;
-            Err(Error::new(Kind::Check, format!("no row has this key, or {name} + {delta} is no 64-bit integer")))
+            Err(Error::new(
+                Kind::Check,
+                format!("no row has this key, or {name} + {delta} is no 64-bit integer"),
+            ))
         }
         _ => Ok(()),
     }
@@ -36,7 +39,8 @@ fn checked(schema: &Schema, op: &Op, rows: &Rows) -> Result<(), Error> {
 pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<(), Error> {
     let (sql, values) = statement(schema, &ChangeSql::of(schema), op);
     let prepared = session.prepared(&sql, &[]).await?;
-    let rows = fly(&session.client, &prepared, &values, &names(schema, op)).await.map_err(Failure::into_error)?;
+    let rows =
+        fly(&session.client, &prepared, &values, &names(schema, op)).await.map_err(Failure::into_error)?;
     checked(schema, op, &rows)
 }
 
@@ -45,7 +49,9 @@ fn names(schema: &Schema, op: &Op) -> Vec<String> {
     match op {
         Op::Insert(_) | Op::Put(_) => schema.columns.iter().map(|column| column.name.clone()).collect(),
         Op::Delete(_) => vec![schema.key_column().name.clone()],
-        Op::Increment { column, .. } => vec![schema.key_column().name.clone(), schema.columns[*column].name.clone()],
+        Op::Increment { column, .. } => {
+            vec![schema.key_column().name.clone(), schema.columns[*column].name.clone()]
+        }
     }
 }
 

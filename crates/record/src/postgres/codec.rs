@@ -59,7 +59,10 @@ pub(super) enum Codec {
     Bytes,
     /// What a function without a result gives.
     Void,
-    Array { element: Box<Codec>, oid: u32 },
+    Array {
+        element: Box<Codec>,
+        oid: u32,
+    },
 }
 
 /// A value that was read: borrowed where it stands as it is.
@@ -102,7 +105,12 @@ impl Codec {
             PgType::FLOAT4 => Codec::Float4,
             PgType::FLOAT8 => Codec::Float8,
             PgType::NUMERIC => Codec::Numeric,
-            PgType::TEXT | PgType::VARCHAR | PgType::BPCHAR | PgType::NAME | PgType::XML | PgType::UNKNOWN => Codec::Text,
+            PgType::TEXT
+            | PgType::VARCHAR
+            | PgType::BPCHAR
+            | PgType::NAME
+            | PgType::XML
+            | PgType::UNKNOWN => Codec::Text,
             PgType::UUID => Codec::Uuid,
             PgType::TIMESTAMP | PgType::TIMESTAMPTZ => Codec::Timestamp,
             PgType::DATE => Codec::Date,
@@ -166,7 +174,12 @@ impl Codec {
             Codec::Date => match i32::from_be_bytes(bytes.try_into().ok()?) {
                 i32::MAX => return word("infinity"),
                 i32::MIN => return word("-infinity"),
-                days => return word(&shown(i64::from(days) * DAY_MICROS + EPOCH_MICROS)?.to_string()[..10]),
+                days => {
+                    return word(
+                        &shown(i64::from(days).checked_mul(DAY_MICROS)?.checked_add(EPOCH_MICROS)?)?
+                            .to_string()[..10],
+                    );
+                }
             },
             Codec::Time => {
                 let micros = i64::from_be_bytes(bytes.try_into().ok()?);
@@ -232,10 +245,15 @@ impl Codec {
             }
             ValueRef::Null | ValueRef::Bytes(_) => return Err(format!("must be {wanted}")),
         };
-        let numeric = matches!(value, ValueRef::Bool(_) | ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Numeric(_));
+        let numeric = matches!(
+            value,
+            ValueRef::Bool(_) | ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Numeric(_)
+        );
         match wanted {
             // `1` is a truth value in a text, but no number is one.
-            Type::Bool | Type::Uuid | Type::Timestamp | Type::Bytes if numeric => Err(format!("must be {wanted}")),
+            Type::Bool | Type::Uuid | Type::Timestamp | Type::Bytes if numeric => {
+                Err(format!("must be {wanted}"))
+            }
             Type::Timestamp => {
                 let parsed = Timestamp::parse_stored(&text).map(Value::Timestamp);
                 parsed.ok_or_else(|| "must be a time such as 2016-11-01T14:11:51Z".into())
@@ -250,7 +268,11 @@ impl Codec {
 
 /// A float4 as the double that has its shortest decimal digits: 0.1 stays 0.1.
 fn widened(number: f32) -> f64 {
-    if number.is_finite() { number.to_string().parse().unwrap_or(f64::from(number)) } else { f64::from(number) }
+    if number.is_finite() {
+        number.to_string().parse().unwrap_or(f64::from(number))
+    } else {
+        f64::from(number)
+    }
 }
 
 fn narrow<T: TryFrom<i64>>(number: i64, bits: &str) -> Result<T, String> {
@@ -317,8 +339,16 @@ mod tests {
             (Codec::Date, ValueRef::Text("2016-11-01"), Ok(Value::Text("2016-11-01".into()))),
             (Codec::Date, ValueRef::Text("1999-12-31"), Ok(Value::Text("1999-12-31".into()))),
             (Codec::Time, ValueRef::Text("14:11:51.5"), Ok(Value::Text("14:11:51.500000".into()))),
-            (Codec::Date, ValueRef::Bigint(1), Err("must be a date such as 2016-11-01, or a time such as 14:11:51")),
-            (Codec::Timestamp, ValueRef::Text("1970-01-01T00:00:01Z"), Ok(Value::Timestamp(Timestamp(1_000_000)))),
+            (
+                Codec::Date,
+                ValueRef::Bigint(1),
+                Err("must be a date such as 2016-11-01, or a time such as 14:11:51"),
+            ),
+            (
+                Codec::Timestamp,
+                ValueRef::Text("1970-01-01T00:00:01Z"),
+                Ok(Value::Timestamp(Timestamp(1_000_000))),
+            ),
             (Codec::Timestamp, ValueRef::Text("-infinity"), Ok(Value::Text("-infinity".into()))),
             (Codec::Jsonb, ValueRef::Text("[1]"), Ok(Value::Json("[1]".into()))),
             (Codec::Json, ValueRef::Text("["), Err("must be JSON")),

@@ -23,7 +23,8 @@ pub(super) fn map(error: tokio_postgres::Error) -> Error {
         return Error::new(Kind::Type, text).with_source(error);
     }
     let why = error.source().map_or(String::new(), |source| format!(" ({source})"));
-    Error::new(Kind::Unavailable, format!("the connection to PostgreSQL was lost: {text}{why}")).with_source(error)
+    Error::new(Kind::Unavailable, format!("the connection to PostgreSQL was lost: {text}{why}"))
+        .with_source(error)
 }
 
 /// The same for a statement that commits by itself, or for a COMMIT: when no answer came it may have happened.
@@ -35,7 +36,8 @@ pub(super) fn unknown(error: tokio_postgres::Error) -> Error {
 
 /// An error at COMMIT that does not say that it was rolled back.
 pub(super) fn at_commit(error: tokio_postgres::Error) -> Error {
-    let rolled_back = error.code().is_some_and(|code| matches!(&code.code()[..2], "23" | "40" | "P0" | "22" | "53"));
+    let rolled_back =
+        error.code().is_some_and(|code| matches!(&code.code()[..2], "23" | "40" | "P0" | "22" | "53"));
     let error = map(error);
     if rolled_back { error } else { uncertain(&error) }
 }

@@ -35,7 +35,8 @@ impl Postgres {
                     return Ok(block);
                 }
             }
-            let message = format!("table {} has rows above every key that its sequence hands out", schema.name);
+            let message =
+                format!("table {} has rows above every key that its sequence hands out", schema.name);
             Err(Error::new(Kind::Schema, message))
         })
         .await
@@ -93,7 +94,8 @@ async fn block(
     schema: &Schema,
     count: i64,
 ) -> Result<RangeInclusive<i64>, Error> {
-    let none_left = |error: Error| if error.kind() == &Kind::Schema { exhausted(&schema.name) } else { error };
+    let none_left =
+        |error: Error| if error.kind() == &Kind::Schema { exhausted(&schema.name) } else { error };
     let series = "SELECT min(key), max(key) FROM (SELECT nextval($1::text::regclass) AS key FROM generate_series(1, $2::int8)) taken";
     for _ in 0..ATTEMPTS {
         let taken = session.run(series, &[name(sequence), Value::Bigint(count)]).await.map_err(none_left)?;
@@ -112,19 +114,23 @@ async fn block(
     Ok(last - count + 1..=last)
 }
 
-/// The block, unless rows were inserted with keys of their own at or above it; then the sequence is behind them afterwards.
+/// The block, unless rows that were inserted with keys of their own are in it; then the sequence is behind all rows afterwards.
 async fn unused(
     session: &mut Session,
     schema: &Schema,
     sequence: &str,
     block: RangeInclusive<i64>,
 ) -> Result<Option<RangeInclusive<i64>>, Error> {
-    let sql = format!("SELECT coalesce(max({}), 0)::int8 FROM {}", quoted(&schema.key_column().name), quoted(&schema.name));
-    let largest = number(&session.run(&sql, &[]).await?, 0, 0);
-    if largest < *block.start() {
+    let (key, table) = (quoted(&schema.key_column().name), quoted(&schema.name));
+    let taken = format!(
+        "SELECT max({key})::int8 FROM {table} WHERE {key} BETWEEN $1::int8 AND $2::int8 HAVING count(*) > 0"
+    );
+    let ends = [Value::Bigint(*block.start()), Value::Bigint(*block.end())];
+    if session.run(&taken, &ends).await?.is_empty() {
         return Ok(Some(block));
     }
-    raise(session, sequence, largest).await?;
+    let largest = session.run(&format!("SELECT max({key})::int8 FROM {table}"), &[]).await?;
+    raise(session, sequence, number(&largest, 0, 0)).await?;
     Ok(None)
 }
 
@@ -143,7 +149,9 @@ async fn raise(session: &mut Session, sequence: &str, at_least: i64) -> Result<(
         let series = "SELECT count(nextval($1::text::regclass)) FROM generate_series(1, $2::int8)";
         session.run(series, &[name(sequence), Value::Bigint(step)]).await?;
     } else {
-        let set = format!("SELECT setval($1::text::regclass, $2::int8) FROM {sequence} WHERE last_value < $2::int8");
+        let set = format!(
+            "SELECT setval($1::text::regclass, $2::int8) FROM {sequence} WHERE last_value < $2::int8"
+        );
         session.run(&set, &[name(sequence), Value::Bigint(at_least)]).await?;
     }
     Ok(())

@@ -226,7 +226,12 @@ impl Lane {
     }
 
     /// Answers a read, or has it run again where that may help. Gives its plan when it must be prepared anew.
-    async fn read_ended(&self, first: Waiting, result: Result<Rows, Failure>, client: &Client) -> Option<Arc<Plan>> {
+    async fn read_ended(
+        &self,
+        first: Waiting,
+        result: Result<Rows, Failure>,
+        client: &Client,
+    ) -> Option<Arc<Plan>> {
         let plan = first.call.plan.clone();
         match result {
             Ok(rows) => first.answer(Ok(Rows { changed: 0, ..rows })),
@@ -241,7 +246,9 @@ impl Lane {
             Err(failure) => {
                 let error = failure.into_error();
                 match error.kind() {
-                    Kind::Unavailable if first.tries == 0 => self.queue.apart(self.role, [Waiting { tries: 1, ..first }]),
+                    Kind::Unavailable if first.tries < READ_TRIES => {
+                        self.queue.apart(self.role, [Waiting { tries: first.tries + 1, ..first }]);
+                    }
                     Kind::TooLarge => {
                         self.connector.cancel(client.cancel_token()).await;
                         first.answer(Err(error));
@@ -262,7 +269,7 @@ impl Lane {
         if waiting.answer.is_closed() {
             return;
         }
-        let began = Instant::now();
+        let (began, mut was_stale) = (Instant::now(), false);
         let plan = waiting.call.plan.clone();
         let result = loop {
             let Some(session) = &mut self.session else {
@@ -279,8 +286,8 @@ impl Lane {
                 break Err(Failure::Ours(if plan.writes() { errors::uncertain(&error) } else { error }));
             };
             match result {
-                Err(Failure::Server(error)) if errors::is_stale(&error) && waiting.tries < 2 => {
-                    waiting.tries = 2;
+                Err(Failure::Server(error)) if errors::is_stale(&error) && !was_stale => {
+                    was_stale = true;
                     if let Some(session) = &mut self.session {
                         session.forget(&plan.sql);
                     }
@@ -300,7 +307,13 @@ impl Lane {
                 self.queue.apart(Role::Writer, [waiting]);
             }
             Err(Failure::Server(error)) => {
-                waiting.answer(Err(if is_read { errors::map(error) } else { errors::unknown(error) }));
+                let error = if is_read { errors::map(error) } else { errors::unknown(error) };
+                if is_read && error.kind() == &Kind::Unavailable && waiting.tries < READ_TRIES {
+                    waiting.tries += 1;
+                    self.queue.apart(self.role, [waiting]);
+                } else {
+                    waiting.answer(Err(error));
+                }
             }
             Err(Failure::Ours(error)) => {
                 if let (Kind::TooLarge, Some(session)) = (error.kind(), &self.session) {
@@ -320,7 +333,8 @@ impl Lane {
             return fly(client, prepared, &waiting.call.params, &waiting.call.plan.names).await;
         }
         let access = if self.role == Role::Reader { "READ ONLY" } else { "READ WRITE" };
-        let begin = format!("BEGIN {access}; SET LOCAL statement_timeout = {}", self.connector.statement_timeout_ms);
+        let begin =
+            format!("BEGIN {access}; SET LOCAL statement_timeout = {}", self.connector.statement_timeout_ms);
         let mut flight = FuturesOrdered::new();
         flight.push_back(send(client, Send::Text(&begin)));
         flight.push_back(send(client, Send::Call(prepared.clone(), waiting)));

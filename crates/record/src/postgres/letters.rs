@@ -56,7 +56,11 @@ impl Postgres {
         let sql = "SELECT log, position, updated_at FROM forebay_position ORDER BY updated_at";
         let rows = self.of_drain(sql, Vec::new()).await?;
         let stored = |row: &[Value]| {
-            Ok(StoredPosition { log: log_id(&row[0])?, position: integer(&row[1]).unsigned_abs(), updated_at: time(&row[2]) })
+            Ok(StoredPosition {
+                log: log_id(&row[0])?,
+                position: integer(&row[1]).unsigned_abs(),
+                updated_at: time(&row[2]),
+            })
         };
         rows.iter().flat_map(Rows::iter).map(stored).collect()
     }
@@ -66,7 +70,11 @@ impl Postgres {
         self.letters(sql, vec![count(limit)]).await
     }
 
-    pub(crate) async fn dead_letters_after(&self, after: i64, limit: usize) -> Result<Vec<DeadLetter>, Error> {
+    pub(crate) async fn dead_letters_after(
+        &self,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<DeadLetter>, Error> {
         let sql = "SELECT id, log, position, table_name, op, row, reason, at FROM forebay_dead_letter WHERE id > $after ORDER BY id LIMIT $limit";
         self.letters(sql, vec![Value::Bigint(after), count(limit)]).await
     }
@@ -163,7 +171,9 @@ pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<
 /// Moves the position by compare-and-set, in the transaction that is open.
 pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Result<(), Error> {
     let stored = |position: u64| {
-        i64::try_from(position).map(Value::Bigint).map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
+        i64::try_from(position)
+            .map(Value::Bigint)
+            .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
     };
     let (log, to) = (log_text(batch.log), stored(batch.to)?);
     let changed = match batch.from.map(stored).transpose()? {
@@ -184,17 +194,31 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
         None => "it has none".to_owned(),
     };
     let expected = batch.from.map_or_else(|| "none yet".to_owned(), |from| from.to_string());
-    let message = format!("another drain has taken over log {:032x}: the position should be {expected}, {found}", batch.log);
+    let message = format!(
+        "another drain has taken over log {:032x}: the position should be {expected}, {found}",
+        batch.log
+    );
     Err(Error::new(Kind::Fenced, message))
 }
 
-pub(super) async fn write_letter(session: &mut Session, batch: &Batch, change: &Change, error: &Error) -> Result<(), Error> {
+pub(super) async fn write_letter(
+    session: &mut Session,
+    batch: &Batch,
+    change: &Change,
+    error: &Error,
+) -> Result<(), Error> {
     let schema = &batch.schemas[change.table];
     let (op, row) = letter::of(schema, &change.op);
     let position = i64::try_from(change.position).unwrap_or(i64::MAX);
     let sql = "INSERT INTO forebay_dead_letter (log, position, table_name, op, row, reason, at) VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())";
     let text = |text: &str| Value::Text(text.into());
-    let values =
-        [log_text(batch.log), Value::Bigint(position), text(&schema.name), text(op), Value::Json(row.into()), text(error.message())];
+    let values = [
+        log_text(batch.log),
+        Value::Bigint(position),
+        text(&schema.name),
+        text(op),
+        Value::Json(row.into()),
+        text(error.message()),
+    ];
     session.run(sql, &values).await.map(drop)
 }

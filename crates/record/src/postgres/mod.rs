@@ -170,7 +170,8 @@ impl Postgres {
 
     pub(crate) async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         let table = table.to_owned();
-        self.job(|bulk| async move { schema::describe(&mut *bulk.sessions.lease().await?, &table).await }).await
+        self.job(|bulk| async move { schema::describe(&mut *bulk.sessions.lease().await?, &table).await })
+            .await
     }
 
     pub(crate) async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
@@ -273,7 +274,8 @@ async fn ask(connector: &Connector) -> Result<Facts, Error> {
     let text = |index: usize| row.and_then(|row| row.get(index)).unwrap_or_default();
     let number = |index: usize| text(index).parse::<usize>().unwrap_or_default();
     if number(3) < OLDEST_SERVER {
-        let message = format!("{} runs PostgreSQL {}; 12 or newer is needed", connector.settings.shown(), text(4));
+        let message =
+            format!("{} runs PostgreSQL {}; 12 or newer is needed", connector.settings.shown(), text(4));
         return Err(Error::new(Kind::Unavailable, message));
     }
     let is_asynchronous = matches!(text(2), "off" | "local");

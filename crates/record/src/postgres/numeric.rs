@@ -105,7 +105,9 @@ pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
     let point = whole.len() as i64 + i64::from(exponent);
     let scale = (places.len() as i64 - point).max(0) as usize;
     if point > WHOLE_MAX as i64 || scale > SCALE_MAX {
-        return Err(format!("the number has more than {WHOLE_MAX} digits before or {SCALE_MAX} behind the point"));
+        return Err(format!(
+            "the number has more than {WHOLE_MAX} digits before or {SCALE_MAX} behind the point"
+        ));
     }
     // Zeros so that the point stands between two digits of four places.
     let in_front = if point < 0 { point.unsigned_abs() as usize } else { 0 };

@@ -159,10 +159,15 @@ impl Queue {
             down.clone()
         } else if side.together.len() + side.alone.len() >= self.waiting_max {
             let what = if role == Role::Reader { "reads" } else { "writes" };
-            Error::new(Kind::Busy, format!("{} {what} wait for a connection to PostgreSQL already", self.waiting_max))
+            Error::new(
+                Kind::Busy,
+                format!("{} {what} wait for a connection to PostgreSQL already", self.waiting_max),
+            )
         } else {
             let call = &waiting.call;
-            let travels = !call.alone && !call.plan.is_slow() && (role == Role::Reader || call.plan.looks == Looks::PlainInsert);
+            let travels = !call.alone
+                && !call.plan.is_slow()
+                && (role == Role::Reader || call.plan.looks == Looks::PlainInsert);
             if travels { &mut side.together } else { &mut side.alone }.push_back(waiting);
             let woken = side.wake();
             drop(side);

@@ -30,7 +30,12 @@ impl Postgres {
         self.start_scan(schema, filter, None).1
     }
 
-    pub(crate) async fn scan_at(&self, schema: &Schema, filter: Option<&str>, log: u128) -> Result<Scan, Error> {
+    pub(crate) async fn scan_at(
+        &self,
+        schema: &Schema,
+        filter: Option<&str>,
+        log: u128,
+    ) -> Result<Scan, Error> {
         let (position, rows) = self.start_scan(schema, filter, Some(log));
         match position.await {
             Ok(position) => Ok(Scan { position: position?, rows }),
@@ -62,7 +67,8 @@ impl Postgres {
             };
             if let Err(error) = outcome {
                 // A receiver that is gone wants neither rows nor errors.
-                let _ = rows.blocking_send(Err(error.context(format!("reading table {}", wanted.schema.name))));
+                let _ =
+                    rows.blocking_send(Err(error.context(format!("reading table {}", wanted.schema.name))));
             }
         };
         if let Err(source) = std::thread::Builder::new().name("record-scan".into()).spawn(run) {
@@ -216,6 +222,9 @@ fn broken() -> Error {
 }
 
 fn unfit(schema: &Schema, column: &str) -> Error {
-    let message = format!("table {}: column {column} holds a value that a hot table cannot have (NULL, NaN, infinity or a year past 9999)", schema.name);
+    let message = format!(
+        "table {}: column {column} holds a value that a hot table cannot have (NULL, NaN, infinity or a year past 9999)",
+        schema.name
+    );
     Error::new(Kind::Type, message).with_column(Some(column.to_owned()))
 }

@@ -28,7 +28,8 @@ pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
     }
     sql.push_str("\n);");
     for column in schema.columns.iter().filter(|column| column.indexed && !column.unique) {
-        write!(sql, "\nCREATE INDEX ON {table} ({});", quoted(&column.name)).expect("a String takes everything");
+        write!(sql, "\nCREATE INDEX ON {table} ({});", quoted(&column.name))
+            .expect("a String takes everything");
     }
     Ok(sql)
 }
@@ -82,7 +83,10 @@ fn default(fill: &Fill, column: &Column) -> Result<String, Error> {
             Value::Bigint(v) => v.to_string(),
             Value::Double(v) if v.is_finite() => format!("'{v:?}'"),
             Value::Double(_) => {
-                return Err(Error::new(Kind::Schema, format!("column {} cannot have this default", column.name)));
+                return Err(Error::new(
+                    Kind::Schema,
+                    format!("column {} cannot have this default", column.name),
+                ));
             }
             Value::Numeric(v) | Value::Text(v) | Value::Json(v) => literal(v),
             Value::Uuid(v) => literal(&v.to_string()),
@@ -127,21 +131,27 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
     let mut columns = Vec::with_capacity(raw.len());
     for (raw, codec) in raw.iter().zip(codecs) {
         let Some(codec) = codec else {
-            return Err(refused(format!("has a column {} of type {}, which is not understood", raw.name, raw.declared)));
+            return Err(refused(format!(
+                "has a column {} of type {}, which is not understood",
+                raw.name, raw.declared
+            )));
         };
         columns.push(raw.column(&codec));
     }
     let indexes = session.run(INDEXES, &[oid]).await?;
     let mut key = None;
     for index in indexes.iter() {
-        let [Value::Bool(primary), Value::Bool(unique), Value::Bigint(width), Value::Bigint(first)] = index else {
+        let [Value::Bool(primary), Value::Bool(unique), Value::Bigint(width), Value::Bigint(first)] = index
+        else {
             continue;
         };
         let at = raw.iter().position(|column| column.number == *first);
         match (primary, width, at) {
             (true, 1, at) => key = at,
             (true, width, _) => {
-                return Err(refused(format!("has a PRIMARY KEY of {width} columns; a hot table needs a key of one column")));
+                return Err(refused(format!(
+                    "has a PRIMARY KEY of {width} columns; a hot table needs a key of one column"
+                )));
             }
             (false, 1, Some(at)) => {
                 columns[at].unique |= unique;
@@ -150,7 +160,8 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
             _ => {}
         }
     }
-    let key = key.ok_or_else(|| refused("has no PRIMARY KEY; a hot table needs a key of one column".into()))?;
+    let key =
+        key.ok_or_else(|| refused("has no PRIMARY KEY; a hot table needs a key of one column".into()))?;
     (columns[key].unique, columns[key].indexed) = (false, false);
     let key_kind = match columns[key].ty {
         Type::Bigint if raw[key].is_serial => KeyKind::Serial,
@@ -193,7 +204,8 @@ impl RawColumn {
             declared: text(&row[1]).into(),
             modifier: integer(&row[2]),
             not_null: row[3] == Value::Bool(true),
-            is_serial: !text(&row[4]).is_empty() || default.as_ref().is_some_and(|default| default.starts_with("nextval(")),
+            is_serial: !text(&row[4]).is_empty()
+                || default.as_ref().is_some_and(|default| default.starts_with("nextval(")),
             is_generated: !text(&row[5]).is_empty(),
             default,
             number: integer(&row[7]),
@@ -209,7 +221,8 @@ impl RawColumn {
             }
             codec => codec.value_type(),
         };
-        let fill = self.default.as_deref().filter(|_| !self.is_serial).and_then(|text| parse_default(ty, text));
+        let fill =
+            self.default.as_deref().filter(|_| !self.is_serial).and_then(|text| parse_default(ty, text));
         Column { name: self.name.clone(), ty, nullable: !self.not_null, unique: false, indexed: false, fill }
     }
 }
@@ -218,8 +231,18 @@ impl RawColumn {
 fn parse_default(ty: Type, expression: &str) -> Option<Fill> {
     let lower = expression.trim().to_ascii_lowercase();
     if ty == Type::Timestamp {
-        let clocks = ["now()", "current_timestamp", "clock_timestamp()", "transaction_timestamp()", "statement_timestamp()", "localtimestamp"];
-        if clocks.contains(&lower.as_str()) || lower == "timezone('utc'::text, now())" || lower == "(now() at time zone 'utc'::text)" {
+        let clocks = [
+            "now()",
+            "current_timestamp",
+            "clock_timestamp()",
+            "transaction_timestamp()",
+            "statement_timestamp()",
+            "localtimestamp",
+        ];
+        if clocks.contains(&lower.as_str())
+            || lower == "timezone('utc'::text, now())"
+            || lower == "(now() at time zone 'utc'::text)"
+        {
             return Some(Fill::Now);
         }
     }
@@ -227,7 +250,10 @@ fn parse_default(ty: Type, expression: &str) -> Option<Fill> {
         match lower.as_str() {
             "gen_random_uuid()" | "uuid_generate_v4()" => return Some(Fill::Uuid4),
             "uuidv7()" | "uuid_generate_v7()" => return Some(Fill::Uuid7),
-            own if own.contains("uuid_send(gen_random_uuid())") && own.contains("int8send(") && own.contains("clock_timestamp()") => {
+            own if own.contains("uuid_send(gen_random_uuid())")
+                && own.contains("int8send(")
+                && own.contains("clock_timestamp()") =>
+            {
                 return Some(Fill::Uuid7);
             }
             _ => {}

@@ -56,11 +56,17 @@ impl Connector {
             config.connect(self.tls.clone()).await.map_err(|error| explained(&self.settings, error))?;
         // How the connection ends is told to whoever waits for an answer on it.
         tokio::spawn(async move { connection.await.ok() });
-        Ok(Session { client, pooler: self.settings.pooler, statements: HashMap::new(), in_transaction: false })
+        Ok(Session {
+            client,
+            pooler: self.settings.pooler,
+            statements: HashMap::new(),
+            in_transaction: false,
+        })
     }
 
     fn server_settings(&self, role: Role) -> String {
-        let mut options = self.settings.config.get_options().map_or_else(String::new, |own| format!("{own} "));
+        let mut options =
+            self.settings.config.get_options().map_or_else(String::new, |own| format!("{own} "));
         let timeout = self.statement_timeout_ms;
         options += &match role {
             Role::Reader => format!("-c statement_timeout={timeout} -c default_transaction_read_only=on"),
@@ -98,7 +104,8 @@ fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
             format!("there is no database {database}; create it, or name another one")
         }
         Some("53300") => {
-            "its max_connections is used up; close others, raise it, or give this pool_size=N in the URL".into()
+            "its max_connections is used up; close others, raise it, or give this pool_size=N in the URL"
+                .into()
         }
         Some(_) => errors::map_message(&error),
         None if error.to_string().starts_with("invalid configuration") => format!("{error}{causes}"),
@@ -149,7 +156,11 @@ impl Session {
     }
 
     /// Prepares a statement, or finds it prepared.
-    pub(super) async fn prepared(&mut self, sql: &Arc<str>, params: &[String]) -> Result<Arc<Prepared>, Error> {
+    pub(super) async fn prepared(
+        &mut self,
+        sql: &Arc<str>,
+        params: &[String],
+    ) -> Result<Arc<Prepared>, Error> {
         if let Some(prepared) = self.statements.get(sql) {
             return Ok(prepared.clone());
         }
@@ -176,7 +187,11 @@ impl Session {
         })?;
         let understood = |ty: &PgType, what: &dyn Fn() -> String| {
             Codec::of(ty).ok_or_else(|| {
-                let message = format!("{} has the type {}, which is not understood; cast it, as in x::text", what(), ty.name());
+                let message = format!(
+                    "{} has the type {}, which is not understood; cast it, as in x::text",
+                    what(),
+                    ty.name()
+                );
                 Error::new(Kind::Schema, message)
             })
         };
@@ -186,7 +201,9 @@ impl Session {
         });
         let params = params.collect::<Result<Vec<_>, _>>()?;
         let columns = statement.columns();
-        let readers = columns.iter().map(|column| understood(column.type_(), &|| format!("the column {}", column.name())));
+        let readers = columns
+            .iter()
+            .map(|column| understood(column.type_(), &|| format!("the column {}", column.name())));
         let readers = readers.collect::<Result<Vec<_>, _>>()?;
         let columns = columns.iter().zip(&readers).map(|(column, reader)| ResultColumn {
             name: column.name().to_owned(),
@@ -276,7 +293,8 @@ async fn collect(prepared: &Prepared, rows: RowStream) -> Result<Rows, Failure> 
             let value = match raw {
                 None => Value::Null,
                 Some(raw) => reader.decode(raw).map(Decoded::into_owned).ok_or_else(|| {
-                    let message = format!("column {} holds a value that cannot be shown", prepared.columns[index].name);
+                    let message =
+                        format!("column {} holds a value that cannot be shown", prepared.columns[index].name);
                     Failure::Ours(Error::new(Kind::Type, message))
                 })?,
             };
@@ -317,12 +335,19 @@ struct Param<'a> {
 }
 
 impl ToSql for Param<'_> {
-    fn to_sql(&self, _: &PgType, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn to_sql(
+        &self,
+        _: &PgType,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         if self.value.is_null() {
             return Ok(IsNull::Yes);
         }
         self.codec.encode(self.value.as_ref(), out).map_err(|what| Refused {
-            message: format!("{} {what}", self.name.map_or_else(|| "a value".into(), |name| format!("`{name}`"))),
+            message: format!(
+                "{} {what}",
+                self.name.map_or_else(|| "a value".into(), |name| format!("`{name}`"))
+            ),
             column: self.name.map(str::to_owned),
         })?;
         Ok(IsNull::No)

@@ -32,7 +32,10 @@ impl Sessions {
     pub(super) async fn lease(&self) -> Result<Lease, Error> {
         let permit = tokio::time::timeout(self.wait, self.free.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(Error::new(Kind::Busy, "every connection to PostgreSQL for drain and schemas is taken"));
+            return Err(Error::new(
+                Kind::Busy,
+                "every connection to PostgreSQL for drain and schemas is taken",
+            ));
         };
         let idle = std::iter::repeat_with(|| self.idle.lock().pop()).map_while(|session| session);
         let session = match idle.into_iter().find(Session::is_alive) {
@@ -64,7 +67,9 @@ impl DerefMut for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(session) = self.session.take().filter(|session| session.is_alive() && !session.in_transaction) {
+        if let Some(session) =
+            self.session.take().filter(|session| session.is_alive() && !session.in_transaction)
+        {
             self.idle.lock().push(session);
         }
     }

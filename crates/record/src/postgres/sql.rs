@@ -31,8 +31,30 @@ pub(super) struct Parsed {
 
 /// Statements that would end a transaction that others share, change a connection, or take it over.
 const REFUSED: &[&str] = &[
-    "BEGIN", "START", "COMMIT", "END", "ABORT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PREPARE", "EXECUTE", "DEALLOCATE", "SET", "RESET",
-    "DISCARD", "COPY", "DECLARE", "FETCH", "MOVE", "CLOSE", "LISTEN", "UNLISTEN", "LOCK", "LOAD", "VACUUM",
+    "BEGIN",
+    "START",
+    "COMMIT",
+    "END",
+    "ABORT",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "RELEASE",
+    "PREPARE",
+    "EXECUTE",
+    "DEALLOCATE",
+    "SET",
+    "RESET",
+    "DISCARD",
+    "COPY",
+    "DECLARE",
+    "FETCH",
+    "MOVE",
+    "CLOSE",
+    "LISTEN",
+    "UNLISTEN",
+    "LOCK",
+    "LOAD",
+    "VACUUM",
 ];
 
 /// Reads a statement.
@@ -43,7 +65,13 @@ pub(super) fn parse(sql: &str) -> Result<Parsed, Error> {
     let mut rest = sql;
     while let Some(c) = rest.chars().next() {
         let token = match c {
-            '\'' => &rest[..quoted_end(rest, '\'', words.last().is_some_and(|word| word == "E") && out.ends_with(['e', 'E']))],
+            '\'' => {
+                &rest[..quoted_end(
+                    rest,
+                    '\'',
+                    words.last().is_some_and(|word| word == "E") && out.ends_with(['e', 'E']),
+                )]
+            }
             '"' => &rest[..quoted_end(rest, '"', false)],
             '-' if rest.starts_with("--") => &rest[..rest.find('\n').unwrap_or(rest.len())],
             '/' if rest.starts_with("/*") => &rest[..comment_end(rest)],
@@ -67,7 +95,8 @@ pub(super) fn parse(sql: &str) -> Result<Parsed, Error> {
             }
             c if c == '_' || c.is_alphabetic() => {
                 // A `$` inside a word belongs to it.
-                let end = rest.find(|c: char| c != '_' && c != '$' && !c.is_alphanumeric()).unwrap_or(rest.len());
+                let end =
+                    rest.find(|c: char| c != '_' && c != '$' && !c.is_alphanumeric()).unwrap_or(rest.len());
                 words.push(rest[..end].to_ascii_uppercase());
                 &rest[..end]
             }
@@ -98,7 +127,11 @@ pub(super) fn parse(sql: &str) -> Result<Parsed, Error> {
 fn looks(words: &[String]) -> Looks {
     let has = |any: &[&str]| words.iter().any(|word| any.contains(&word.as_str()));
     match words[0].as_str() {
-        "SELECT" | "VALUES" | "TABLE" | "SHOW" | "WITH" if !has(&["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"]) => Looks::Read,
+        "SELECT" | "VALUES" | "TABLE" | "SHOW" | "WITH"
+            if !has(&["INSERT", "UPDATE", "DELETE", "MERGE", "INTO"]) =>
+        {
+            Looks::Read
+        }
         // DO UPDATE waits for rows that others hold, SELECT may take long: such a statement stands alone.
         "INSERT" if has(&["VALUES"]) && !has(&["SELECT", "WITH", "UPDATE", "TABLE"]) => Looks::PlainInsert,
         _ => Looks::Write,
@@ -173,24 +206,55 @@ mod tests {
     fn parameters_and_what_statements_look_like() {
         for (sql, expected, params, looks) in [
             ("SELECT $b, $a, $b", "SELECT $1, $2, $1", &["b", "a"][..], Looks::Read),
-            ("SELECT '$a', \"$a\", a$b -- $a\n, $a::text", "SELECT '$a', \"$a\", a$b -- $a\n, $1::text", &["a"], Looks::Read),
+            (
+                "SELECT '$a', \"$a\", a$b -- $a\n, $a::text",
+                "SELECT '$a', \"$a\", a$b -- $a\n, $1::text",
+                &["a"],
+                Looks::Read,
+            ),
             ("SELECT /* $a /* */ $b */ $c", "SELECT /* $a /* */ $b */ $1", &["c"], Looks::Read),
             ("SELECT $$ $a $$, $t$ $a $$ $t$, $z", "SELECT $$ $a $$, $t$ $a $$ $t$, $1", &["z"], Looks::Read),
             ("SELECT E'\\'$a', 'it''s $a', $b", "SELECT E'\\'$a', 'it''s $a', $1", &["b"], Looks::Read),
             ("SELECT 'a\\', $b", "SELECT 'a\\', $1", &["b"], Looks::Read),
-            ("insert into t (a) values ($a) returning id", "insert into t (a) values ($1) returning id", &["a"], Looks::PlainInsert),
-            ("INSERT INTO t VALUES ($a) ON CONFLICT DO NOTHING", "INSERT INTO t VALUES ($1) ON CONFLICT DO NOTHING", &["a"], Looks::PlainInsert),
-            ("INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1", "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1", &[], Looks::Write),
+            (
+                "insert into t (a) values ($a) returning id",
+                "insert into t (a) values ($1) returning id",
+                &["a"],
+                Looks::PlainInsert,
+            ),
+            (
+                "INSERT INTO t VALUES ($a) ON CONFLICT DO NOTHING",
+                "INSERT INTO t VALUES ($1) ON CONFLICT DO NOTHING",
+                &["a"],
+                Looks::PlainInsert,
+            ),
+            (
+                "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1",
+                "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1",
+                &[],
+                Looks::Write,
+            ),
             ("INSERT INTO t VALUES ((SELECT 1))", "INSERT INTO t VALUES ((SELECT 1))", &[], Looks::Write),
-            ("WITH x AS (DELETE FROM t RETURNING a) SELECT a FROM x", "WITH x AS (DELETE FROM t RETURNING a) SELECT a FROM x", &[], Looks::Write),
-            ("WITH x AS (SELECT 1) SELECT * FROM x", "WITH x AS (SELECT 1) SELECT * FROM x", &[], Looks::Read),
+            (
+                "WITH x AS (DELETE FROM t RETURNING a) SELECT a FROM x",
+                "WITH x AS (DELETE FROM t RETURNING a) SELECT a FROM x",
+                &[],
+                Looks::Write,
+            ),
+            (
+                "WITH x AS (SELECT 1) SELECT * FROM x",
+                "WITH x AS (SELECT 1) SELECT * FROM x",
+                &[],
+                Looks::Read,
+            ),
             ("CREATE TABLE x (a int)", "CREATE TABLE x (a int)", &[], Looks::Write),
         ] {
             let parsed = parse(sql).unwrap();
             assert_eq!((parsed.sql.as_str(), parsed.looks), (expected, looks), "{sql}");
             assert_eq!(parsed.params, params, "{sql}");
         }
-        for sql in ["", "-- only", "SELECT $1", "SELECT $", " /* x */ commit", "SET a = 1", "/* never closed"] {
+        for sql in ["", "-- only", "SELECT $1", "SELECT $", " /* x */ commit", "SET a = 1", "/* never closed"]
+        {
             assert_eq!(parse(sql).unwrap_err().kind(), &Kind::Syntax, "{sql}");
         }
     }

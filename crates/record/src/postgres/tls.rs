@@ -32,7 +32,8 @@ fn roots(settings: &Settings) -> Result<RootCertStore, Error> {
         Some(path) => {
             let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
             let certificates = read.map_err(|source| {
-                Error::new(Kind::Url, format!("sslrootcert: {path} cannot be read: {source}")).with_source(source)
+                Error::new(Kind::Url, format!("sslrootcert: {path} cannot be read: {source}"))
+                    .with_source(source)
             })?;
             (path.as_str(), certificates)
         }

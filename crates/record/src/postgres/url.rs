@@ -46,8 +46,23 @@ pub(super) struct Settings {
 
 /// Those of PostgreSQL's own parameters that are passed on.
 const PASSED_ON: &[&str] = &[
-    "host", "hostaddr", "port", "user", "password", "dbname", "application_name", "connect_timeout", "options", "keepalives", "keepalives_idle",
-    "keepalives_interval", "keepalives_retries", "tcp_user_timeout", "target_session_attrs", "channel_binding", "load_balance_hosts",
+    "host",
+    "hostaddr",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "application_name",
+    "connect_timeout",
+    "options",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "tcp_user_timeout",
+    "target_session_attrs",
+    "channel_binding",
+    "load_balance_hosts",
 ];
 
 /// Ours, and those of PostgreSQL's that mean something more here.
@@ -84,7 +99,9 @@ impl Settings {
         })?;
         let config = &mut settings.config;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(bad("it names no host; write postgres://USER@HOST/DATABASE, or ?host=/run/postgresql for a Unix socket"));
+            return Err(bad(
+                "it names no host; write postgres://USER@HOST/DATABASE, or ?host=/run/postgresql for a Unix socket",
+            ));
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
@@ -116,14 +133,17 @@ impl Settings {
             ("sslrootcert", path) => self.root_certificates = Some(path.to_owned()),
             ("pooler", "none") => self.pooler = Pooler::None,
             ("pooler", "transaction") => self.pooler = Pooler::Transaction,
-            ("pooler", _) => return Err(bad("pooler must be none, or transaction for PgBouncer in that mode")),
+            ("pooler", _) => {
+                return Err(bad("pooler must be none, or transaction for PgBouncer in that mode"));
+            }
             ("pool_size", _) => {
                 let size = value.parse().ok().filter(|size| (POOL_MIN..=POOL_MAX).contains(size));
                 let expected = || bad(format!("pool_size must be a number from {POOL_MIN} to {POOL_MAX}"));
                 self.pool_size = Some(size.ok_or_else(expected)?);
             }
             ("statement_timeout", _) => {
-                let expected = || bad("statement_timeout must be a time such as 5s or 500ms, an hour at most");
+                let expected =
+                    || bad("statement_timeout must be a time such as 5s or 500ms, an hour at most");
                 self.statement_timeout_ms = Some(duration_ms(value).ok_or_else(expected)?);
             }
             _ => {
@@ -137,7 +157,9 @@ impl Settings {
     /// The URL for people: where, which database, as whom.
     pub(super) fn shown(&self) -> String {
         let config = &self.config;
-        let port = |index: usize| config.get_ports().get(index).or(config.get_ports().first()).copied().unwrap_or(5432);
+        let port = |index: usize| {
+            config.get_ports().get(index).or(config.get_ports().first()).copied().unwrap_or(5432)
+        };
         let hosts = config.get_hosts().iter().enumerate().map(|(index, host)| match host {
             Host::Tcp(name) => format!("{name}:{}", port(index)),
             #[cfg(unix)]
@@ -210,7 +232,10 @@ mod tests {
         ] {
             assert_eq!(Settings::parse(url).unwrap().shown(), expected, "{url}");
         }
-        let all = Settings::parse("postgres://h/d?sslmode=verify-full&sslrootcert=%2Fa%20b&statement_timeout=2min&pool_size=3").unwrap();
+        let all = Settings::parse(
+            "postgres://h/d?sslmode=verify-full&sslrootcert=%2Fa%20b&statement_timeout=2min&pool_size=3",
+        )
+        .unwrap();
         assert_eq!((all.tls, all.root_certificates.as_deref()), (Tls::Verify, Some("/a b")));
         assert_eq!((all.statement_timeout_ms, all.pool_size), (Some(120_000), Some(3)));
     }

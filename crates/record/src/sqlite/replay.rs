@@ -11,7 +11,11 @@ use rusqlite::Connection;
 use std::sync::Arc;
 
 impl Sqlite {
-    pub(crate) async fn dead_letters_after(&self, after: i64, limit: usize) -> Result<Vec<DeadLetter>, Error> {
+    pub(crate) async fn dead_letters_after(
+        &self,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<DeadLetter>, Error> {
         let mut letters = self.dead_letters(usize::MAX).await?;
         letters.retain(|letter| letter.id > after);
         letters.reverse();
@@ -24,7 +28,10 @@ impl Sqlite {
         let (op, schema, id) = (letter.change(schema)?, schema.clone(), letter.id);
         let replay = move |session: &mut Session| {
             session.transaction(|session| {
-                let deleted = session.connection.execute("DELETE FROM forebay_dead_letter WHERE id = ?1", [id]).map_err(map)?;
+                let deleted = session
+                    .connection
+                    .execute("DELETE FROM forebay_dead_letter WHERE id = ?1", [id])
+                    .map_err(map)?;
                 if deleted == 1 {
                     run(&session.connection, &schema, &op)?;
                 }
@@ -40,23 +47,29 @@ fn run(connection: &Connection, schema: &Schema, op: &Op) -> Result<(), Error> {
     let row = |row: &forebay_value::Row, conflict: &str| {
         let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
         let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
-        let sql = format!("INSERT INTO {table} ({}) VALUES ({}) {conflict}", names.join(", "), places.join(", "));
+        let sql =
+            format!("INSERT INTO {table} ({}) VALUES ({}) {conflict}", names.join(", "), places.join(", "));
         let values: Vec<ValueRef<'_>> = row.as_ref().values(schema).collect();
         execute(connection, &sql, &values)
     };
     match op {
         Op::Insert(inserted) => row(inserted, "").map(drop),
         Op::Put(put) => {
-            let sets = schema.columns.iter().map(|column| format!("{0} = excluded.{0}", quoted(&column.name)));
-            let conflict = format!("ON CONFLICT ({key}) DO UPDATE SET {}", sets.collect::<Vec<_>>().join(", "));
+            let sets =
+                schema.columns.iter().map(|column| format!("{0} = excluded.{0}", quoted(&column.name)));
+            let conflict =
+                format!("ON CONFLICT ({key}) DO UPDATE SET {}", sets.collect::<Vec<_>>().join(", "));
             row(put, &conflict).map(drop)
         }
         Op::Delete(deleted) => {
-            execute(connection, &format!("DELETE FROM {table} WHERE {key} = ?1"), &[deleted.as_ref()]).map(drop)
+            execute(connection, &format!("DELETE FROM {table} WHERE {key} = ?1"), &[deleted.as_ref()])
+                .map(drop)
         }
         Op::Increment { key: of, column, delta } => {
             let name = quoted(&schema.columns[*column].name);
-            let sql = format!("UPDATE {table} SET {name} = {name} + ?2 WHERE {key} = ?1 AND typeof({name} + ?2) = 'integer'");
+            let sql = format!(
+                "UPDATE {table} SET {name} = {name} + ?2 WHERE {key} = ?1 AND typeof({name} + ?2) = 'integer'"
+            );
             match execute(connection, &sql, &[of.as_ref(), ValueRef::Bigint(*delta)])? {
                 1 => Ok(()),
                 _ => {

@@ -199,3 +199,22 @@ async fn bulk_inserts_share_the_writer() {
     assert!(matches!(error.kind(), Kind::Row { index: 1, .. }), "{error:?}");
     assert_eq!(scratch.number("SELECT count(*) FROM codes"), 200_000);
 }
+
+#[tokio::test]
+async fn dead_letters_are_replayed_once_the_reason_is_gone() {
+    let scratch = scratch().await;
+    let letters = Batch {
+        on_error: OnError::DeadLetter,
+        ..batch(None, 10, vec![Op::Insert(row(1, "a")), Op::Insert(row(2, "a")), Op::Put(row(3, "a"))])
+    };
+    assert_eq!(scratch.store.apply(letters).await.unwrap().dead, 2);
+    let letters = scratch.store.dead_letters_after(0, 10).await.unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.op.as_str()).collect::<Vec<_>>(), ["insert", "put"]);
+    assert_eq!(scratch.store.dead_letters_after(letters[0].id, 10).await.unwrap(), letters[1..]);
+    let schema = codes();
+    assert!(scratch.store.replay(&schema, &letters[0]).await.unwrap_err().is_data());
+    scratch.execute("DELETE FROM codes WHERE id = 1");
+    assert!(scratch.store.replay(&schema, &letters[0]).await.unwrap());
+    assert!(!scratch.store.replay(&schema, &letters[0]).await.unwrap(), "it is gone");
+    assert_eq!((content(&scratch).as_str(), scratch.store.dead_letter_count().await.unwrap()), ("2=a", 1));
+}

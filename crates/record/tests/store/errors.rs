@@ -79,7 +79,7 @@ async fn statements_say_what_they_are() {
 #[test]
 fn urls() {
     for (url, part) in [
-        ("postgres://user:secret@host/db", "PostgreSQL"),
+        ("postgres://user:secret@host/db?poolsize=3", "the parameter poolsize is not known"),
         ("mysql://user:secret@host/db", "mysql"),
         ("user:secret@host", "unknown"),
         ("records.db", "no scheme"),
