@@ -97,8 +97,9 @@ pub const INSERT_CONNECTIONS: usize = 2;
 /// How long an insert in a shared transaction waits for a lock; past it it is run alone, where it may wait as long as a statement may run.
 pub const SHARED_LOCK_WAIT_MS: u64 = SHARED_STATEMENT_MS;
 
-/// How often a read is sent again because its connection was lost: a server that was restarted leaves several dead ones behind.
-pub const READ_TRIES: u8 = 8;
+/// How often a read, or what has only been prepared, is sent again because its connection was lost: a server that was restarted
+/// leaves several dead ones behind.
+pub const SEND_TRIES: u8 = 8;
 
 /// How often a statement that once held up a pipeline must be quick by itself before it is pipelined again.
 pub const QUICK_AGAIN_AFTER: u8 = 16;

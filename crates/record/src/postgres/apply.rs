@@ -161,7 +161,7 @@ fn run_length(batch: &Batch, start: usize) -> usize {
         }
         length += next;
     }
-    length.min(COPY_ROWS_MIN - 1).max(1)
+    length.clamp(1, COPY_ROWS_MIN - 1)
 }
 
 fn alike(batch: &Batch, start: usize) -> usize {

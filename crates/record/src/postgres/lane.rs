@@ -153,10 +153,19 @@ impl Lane {
                     prepared.push(statement);
                     ready.push(call);
                 }
-                Err(error) => call.answer(Err(error)),
+                Err(error) => self.unprepared(call, error),
             }
         }
         (ready, prepared)
+    }
+
+    /// What was not even prepared can be sent again whatever it does: on another connection when this one is dead.
+    fn unprepared(&self, waiting: Waiting, error: Error) {
+        if error.kind() == &Kind::Unavailable && waiting.tries < SEND_TRIES {
+            self.queue.apart(self.role, [Waiting { tries: waiting.tries + 1, ..waiting }]);
+        } else {
+            waiting.answer(Err(error));
+        }
     }
 
     /// Sends reads in one flight and answers them as they come.
@@ -246,7 +255,7 @@ impl Lane {
             Err(failure) => {
                 let error = failure.into_error();
                 match error.kind() {
-                    Kind::Unavailable if first.tries < READ_TRIES => {
+                    Kind::Unavailable if first.tries < SEND_TRIES => {
                         self.queue.apart(self.role, [Waiting { tries: first.tries + 1, ..first }]);
                     }
                     Kind::TooLarge => {
@@ -277,7 +286,7 @@ impl Lane {
             };
             let prepared = match session.prepared(&plan.sql, &plan.names).await {
                 Ok(prepared) => prepared,
-                Err(error) => break Err(Failure::Ours(error)),
+                Err(error) => return self.unprepared(waiting, error),
             };
             let run = self.run_alone(&prepared, &waiting);
             let Ok(result) = timeout(self.give_up_after(), run).await else {
@@ -308,7 +317,7 @@ impl Lane {
             }
             Err(Failure::Server(error)) => {
                 let error = if is_read { errors::map(error) } else { errors::unknown(error) };
-                if is_read && error.kind() == &Kind::Unavailable && waiting.tries < READ_TRIES {
+                if is_read && error.kind() == &Kind::Unavailable && waiting.tries < SEND_TRIES {
                     waiting.tries += 1;
                     self.queue.apart(self.role, [waiting]);
                 } else {

@@ -37,12 +37,23 @@ impl Sessions {
                 "every connection to PostgreSQL for drain and schemas is taken",
             ));
         };
-        let idle = std::iter::repeat_with(|| self.idle.lock().pop()).map_while(|session| session);
-        let session = match idle.into_iter().find(Session::is_alive) {
+        let mut found = None;
+        while let Some(session) = self.take_idle() {
+            // One round trip, so that no job begins on a connection that the server has closed meanwhile.
+            if session.is_alive() && session.client.check_connection().await.is_ok() {
+                found = Some(session);
+                break;
+            }
+        }
+        let session = match found {
             Some(session) => session,
             None => self.connector.connect(Role::Bulk).await?,
         };
         Ok(Lease { session: Some(session), idle: self.idle.clone(), _permit: permit })
+    }
+
+    fn take_idle(&self) -> Option<Session> {
+        self.idle.lock().pop()
     }
 
     /// Closes those that nobody uses.

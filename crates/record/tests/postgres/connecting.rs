@@ -167,14 +167,9 @@ async fn a_full_server_and_a_wrong_password_are_named() {
     // The pool is made to fit: 20, of which 5 are left to others.
     let store = Store::open(&own.url(""), Options::default()).unwrap();
     let mut others = Vec::new();
-    loop {
-        match tokio_postgres::connect(&own.url(""), tokio_postgres::NoTls).await {
-            Ok((client, connection)) => {
-                tokio::spawn(connection);
-                others.push(client);
-            }
-            Err(_) => break,
-        }
+    while let Ok((client, connection)) = tokio_postgres::connect(&own.url(""), tokio_postgres::NoTls).await {
+        tokio::spawn(connection);
+        others.push(client);
     }
     let full = Store::open(&own.url(""), Options::default()).unwrap_err();
     assert!(full.message().contains("max_connections is used up"), "{full}");
