@@ -151,7 +151,7 @@ pub(super) const MEMORY: Section = Section {
         key(
             "read_from",
             "\"primary\" or \"replicas\"",
-            "\"primary\"",
+            "(primary)",
             "Redis and Valkey: who answers reads; replicas may be a moment behind",
         ),
     ],

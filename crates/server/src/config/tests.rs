@@ -418,11 +418,11 @@ fn mistakes_from_elsewhere_name_their_origin() {
         .into(),
         ..Overrides::default()
     };
-    let env = |name: &str| (name == "FOREBAY_RECORD").then(|| "postgres://me:secret@host/db".to_owned());
+    let env = |name: &str| (name == "FOREBAY_RECORD").then(|| "mysql://me:secret@host/db".to_owned());
     let file = "[server]\nworkers = 2\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
     let errors = parse("f", file, &overrides, &env).unwrap_err().to_string();
     let expected = "\
-FOREBAY_RECORD: url: PostgreSQL is not in this version yet; write sqlite: and a path
+FOREBAY_RECORD: url: must be sqlite: and a path, such as \"sqlite:data/codes.db\", or postgres://user:password@host/database
 --listen: listen: `nowhere` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000
 --set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, data, durability, limit, log_limit, segment, shards, read_from)
 --set drain: must be KEY=VALUE, such as memory.limit=4GiB
