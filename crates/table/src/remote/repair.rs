@@ -56,13 +56,6 @@ pub(crate) struct Broken {
     pub generation: Vec<u8>,
 }
 
-impl Broken {
-    /// Whether nothing was ever in it: then it may count from 1.
-    fn is_new(&self) -> bool {
-        self.state.shard_epoch.is_empty() && self.state.last == 0 && self.position == 0
-    }
-}
-
 impl Tier {
     pub async fn state(&self, link: &Link, shard: u16) -> Result<ShardState, RemoteError> {
         let names = &self.shards[usize::from(shard)];
@@ -131,12 +124,15 @@ impl Tier {
         for own in broken.iter_mut() {
             own.position = self.positions.position(self.log_id(own.shard)).await?.unwrap_or(0);
         }
-        let may_have_lost = self.is_cluster && broken.iter().any(|own| !own.is_new());
-        if may_have_lost && !self.rebuild(link, broken, states).await? {
+        // One empty shard among others may have lost everything; a tier that was just made has nothing to lose.
+        let is_unused = |state: &ShardState| state.shard_epoch.is_empty() && state.last == 0;
+        let is_new = states.iter().all(is_unused) && broken.iter().all(|own| own.position == 0);
+        if self.is_cluster && !is_new && !broken.is_empty() && !self.rebuild(link, broken, states).await? {
             return Ok(false);
         }
+        let jump = if is_new { 0 } else { REMOTE_JUMP };
         for own in broken.iter() {
-            is_all &= self.begin_epoch(link, own).await?;
+            is_all &= self.begin_epoch(link, own, jump).await?;
         }
         Ok(is_all)
     }
@@ -162,7 +158,7 @@ impl Tier {
         Ok(())
     }
 
-    async fn begin_epoch(&self, link: &Link, own: &Broken) -> Result<bool, RemoteError> {
+    async fn begin_epoch(&self, link: &Link, own: &Broken, jump: u64) -> Result<bool, RemoteError> {
         let names = &self.shards[usize::from(own.shard)];
         let catalogue = self.catalogue.read().clone();
         let mut keys = vec![names.meta.clone(), names.stream.clone(), names.lock.clone()];
@@ -175,7 +171,7 @@ impl Tier {
             own.state.shard_epoch.clone().into_bytes(),
             wire::digits(own.position),
             format!("{}-0", own.position + 1).into_bytes(),
-            wire::digits(if own.is_new() { 0 } else { REMOTE_JUMP }),
+            wire::digits(jump),
             own.generation.clone(),
         ];
         let answer = link.write(names.slot, &scripts::REPAIR, keys, args).await?;
