@@ -100,6 +100,8 @@ fn a_code_that_exists_is_409() {
     let again = client.post("/code");
     again.expect_problem(409, "code");
     assert_eq!(app.archive().number("SELECT count(*) FROM codes"), 1);
+    // One test at a time has the stores, and one server in it.
+    drop((client, app));
 
     let app = App::start_changed("codes.toml", "random_base64(500)", &format!("one_of({code})"));
     let mut client = app.server.client();

@@ -48,6 +48,28 @@ impl Stores {
         Stores { record, memory }
     }
 
+    /// PostgreSQL with a database of its own, whatever the environment asks for; the memory tier is the test's own affair.
+    #[track_caller]
+    pub fn postgres() -> Stores {
+        Stores { record: Record::Postgres(Postgres::create()), memory: None }
+    }
+
+    /// Whether the record store lets anybody in: a PostgreSQL that does not is away, as far as its clients can tell.
+    ///
+    /// # Panics
+    /// When it is not PostgreSQL.
+    #[track_caller]
+    pub fn set_reachable(&self, reachable: bool) {
+        let Record::Postgres(postgres) = &self.record else { panic!("only PostgreSQL can be shut") };
+        let name = &postgres.name;
+        postgres.run(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {reachable}"));
+        if !reachable {
+            postgres.run(&format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+            ));
+        }
+    }
+
     /// `record.url`.
     pub fn record_url(&self, folder: &Folder) -> String {
         match &self.record {

@@ -34,6 +34,9 @@ enum Confirm {
     Replicas(u32),
 }
 
+/// What a script answers whose shard was not repaired for the epoch that its call brought.
+const EPOCH: &str = "EPOCH";
+
 /// A connection and what follows from the facts of its node.
 struct Open {
     connection: Connection,
@@ -43,6 +46,8 @@ struct Open {
     verb: &'static [u8],
     confirm: Confirm,
     used: Instant,
+    /// A script has refused the epoch: the node may have changed over beneath this connection.
+    is_doubted: bool,
 }
 
 /// The task behind one lane.
@@ -137,7 +142,7 @@ impl Lane {
             && open.connection.wire.is_usable().await
         {
             let idle = open.used.elapsed() >= Duration::from_millis(limits::EPOCH_IDLE_MS);
-            if !(self.is_short || (idle && self.purpose == Purpose::Write)) {
+            if !(self.is_short || open.is_doubted || (idle && self.purpose == Purpose::Write)) {
                 return Ok(open);
             }
             let again = timeout(
@@ -189,7 +194,7 @@ impl Lane {
             && facts.server != Server::Dragonfly
             && facts.compatible >= Version(7, 0, 0);
         let verb: &[u8] = if read_only { b"EVALSHA_RO" } else { b"EVALSHA" };
-        Ok(Open { connection, epoch, verb, confirm, used: Instant::now() })
+        Ok(Open { connection, epoch, verb, confirm, used: Instant::now(), is_doubted: false })
     }
 
     fn confirm(&self, connection: &Connection) -> Result<Confirm, Error> {
@@ -343,7 +348,10 @@ async fn receive(open: &mut Open, batch: &mut Batch, from: &Address, limit: Dura
         match meaning(value, from) {
             Meaning::Done(value) if open.confirm == Confirm::Nothing => tell(request, Outcome::Done(value)),
             Meaning::Done(value) => batch.held.push((request, value)),
-            Meaning::Failed(error) => tell(request, Outcome::Failed(error)),
+            Meaning::Failed(error) => {
+                open.is_doubted |= error.code() == Some(EPOCH);
+                tell(request, Outcome::Failed(error));
+            }
             Meaning::NoScript => batch.unloaded.push_back(request),
             Meaning::Nothing(why) => retry(request, why),
         }

@@ -151,7 +151,7 @@ impl Shard {
     async fn read(&mut self, way: &Way, after: u64, rows_max: usize) -> Result<(Vec<Change>, usize), Error> {
         let mut changes: Vec<Change> = Vec::new();
         let (mut bytes, mut after) = (0, after);
-        let catalogue = way.queue.catalogue();
+        let mut catalogue = way.queue.catalogue();
         while changes.len() < rows_max && bytes < BATCH_BYTES {
             let wanted = (rows_max - changes.len()).min(READ_ROWS);
             let number = self.number();
@@ -161,7 +161,12 @@ impl Shard {
                 if self.uncoalesced_until.is_some_and(|until| position > until) {
                     return Ok((changes, bytes));
                 }
-                let change = decode(Position(position), &record, &catalogue, &mut self.schemas);
+                let mut change = decode(Position(position), &record, &catalogue, &mut self.schemas);
+                if change.is_err() {
+                    // A server with more tables may have been started since.
+                    catalogue = way.queue.refresh_catalogue(&way.link).await.map_err(tier)?;
+                    change = decode(Position(position), &record, &catalogue, &mut self.schemas);
+                }
                 let change = change.map_err(|what| bad_record(number, position, &what))?;
                 bytes += record.len() + size_of::<Op>();
                 changes.push(change);

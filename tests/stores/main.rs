@@ -1,0 +1,90 @@
+//! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL afterwards, exactly once, and `forebay check` finds
+//! no difference.
+//!
+//! Real servers, started by each test; writers that go on through the fault and note what they were told.
+
+mod failover;
+mod letters;
+mod servers;
+mod writers;
+
+use forebay_tests::{Folder, Server, Start, Stores, binary};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+
+/// Rows with a UUID key, and rows with a serial key and a unique column.
+const CONFIG: &str = r#"
+[memory]
+durability = "async"
+
+[table.plain]
+columns = { id = "uuid key = uuid()", token = "text" }
+
+[table.tokens]
+columns = { id = "serial key", token = "text unique" }
+
+[[endpoint]]
+route = "POST /plain"
+insert = "plain"
+values = { token = "$token" }
+reply = { status = 201 }
+
+[[endpoint]]
+route = "POST /tokens"
+insert = "tokens"
+values = { token = "$token" }
+reply = { status = 201 }
+"#;
+
+/// A folder, a database and a memory tier for one test.
+struct Ground {
+    folder: Folder,
+    stores: Stores,
+    memory: Local,
+    config: std::path::PathBuf,
+}
+
+impl Ground {
+    #[track_caller]
+    fn new(topology: Topology, flavour: Flavour) -> Ground {
+        let folder = Folder::new();
+        let config = folder.write("stores.toml", CONFIG);
+        let spec = Spec::new(topology).on(flavour).keep(Persistence::Always);
+        let memory = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
+        Ground { folder, stores: Stores::postgres(), memory, config }
+    }
+
+    /// A server on these stores, with a data folder of its own.
+    fn start(&self, name: &str, durability: &str) -> Start {
+        Start::new(binary(), &self.folder, &self.config)
+            .stores(&self.stores, &self.folder)
+            .memory(&self.memory.url())
+            .data(self.folder.path().join(name))
+            .set(&format!("memory.durability={durability}"))
+    }
+
+    /// Everything that was acknowledged is in PostgreSQL exactly once, and memory and PostgreSQL hold the same.
+    #[track_caller]
+    fn assert_stored(&self, server: &Server, told: &writers::Told) {
+        server.drain();
+        let archive = self.stores.archive(&self.folder);
+        for table in ["plain", "tokens"] {
+            let stored = archive.rows(&format!("SELECT token, count(*) FROM {table} GROUP BY token"));
+            let stored: std::collections::HashMap<String, String> = stored
+                .into_iter()
+                .filter_map(|row| Some((row[0].clone()?, row[1].clone()?)))
+                .collect();
+            for token in told.acknowledged(table) {
+                assert_eq!(stored.get(token).map(String::as_str), Some("1"), "{table}: {token} was acknowledged");
+            }
+            let twice: Vec<_> = stored.iter().filter(|(_, count)| *count != "1").collect();
+            assert!(twice.is_empty(), "{table}: stored more than once: {twice:?}");
+            for token in stored.keys() {
+                assert!(told.was_sent(table, token), "{table}: {token} was never sent");
+            }
+        }
+        let checks = server.admin("POST", "/check").expect(200);
+        for check in checks["checks"].as_array().into_iter().flatten() {
+            assert_eq!(check["clean"], true, "{checks}");
+        }
+    }
+}

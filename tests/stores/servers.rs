@@ -1,0 +1,66 @@
+//! Several servers and drainers on one tier, and a record store that is away.
+
+use super::Ground;
+use super::writers::Writers;
+use forebay_topology::{Flavour, Topology};
+use std::time::Duration;
+
+const SOME: usize = 300;
+
+#[test]
+fn a_server_is_killed_and_another_goes_on() {
+    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let first = ground.start("a", "sync").start();
+    let second = ground.start("b", "sync").start();
+    first.wait_healthy();
+    second.wait_healthy();
+    let writers = Writers::start(&[first.address, second.address], 2);
+    writers.wait_for_more(SOME);
+    first.kill();
+    // Its leases run out, and the other drains its shards.
+    writers.wait_for_more(SOME);
+    let told = writers.stop();
+    ground.assert_stored(&second, &told);
+}
+
+#[test]
+fn drainers_of_their_own_take_over_from_each_other() {
+    let ground = Ground::new(Topology::Single, Flavour::Valkey);
+    let start = ground.start("a", "sync");
+    let server = start.clone().set("drain.paused=true").start();
+    server.wait_healthy();
+    let writers = Writers::start(&[server.address], 4);
+    for _ in 0..3 {
+        writers.wait_for_more(SOME);
+        // Both drain the same shards, as far as their leases let them.
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let output = start.run("drain", &[]);
+                    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                });
+            }
+        });
+    }
+    let told = writers.stop();
+    assert!(told.count() >= 3 * SOME);
+    ground.assert_stored(&server, &told);
+}
+
+#[test]
+fn writes_go_on_while_postgresql_is_away() {
+    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let server = ground.start("a", "sync").start();
+    server.wait_healthy();
+    let writers = Writers::start(&[server.address], 4);
+    writers.wait_for_more(SOME);
+    ground.stores.set_reachable(false);
+    writers.wait_for_more(SOME);
+    std::thread::sleep(Duration::from_millis(500));
+    let backlog = server.drain_state()["backlog_rows"].as_u64().unwrap_or(0);
+    assert!(backlog > 0, "nothing waits for a PostgreSQL that is away");
+    ground.stores.set_reachable(true);
+    writers.wait_for_more(SOME);
+    let told = writers.stop();
+    ground.assert_stored(&server, &told);
+}
