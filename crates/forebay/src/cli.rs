@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub mod agent;
 pub mod load;
 pub mod redis;
 
@@ -52,6 +53,10 @@ pub enum Command {
   forebay load -R 10k --warmup 5s --threshold 'p99<10ms' http://localhost:3000/simple
   forebay load --plan examples/accounts.load.toml --html report.html http://localhost:3000")]
     Load(load::Load),
+    /// Send load from this machine for `forebay load --agents`.
+    #[command(after_help = "Example:
+  FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
+    Agent(agent::Agent),
     /// Local Redis or Valkey servers: one, with replicas, with Sentinel, a cluster.
     #[command(subcommand)]
     Redis(redis::Redis),

@@ -11,6 +11,7 @@
 //! The way of a request: `schedule` says when it is due, `worker` gives it to a `connection`, `traffic` writes it, `response` frames
 //! its answer, `recorder` counts it, `series` puts it into its second, `run` makes one result of all workers.
 
+pub mod agent;
 mod connection;
 pub mod find;
 mod latency;

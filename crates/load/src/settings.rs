@@ -4,12 +4,13 @@ use crate::limits::{CONNECTIONS_MAX, PIPELINING_MAX, WORKERS_MAX};
 use crate::results::Model;
 use crate::schedule::{Rate, Schedule, Share};
 use crate::tls::Tls;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 /// When requests are sent.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Pace {
     /// When the one before was answered.
     Closed,
@@ -33,7 +34,7 @@ impl Pace {
 }
 
 /// When no more requests are sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Stop {
     /// After this time, counted from the end of the warm-up.
     After(Duration),
@@ -42,7 +43,7 @@ pub enum Stop {
 }
 
 /// What happens when the server closes a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OnClose {
     /// It is made anew.
     Reconnect,
@@ -51,11 +52,12 @@ pub enum OnClose {
 }
 
 /// One run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// The server.
     pub address: SocketAddr,
-    /// By TLS.
+    /// By TLS. Does not travel: who reads settings makes it anew.
+    #[serde(skip)]
     pub tls: Option<Tls>,
     /// Connections, at least 1, over all workers.
     pub connections: usize,

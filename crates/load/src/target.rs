@@ -1,12 +1,13 @@
 //! Where the load goes: a URL, taken apart, and its addresses.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// An `http://` or `https://` URL.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
     /// By TLS.
     pub tls: bool,

@@ -58,6 +58,12 @@ pub struct Load {
     /// low, average, high, very-high: 5, 50, 250, 1000 requests a second for 15 s; with -long, for 10 min.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Let these agents send the load (forebay agent), all from the same moment: HOST:PORT, several parted by commas.
+    #[arg(long, value_name = "ADDRESSES")]
+    pub agents: Option<String>,
+    /// What the agents were started with; better in the environment, as FOREBAY_AGENT_TOKEN.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
     /// When to begin: seconds of Unix time, or +5s from now.
     #[arg(long, value_name = "TIME")]
     start_at: Option<String>,
@@ -73,7 +79,7 @@ pub struct Load {
     /// Compare with the JSON of an earlier run.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<String>,
-    /// What must hold, such as 'p99<10ms' or 'errors=0'; exit code 3 when it does not. May be repeated.
+    /// What must hold, such as 'p99<10ms' or 'errors==0'; exit code 3 when it does not. May be repeated.
     #[arg(long, value_name = "CONDITION")]
     pub threshold: Vec<String>,
     /// Search for the highest rate at which this holds, such as 'p99<10ms'; -d is the length of a step.
