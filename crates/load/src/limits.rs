@@ -85,3 +85,9 @@ pub(crate) const SESSIONS_MAX: usize = 16;
 pub(crate) const AGENTS_MAX: usize = 1024;
 
 const _: () = assert!(SILENCE_MS >= 8 * PROGRESS_MS, "a slow agent is no dead one");
+
+/// Slots of a Redis cluster (its specification).
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// Largest value of the Redis load: far above what caches hold, and it is copied for each SET.
+pub(crate) const DATA_BYTES_MAX: u64 = 16 * 1024 * 1024;

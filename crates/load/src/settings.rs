@@ -1,6 +1,7 @@
 //! What a run is to be, checked: past this no flag and no file is looked at.
 
 use crate::limits::{CONNECTIONS_MAX, PIPELINING_MAX, WORKERS_MAX};
+use crate::redis::Node;
 use crate::results::Model;
 use crate::schedule::{Rate, Schedule, Share};
 use crate::tls::Tls;
@@ -56,6 +57,10 @@ pub enum OnClose {
 pub struct Settings {
     /// The server.
     pub address: SocketAddr,
+    /// Masters of a cluster: of every worker, connection `c` goes to node `c % nodes`. Without any, all go to the address. Does
+    /// not travel, as TLS.
+    #[serde(skip)]
+    pub nodes: Vec<Node>,
     /// By TLS. Does not travel: who reads settings makes it anew.
     #[serde(skip)]
     pub tls: Option<Tls>,
@@ -93,6 +98,7 @@ impl Settings {
     pub fn new(address: SocketAddr, stop: Stop) -> Settings {
         Settings {
             address,
+            nodes: Vec::new(),
             tls: None,
             connections: 64,
             pipelining: 1,

@@ -146,7 +146,7 @@ fn once(
         let (done, is_done) = mpsc::channel();
         let running = handle.clone();
         scope.spawn(move || {
-            let results = run_workers(settings, &running, |worker| planned.traffic(worker));
+            let results = run_workers(settings, &running, |worker| planned.traffic(worker, settings));
             // The receiver waits for exactly this message.
             let _ = done.send(results);
         });

@@ -126,7 +126,7 @@ pub fn drive(
             target: planned.target.clone(),
             insecure: planned.insecure,
             settings: parts[index].clone(),
-            requests: planned.requests.for_agent(index as u64),
+            work: planned.work.for_agent(index as u64),
         };
         let place = &controller.places[index];
         send(&mut link.stream, &ToAgent::Job(Box::new(job))).map_err(|error| lost(place, error))?;

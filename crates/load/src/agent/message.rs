@@ -1,10 +1,10 @@
 //! What controller and agent say to each other; the order stands in the room's own description.
 
 use super::proof::{Nonce, Proof};
-use crate::plan::Requests;
 use crate::results::{HostSecond, Live, Results, Role, Second};
 use crate::settings::Settings;
 use crate::target::Target;
+use crate::work::Work;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. Controller and agent must have the same one.
@@ -19,7 +19,7 @@ pub(super) struct Job {
     pub insecure: bool,
     /// This part's connections, amount and share.
     pub settings: Settings,
-    pub requests: Requests,
+    pub work: Work,
 }
 
 /// From the controller.

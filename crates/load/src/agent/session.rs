@@ -116,7 +116,7 @@ impl Session {
 
     /// Connects, and holds at the gate.
     fn begin(&self, job: Job) -> Result<Running, String> {
-        if !job.requests.is_sound() || job.settings.share.of == 0 {
+        if !job.work.is_sound() || job.settings.share.of == 0 {
             return Err("the job makes no sense".into());
         }
         if self.shared.is_busy.swap(true, Ordering::AcqRel) {
@@ -132,13 +132,13 @@ impl Session {
     fn begin_alone(&self, job: Job) -> Result<Running, String> {
         let kept = Kept::create(&self.shared.folder).map_err(|error| error.to_string())?;
         let monitor = Monitor::start(&[]).map_err(|error| error.to_string())?;
-        let Job { target, insecure, settings, requests } = job;
-        let planned = Planned { target, settings, requests: Arc::new(requests), insecure };
+        let Job { target, insecure, settings, work } = job;
+        let planned = Planned { target, settings, work, insecure };
         let handle = Handle::held();
         let own = handle.clone();
         let thread = thread::Builder::new().name("run".into()).spawn(move || {
             let settings = planned.connectable().map_err(|error| error.to_string())?;
-            let results = run_workers(&settings, &own, |worker| planned.traffic(worker));
+            let results = run_workers(&settings, &own, |worker| planned.traffic(worker, &settings));
             let mut results = results.map_err(|error| error.to_string())?;
             results.target = planned.target.to_string();
             Ok(results)
