@@ -2,6 +2,7 @@
 
 mod agents;
 mod ends;
+mod redis;
 
 use forebay_tests::binary;
 use rustix::process::{Pid, Signal, kill_process};
