@@ -52,7 +52,7 @@ pub enum Command {
   forebay load -c 64 -d 20s http://localhost:3000/simple
   forebay load -R 10k --warmup 5s --threshold 'p99<10ms' http://localhost:3000/simple
   forebay load --plan examples/accounts.load.toml --html report.html http://localhost:3000")]
-    Load(load::Load),
+    Load(Box<load::Load>),
     /// Send load from this machine for `forebay load --agents`.
     #[command(after_help = "Example:
   FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
