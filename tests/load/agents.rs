@@ -46,6 +46,7 @@ fn two_agents_are_one_run() {
     assert_eq!((&json["requests"]["completed"], &json["complete"]), (&101.into(), &true.into()));
     assert_eq!(json["agents"].as_array().map(Vec::len), Some(2));
     assert_eq!(json["hosts"].as_array().map(Vec::len), Some(2), "their machines, not the controller's");
+    assert!(!out.contains("secret"), "the token stands in a report");
     let (code, _, error) = ended(&[&run[..], &["--token", "guessed"]].concat());
     assert!(code == 1 && error.contains("wrong token") && error.lines().count() == 1, "{code}: {error}");
 }

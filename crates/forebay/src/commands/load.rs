@@ -93,7 +93,7 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     };
     screen.end();
     monitor.complete(&mut results);
-    results.command = std::env::args().collect();
+    results.command = without_token(std::env::args());
     results.target = task.planned.target.to_string();
     let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
     tell(args, task, &results, &checked)?;
@@ -108,6 +108,20 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// What was typed, for reports that others read.
+fn without_token(typed: impl Iterator<Item = String>) -> Vec<String> {
+    let mut is_token = false;
+    let hide = |word: String| {
+        let was_flag = std::mem::replace(&mut is_token, word == "--token");
+        match word.starts_with("--token=") {
+            true => "--token=…".to_owned(),
+            false if was_flag => "…".to_owned(),
+            false => word,
+        }
+    };
+    typed.map(hide).collect()
 }
 
 fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Result<(), Failure> {
