@@ -25,21 +25,10 @@ impl Chance {
 pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
     let mut chance = Chance::new(seed);
     let mut results = Results {
-        command: [
-            "forebay",
-            "load",
-            "-c",
-            "64",
-            "-R",
-            "20k",
-            "-d",
-            "60s",
-            "--html",
-            "report.html",
-            "http://10.0.0.7:3000/items/{random_int(1,1000)}",
-        ]
-        .map(String::from)
-        .to_vec(),
+        command: "forebay load -c 64 -R 20k -d 60s --html report.html http://10.0.0.7:3000/items/{random_int(1,1000)}"
+            .split(' ')
+            .map(String::from)
+            .collect(),
         target: "http://10.0.0.7:3000/items/{random_int(1,1000)}".into(),
         started_at_ms: 1_795_267_446_000,
         model,
