@@ -21,10 +21,9 @@ impl Chance {
     }
 }
 
-/// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second and a half in the middle.
-pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
-    let mut chance = Chance::new(seed);
-    let mut results = Results {
+/// What is known before the first request.
+fn planned(model: Model, seconds: u64) -> Results {
+    Results {
         command: "forebay load -c 64 -R 20k -d 60s --html report.html http://10.0.0.7:3000/items/{random_int(1,1000)}"
             .split(' ')
             .map(String::from)
@@ -38,7 +37,13 @@ pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> 
         elapsed_s: seconds as f64 + 0.4,
         latency_ms: Latency::new(),
         ..Results::default()
-    };
+    }
+}
+
+/// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second and a half in the middle.
+pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
+    let mut chance = Chance::new(seed);
+    let mut results = planned(model, seconds);
     if model == Model::Open {
         results.load.rate_per_s = Some(rate);
         results.latency_from_sent_ms = Some(Latency::new());
