@@ -40,6 +40,11 @@ fn planned(model: Model, seconds: u64) -> Results {
     }
 }
 
+/// Both machines, watched.
+fn hosts(seconds: u64) -> Vec<Host> {
+    vec![host(Role::Tester, "loadbox-1", 4, seconds, 0.3), host(Role::Server, "edge-7", 8, seconds, 0.94)]
+}
+
 /// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second and a half in the middle.
 pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
     let mut chance = Chance::new(seed);
@@ -103,10 +108,7 @@ pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> 
             ..Endpoint::default()
         })
         .to_vec();
-    results.hosts = vec![
-        host(Role::Tester, "loadbox-1", 4, seconds, 0.3),
-        host(Role::Server, "edge-7", 8, seconds, 0.94),
-    ];
+    results.hosts = hosts(seconds);
     results.verdict = Some(Verdict {
         limit: Limit::ServerCpu,
         why: "The server (edge-7) was busy for 94 % of its 8 cores: the server's process used 88 %.".into(),
