@@ -69,12 +69,14 @@ impl Ground {
         let archive = self.stores.archive(&self.folder);
         for table in ["plain", "tokens"] {
             let stored = archive.rows(&format!("SELECT token, count(*) FROM {table} GROUP BY token"));
-            let stored: std::collections::HashMap<String, String> = stored
-                .into_iter()
-                .filter_map(|row| Some((row[0].clone()?, row[1].clone()?)))
-                .collect();
+            let stored: std::collections::HashMap<String, String> =
+                stored.into_iter().filter_map(|row| Some((row[0].clone()?, row[1].clone()?))).collect();
             for token in told.acknowledged(table) {
-                assert_eq!(stored.get(token).map(String::as_str), Some("1"), "{table}: {token} was acknowledged");
+                assert_eq!(
+                    stored.get(token).map(String::as_str),
+                    Some("1"),
+                    "{table}: {token} was acknowledged"
+                );
             }
             let twice: Vec<_> = stored.iter().filter(|(_, count)| *count != "1").collect();
             assert!(twice.is_empty(), "{table}: stored more than once: {twice:?}");

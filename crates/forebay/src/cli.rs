@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub mod agent;
 pub mod load;
 pub mod redis;
 
@@ -51,7 +52,11 @@ pub enum Command {
   forebay load -c 64 -d 20s http://localhost:3000/simple
   forebay load -R 10k --warmup 5s --threshold 'p99<10ms' http://localhost:3000/simple
   forebay load --plan examples/accounts.load.toml --html report.html http://localhost:3000")]
-    Load(load::Load),
+    Load(Box<load::Load>),
+    /// Send load from this machine for `forebay load --agents`.
+    #[command(after_help = "Example:
+  FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
+    Agent(agent::Agent),
     /// Local Redis or Valkey servers: one, with replicas, with Sentinel, a cluster.
     #[command(subcommand)]
     Redis(redis::Redis),

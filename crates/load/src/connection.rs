@@ -5,7 +5,7 @@
 
 use crate::limits::BODY_BYTES_MAX;
 use crate::recorder::Pending;
-use crate::response::{Body, Head, Malformed, Response, Step, parse_head};
+use crate::response::{Body, Head, HeadParser, Malformed, Response, Step};
 use crate::tls::Tls;
 use crate::transport::{Received, Transport};
 use std::collections::VecDeque;
@@ -267,11 +267,12 @@ pub(crate) struct HeadReader {
     last: Vec<u8>,
     head: Option<Head>,
     to_head: bool,
+    parse: HeadParser,
 }
 
 impl HeadReader {
-    pub fn new() -> HeadReader {
-        HeadReader { last: Vec::new(), head: None, to_head: false }
+    pub fn new(parse: HeadParser) -> HeadReader {
+        HeadReader { last: Vec::new(), head: None, to_head: false, parse }
     }
 
     #[inline]
@@ -280,7 +281,7 @@ impl HeadReader {
         if let Some(head) = self.head.filter(|_| self.to_head == to_head && bytes.starts_with(&self.last)) {
             return Ok(Some(head));
         }
-        let head = parse_head(bytes, to_head)?;
+        let head = (self.parse)(bytes, to_head)?;
         if let Some(head) = head {
             self.last.clear();
             self.last.extend_from_slice(&bytes[..head.head_bytes]);

@@ -11,6 +11,7 @@
 //! The way of a request: `schedule` says when it is due, `worker` gives it to a `connection`, `traffic` writes it, `response` frames
 //! its answer, `recorder` counts it, `series` puts it into its second, `run` makes one result of all workers.
 
+pub mod agent;
 mod connection;
 pub mod find;
 mod latency;
@@ -18,6 +19,7 @@ mod limits;
 pub mod monitor;
 pub mod plan;
 mod recorder;
+mod redis;
 pub mod report;
 mod response;
 pub mod results;
@@ -31,16 +33,19 @@ mod traffic;
 mod transport;
 mod typed;
 pub mod units;
+mod work;
 mod worker;
 
 pub use latency::{Latency, PERCENTILES, Packed, percentile_of};
 pub use recorder::{Kind, Pending, Recorder};
-pub use response::{Body, Framing, Head, Malformed, Response, Step, parse_head};
+pub use redis::{Commands, Node, RedisTraffic};
+pub use response::{Body, Framing, Head, HeadParser, Malformed, Response, Step, parse_head};
 pub use results::{ErrorKind, Live, Model, Results};
 pub use run::{Handle, RATE_REACHED, longest, run, run_workers};
 pub use series::Sink;
 pub use settings::{OnClose, Pace, Settings, Stop};
-pub use target::Target;
+pub use target::{Protocol, Target};
 pub use tls::Tls;
 pub use traffic::{Fixed, Generated, Traffic};
 pub use typed::{Planned, Typed};
+pub use work::{Work, WorkTraffic};

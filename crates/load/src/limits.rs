@@ -59,3 +59,35 @@ pub(crate) const FILES_BESIDE: u64 = 64;
 
 /// Most requests a second that are asked for: a nanosecond apart.
 pub(crate) const RATE_PER_S_MAX: f64 = 1e9;
+
+/// Largest frame between controller and agent: a plan with its files, or an hour's results (some hundred bytes a second and endpoint).
+pub(crate) const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Largest frame before the other side has shown that it knows the token: a nonce and a proof, many times over.
+pub(crate) const FRAME_BYTES_STRANGER_MAX: usize = 4 * 1024;
+
+/// How often an agent tells how it stands: four looks for each second that is shown.
+pub(crate) const PROGRESS_MS: u64 = 250;
+
+/// Silence after which the other side counts as dead: twenty times [`PROGRESS_MS`], more than a busy machine or two lost packets take.
+pub(crate) const SILENCE_MS: u64 = 5_000;
+
+/// Round trips for the estimate of a clock: the shortest of them has met no queue.
+pub(crate) const CLOCK_ROUND_TRIPS: u32 = 16;
+
+/// From "all are ready" to the start: the order must have reached everybody, over a slow line too.
+pub(crate) const START_LEAD_MS: u64 = 300;
+
+/// Controllers that an agent listens to at once; one of them runs a load, others are told that it is busy.
+pub(crate) const SESSIONS_MAX: usize = 16;
+
+/// Most agents of one run: each has a thread and a socket at the controller.
+pub(crate) const AGENTS_MAX: usize = 1024;
+
+const _: () = assert!(SILENCE_MS >= 8 * PROGRESS_MS, "a slow agent is no dead one");
+
+/// Slots of a Redis cluster (its specification).
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// Largest value of the Redis load: far above what caches hold, and it is copied for each SET.
+pub(crate) const DATA_BYTES_MAX: u64 = 16 * 1024 * 1024;

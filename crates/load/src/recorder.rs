@@ -9,6 +9,7 @@ use crate::limits::LATE_NS;
 use crate::results::{Bytes, Connects, Endpoint, ErrorKind, Model, Requests, Results};
 use crate::schedule::SECOND_NS;
 use crate::series::{Sink, Tally};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Statuses are below this.
@@ -29,7 +30,7 @@ pub struct Pending {
 }
 
 /// A kind of request: its name, and which answers are those hoped for.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kind {
     /// For reports.
     pub name: String,

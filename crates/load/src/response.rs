@@ -9,7 +9,7 @@ use memchr::memchr2;
 /// Why bytes are not an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// Not `HTTP/1.1 ddd reason`.
+    /// Not `HTTP/1.1 ddd reason`; of Redis, not the beginning of a reply.
     StatusLine,
     /// A field without a name, with a character that a name cannot have, or with a line folded into it.
     Field,
@@ -88,6 +88,9 @@ impl<'a> Response<'a> {
     }
 }
 
+/// Reads the head of an answer, as [`parse_head`] does.
+pub type HeadParser = fn(&[u8], bool) -> Result<Option<Head>, Malformed>;
+
 /// Reads the head at the start of `bytes`; `None` when it is not there yet. `to_head`: the request was HEAD.
 pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed> {
     let Some(first) = line_end(bytes, 0)? else { return Ok(None) };
@@ -116,7 +119,7 @@ pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed
 }
 
 /// Where the line that begins at `from` ends (its CR); `None` when its end has not come.
-fn line_end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
+pub(crate) fn line_end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
     let Some(length) = memchr2(b'\r', b'\n', &bytes[from..]) else {
         return if bytes.len() > HEAD_BYTES_MAX { Err(Malformed::TooLarge) } else { Ok(None) };
     };

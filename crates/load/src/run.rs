@@ -1,6 +1,6 @@
 //! A run: its workers begin at the same moment, and what they counted becomes one result.
 
-use crate::limits::FILES_BESIDE;
+use crate::limits::{FILES_BESIDE, SWEEP_NS};
 use crate::results::{ErrorKind, Live, Load, Model, Results};
 use crate::schedule::SECOND_NS;
 use crate::series::Sink;
@@ -10,7 +10,7 @@ use crate::worker::{Part, Worker};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +26,17 @@ struct Shared {
     sink: OnceLock<Sink>,
     started: OnceLock<Instant>,
     settings: OnceLock<Settings>,
+    /// When the first worker was awake.
+    woke: OnceLock<Instant>,
+    gate: Option<Gate>,
+}
+
+/// Holds connected workers until somebody says when they begin.
+#[derive(Default)]
+struct Gate {
+    is_reached: AtomicBool,
+    opens: Mutex<Option<Instant>>,
+    changed: Condvar,
 }
 
 impl Default for Handle {
@@ -37,12 +48,52 @@ impl Default for Handle {
 impl Handle {
     /// For one run that has not begun.
     pub fn new() -> Handle {
+        Handle::with_gate(None)
+    }
+
+    /// For a run that connects, and then waits for [`Handle::release`].
+    pub fn held() -> Handle {
+        Handle::with_gate(Some(Gate::default()))
+    }
+
+    fn with_gate(gate: Option<Gate>) -> Handle {
         Handle(Arc::new(Shared {
             stop: AtomicBool::new(false),
             sink: OnceLock::new(),
             started: OnceLock::new(),
             settings: OnceLock::new(),
+            woke: OnceLock::new(),
+            gate,
         }))
+    }
+
+    /// Whether a held run is connected, and waits.
+    pub fn is_ready(&self) -> bool {
+        self.0.gate.as_ref().is_some_and(|gate| gate.is_reached.load(Ordering::Acquire))
+    }
+
+    /// A held run begins then; at once when that is past. Said again, it changes nothing.
+    pub fn release(&self, begins: Instant) {
+        let Some(gate) = &self.0.gate else { return };
+        gate.opens.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(begins);
+        gate.changed.notify_all();
+    }
+
+    /// Waits at the gate, if there is one; `None` when there is none, or when the run was stopped meanwhile.
+    fn wait_at_gate(&self) -> Option<Instant> {
+        let gate = self.0.gate.as_ref()?;
+        gate.is_reached.store(true, Ordering::Release);
+        let mut opens = gate.opens.lock().unwrap_or_else(PoisonError::into_inner);
+        while opens.is_none() && !self.is_stopped() {
+            let waited = gate.changed.wait_timeout(opens, Duration::from_nanos(SWEEP_NS));
+            opens = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *opens
+    }
+
+    /// When the first worker was awake for the first request: [`Handle::started`], and what waking took.
+    pub fn woke(&self) -> Option<Instant> {
+        self.0.woke.get().copied()
     }
 
     /// Ends the run now, with partial results. What waits for an answer is in flight.
@@ -111,8 +162,12 @@ impl Meeting<'_> {
     fn meet(&self, connected: u64) -> Option<Begin> {
         self.connected.fetch_add(connected, Ordering::Relaxed);
         if self.barrier.wait().is_leader() {
-            let begin = (self.connected.load(Ordering::Relaxed) > 0 && !self.handle.is_stopped())
-                .then(|| begin_at(self.settings.start_at));
+            let is_connected = self.connected.load(Ordering::Relaxed) > 0;
+            let held_until = if is_connected { self.handle.wait_at_gate() } else { None };
+            let begin = (is_connected && !self.handle.is_stopped()).then(|| match held_until {
+                Some(instant) => begin_after(instant.saturating_duration_since(Instant::now())),
+                None => begin_at(self.settings.start_at),
+            });
             if let Some(begin) = begin {
                 let _ = self.handle.0.started.set(begin.instant);
             }
@@ -120,15 +175,25 @@ impl Meeting<'_> {
         }
         self.barrier.wait();
         let begin = self.begin.get().copied().flatten()?;
-        thread::sleep(begin.instant.saturating_duration_since(Instant::now()));
+        // In steps: a run that is to begin in an hour can be stopped.
+        while let Some(wait) = begin.instant.checked_duration_since(Instant::now())
+            && !wait.is_zero()
+            && !self.handle.is_stopped()
+        {
+            thread::sleep(wait.min(Duration::from_nanos(SWEEP_NS)));
+        }
+        let _ = self.handle.0.woke.set(Instant::now());
         Some(begin)
     }
 }
 
 fn begin_at(start_at: Option<SystemTime>) -> Begin {
     let now = SystemTime::now();
-    let wait = start_at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
-    let unix = (now + wait).duration_since(UNIX_EPOCH).unwrap_or_default();
+    begin_after(start_at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default())
+}
+
+fn begin_after(wait: Duration) -> Begin {
+    let unix = (SystemTime::now() + wait).duration_since(UNIX_EPOCH).unwrap_or_default();
     Begin { instant: Instant::now() + wait, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(0) }
 }
 
@@ -265,7 +330,7 @@ fn advice(kind: ErrorKind) -> &'static str {
     }
 }
 
-fn load_of(settings: &Settings, workers: usize) -> Load {
+pub(crate) fn load_of(settings: &Settings, workers: usize) -> Load {
     let (planned_s, amount) = match settings.stop {
         Stop::After(time) => (Some(time.as_secs_f64()), None),
         Stop::Amount(amount) => (None, Some(amount)),

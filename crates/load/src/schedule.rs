@@ -4,13 +4,14 @@
 //! the run goes on moves a time due: a generator that pauses sends late, and its latencies count from the time due.
 
 use crate::limits::RATE_PER_S_MAX;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// Requests a second, kept in thousandths, so that times due are computed in integers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Rate {
     per_1000_s: u64,
 }
@@ -50,7 +51,7 @@ impl fmt::Display for Rate {
 }
 
 /// A stretch of time in which the rate goes from one to another in a straight line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stage {
     /// At its beginning.
     pub from: Rate,
@@ -81,7 +82,7 @@ impl Stage {
 }
 
 /// All times due of an open model.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Schedule {
     /// One rate, without end: time or amount ends the run.
     Constant(Rate),
@@ -162,7 +163,7 @@ impl Schedule {
 
 /// The part of one schedule that one worker sends: every `of`th request, beginning with `first`. All parts together are the
 /// whole, with every time due as it would be with one sender.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// From 0.
     pub first: u64,

@@ -1,15 +1,17 @@
 //! What a run is to be, checked: past this no flag and no file is looked at.
 
 use crate::limits::{CONNECTIONS_MAX, PIPELINING_MAX, WORKERS_MAX};
+use crate::redis::Node;
 use crate::results::Model;
 use crate::schedule::{Rate, Schedule, Share};
 use crate::tls::Tls;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 /// When requests are sent.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Pace {
     /// When the one before was answered.
     Closed,
@@ -33,7 +35,7 @@ impl Pace {
 }
 
 /// When no more requests are sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Stop {
     /// After this time, counted from the end of the warm-up.
     After(Duration),
@@ -42,7 +44,7 @@ pub enum Stop {
 }
 
 /// What happens when the server closes a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OnClose {
     /// It is made anew.
     Reconnect,
@@ -51,11 +53,16 @@ pub enum OnClose {
 }
 
 /// One run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// The server.
     pub address: SocketAddr,
-    /// By TLS.
+    /// Masters of a cluster: of every worker, connection `c` goes to node `c % nodes`. Without any, all go to the address. Does
+    /// not travel, as TLS.
+    #[serde(skip)]
+    pub nodes: Vec<Node>,
+    /// By TLS. Does not travel: who reads settings makes it anew.
+    #[serde(skip)]
     pub tls: Option<Tls>,
     /// Connections, at least 1, over all workers.
     pub connections: usize,
@@ -91,6 +98,7 @@ impl Settings {
     pub fn new(address: SocketAddr, stop: Stop) -> Settings {
         Settings {
             address,
+            nodes: Vec::new(),
             tls: None,
             connections: 64,
             pipelining: 1,

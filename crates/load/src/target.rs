@@ -1,13 +1,27 @@
 //! Where the load goes: a URL, taken apart, and its addresses.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// An `http://` or `https://` URL.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What is spoken there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Protocol {
+    /// HTTP/1.1
+    Http,
+    /// To one server.
+    Redis,
+    /// To all masters of a cluster, of which the URL names one node.
+    RedisCluster,
+}
+
+/// An `http://`, `https://`, `redis://` or `redis-cluster://` URL.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
+    /// What is spoken there.
+    pub protocol: Protocol,
     /// By TLS.
     pub tls: bool,
     /// The name or address; IPv6 in brackets.
@@ -23,22 +37,28 @@ impl Target {
     pub fn parse(url: &str) -> Result<Target, String> {
         let wrong = |why: &str| Err(format!("URL `{url}`: {why}"));
         let Some((scheme, rest)) = url.split_once("://") else {
-            return wrong("must begin with http:// or https://");
+            return wrong("must begin with http://, https://, redis:// or redis-cluster://");
         };
-        let tls = match scheme {
-            "http" => false,
-            "https" => true,
-            _ => return wrong("must begin with http:// or https://"),
+        let (tls, protocol, default_port) = match scheme {
+            "http" => (false, Protocol::Http, 80),
+            "https" => (true, Protocol::Http, 443),
+            "redis" => (false, Protocol::Redis, 6379),
+            "redis-cluster" => (false, Protocol::RedisCluster, 6379),
+            _ => return wrong("must begin with http://, https://, redis:// or redis-cluster://"),
         };
         let rest = rest.split('#').next().unwrap_or(rest);
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
         if authority.contains('@') {
-            return wrong("a user name does not belong here; use -H 'Authorization: …'");
+            return wrong(if protocol == Protocol::Http {
+                "a user name does not belong here; use -H 'Authorization: …'"
+            } else {
+                "servers with passwords cannot be loaded yet"
+            });
         }
         let behind_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
         let (host, port) = match authority[behind_host..].rfind(':') {
-            None => (authority, if tls { 443 } else { 80 }),
+            None => (authority, default_port),
             Some(colon) => {
                 let (host, port) = authority.split_at(behind_host + colon);
                 match port[1..].parse() {
@@ -55,14 +75,17 @@ impl Target {
             return wrong("white space must be written as %20");
         }
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Target { tls, host: host.to_owned(), port, path })
+        if protocol != Protocol::Http && path != "/" {
+            return wrong("a Redis URL has no path: the load goes to database 0");
+        }
+        Ok(Target { protocol, tls, host: host.to_owned(), port, path })
     }
 
     /// For the Host field: the port stands there when it is not the scheme's own.
     pub fn authority(&self) -> String {
-        match (self.tls, self.port) {
-            (false, 80) | (true, 443) => self.host.clone(),
-            (_, port) => format!("{}:{port}", self.host),
+        match (self.protocol, self.tls, self.port) {
+            (Protocol::Http, false, 80) | (Protocol::Http, true, 443) => self.host.clone(),
+            (_, _, port) => format!("{}:{port}", self.host),
         }
     }
 
@@ -82,7 +105,13 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", if self.tls { "https" } else { "http" }, self.authority(), self.path)
+        let scheme = match (self.protocol, self.tls) {
+            (Protocol::Http, false) => "http",
+            (Protocol::Http, true) => "https",
+            (Protocol::Redis, _) => "redis",
+            (Protocol::RedisCluster, _) => "redis-cluster",
+        };
+        write!(f, "{scheme}://{}{}", self.authority(), self.path)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is sent, and who looks at what comes back.
 
 use crate::recorder::Kind;
-use crate::response::Response;
+use crate::response::{HeadParser, Response, parse_head};
 
 /// Makes requests and may look at answers. Connections are numbered from 0; on each of them answers come in the order of the requests.
 pub trait Traffic {
@@ -16,6 +16,11 @@ pub trait Traffic {
     /// The kinds of requests, counted apart. At least one; asked for once, at the start.
     fn kinds(&self) -> Vec<Kind> {
         vec![Kind::named("all")]
+    }
+
+    /// Reads what answers begin with: HTTP/1.1, unless said otherwise.
+    fn head_parser(&self) -> HeadParser {
+        parse_head
     }
 
     /// Whether [`Traffic::response`] is to be called. Then answers are held until they are whole; otherwise they are only passed over.

@@ -4,12 +4,14 @@
 //! Every mistake is one sentence that names what was typed.
 
 use crate::limits::WORKERS_MAX;
-use crate::plan::{Plan, PlanTraffic, PlannedStage, Requests};
+use crate::plan::{Plan, PlannedStage, Requests};
+use crate::redis::{self, Commands};
 use crate::schedule::{Rate, SECOND_NS, Schedule, Share, Stage};
 use crate::settings::{OnClose, Pace, Settings, Stop};
-use crate::target::Target;
+use crate::target::{Protocol, Target};
 use crate::tls::Tls;
 use crate::units;
+use crate::work::{Work, WorkTraffic};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -24,6 +26,10 @@ const DURATION: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that may be under way in the open model when nobody says how many connections or how much concurrency.
 const CONCURRENCY: u64 = 1000;
+/// SETs to GETs, bytes of a value, and keys when nobody says: those of memtier_benchmark.
+const RATIO: &str = "1:10";
+const DATA_BYTES: u64 = 32;
+const KEY_MAXIMUM: u64 = 10_000_000;
 /// Requests a second by profile.
 const PROFILES: [(&str, f64); 4] = [("low", 5.0), ("average", 50.0), ("high", 250.0), ("very-high", 1000.0)];
 /// How long a profile lasts, and its long form.
@@ -68,6 +74,12 @@ pub struct Typed {
     pub plan: Option<String>,
     /// `--profile`
     pub profile: Option<String>,
+    /// `--ratio`, of SET to GET.
+    pub ratio: Option<String>,
+    /// `--data-size`
+    pub data_size: Option<String>,
+    /// `--key-maximum`
+    pub key_maximum: Option<String>,
     /// `--start-at`: seconds of Unix time, or `+5s` from now.
     pub start_at: Option<String>,
 }
@@ -80,7 +92,7 @@ pub struct Planned {
     /// How; its address and TLS are filled in by [`Planned::connectable`].
     pub settings: Settings,
     /// What.
-    pub requests: Arc<Requests>,
+    pub work: Work,
     /// `-k`
     pub insecure: bool,
 }
@@ -94,12 +106,23 @@ impl Planned {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.target.host));
         let address = self.target.resolve(self.settings.connect_timeout).map_err(named)?;
         let tls = self.target.tls.then(|| Tls::new(&self.target.host, self.insecure)).transpose()?;
-        Ok(Settings { address, tls, ..self.settings.clone() })
+        let mut settings = Settings { address, tls, ..self.settings.clone() };
+        if self.target.protocol == Protocol::RedisCluster {
+            settings.nodes = redis::nodes(address, settings.connect_timeout).map_err(named)?;
+            let count = settings.nodes.len();
+            if settings.connections < count {
+                let why = format!("{count} masters need at least as many connections (-c {count})");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            // Every worker has a connection to every master.
+            settings.workers = settings.workers.min(settings.connections / count);
+        }
+        Ok(settings)
     }
 
-    /// The traffic of a worker.
-    pub fn traffic(&self, worker: usize) -> PlanTraffic {
-        self.requests.traffic(worker)
+    /// The traffic of a worker; `settings` are those of [`Planned::connectable`].
+    pub fn traffic(&self, worker: usize, settings: &Settings) -> WorkTraffic {
+        self.work.traffic(worker, settings)
     }
 }
 
@@ -120,6 +143,16 @@ impl Typed {
         let url = self.url.clone().or(of_plan.url.clone());
         let target = Target::parse(&url.ok_or("a URL is missing, such as http://localhost:3000/")?)?;
         let requests = match &plan {
+            _ if target.protocol != Protocol::Http => {
+                let settings = self.settings(&of_plan)?;
+                let work = Work::Commands(self.commands()?);
+                return Ok(Planned { target, settings, work, insecure: self.insecure });
+            }
+            _ if self.ratio.is_some() || self.data_size.is_some() || self.key_maximum.is_some() => {
+                return Err(
+                    "--ratio, --data-size and --key-maximum are for redis:// and redis-cluster://".into()
+                );
+            }
             None => Requests::single(&target, &self.method()?, &self.headers()?, self.body()?.as_deref())?,
             Some(plan) => {
                 if self.method.is_some() || self.body.is_some() {
@@ -130,7 +163,19 @@ impl Typed {
             }
         };
         let settings = self.settings(&of_plan)?;
-        Ok(Planned { target, settings, requests: Arc::new(requests), insecure: self.insecure })
+        let work = Work::Requests(Arc::new(requests));
+        Ok(Planned { target, settings, work, insecure: self.insecure })
+    }
+
+    fn commands(&self) -> Result<Commands, String> {
+        let http =
+            self.plan.is_some() || self.method.is_some() || self.body.is_some() || !self.headers.is_empty();
+        if http {
+            return Err("--plan, -m, -b and -H are for http:// and https://".into());
+        }
+        let data_bytes = flag("--data-size", &self.data_size, units::count)?.unwrap_or(DATA_BYTES);
+        let key_maximum = flag("--key-maximum", &self.key_maximum, units::count)?.unwrap_or(KEY_MAXIMUM);
+        Commands::new(self.ratio.as_deref().unwrap_or(RATIO), data_bytes, key_maximum)
     }
 
     fn settings(&self, plan: &Plan) -> Result<Settings, String> {
@@ -156,6 +201,7 @@ impl Typed {
             flag("--pipelining", &self.pipelining, units::count)?.or(plan.pipelining).unwrap_or(1);
         let settings = Settings {
             address,
+            nodes: Vec::new(),
             tls: None,
             connections: size(connections.unwrap_or(CONNECTIONS)),
             pipelining: size(pipelining),

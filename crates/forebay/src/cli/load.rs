@@ -5,7 +5,7 @@ use forebay_load::Typed;
 
 #[derive(Debug, Args)]
 pub struct Load {
-    /// Where to, such as http://localhost:3000/simple; a plan may have it.
+    /// Where to, such as http://localhost:3000/simple or redis://localhost; a plan may have it.
     pub url: Option<String>,
     /// Connections, over all workers [default: 10].
     #[arg(short, long, value_name = "N")]
@@ -58,6 +58,21 @@ pub struct Load {
     /// low, average, high, very-high: 5, 50, 250, 1000 requests a second for 15 s; with -long, for 10 min.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Redis: SETs to GETs [default: 1:10].
+    #[arg(long, value_name = "SETS:GETS")]
+    ratio: Option<String>,
+    /// Redis: bytes of a value [default: 32].
+    #[arg(long, value_name = "BYTES")]
+    data_size: Option<String>,
+    /// Redis: keys are memtier-1 to memtier-N [default: 10m].
+    #[arg(long, value_name = "N")]
+    key_maximum: Option<String>,
+    /// Let these agents send the load (forebay agent), all from the same moment: HOST:PORT, several parted by commas.
+    #[arg(long, value_name = "ADDRESSES")]
+    pub agents: Option<String>,
+    /// What the agents were started with; better in the environment, as FOREBAY_AGENT_TOKEN.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
     /// When to begin: seconds of Unix time, or +5s from now.
     #[arg(long, value_name = "TIME")]
     start_at: Option<String>,
@@ -73,7 +88,7 @@ pub struct Load {
     /// Compare with the JSON of an earlier run.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<String>,
-    /// What must hold, such as 'p99<10ms' or 'errors=0'; exit code 3 when it does not. May be repeated.
+    /// What must hold, such as 'p99<10ms' or 'errors==0'; exit code 3 when it does not. May be repeated.
     #[arg(long, value_name = "CONDITION")]
     pub threshold: Vec<String>,
     /// Search for the highest rate at which this holds, such as 'p99<10ms'; -d is the length of a step.
@@ -103,6 +118,9 @@ impl Load {
             warmup: self.warmup.clone(),
             plan: self.plan.clone(),
             profile: self.profile.clone(),
+            ratio: self.ratio.clone(),
+            data_size: self.data_size.clone(),
+            key_maximum: self.key_maximum.clone(),
             start_at: self.start_at.clone(),
         }
     }

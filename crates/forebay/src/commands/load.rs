@@ -3,9 +3,10 @@
 //! Exit codes: 0; 1 when the run could not be made; 2 for what was typed; 3 when a threshold is broken; 130 when it was interrupted,
 //! with the results up to there.
 
-use super::Failure;
+use super::{Failure, agent};
 use crate::cli::load::Load;
-use forebay_load::monitor::{Monitor, verdict};
+use forebay_load::agent::Controller;
+use forebay_load::monitor::Monitor;
 use forebay_load::report::{self, Checked, Comparison, Screen, Threshold};
 use forebay_load::{Handle, Pace, Planned, Results, Settings, Stop, find, run_workers};
 use std::io;
@@ -13,10 +14,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-const ARGUMENTS: u8 = 2;
+pub const ARGUMENTS: u8 = 2;
 const THRESHOLD_BROKEN: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
@@ -29,6 +30,8 @@ const STEP_TIME: Duration = Duration::from_secs(5);
 /// All that was typed, understood.
 struct Task {
     planned: Planned,
+    /// Who sends the load, when it is not this machine.
+    agents: Option<Controller>,
     thresholds: Vec<Threshold>,
     find_max: Option<Vec<Threshold>>,
     before: Option<Results>,
@@ -47,7 +50,8 @@ pub fn run(args: &Load) -> Result<ExitCode, Failure> {
 fn understand(args: &Load) -> Result<Task, String> {
     let parse = |text: &String| Threshold::parse_all(text).map_err(|why| why.to_string());
     let thresholds: Vec<_> = args.threshold.iter().map(parse).collect::<Result<_, _>>()?;
-    let find_max = args.find_max.as_ref().map(parse).transpose()?;
+    let find_max = args.find_max.as_ref().map(parse).transpose();
+    let find_max = find_max.map_err(|why| why.replace("--threshold", "--find-max"))?;
     if find_max.is_some() && args.to_typed().rate.is_some() {
         return Err("--find-max chooses the rate itself; leave -R out".into());
     }
@@ -63,29 +67,34 @@ fn understand(args: &Load) -> Result<Task, String> {
             planned.settings.max_concurrency = Some(1000);
         }
     }
+    let token = agent::token(args.token.as_deref());
+    let controller = |agents: &String| {
+        let controller = Controller::parse(agents, &token)?;
+        controller.parts(&planned.settings).map(|_| controller)
+    };
+    let agents = args.agents.as_ref().map(controller).transpose().map_err(|why| why.to_string())?;
     let read = |path: &String| report::read_json(Path::new(path)).map_err(|why| why.to_string());
     let before = args.compare.as_ref().map(read).transpose()?;
-    Ok(Task { planned, thresholds: thresholds.concat(), find_max, before })
+    Ok(Task { planned, agents, thresholds: thresholds.concat(), find_max, before })
 }
 
 fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
-    let settings = task.planned.connectable().map_err(Failure::from)?;
-    let monitor = Monitor::start(&args.monitor).map_err(Failure::from)?;
+    // Agents look names up themselves, and watch their own machines.
+    let (settings, monitor) = match &task.agents {
+        None => (task.planned.connectable().map_err(Failure::from)?, Monitor::start(&args.monitor)),
+        Some(_) => (task.planned.settings.clone(), Monitor::start_elsewhere(&args.monitor)),
+    };
+    let monitor = monitor.map_err(Failure::from)?;
     let interrupt = Interrupt::catch()?;
     let mut screen = Screen::stderr();
-    let (mut results, began) = match &task.find_max {
-        None => once(&task.planned, &settings, &monitor, &interrupt, &mut screen)?,
+    let mut results = match &task.find_max {
+        None => once(task, &settings, &monitor, &interrupt, &mut screen)?,
         Some(conditions) => search(task, conditions, &settings, &monitor, &interrupt, &mut screen)?,
     };
     screen.end();
-    if let Some(began) = began {
-        let watched = monitor.finish(began + settings.warmup);
-        results.hosts = watched.hosts;
-        results.notes.extend(watched.notes);
-    }
-    results.command = std::env::args().collect();
+    monitor.complete(&mut results);
+    results.command = without_token(std::env::args());
     results.target = task.planned.target.to_string();
-    results.verdict = Some(verdict(&results));
     let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
     tell(args, task, &results, &checked)?;
     if results.connects.made == 0 && !interrupt.is_caught() {
@@ -99,6 +108,20 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// What was typed, for reports that others read.
+fn without_token(typed: impl Iterator<Item = String>) -> Vec<String> {
+    let mut is_token = false;
+    let hide = |word: String| {
+        let was_flag = std::mem::replace(&mut is_token, word == "--token");
+        match word.starts_with("--token=") {
+            true => "--token=…".to_owned(),
+            false if was_flag => "…".to_owned(),
+            false => word,
+        }
+    };
+    typed.map(hide).collect()
 }
 
 fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Result<(), Failure> {
@@ -116,21 +139,28 @@ fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Res
     Ok(())
 }
 
-/// One run, shown while it goes on; and when its first request was due.
+/// One run, shown while it goes on.
 fn once(
-    planned: &Planned,
+    task: &Task,
     settings: &Settings,
     monitor: &Monitor,
     interrupt: &Interrupt,
     screen: &mut Screen,
-) -> Result<(Results, Option<Instant>), Failure> {
-    let handle = Handle::new();
+) -> Result<Results, Failure> {
+    let (planned, handle) = (&task.planned, Handle::new());
     interrupt.stops(&handle);
+    if let Some(controller) = &task.agents {
+        let planned = Planned { settings: settings.clone(), ..planned.clone() };
+        let results = forebay_load::agent::drive(controller, &planned, &handle, |live, hosts| {
+            screen.update(live, &[hosts, &monitor.now()].concat());
+        });
+        return results.map_err(Failure::from);
+    }
     let results = thread::scope(|scope| {
         let (done, is_done) = mpsc::channel();
         let running = handle.clone();
         scope.spawn(move || {
-            let results = run_workers(settings, &running, |worker| planned.traffic(worker));
+            let results = run_workers(settings, &running, |worker| planned.traffic(worker, settings));
             // The receiver waits for exactly this message.
             let _ = done.send(results);
         });
@@ -147,7 +177,7 @@ fn once(
             }
         }
     });
-    Ok((results.map_err(Failure::from)?, handle.started()))
+    results.map_err(Failure::from)
 }
 
 /// Runs at several rates; the results are those of the last one that held.
@@ -158,15 +188,15 @@ fn search(
     monitor: &Monitor,
     interrupt: &Interrupt,
     screen: &mut Screen,
-) -> Result<(Results, Option<Instant>), Failure> {
-    let mut best: Option<(Results, Option<Instant>)> = None;
+) -> Result<Results, Failure> {
+    let mut best: Option<Results> = None;
     let mut last = None;
     let found = find::search(|rate_per_s| {
         if interrupt.is_caught() {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let settings = Settings { pace: Pace::rate(rate_per_s), ..settings.clone() };
-        let (results, began) = once(&task.planned, &settings, monitor, interrupt, screen)
+        let results = once(task, &settings, monitor, interrupt, screen)
             .map_err(|failure| io::Error::other(failure.to_string()))?;
         let checked: Vec<Checked> = conditions.iter().map(|condition| condition.check(&results)).collect();
         let shown: Vec<_> = checked.iter().map(|one| format!("{} ({})", one.condition, one.actual)).collect();
@@ -177,12 +207,11 @@ fn search(
         };
         screen.end();
         eprintln!("{rate_per_s}/s: {}: {}", if outcome.0 { "holds" } else { "does not hold" }, outcome.1);
-        let is_best =
-            best.as_ref().is_none_or(|(before, _)| before.load.rate_per_s < results.load.rate_per_s);
+        let is_best = best.as_ref().is_none_or(|before| before.load.rate_per_s < results.load.rate_per_s);
         if outcome.0 && is_best {
-            best = Some((results, began));
+            best = Some(results);
         } else {
-            last = Some((results, began));
+            last = Some(results);
         }
         Ok(outcome)
     });
@@ -199,9 +228,9 @@ fn search(
         }
         Err(error) => return Err(Failure::from(error)),
     };
-    let (mut results, began) = best.or(last).unwrap_or_default();
+    let mut results = best.or(last).unwrap_or_default();
     results.notes.insert(0, note);
-    Ok((results, began))
+    Ok(results)
 }
 
 /// Ctrl-C and SIGTERM: the first ends the run, the second the process.

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod agent;
 mod check;
 mod check_config;
 mod demo;
@@ -43,6 +44,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check(args) => check::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Agent(args) => agent::run(&args),
         Command::Redis(command) => redis::run(&command),
     }
 }

@@ -63,8 +63,20 @@ impl Monitor {
     /// # Errors
     /// When a URL makes no sense or nobody answers there: asked once before anything is loaded.
     pub fn start(servers: &[String]) -> Result<Monitor, Error> {
+        Monitor::watching(cfg!(target_os = "linux"), servers)
+    }
+
+    /// As [`Monitor::start`], without this machine: it only looks on while agents elsewhere send the load.
+    ///
+    /// # Errors
+    /// As [`Monitor::start`].
+    pub fn start_elsewhere(servers: &[String]) -> Result<Monitor, Error> {
+        Monitor::watching(false, servers)
+    }
+
+    fn watching(here: bool, servers: &[String]) -> Result<Monitor, Error> {
         let mut sources = Vec::new();
-        if cfg!(target_os = "linux") {
+        if here {
             sources.push((Role::Tester, Source::here()));
         }
         for url in servers {

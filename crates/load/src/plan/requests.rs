@@ -8,6 +8,7 @@ use crate::target::Target;
 use crate::traffic::Traffic;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 const CYCLE_MAX: u64 = 10_000;
 
 /// One endpoint's request.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Request {
     kind: Kind,
     /// Without a body it says that there is none (RFC 9110, 8.6).
@@ -27,8 +28,8 @@ struct Request {
     whole: Option<Vec<u8>>,
 }
 
-/// What the workers of a run send.
-#[derive(Debug)]
+/// What the workers of a run send. Whole in itself, so that it can travel: no file is looked at any more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Requests {
     requests: Vec<Request>,
     rows: Vec<Rows>,
@@ -105,6 +106,24 @@ impl Requests {
         }
         self.requests.push(request);
         Ok(())
+    }
+
+    /// Another sender's random values, for agent `index` of a run; its endpoints begin elsewhere, too.
+    pub(crate) fn for_agent(&self, index: u64) -> Requests {
+        let mut own = self.clone();
+        own.seed = own.seed.wrapping_add(index << 32);
+        let by = index as usize % own.cycle.len();
+        own.cycle.rotate_left(by);
+        own
+    }
+
+    /// Whether every place that is named is there: they may have come from elsewhere.
+    pub(crate) fn is_sound(&self) -> bool {
+        let templates = self.requests.iter().flat_map(|one| one.body.iter().chain([&one.head]));
+        !self.cycle.is_empty()
+            && self.cycle.iter().all(|place| usize::from(*place) < self.requests.len())
+            && self.rows.iter().all(Rows::is_sound)
+            && templates.into_iter().all(|template| template.is_sound(&self.rows))
     }
 
     /// For one worker.

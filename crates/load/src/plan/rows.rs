@@ -1,9 +1,10 @@
 //! A file of values (RFC 4180: commas, quotes, a line of names first), held in memory.
 
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// A file's rows.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Rows {
     path: PathBuf,
     names: Vec<String>,
@@ -42,6 +43,15 @@ impl Rows {
         found.ok_or_else(|| {
             format!("{}: no column `{column}`; there are {}", self.path.display(), self.names.join(", "))
         })
+    }
+
+    pub fn columns(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are rows, and all of them have every column.
+    pub fn is_sound(&self) -> bool {
+        !self.rows.is_empty() && self.rows.iter().all(|row| row.len() == self.names.len())
     }
 
     pub fn count(&self) -> usize {

@@ -6,12 +6,13 @@ use super::rows::Rows;
 use crate::units::nearest;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
 const FUNCTIONS: [&str; 4] = ["uuid", "random_int", "pick", "row"];
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 enum Part {
     Text(Vec<u8>),
     Uuid,
@@ -28,7 +29,7 @@ enum Part {
 }
 
 /// A text with holes.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Template {
     parts: Vec<Part>,
 }
@@ -68,6 +69,15 @@ impl Template {
     /// Whether it is the same text every time.
     pub fn is_fixed(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+    }
+
+    /// Whether the files and columns that it names are there.
+    pub fn is_sound(&self, rows: &[Rows]) -> bool {
+        self.parts.iter().all(|part| match part {
+            Part::Pick(choices) => !choices.is_empty(),
+            Part::Row { file, column } => rows.get(*file).is_some_and(|rows| *column < rows.columns()),
+            Part::Text(_) | Part::Uuid | Part::Integer { .. } => true,
+        })
     }
 
     /// Whether what stands in its holes is in one line; templates of URLs and fields must be.

@@ -40,7 +40,9 @@ impl<T: Traffic> Worker<'_, T> {
     }
 
     pub(super) fn connect(&mut self, place: usize, now: Instant) {
-        let address = self.settings.address;
+        let nodes = &self.settings.nodes;
+        let address =
+            if nodes.is_empty() { self.settings.address } else { nodes[place % nodes.len()].address };
         let connection = &mut self.connections[place];
         self.connecting += 1;
         let watched = connection.connect(address, self.settings.tls.as_ref(), now).and_then(|stream| {

@@ -80,6 +80,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         Ok(Worker {
             settings,
             keeps: traffic.reads_answers(),
+            heads: HeadReader::new(traffic.head_parser()),
             traffic,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections: (0..part.places).map(|_| Connection::new(settings.pipelining, now)).collect(),
@@ -88,7 +89,6 @@ impl<'a, T: Traffic> Worker<'a, T> {
             connecting: 0,
             arrivals,
             recorder,
-            heads: HeadReader::new(),
             buffer: vec![0; HEAD_BYTES_MAX + READ_BYTES],
             stop,
             started: now,

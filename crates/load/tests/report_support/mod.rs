@@ -21,25 +21,13 @@ impl Chance {
     }
 }
 
-/// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second and a half in the middle.
-pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
-    let mut chance = Chance::new(seed);
-    let mut results = Results {
-        command: [
-            "forebay",
-            "load",
-            "-c",
-            "64",
-            "-R",
-            "20k",
-            "-d",
-            "60s",
-            "--html",
-            "report.html",
-            "http://10.0.0.7:3000/items/{random_int(1,1000)}",
-        ]
-        .map(String::from)
-        .to_vec(),
+/// What is known before the first request.
+fn planned(model: Model, seconds: u64) -> Results {
+    Results {
+        command: "forebay load -c 64 -R 20k -d 60s --html report.html http://10.0.0.7:3000/items/{random_int(1,1000)}"
+            .split(' ')
+            .map(String::from)
+            .collect(),
         target: "http://10.0.0.7:3000/items/{random_int(1,1000)}".into(),
         started_at_ms: 1_795_267_446_000,
         model,
@@ -49,7 +37,18 @@ pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> 
         elapsed_s: seconds as f64 + 0.4,
         latency_ms: Latency::new(),
         ..Results::default()
-    };
+    }
+}
+
+/// Both machines, watched.
+fn hosts(seconds: u64) -> Vec<Host> {
+    vec![host(Role::Tester, "loadbox-1", 4, seconds, 0.3), host(Role::Server, "edge-7", 8, seconds, 0.94)]
+}
+
+/// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second and a half in the middle.
+pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
+    let mut chance = Chance::new(seed);
+    let mut results = planned(model, seconds);
     if model == Model::Open {
         results.load.rate_per_s = Some(rate);
         results.latency_from_sent_ms = Some(Latency::new());
@@ -109,10 +108,7 @@ pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> 
             ..Endpoint::default()
         })
         .to_vec();
-    results.hosts = vec![
-        host(Role::Tester, "loadbox-1", 4, seconds, 0.3),
-        host(Role::Server, "edge-7", 8, seconds, 0.94),
-    ];
+    results.hosts = hosts(seconds);
     results.verdict = Some(Verdict {
         limit: Limit::ServerCpu,
         why: "The server (edge-7) was busy for 94 % of its 8 cores: the server's process used 88 %.".into(),

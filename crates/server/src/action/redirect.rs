@@ -80,7 +80,7 @@ impl Redirect {
 
     fn count_visit(&self, table: &Table, key: &Value) {
         if let Some(column) = self.increment
-            && table.increment(key.as_ref(), column, 1, |_| ()).is_err()
+            && table.increment_later(key.as_ref(), column, 1).is_err()
         {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,6 +1,6 @@
 //! Mistakes in a config file: all of them, each with its place and what was meant.
 
-use super::model::without_password;
+use super::stores::without_password;
 use std::fmt;
 
 /// Everything that is wrong with a config; at least one thing.

@@ -23,6 +23,7 @@ mod read;
 mod sections;
 mod size;
 mod sql;
+mod stores;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use super::StartError;
 use crate::config::model;
 use crate::source::RecordSource;
 use forebay_drain::{NewRecord, Progress, reconcile, warm};
-use forebay_log::{Log, Position, Recovery};
+use forebay_log::{Log, Position, Recovery, Verify};
 use forebay_record::Store;
 use forebay_table::{TableSpec, Tables};
 use std::sync::Arc;
@@ -45,6 +45,8 @@ fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
         model::Durability::Async | model::Durability::Replicated(_) => forebay_log::Durability::Async,
     };
     options.segment_bytes = memory.segment_bytes;
+    // Loading reads all of it before anything is served or drained; so does a drain before it applies what it read.
+    options.verify = Verify::WhenRead;
     options.limit_bytes = memory.log_limit_bytes;
     Log::open(options).map_err(StartError::from)
 }

@@ -1,0 +1,16 @@
+//! `forebay agent`: what can be typed.
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub struct Agent {
+    /// Where controllers connect: HOST:PORT, or :PORT for every address of this machine.
+    #[arg(long, value_name = "ADDRESS", default_value = ":7070")]
+    pub listen: String,
+    /// What controllers must know, too; better in the environment, as FOREBAY_AGENT_TOKEN.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// Where the agent keeps its own files of every run.
+    #[arg(long, value_name = "DIR", default_value = "forebay-agent")]
+    pub folder: String,
+}

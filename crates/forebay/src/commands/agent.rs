@@ -1,0 +1,31 @@
+//! `forebay agent`: sends load for `forebay load --agents`, from this machine.
+
+use super::Failure;
+use super::load::ARGUMENTS;
+use crate::cli::agent::Agent as Args;
+use forebay_load::agent::Agent;
+use forebay_load::report::Kind;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Where the token is when it was not typed: other users of a machine see what is typed.
+const TOKEN: &str = "FOREBAY_AGENT_TOKEN";
+
+/// The token typed, or that of the environment; empty when there is none.
+pub fn token(typed: Option<&str>) -> String {
+    typed.map_or_else(|| std::env::var(TOKEN).unwrap_or_default(), str::to_owned)
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let token = token(args.token.as_deref());
+    let agent = match Agent::bind(&args.listen, &token, Path::new(&args.folder)) {
+        Ok(agent) => agent,
+        Err(error) if error.kind() == Kind::Argument => {
+            eprintln!("forebay: {error}");
+            return Ok(ExitCode::from(ARGUMENTS));
+        }
+        Err(error) => return Err(Failure::from(error)),
+    };
+    println!("agent on {}", agent.address().map_err(Failure::from)?);
+    agent.serve()
+}

@@ -1,0 +1,86 @@
+//! Two clocks: what one shows when the other shows something.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The wall clock as it was once, going on steadily: nobody who sets the time moves a start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    base: Instant,
+    base_unix_ns: u64,
+}
+
+impl Clock {
+    /// This machine's, wrong by that much.
+    pub fn off_by(offset_ns: i64) -> Clock {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { base: Instant::now(), base_unix_ns: nanoseconds(unix).saturating_add_signed(offset_ns) }
+    }
+
+    /// Nanoseconds of Unix time.
+    pub fn unix_ns(&self, instant: Instant) -> u64 {
+        match instant.checked_duration_since(self.base) {
+            Some(since) => self.base_unix_ns.saturating_add(nanoseconds(since)),
+            None => self.base_unix_ns.saturating_sub(nanoseconds(self.base - instant)),
+        }
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.unix_ns(Instant::now())
+    }
+
+    /// When it shows that; what is long past is now.
+    pub fn instant(&self, unix_ns: u64) -> Instant {
+        let now = Instant::now();
+        now + Duration::from_nanos(unix_ns.saturating_sub(self.unix_ns(now)))
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The other clock minus this one. Of all round trips the shortest counts: it has met no queue, so that its answer was made in its
+/// middle, and the error is at most half of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Offset {
+    best: Option<(u64, i64)>,
+}
+
+impl Offset {
+    /// A round trip: sent and received by this clock, answered by the other.
+    pub fn add(&mut self, sent_ns: u64, answered_ns: u64, received_ns: u64) {
+        let round_trip_ns = received_ns.saturating_sub(sent_ns);
+        let middle_ns = sent_ns + round_trip_ns / 2;
+        let offset_ns = i64::try_from(i128::from(answered_ns) - i128::from(middle_ns)).unwrap_or(0);
+        if self.best.is_none_or(|(shortest_ns, _)| round_trip_ns < shortest_ns) {
+            self.best = Some((round_trip_ns, offset_ns));
+        }
+    }
+
+    pub fn ns(self) -> i64 {
+        self.best.map_or(0, |(_, offset_ns)| offset_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_round_trip_counts() {
+        let mut offset = Offset::default();
+        // 5 s ahead; on the way there is a queue of 3 ms at first, then none.
+        offset.add(1_000, 5_000_000_000 + 1_000 + 3_100_000, 1_000 + 3_200_000);
+        offset.add(9_000_000, 5_000_000_000 + 9_100_000, 9_200_000);
+        offset.add(20_000_000, 5_000_000_000 + 20_100_000, 25_000_000);
+        assert_eq!(offset.ns(), 5_000_000_000);
+    }
+
+    #[test]
+    fn a_time_is_the_same_moment_there_and_back() {
+        let clock = Clock::off_by(-5_000_000_000);
+        let moment = Instant::now() + Duration::from_millis(200);
+        let back = clock.instant(clock.unix_ns(moment));
+        assert!(back.max(moment) - back.min(moment) < Duration::from_micros(1));
+    }
+}

@@ -1,0 +1,48 @@
+//! What controller and agent say to each other; the order stands in the room's own description.
+
+use super::proof::{Nonce, Proof};
+use crate::results::{HostSecond, Live, Results, Role, Second};
+use crate::settings::Settings;
+use crate::target::Target;
+use crate::work::Work;
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol. Controller and agent must have the same one.
+pub(super) const FORMAT: u32 = 1;
+
+/// One agent's part of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    /// Where to: looked up by the agent, whose network may know another address.
+    pub target: Target,
+    /// Take any certificate.
+    pub insecure: bool,
+    /// This part's connections, amount and share.
+    pub settings: Settings,
+    pub work: Work,
+}
+
+/// From the controller.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToAgent {
+    Login { format: u32, nonce: Nonce, proof: Proof },
+    Ping,
+    Job(Box<Job>),
+    Start { at_unix_ns: u64 },
+    Cancel,
+}
+
+/// From an agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FromAgent {
+    Hello { format: u32, nonce: Nonce },
+    Welcome { proof: Proof },
+    Refused { why: String },
+    Pong { unix_ns: u64 },
+    Ready,
+    Progress { live: Option<Live>, seconds: Vec<Second>, hosts: Vec<(Role, HostSecond)> },
+    Done { results: Box<Results>, started_unix_ns: Option<u64> },
+    Failed { why: String },
+}

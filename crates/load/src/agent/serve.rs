@@ -1,0 +1,128 @@
+//! An agent: listens, and gives each controller that knows the token a session. One of them runs a load at a time.
+
+use super::clock::Clock;
+use super::frame::{receive, send};
+use super::message::{FORMAT, FromAgent, ToAgent};
+use super::proof::{Nonces, Side, nonce};
+use super::session::Session;
+use crate::limits::{FRAME_BYTES_STRANGER_MAX, SESSIONS_MAX, SILENCE_MS};
+use crate::report::{Error, Kind};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Sends load for controllers.
+#[derive(Debug)]
+pub struct Agent {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    token: String,
+    pub folder: PathBuf,
+    pub clock_offset_ns: i64,
+    /// A load is being run.
+    pub is_busy: AtomicBool,
+    sessions: AtomicUsize,
+}
+
+impl Agent {
+    /// Listens at `address` (`HOST:PORT`, `:PORT` for every address of this machine); keeps its own files in `folder`.
+    ///
+    /// # Errors
+    /// [`Kind::Argument`] for an empty token or an address that is none, [`Kind::Unreachable`] when it cannot be listened on.
+    pub fn bind(address: &str, token: &str, folder: &Path) -> Result<Agent, Error> {
+        if token.is_empty() {
+            return Err(Error::new(Kind::Argument, "the token of an agent must not be empty"));
+        }
+        let place = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
+        let listener = TcpListener::bind(&place).map_err(|error| {
+            let is_wrong = matches!(error.kind(), io::ErrorKind::InvalidInput);
+            let kind = if is_wrong { Kind::Argument } else { Kind::Unreachable };
+            Error::new(kind, format!("cannot listen on `{address}`; write HOST:PORT or :PORT"))
+                .with_source(error)
+        })?;
+        let shared = Shared {
+            token: token.to_owned(),
+            folder: folder.to_owned(),
+            clock_offset_ns: 0,
+            is_busy: AtomicBool::new(false),
+            sessions: AtomicUsize::new(0),
+        };
+        Ok(Agent { listener, shared: Arc::new(shared) })
+    }
+
+    /// The same with a clock that is wrong by so much: for tests of how it is put right.
+    pub fn with_clock_off_by(mut self, offset_ns: i64) -> Agent {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.clock_offset_ns = offset_ns;
+        }
+        self
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves controllers for ever.
+    pub fn serve(&self) -> ! {
+        loop {
+            let Ok((stream, from)) = self.listener.accept() else {
+                // Out of files, or a connection that was gone at once: nothing to do but to try again.
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            if self.shared.sessions.fetch_add(1, Ordering::Relaxed) >= SESSIONS_MAX {
+                self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let shared = self.shared.clone();
+            thread::spawn(move || {
+                if let Err(error) = welcome(stream, &shared) {
+                    eprintln!("controller {from}: {error}");
+                }
+                shared.sessions.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    }
+}
+
+/// Proves to each other that both know the token; then whatever the controller wants.
+fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let silence = Some(Duration::from_millis(SILENCE_MS));
+    stream.set_read_timeout(silence)?;
+    stream.set_write_timeout(silence)?;
+    let own = nonce()?;
+    send(&mut stream, &FromAgent::Hello { format: FORMAT, nonce: own })?;
+    let first = receive(&mut stream, FRAME_BYTES_STRANGER_MAX)?;
+    let ToAgent::Login { format, nonce, proof } = first else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it did not log in"));
+    };
+    let nonces = Nonces { agent: own, controller: nonce };
+    let refuse = |stream: &mut TcpStream, why: String| {
+        send(stream, &FromAgent::Refused { why: why.clone() })?;
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    };
+    if format != FORMAT {
+        return refuse(
+            &mut stream,
+            format!("it speaks version {format}, this agent {FORMAT}: use the same forebay"),
+        );
+    }
+    if !nonces.check(&shared.token, Side::Controller, &proof) {
+        return refuse(&mut stream, "wrong token".into());
+    }
+    send(&mut stream, &FromAgent::Welcome { proof: nonces.prove(&shared.token, Side::Agent) })?;
+    Session::new(stream, shared.clone(), Clock::off_by(shared.clock_offset_ns)).run()
+}

@@ -1,0 +1,184 @@
+//! One controller at an agent: its clock questions, its job, its orders, until it is gone.
+//!
+//! A thread reads what it says; this one answers, tells how the run stands, and keeps the files. The run has threads of its own.
+
+use super::clock::Clock;
+use super::frame::{receive, send};
+use super::kept::Kept;
+use super::message::{FromAgent, Job, ToAgent};
+use super::serve::Shared;
+use crate::limits::{FRAME_BYTES_MAX, PROGRESS_MS};
+use crate::monitor::Monitor;
+use crate::results::Results;
+use crate::run::{Handle, run_workers};
+use crate::typed::Planned;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+pub(super) struct Session {
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    clock: Clock,
+    running: Option<Running>,
+}
+
+/// A run that goes on.
+struct Running {
+    handle: Handle,
+    thread: JoinHandle<Result<Results, String>>,
+    monitor: Monitor,
+    kept: Kept,
+    /// Why a second is missing from the file.
+    not_kept: Option<String>,
+    /// Seconds told of.
+    seconds: u64,
+    told_ready: bool,
+}
+
+impl Session {
+    pub fn new(stream: TcpStream, shared: Arc<Shared>, clock: Clock) -> Session {
+        Session { stream, shared, clock, running: None }
+    }
+
+    /// Until the controller has closed. A run that it leaves behind is stopped, and kept.
+    pub fn run(mut self) -> io::Result<()> {
+        let reader = self.stream.try_clone()?;
+        let (said, inbox) = channel();
+        let reading = thread::spawn(move || {
+            let mut reader = reader;
+            // The receiver lives as long as the session; its end is this one's.
+            while let Ok(message) = receive::<ToAgent>(&mut reader, FRAME_BYTES_MAX)
+                && said.send(message).is_ok()
+            {}
+        });
+        let ended = self.converse(&inbox);
+        if let Some(running) = self.running.take() {
+            running.handle.stop();
+            self.end(running)?;
+        }
+        // The reader waits for bytes that nobody will send; it was of no use if this fails, because then it has ended.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = reading.join();
+        ended
+    }
+
+    fn converse(&mut self, inbox: &Receiver<ToAgent>) -> io::Result<()> {
+        let every = Duration::from_millis(PROGRESS_MS);
+        let mut due = Instant::now() + every;
+        loop {
+            // Readiness and the end are looked for more often than progress is told.
+            let wait = due.saturating_duration_since(Instant::now()).min(every / 10);
+            match inbox.recv_timeout(wait) {
+                Ok(message) => self.hear(message)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            let Some(running) = &mut self.running else { continue };
+            if running.thread.is_finished() {
+                self.conclude()?;
+            } else if running.handle.is_ready() && !running.told_ready {
+                running.told_ready = true;
+                send(&mut self.stream, &FromAgent::Ready)?;
+            } else if Instant::now() >= due {
+                due = Instant::now() + every;
+                self.tell()?;
+            }
+        }
+    }
+
+    fn hear(&mut self, message: ToAgent) -> io::Result<()> {
+        match message {
+            ToAgent::Ping => send(&mut self.stream, &FromAgent::Pong { unix_ns: self.clock.now_ns() }),
+            ToAgent::Job(job) => match self.begin(*job) {
+                Ok(running) => {
+                    self.running = Some(running);
+                    Ok(())
+                }
+                Err(why) => send(&mut self.stream, &FromAgent::Failed { why }),
+            },
+            ToAgent::Start { at_unix_ns } => {
+                let begins = self.clock.instant(at_unix_ns);
+                self.running.iter().for_each(|running| running.handle.release(begins));
+                Ok(())
+            }
+            ToAgent::Cancel => {
+                self.running.iter().for_each(|running| running.handle.stop());
+                Ok(())
+            }
+            ToAgent::Login { .. } => Err(io::Error::new(io::ErrorKind::InvalidData, "it logged in twice")),
+        }
+    }
+
+    /// Connects, and holds at the gate.
+    fn begin(&self, job: Job) -> Result<Running, String> {
+        if !job.work.is_sound() || job.settings.share.of == 0 {
+            return Err("the job makes no sense".into());
+        }
+        if self.shared.is_busy.swap(true, Ordering::AcqRel) {
+            return Err("the agent is busy with another run".into());
+        }
+        let begun = self.begin_alone(job);
+        if begun.is_err() {
+            self.shared.is_busy.store(false, Ordering::Release);
+        }
+        begun
+    }
+
+    fn begin_alone(&self, job: Job) -> Result<Running, String> {
+        let kept = Kept::create(&self.shared.folder).map_err(|error| error.to_string())?;
+        let monitor = Monitor::start(&[]).map_err(|error| error.to_string())?;
+        let Job { target, insecure, settings, work } = job;
+        let planned = Planned { target, settings, work, insecure };
+        let handle = Handle::held();
+        let own = handle.clone();
+        let thread = thread::Builder::new().name("run".into()).spawn(move || {
+            let settings = planned.connectable().map_err(|error| error.to_string())?;
+            let results = run_workers(&settings, &own, |worker| planned.traffic(worker, &settings));
+            let mut results = results.map_err(|error| error.to_string())?;
+            results.target = planned.target.to_string();
+            Ok(results)
+        });
+        let thread = thread.map_err(|error| error.to_string())?;
+        Ok(Running { handle, thread, monitor, kept, not_kept: None, seconds: 0, told_ready: false })
+    }
+
+    fn tell(&mut self) -> io::Result<()> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let seconds = running.handle.seconds_from(running.seconds);
+        running.seconds += seconds.len() as u64;
+        if let Err(error) = running.kept.add(&seconds) {
+            running.not_kept = Some(error.to_string());
+        }
+        let (live, hosts) = (running.handle.live(), running.monitor.now());
+        send(&mut self.stream, &FromAgent::Progress { live, seconds, hosts })
+    }
+
+    fn conclude(&mut self) -> io::Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        let last = self.end(running)?;
+        send(&mut self.stream, &last)
+    }
+
+    /// What the run came to, written into its file, and the last message of it.
+    fn end(&self, running: Running) -> io::Result<FromAgent> {
+        let Running { handle, thread, monitor, kept, not_kept, .. } = running;
+        let ended = thread.join().unwrap_or_else(|_| Err("the run panicked".into()));
+        self.shared.is_busy.store(false, Ordering::Release);
+        let mut results = match ended {
+            Ok(results) => results,
+            Err(why) => return Ok(FromAgent::Failed { why }),
+        };
+        monitor.complete(&mut results);
+        if let Some(why) = not_kept {
+            results.notes.push(format!("the agent's own file is not whole: {why}"));
+        }
+        kept.finish(&results).map_err(io::Error::other)?;
+        let started_unix_ns = handle.woke().map(|woke| self.clock.unix_ns(woke));
+        Ok(FromAgent::Done { results: Box::new(results), started_unix_ns })
+    }
+}

@@ -1,0 +1,117 @@
+//! What the workers of a run send, to whichever kind of server.
+
+use crate::plan::{PlanTraffic, Requests};
+use crate::recorder::Kind;
+use crate::redis::{Commands, RedisTraffic};
+use crate::response::{HeadParser, Response};
+use crate::settings::Settings;
+use crate::traffic::Traffic;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Requests or commands; whole in itself, so that it can travel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// For HTTP.
+    #[serde(with = "shared")]
+    Requests(Arc<Requests>),
+    /// For Redis.
+    Commands(Commands),
+}
+
+impl Work {
+    /// The part of agent `index`, with other random values.
+    pub(crate) fn for_agent(&self, index: u64) -> Work {
+        match self {
+            Work::Requests(requests) => Work::Requests(Arc::new(requests.for_agent(index))),
+            Work::Commands(commands) => {
+                let seed = commands.seed.wrapping_add(index << 32);
+                Work::Commands(Commands { seed, ..commands.clone() })
+            }
+        }
+    }
+
+    /// Whether it can be sent: it may have come from elsewhere.
+    pub(crate) fn is_sound(&self) -> bool {
+        match self {
+            Work::Requests(requests) => requests.is_sound(),
+            Work::Commands(commands) => commands.is_sound(),
+        }
+    }
+
+    /// For one worker.
+    pub(crate) fn traffic(&self, worker: usize, settings: &Settings) -> WorkTraffic {
+        match self {
+            Work::Requests(requests) => WorkTraffic::Requests(Box::new(requests.traffic(worker))),
+            Work::Commands(commands) => WorkTraffic::Commands(Box::new(commands.traffic(worker, settings))),
+        }
+    }
+}
+
+/// What workers share travels as itself.
+mod shared {
+    use super::{Arc, Requests};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(requests: &Arc<Requests>, to: S) -> Result<S::Ok, S::Error> {
+        requests.as_ref().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Requests>, D::Error> {
+        Requests::deserialize(from).map(Arc::new)
+    }
+}
+
+/// What one worker sends.
+pub enum WorkTraffic {
+    /// To HTTP servers.
+    Requests(Box<PlanTraffic>),
+    /// To Redis servers.
+    Commands(Box<RedisTraffic>),
+}
+
+impl WorkTraffic {
+    fn inner(&self) -> &dyn Traffic {
+        match self {
+            WorkTraffic::Requests(traffic) => &**traffic,
+            WorkTraffic::Commands(traffic) => &**traffic,
+        }
+    }
+}
+
+impl Traffic for WorkTraffic {
+    #[inline]
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
+        match self {
+            WorkTraffic::Requests(traffic) => traffic.request(connection, out),
+            WorkTraffic::Commands(traffic) => traffic.request(connection, out),
+        }
+    }
+
+    #[inline]
+    fn kind(&self) -> usize {
+        match self {
+            WorkTraffic::Requests(traffic) => traffic.kind(),
+            WorkTraffic::Commands(traffic) => traffic.kind(),
+        }
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.inner().kinds()
+    }
+
+    fn head_parser(&self) -> HeadParser {
+        self.inner().head_parser()
+    }
+
+    fn reads_answers(&self) -> bool {
+        self.inner().reads_answers()
+    }
+
+    fn response(&mut self, connection: usize, response: &Response<'_>) {
+        match self {
+            WorkTraffic::Requests(traffic) => traffic.response(connection, response),
+            WorkTraffic::Commands(traffic) => traffic.response(connection, response),
+        }
+    }
+}
