@@ -10,6 +10,7 @@ mod writers;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Rows with a UUID key, and rows with a serial key and a unique column.
 const CONFIG: &str = r#"
@@ -41,16 +42,22 @@ struct Ground {
     stores: Stores,
     memory: Local,
     config: std::path::PathBuf,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// One test at a time: a failover has deadlines, and nine topologies on two cores would miss them.
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Ground {
     #[track_caller]
     fn new(topology: Topology, flavour: Flavour) -> Ground {
+        // One that failed has left nothing behind that this one sees.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
         let config = folder.write("stores.toml", CONFIG);
         let spec = Spec::new(topology).on(flavour).keep(Persistence::Always);
         let memory = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
-        Ground { folder, stores: Stores::postgres(), memory, config }
+        Ground { folder, stores: Stores::postgres(), memory, config, _turn: turn }
     }
 
     /// A server on these stores, with a data folder of its own.

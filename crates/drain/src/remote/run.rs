@@ -38,23 +38,32 @@ impl Runner {
                 Some(Stop::Finish) if self.is_finished().await => break,
                 _ => {}
             }
-            self.leases().await;
-            self.maintain().await;
-            let is_finishing = control.stop.is_some() || self.inner.hurries();
             let moved = if control.paused && control.stop.is_none() {
+                // Whoever does not drain must not keep others from it.
+                self.give_up().await;
                 false
             } else {
+                self.leases().await;
+                self.maintain().await;
+                let is_finishing = control.stop.is_some() || self.inner.hurries();
                 self.round(control.pace_rows_per_s, is_finishing).await
             };
             if !moved {
                 tokio::time::sleep(IDLE).await;
             }
         }
-        for shard in self.held {
+        self.give_up().await;
+        self.inner.shared.set_status(Status::Stopped);
+    }
+
+    /// Lets others have all shards.
+    async fn give_up(&mut self) {
+        for shard in self.held.drain(..) {
             // One that cannot be given back now runs out by itself.
             let _ = self.way.queue.give_up(&self.way.link, shard.lease).await;
         }
-        self.inner.shared.set_status(Status::Stopped);
+        self.inner.held.store(0, Ordering::Relaxed);
+        self.leases_at = Instant::now();
     }
 
     /// Renews what is held, and takes what is free.

@@ -104,9 +104,14 @@ impl Shard {
         let log = way.queue.log_id(number);
         if self.place.is_none() {
             let stored = shared.record.position(log).await?;
-            let released = way.status(number).await?.drained;
+            let queue = way.status(number).await?;
+            let released = queue.drained;
             if stored.unwrap_or(0) < released {
                 return Err(behind(shared, number, stored, released));
+            }
+            if let Some(stored) = stored.filter(|stored| queue.entries > 0 && *stored > released) {
+                // Committed by one who lost the lease, or the tier, before it could say so.
+                way.queue.release(&way.link, &self.lease, stored).await.map_err(tier)?;
             }
             self.place = Some(Place { stored, drained: stored.unwrap_or(0) });
         }
