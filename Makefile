@@ -17,7 +17,7 @@ demo:
 
 # Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
-	$(CARGO) build --bin forebay
+	$(CARGO) build --bin forebay --profile test
 	@$(WITH_SERVICES) $(CARGO) test --workspace
 
 lint:
