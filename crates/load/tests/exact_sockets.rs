@@ -56,6 +56,9 @@ fn stalling(from: Duration, stall: Duration) -> (std::net::SocketAddr, Arc<Mutex
     (address, seen)
 }
 
+/// How long a threaded server on a busy machine may take to answer what came during its stall: 1 % of the long form's 10 s is as much.
+const BACKLOG_MS: f64 = 80.0;
+
 #[test]
 fn a_stall_in_the_open_model() {
     let (time, stall) = (Duration::from_secs(10) * scale(), Duration::from_secs(1) * scale());
@@ -73,7 +76,10 @@ fn a_stall_in_the_open_model() {
     let part = stalled_ms / 1000.0 / time.as_secs_f64();
     for p in [0.95, 0.99, 0.999] {
         let expected = stalled_ms * (1.0 - (1.0 - p) / part);
-        near(results.latency_ms.percentile_ms(p * 100.0), expected, 0.05);
+        let found = results.latency_ms.percentile_ms(p * 100.0);
+        // What waited has to be worked off as well, which takes this server some 10 ms, however long the stall was.
+        let tolerance_ms = expected * 0.01 + BACKLOG_MS;
+        assert!((found - expected).abs() <= tolerance_ms, "{found} is not within {tolerance_ms} of {expected}");
     }
     // From the time really sent the same run looks harmless: only those on the wire waited.
     assert!(
