@@ -56,7 +56,7 @@ fn stalling(from: Duration, stall: Duration) -> (std::net::SocketAddr, Arc<Mutex
     (address, seen)
 }
 
-/// How long a threaded server on a busy machine may take to answer what came during its stall: 1 % of the long form's 10 s is as much.
+/// How long a threaded server on a busy machine may take to answer what came during its stall: 1 % of the long form's 10 s is more.
 const BACKLOG_MS: f64 = 80.0;
 
 #[test]
@@ -79,7 +79,10 @@ fn a_stall_in_the_open_model() {
         let found = results.latency_ms.percentile_ms(p * 100.0);
         // What waited has to be worked off as well, which takes this server some 10 ms, however long the stall was.
         let tolerance_ms = expected * 0.01 + BACKLOG_MS;
-        assert!((found - expected).abs() <= tolerance_ms, "{found} is not within {tolerance_ms} of {expected}");
+        assert!(
+            (found - expected).abs() <= tolerance_ms,
+            "{found} is not within {tolerance_ms} of {expected}"
+        );
     }
     // From the time really sent the same run looks harmless: only those on the wire waited.
     assert!(
