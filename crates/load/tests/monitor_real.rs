@@ -29,6 +29,7 @@ fn helper_server() {
 }
 
 fn answer(mut stream: TcpStream) {
+    stream.set_nodelay(true).expect("a socket");
     let mut reader = BufReader::new(stream.try_clone().expect("the same socket"));
     let mut line = String::new();
     let mut path = String::new();
@@ -48,8 +49,11 @@ fn answer(mut stream: TcpStream) {
                 }
                 _ => vec![b'x'; 32 * 1024],
             };
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-            if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+            // In one write: a body that waits for the ACK of its head (Nagle) waits 40 ms for a delayed one.
+            let mut answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+            answer.extend_from_slice(&body);
+            if stream.write_all(&answer).is_err() {
                 return;
             }
         }
