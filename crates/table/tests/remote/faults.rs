@@ -77,12 +77,14 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
                 server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
             }
             server.drain().await;
-            // What was lost: shard 0's server has changes up to its last, the record store some beyond them.
-            let log = server.tables.log_id(0);
+            // What was lost: one shard's server has changes up to its last, the record store some beyond them. Which shard has rows is up to
+            // the tier's random seed.
+            let shard = server.table.shard_of(ValueRef::Bigint(0)).unwrap();
+            let log = server.tables.log_id(shard);
             let position = record.stored.by_log.lock().unwrap()[&log] + 3;
             record.stored.by_log.lock().unwrap().insert(log, position);
-            let in_shard = |id: &i64| server.table.shard_of(ValueRef::Bigint(*id)) == Some(0);
-            let (gone, new) = ((0..200).find(in_shard).unwrap(), (200..400).find(in_shard).unwrap());
+            let in_shard = |id: &i64| server.table.shard_of(ValueRef::Bigint(*id)) == Some(shard);
+            let (gone, new) = ((0..200).find(in_shard).unwrap(), (200..).find(in_shard).unwrap());
             record.store.rows.lock().unwrap().remove(&key_text(ValueRef::Bigint(gone)));
             record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(new)), new_row(new));
             restart(&local).await;
@@ -95,8 +97,8 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
             while !queue.repair().await.unwrap_or(false) {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
-            assert!(queue.status(&server.link, 0).await.unwrap().last > position);
-            let other = (400..).find(in_shard).unwrap();
+            assert!(queue.status(&server.link, shard).await.unwrap().last > position);
+            let other = (new + 1..).find(in_shard).unwrap();
             let unloaded = server.table.insert(&server.link, new_row(other).as_ref()).await.unwrap_err();
             assert_eq!(unloaded.kind(), RemoteKind::Unavailable, "{unloaded}");
             assert!(!server.table.is_loaded());
