@@ -55,6 +55,25 @@ impl Bench {
         self.binaries.join(name)
     }
 
+    /// A program of ours, on one core when that is said.
+    pub fn command(&self, name: &str, core: Option<usize>) -> Command {
+        self.pinned(&self.binary(name).display().to_string(), core)
+    }
+
+    /// Any program, on one core when that is said.
+    pub fn pinned(&self, program: &str, core: Option<usize>) -> Command {
+        let mut command = match core {
+            None => Command::new(program),
+            Some(core) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &core.to_string(), program]);
+                command
+            }
+        };
+        command.stdin(Stdio::null());
+        command
+    }
+
     /// How often each side is measured.
     pub fn turns(&self) -> usize {
         if self.quick { 1 } else { 3 }
@@ -108,12 +127,10 @@ impl Bench {
     pub fn peer(&self, name: &str, arguments: &[&str]) -> io::Result<Peer> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let child = Command::new("taskset")
-            .args(["-c", &self.server_core.to_string()])
-            .arg(self.binary(name))
+        let child = self
+            .command(name, Some(self.server_core))
             .args(["--port", &port.to_string()])
             .args(arguments)
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
         let mut peer = Peer { child, address };

@@ -5,6 +5,7 @@ mod hot;
 mod http;
 mod life;
 mod links;
+mod load;
 pub mod peers;
 mod store;
 mod usages;
@@ -44,6 +45,12 @@ pub const ALL: &[Row] = &[
     Row { name: "9", title: "drain into SQLite", run: store::drain },
     Row { name: "10", title: "seed and warm", run: store::seed_and_warm },
     Row { name: "11", title: "memory of a hot table", run: hot::memory },
+    Row {
+        name: "14",
+        title: "forebay load beside wrk against the floor",
+        run: load::beside_wrk_on_the_floor,
+    },
+    Row { name: "15", title: "open model against a server that stalls", run: load::stalls },
     Row { name: "16", title: "start, recovery, stop", run: life::start_recover_stop },
     Row { name: "18", title: "POST /api/usages on 1 CPU and 2 GB", run: usages::metering },
     Row {
