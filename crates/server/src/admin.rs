@@ -6,7 +6,7 @@
 //! | `GET /drain` | where the drain stands |
 //! | `POST /drain/pause`, `/drain/resume` | stops it, lets it go on |
 //! | `POST /drain/finish` | answers when everything that is in the log now is in the record store |
-//! | `GET /jobs` | background jobs and their progress |
+//! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
 //! | `GET /tables` | rows and memory |
 //! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
 //! | `POST /warm?table=&where=` | reads rows from the record store into memory |
@@ -20,6 +20,7 @@ use crate::handler::find_query;
 use crate::jobs::Jobs;
 use crate::live::Live;
 use crate::problem::{Problem, write_problem};
+use crate::schedule::Schedule;
 use crate::service::Routes;
 use forebay_drain::{Difference, Differences};
 use forebay_host::Sampler;
@@ -37,6 +38,8 @@ pub struct Admin {
     pub live: Arc<Live>,
     /// Background jobs.
     pub jobs: Jobs,
+    /// Jobs that run by themselves.
+    pub schedule: Schedule,
     /// Where long work runs.
     pub runtime: Handle,
     /// The numbers of the main listener.
@@ -141,7 +144,10 @@ impl Admin {
             (Method::Get | Method::Head, "/drain") => {
                 Ok(self.ask(|live| async move { live.drain_state().await }))
             }
-            (Method::Get | Method::Head, "/jobs") => Ok(Work::Now(json!({ "jobs": self.jobs.states() }))),
+            (Method::Get | Method::Head, "/jobs") => {
+                let (jobs, scheduled) = (self.jobs.states(), self.schedule.states());
+                Ok(Work::Now(json!({ "jobs": jobs, "scheduled": scheduled })))
+            }
             (Method::Get | Method::Head, "/tables") => {
                 Ok(self.ask(|live| async move { live.tables().await }))
             }

@@ -7,6 +7,7 @@ use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::live::Live;
 use crate::open::{self, Memory, StartError};
+use crate::schedule::{Lease, Schedule};
 use forebay_drain::{NewRecord, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
 use forebay_log::Log;
@@ -55,13 +56,18 @@ pub fn serve(
     };
     let routes = runtime.block_on(compile::compile(&config.endpoints, &context));
     let routes = Arc::new(routes.map_err(|errors| compile_errors(config, &errors))?);
+    let schedule = Schedule::compile(&config.jobs, &opened.store, config.record.dialect());
+    let schedule = runtime.block_on(schedule).map_err(|errors| compile_errors(config, &errors))?;
+    let lease = lease_of(&opened.memory);
 
     let limits = config.server.limits.clone();
     let http = Options { listen: config.server.listen.clone(), workers: workers_of(config), limits };
     let server = Server::bind(http, routes.clone(), gate).map_err(StartError::from)?;
     let live = Arc::new(Live::new(opened));
     let (stats, handle) = (server.stats(), runtime.handle().clone());
-    let admin = Admin { live: live.clone(), jobs: jobs.clone(), runtime: handle, stats, uncounted, routes };
+    schedule.start(&handle, &lease);
+    let admin =
+        Admin { live: live.clone(), jobs: jobs.clone(), schedule, runtime: handle, stats, uncounted, routes };
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
 
@@ -84,6 +90,14 @@ pub fn serve(
     match result.try_recv() {
         Ok(error) => Err(error),
         Err(_) => Ok(()),
+    }
+}
+
+/// How servers that share this tier agree on who runs a job.
+fn lease_of(memory: &Memory) -> Lease {
+    match memory {
+        Memory::Embedded(_) => Lease::Alone,
+        Memory::Remote(remote) => Lease::shared(remote.link.clone()),
     }
 }
 

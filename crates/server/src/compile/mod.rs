@@ -9,6 +9,7 @@ mod sql_types;
 
 use crate::config::model;
 use crate::endpoint::guard::{From, Guard, Place};
+use crate::endpoint::rate::{Per, Rate};
 use crate::endpoint::{Endpoint, eval::SLOTS_MAX};
 use crate::handler::Handlers;
 use crate::hot::HotTables;
@@ -85,12 +86,23 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     }
     Ok(Endpoint {
         guard: endpoint.guard.as_ref().map(compile_guard),
+        rate: endpoint.rate.as_ref().map(compile_rate),
         params,
         action,
         timeout: Duration::from_millis(endpoint.timeout_ms),
         waiting_max: endpoint.concurrency,
         waiting: AtomicUsize::new(0),
     })
+}
+
+fn compile_rate(rate: &model::Rate) -> Rate {
+    let per = match &rate.per {
+        model::Per::Endpoint => Per::Endpoint,
+        model::Per::Ip => Per::Ip,
+        model::Per::Header(name) => Per::Header(name.clone()),
+        model::Per::Key => Per::Key,
+    };
+    Rate::new(rate.count, Duration::from_millis(rate.period_ms), per)
 }
 
 fn compile_guard(guard: &model::Guard) -> Guard {

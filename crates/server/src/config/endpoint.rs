@@ -6,12 +6,14 @@ use super::expr;
 use super::fields::{Fields, choice, flag, integer, milliseconds, name, text};
 use super::keys::{GUARD, REPLY};
 use super::model::{
-    Action, Constraint, Endpoint, Expr, From, Guard, Literal, Param, ParamKind, ParamType, Place, Reply,
-    TableConfig,
+    Action, Constraint, Endpoint, Expr, From, Guard, Literal, Param, ParamKind, ParamType, Per, Place, Rate,
+    Reply, TableConfig,
 };
 use super::params::params;
 use super::read::{At, Data, Mistakes, Node};
+use super::size;
 use super::values::value;
+use crate::limits::RATE_COUNT_MAX;
 use forebay_http::Method;
 use forebay_value::Type;
 
@@ -72,6 +74,12 @@ fn endpoint(
         Some(node) => guard(node, mistakes),
         None => shared_guard.cloned(),
     };
+    let rate = fields.read("rate", mistakes, |node| text(node).and_then(|text| self::rate(&text)));
+    if let (Some(Rate { per: Per::Key, .. }), Some(node), true) =
+        (&rate, fields.get("rate"), scope.path.is_empty())
+    {
+        mistakes.add(node.at, "rate: per key needs a route with a parameter, such as GET /items/{id}");
+    }
     let timeout_ms = fields.read("timeout", mistakes, milliseconds).unwrap_or(TIMEOUT_MS);
     let concurrency = fields.read("concurrency", mistakes, integer(1, 10_000_000));
     let batch = fields.read("batch", mistakes, flag).unwrap_or(true);
@@ -91,6 +99,7 @@ fn endpoint(
             route,
             params,
             guard,
+            rate,
             headers,
             timeout_ms,
             concurrency: concurrency.map_or(CONCURRENCY, |concurrency| concurrency as usize),
@@ -209,6 +218,44 @@ fn headers(fields: &Fields<'_>, mistakes: &Mistakes<'_>) -> Vec<(String, String)
         }
     }
     headers
+}
+
+/// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per key`
+fn rate(text: &str) -> Result<Rate, String> {
+    let malformed = || {
+        format!(
+            "`{text}` must be a number of requests and a time, such as \"100/s\", \"10/30s per ip\", \
+             \"1000/m per header X-Api-Key\" or \"5/s per key\""
+        )
+    };
+    let (amount, per) = match text.split_once(" per ") {
+        Some((amount, per)) => (amount, Some(per.trim())),
+        None => (text, None),
+    };
+    let (count, time) = amount.split_once('/').ok_or_else(malformed)?;
+    let count = count.trim().replace('_', "").parse().map_err(|_| malformed())?;
+    if !(1..=RATE_COUNT_MAX).contains(&count) {
+        return Err(format!("`{text}`: the number of requests must be from 1 to {RATE_COUNT_MAX}"));
+    }
+    let time = time.trim();
+    // `100/s` is `100/1s`.
+    let alone = time.starts_with(|c: char| c.is_ascii_alphabetic());
+    let period = if alone { format!("1{time}") } else { time.to_owned() };
+    let period_ms = size::milliseconds(&period).map_err(|_| malformed())?;
+    if period_ms == 0 {
+        return Err(malformed());
+    }
+    let per = match per.map(|per| (per, per.strip_prefix("header "))) {
+        None => Per::Endpoint,
+        Some(("ip", _)) => Per::Ip,
+        Some(("key", _)) => Per::Key,
+        Some((_, Some(name))) => {
+            header_name(name.trim())?;
+            Per::Header(name.trim().to_owned())
+        }
+        Some(_) => return Err(malformed()),
+    };
+    Ok(Rate { count, period_ms, per })
 }
 
 /// A guard, of an endpoint or of the server.

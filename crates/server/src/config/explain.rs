@@ -1,19 +1,38 @@
-//! A config in words: one line a route, with the way that its data takes.
+//! A config in words: one line a route and a job, with the way that its data takes.
 
-use super::model::{Action, Config, Endpoint, Pick, Rows, Tier};
+use super::model::{Action, Config, Endpoint, Job, Pick, Rows, Tier};
 use super::sql::writes;
 use std::fmt::Write;
 
 /// One line a route: method, path, action, the way its data takes. For `check-config`, and for `serve` at start.
 pub fn explain(config: &Config) -> String {
-    let width = config.endpoints.iter().map(|endpoint| endpoint.route.chars().count()).max().unwrap_or(0);
+    let routes = config.endpoints.iter().map(|endpoint| endpoint.route.chars().count());
+    let width = routes.chain(config.jobs.iter().map(|job| job.name.len())).max().unwrap_or(0);
     let mut out = String::new();
     for endpoint in &config.endpoints {
         let (method, way) = (endpoint.method.as_str(), way(endpoint, config));
         writeln!(out, "{method:<6} {:<width$}  {way}", endpoint.route)
             .expect("writing to a string cannot fail");
     }
+    for job in &config.jobs {
+        let jobs_way = if job_writes(job, config) { "→" } else { "←" };
+        let (every, record) = (every(job.every_ms), config.record.describe());
+        writeln!(out, "job    {:<width$}  every {every}: sql {jobs_way} {record}", job.name)
+            .expect("writing to a string cannot fail");
+    }
     out
+}
+
+fn job_writes(job: &Job, config: &Config) -> bool {
+    writes(job.statements.in_dialect(config.record.dialect()).unwrap_or_default())
+}
+
+/// A time as a config would have it.
+fn every(time_ms: u64) -> String {
+    match time_ms {
+        time_ms if time_ms % 1000 == 0 => format!("{}s", time_ms / 1000),
+        time_ms => format!("{time_ms}ms"),
+    }
 }
 
 fn way(endpoint: &Endpoint, config: &Config) -> String {

@@ -35,6 +35,7 @@ pub(super) const TOP: Section = Section {
         key("admin", "table", "", "the admin listener"),
         key("table", "tables by name", "", "the tables that endpoints use"),
         key("endpoint", "array of tables", "", "the routes"),
+        key("job", "array of tables", "", "what runs by itself, every so often"),
     ],
 };
 
@@ -213,6 +214,12 @@ pub(super) const ENDPOINT: Section = Section {
         key("guard", "guard", "(that of [server])", "who may call it"),
         key("timeout", "time", "\"30s\"", "longest that a request may take; then 503"),
         key(
+            "rate",
+            "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per key\"",
+            "(no limit)",
+            "how many requests are taken in a time; one more is 429 with Retry-After",
+        ),
+        key(
             "concurrency",
             "number",
             "1000",
@@ -225,6 +232,26 @@ pub(super) const ENDPOINT: Section = Section {
             "whether plain inserts that arrive together share a transaction",
         ),
         key("reply", "table", "{}", "the shape of the answer"),
+    ],
+};
+
+pub(super) const JOB: Section = Section {
+    name: "[[job]]",
+    keys: &[
+        key(
+            "name",
+            "letters, digits and _",
+            "",
+            "what it is called, on the admin listener and among servers",
+        ),
+        key("every", "time", "", "from the beginning of a run to that of the next"),
+        key("jitter", "time", "(a tenth of `every`)", "each run begins up to this much later, at random"),
+        key(
+            "sql",
+            "text, or { postgres = …, sqlite = … }",
+            "",
+            "the statement, without parameters, run on the record store",
+        ),
     ],
 };
 
@@ -409,11 +436,8 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
 ];
 
 /// Keys that the design has and this version has not.
-pub(super) const LATER: &[(&str, &str)] = &[
-    ("cache", "response caching"),
-    ("proxy", "passing requests on to another server"),
-    ("job", "background jobs"),
-];
+pub(super) const LATER: &[(&str, &str)] =
+    &[("cache", "response caching"), ("proxy", "passing requests on to another server")];
 
 /// What the keys of a section are, for a message.
 pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> + Clone {
@@ -435,7 +459,7 @@ pub fn key_tables() -> Vec<(String, String)> {
         (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
     };
     let sections =
-        [&TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &GUARD, &REPLY];
+        [&TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &JOB, &GUARD, &REPLY];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();
     let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();
     for known in ACTIONS {

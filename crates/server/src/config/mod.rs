@@ -15,6 +15,7 @@ mod errors;
 mod explain;
 mod expr;
 mod fields;
+mod job;
 mod keys;
 pub mod model;
 mod overrides;
@@ -96,10 +97,11 @@ pub fn parse(
     let admin = sections::admin(top.get("admin"), &mistakes);
     let tables = table::tables(top.get("table"), &mistakes);
     let placed = endpoint::endpoints(top.get("endpoint"), &tables, guard.as_ref(), &mistakes);
+    let jobs = job::jobs(top.get("job"), record.dialect(), &mistakes);
     check::check(&placed, &tables, record.dialect(), &mistakes);
     if mistakes.count() > 0 {
         return Err(mistakes.into_errors());
     }
     let endpoints = placed.into_iter().map(|placed| placed.endpoint).collect();
-    Ok(Config { source: name.to_owned(), server, record, memory, drain, admin, tables, endpoints })
+    Ok(Config { source: name.to_owned(), server, record, memory, drain, admin, tables, endpoints, jobs })
 }

@@ -29,6 +29,8 @@ pub struct Config {
     pub tables: Vec<TableConfig>,
     /// `[[endpoint]]`, in the order of the file.
     pub endpoints: Vec<Endpoint>,
+    /// `[[job]]`, in the order of the file.
+    pub jobs: Vec<Job>,
 }
 
 impl Config {
@@ -97,6 +99,8 @@ pub struct Endpoint {
     pub guard: Option<Guard>,
     /// Parameters that come from a header field: (header name, parameter name).
     pub headers: Vec<(String, String)>,
+    /// How often it may be called; `None`: as often as anybody likes.
+    pub rate: Option<Rate>,
     /// Longest that a request may take, in milliseconds; then 503.
     pub timeout_ms: u64,
     /// Most requests that wait for this endpoint at one time; one more is answered 503.
@@ -419,6 +423,45 @@ pub struct Reply {
     pub fields: Option<Vec<(String, Expr)>>,
     /// What a 404 says.
     pub missing: Option<String>,
+}
+
+/// `[[job]]`: a statement that runs by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// What it is called: letters, digits and _; no two are called the same.
+    pub name: String,
+    /// From the beginning of a run to that of the next, in milliseconds.
+    pub every_ms: u64,
+    /// Each run begins up to so many milliseconds later, at random.
+    pub jitter_ms: u64,
+    /// The statement.
+    pub statements: Statements,
+    /// The line of its `[[job]]`.
+    pub line: usize,
+}
+
+/// How often an endpoint may be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rate {
+    /// So many requests; at least 1.
+    pub count: u64,
+    /// In each period of so many milliseconds.
+    pub period_ms: u64,
+    /// Who shares them.
+    pub per: Per,
+}
+
+/// Who shares a rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Per {
+    /// Everybody.
+    Endpoint,
+    /// `per ip`: each address (IPv6: each network of 64 bits).
+    Ip,
+    /// `per header NAME`: each value of a header field.
+    Header(String),
+    /// `per key`: each value of the route's parameters.
+    Key,
 }
 
 /// Who may call an endpoint.

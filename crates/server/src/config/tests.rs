@@ -356,6 +356,66 @@ fn guards_and_replies() {
 }
 
 #[test]
+fn rates() {
+    let check = |written: &str, count, period_ms, per| {
+        let found = endpoint(&format!("route = 'GET /{{id}}'\nsql = 'SELECT 1'\nrate = '{written}'"));
+        assert_eq!(found.rate, Some(Rate { count, period_ms, per }), "{written}");
+    };
+    check("100/s", 100, 1_000, Per::Endpoint);
+    check("1_000 / 10s per ip", 1_000, 10_000, Per::Ip);
+    check("6000/m per header X-Api-Key", 6_000, 60_000, Per::Header("X-Api-Key".into()));
+    check("1/1.5h per key", 1, 5_400_000, Per::Key);
+    for (written, what) in [
+        ("100", "must be a number of requests and a time"),
+        ("100/", "must be a number"),
+        ("/s", "must be a number"),
+        ("0/s", "from 1 to"),
+        ("5/fortnight", "must be a number"),
+        ("5/0s", "must be a number"),
+        ("5/s per", "must be a number"),
+        ("5/s per user", "must be a number"),
+        ("5/s per header", "must be a number"),
+        ("5/s per header a b", "not the name of a header"),
+        ("5/s per key", "needs a route with a parameter"),
+    ] {
+        let file = format!("[[endpoint]]\nroute = 'GET /'\nsql = 'SELECT 1'\nrate = '{written}'");
+        let errors = load_text(&file).unwrap_err().to_string();
+        assert!(errors.contains(what), "{written}: {errors}");
+    }
+}
+
+#[test]
+fn jobs() {
+    let config = good(
+        "[[job]]\nname = 'a'\nevery = '60s'\nsql = 'DELETE FROM t'\n\
+         [[job]]\nname = 'b_2'\nevery = '1500ms'\njitter = '0s'\nsql = { sqlite = 'SELECT 1' }",
+    );
+    let [a, b] = config.jobs.as_slice() else { panic!("{:?}", config.jobs) };
+    assert_eq!((a.name.as_str(), a.every_ms, a.jitter_ms, a.line), ("a", 60_000, 6_000, 1));
+    assert_eq!((b.every_ms, b.jitter_ms), (1_500, 0));
+    assert_eq!(
+        explain(&config),
+        "job    a    every 60s: sql → sqlite:data/forebay.db\njob    b_2  every 1500ms: sql ← sqlite:data/forebay.db\n"
+    );
+    for (written, what) in [
+        ("", "a job needs `name`"),
+        ("name = 'a'", "a job needs `every`"),
+        ("name = 'a'\nevery = '1s'", "a job needs `sql`"),
+        ("name = 'a-b'\nevery = '1s'\nsql = 'SELECT 1'", "letters, digits and _"),
+        ("name = 'a'\nevery = '1s'\njitter = '2s'\nsql = 'SELECT 1'", "longer than every"),
+        ("name = 'a'\nevery = '1s'\nsql = { postgres = 'SELECT 1' }", "no statement for sqlite"),
+        ("name = 'a'\nevery = '1s'\nsql = 'SELECT 1'\n[[job]]\nname = 'a'", "a job needs `every`"),
+        (
+            "name = 'a'\nevery = '1s'\nsql = 'SELECT 1'\n[[job]]\nname = 'a'\nevery = '1s'\nsql = 'SELECT 1'",
+            "is called a too",
+        ),
+    ] {
+        let errors = load_text(&format!("[[job]]\n{written}")).unwrap_err().to_string();
+        assert!(errors.contains(what), "{written}: {errors}");
+    }
+}
+
+#[test]
 fn overrides_stand_above_the_environment_above_the_file() {
     let file = "[server]\nlisten = '127.0.0.1:1'\n[record]\nurl = 'sqlite:some/file.db'\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
     let env = |name: &str| match name {

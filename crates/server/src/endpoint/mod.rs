@@ -4,6 +4,7 @@ pub mod eval;
 pub mod guard;
 pub mod out;
 pub mod params;
+pub mod rate;
 pub mod shape;
 
 use crate::action::{Action, Step};
@@ -14,6 +15,7 @@ use forebay_http::{Answer, Outcome, Reply, Request};
 use guard::Guard;
 use out::{OwnedOut, respond_problem};
 use params::Params;
+use rate::Rate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +24,8 @@ use std::time::Duration;
 pub struct Endpoint {
     /// Who may call it.
     pub guard: Option<Guard>,
+    /// How often it may be called.
+    pub rate: Option<Rate>,
     /// Its parameters.
     pub params: Params,
     /// What it does.
@@ -47,6 +51,10 @@ impl Endpoint {
     ) -> Result<Outcome, Problem> {
         if let Some(guard) = &self.guard {
             guard.check(request)?;
+        }
+        // Only after the guard: who is stopped there uses up nothing of those who are not.
+        if let Some(rate) = &self.rate {
+            rate.check(request, path)?;
         }
         if let Action::Handler(handler) = &self.action {
             handler.call(&Call::new(request, path), answer)?;

@@ -1,0 +1,76 @@
+//! `[[job]]`: what runs by itself.
+
+use super::endpoint::is_param_name;
+use super::fields::{Fields, milliseconds, name};
+use super::keys::JOB;
+use super::model::{Dialect, Job};
+use super::read::{Data, Mistakes, Node};
+use super::size;
+use super::sql;
+
+/// All jobs.
+pub(super) fn jobs(node: Option<&Node>, dialect: Dialect, mistakes: &Mistakes<'_>) -> Vec<Job> {
+    let Some(node) = node else { return Vec::new() };
+    let Data::Array(items) = &node.data else {
+        mistakes.add(node.at, "job: write [[job]] with two brackets: there may be several");
+        return Vec::new();
+    };
+    let mut jobs: Vec<Job> = Vec::new();
+    for item in items {
+        let Some(job) = job(item, dialect, mistakes) else { continue };
+        if let Some(other) = jobs.iter().find(|other| other.name == job.name) {
+            mistakes.add(item.at, format!("job: the one at line {} is called {} too", other.line, job.name));
+        }
+        jobs.push(job);
+    }
+    jobs
+}
+
+fn job(node: &Node, dialect: Dialect, mistakes: &Mistakes<'_>) -> Option<Job> {
+    let fields = Fields::open(node, &JOB, mistakes);
+    let required = |key: &str| {
+        if fields.get(key).is_none() {
+            mistakes.add(node.at, format!("a job needs `{key}`"));
+        }
+        fields.get(key)
+    };
+    required("name");
+    let name = fields.read("name", mistakes, |node| {
+        let name = name(node)?;
+        // It becomes part of a key on Redis.
+        match is_param_name(&name) {
+            true => Ok(name),
+            false => Err(format!("`{name}` must be letters, digits and _, as in refresh_hot")),
+        }
+    });
+    required("every");
+    let every_ms = fields.read("every", mistakes, milliseconds);
+    let jitter_ms = fields.read("jitter", mistakes, |node| match &node.data {
+        Data::Text(text) => size::milliseconds(text),
+        _ => Err(format!("must be a time such as \"2s\", not {}", node.kind())),
+    });
+    if let (Some(every_ms), Some(jitter_ms), Some(at)) = (every_ms, jitter_ms, fields.get("jitter"))
+        && jitter_ms > every_ms
+    {
+        mistakes.add(at.at, "jitter: must not be longer than every");
+    }
+    let statements = required("sql").and_then(|node| {
+        let statements = sql::statements(node, mistakes)?;
+        if statements.in_dialect(dialect).is_none() {
+            let dialect = dialect.key();
+            let what =
+                format!("sql: there is no statement for {dialect}, the record store that [record] names");
+            mistakes.add(node.at, what);
+        }
+        Some(statements)
+    });
+    let every_ms = every_ms?;
+    Some(Job {
+        name: name?,
+        every_ms,
+        // A tenth: enough that servers which start together do not ask together.
+        jitter_ms: jitter_ms.unwrap_or(every_ms / 10),
+        statements: statements?,
+        line: mistakes.line(node.at),
+    })
+}

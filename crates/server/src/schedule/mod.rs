@@ -1,0 +1,184 @@
+//! `[[job]]`: statements that run by themselves, every so often.
+//!
+//! Promises: with several servers on one memory tier a job runs on one of them at a time, and once in each period whoever runs it
+//! (see [`lease`]); a run never begins before the one before it has ended; what came of the last one can be read. A run that fails is
+//! told on the terminal and not made up for before its next turn. Leaves to others: jobs that requests start (`crate::jobs`).
+
+mod lease;
+
+use crate::compile::CompileError;
+use crate::config::model;
+use forebay_record::{Statement, Store};
+use forebay_value::Timestamp;
+pub use lease::Lease;
+use lease::Turn;
+use parking_lot::Mutex;
+use rand::RngExt;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// After a lease could not be asked for: until it is asked for again.
+const LEASE_PAUSE: Duration = Duration::from_secs(5);
+
+/// The jobs of a server.
+#[derive(Default)]
+pub struct Schedule(Vec<Arc<Job>>);
+
+/// One job.
+struct Job {
+    name: String,
+    every: Duration,
+    jitter: Duration,
+    store: Store,
+    statement: Statement,
+    state: Mutex<State>,
+}
+
+/// What is known of a job.
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    runs: u64,
+    failures: u64,
+    last: Option<Ended>,
+}
+
+#[derive(Default, Clone, Copy)]
+enum Phase {
+    #[default]
+    Waiting,
+    Running,
+    /// Another server has the turn.
+    Elsewhere,
+}
+
+/// One run that has ended.
+struct Ended {
+    began: Timestamp,
+    took: Duration,
+    outcome: Result<u64, String>,
+}
+
+impl Schedule {
+    /// Prepares every job's statement; every mistake is reported, not only the first.
+    pub async fn compile(
+        jobs: &[model::Job],
+        store: &Store,
+        dialect: model::Dialect,
+    ) -> Result<Schedule, Vec<CompileError>> {
+        let (mut compiled, mut errors) = (Vec::new(), Vec::new());
+        for job in jobs {
+            match prepare(job, store, dialect).await {
+                Ok(job) => compiled.push(Arc::new(job)),
+                Err(what) => {
+                    errors.push(CompileError { line: job.line, message: format!("job {}: {what}", job.name) })
+                }
+            }
+        }
+        if errors.is_empty() { Ok(Schedule(compiled)) } else { Err(errors) }
+    }
+
+    /// Lets all jobs run from now on, until the runtime ends.
+    pub fn start(&self, runtime: &Handle, lease: &Lease) {
+        for job in &self.0 {
+            runtime.spawn(job.clone().run(lease.clone()));
+        }
+    }
+
+    /// What came of each, for the admin listener.
+    pub fn states(&self) -> Vec<Value> {
+        self.0.iter().map(|job| job.state()).collect()
+    }
+}
+
+async fn prepare(job: &model::Job, store: &Store, dialect: model::Dialect) -> Result<Job, String> {
+    let sql = job.statements.in_dialect(dialect);
+    let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
+    let statement = store.prepare(sql).await.map_err(|error| error.to_string())?;
+    if let Some(name) = statement.params.first() {
+        return Err(format!("`${name}`: a job has no parameters, since nobody asks for it"));
+    }
+    Ok(Job {
+        name: job.name.clone(),
+        every: Duration::from_millis(job.every_ms),
+        jitter: Duration::from_millis(job.jitter_ms),
+        store: store.clone(),
+        statement,
+        state: Mutex::default(),
+    })
+}
+
+impl Job {
+    async fn run(self: Arc<Job>, lease: Lease) {
+        loop {
+            tokio::time::sleep(self.delay()).await;
+            let began = Instant::now();
+            let wait = match lease.take(&self.name, self.every).await {
+                Ok(Turn::Ours) => {
+                    self.state.lock().phase = Phase::Running;
+                    lease.keep_while(&self.name, self.run_once()).await;
+                    self.state.lock().phase = Phase::Waiting;
+                    self.every.saturating_sub(began.elapsed())
+                }
+                Ok(Turn::Others { wait }) => {
+                    self.state.lock().phase = Phase::Elsewhere;
+                    wait
+                }
+                Err(error) => {
+                    eprintln!("job {}: cannot ask whose turn it is: {error}", self.name);
+                    self.every.min(LEASE_PAUSE)
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// How much later than due the next run begins.
+    fn delay(&self) -> Duration {
+        self.jitter.mul_f64(rand::rng().random())
+    }
+
+    async fn run_once(&self) {
+        let (began, clock) = (Timestamp::now(), Instant::now());
+        let outcome = self.store.run(&self.statement, Vec::new()).await;
+        let outcome = outcome.map(|rows| rows.changed).map_err(|error| error.to_string());
+        if let Err(why) = &outcome {
+            eprintln!("job {}: failed: {why}", self.name);
+        }
+        let mut state = self.state.lock();
+        state.runs += 1;
+        state.failures += u64::from(outcome.is_err());
+        state.last = Some(Ended { began, took: clock.elapsed(), outcome });
+    }
+
+    fn state(&self) -> Value {
+        let state = self.state.lock();
+        json!({
+            "name": self.name,
+            "every_ms": self.every.as_millis() as u64,
+            "state": match state.phase {
+                Phase::Waiting => "waiting",
+                Phase::Running => "running",
+                Phase::Elsewhere => "elsewhere",
+            },
+            "runs": state.runs,
+            "failures": state.failures,
+            "last": state.last.as_ref().map(Ended::state),
+        })
+    }
+}
+
+impl Ended {
+    fn state(&self) -> Value {
+        let mut began = Vec::new();
+        self.began.write(&mut began);
+        json!({
+            "began": String::from_utf8_lossy(&began),
+            "took_ms": self.took.as_millis() as u64,
+            "changed": self.outcome.as_ref().ok(),
+            "error": self.outcome.as_ref().err(),
+        })
+    }
+}
