@@ -3,23 +3,20 @@
 use crate::budget::{Budget, allocated_bytes};
 use crate::error::WriteError;
 use crate::evict::Evictor;
-use crate::limits::FETCHES_MAX;
+use crate::reads::Reads;
 use crate::rows::Rows;
 use crate::source::Source;
 use forebay_log::{Log, Position};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::Semaphore;
 
 pub(crate) struct Core {
     pub log: Log,
     pub budget: Arc<Budget>,
     pub source: Arc<dyn Source>,
     /// Bounds the reads through the source.
-    pub fetches: Semaphore,
-    /// Reads that wait for one of those.
-    pub fetches_waiting: AtomicUsize,
+    pub reads: Reads,
     /// Everything at or before this is durable in the record store.
     drained: AtomicU64,
     /// The rows of all tables, for eviction. Set when they are opened.
@@ -56,8 +53,7 @@ impl Core {
             log,
             budget: Arc::new(Budget::new(limit_bytes)),
             source,
-            fetches: Semaphore::new(FETCHES_MAX),
-            fetches_waiting: AtomicUsize::new(0),
+            reads: Reads::default(),
             drained: AtomicU64::new(0),
             rows: OnceLock::new(),
             evictor: Mutex::default(),

@@ -8,7 +8,8 @@
 
 use crate::core::Core;
 use crate::key::{Key, KeyRef};
-use crate::limits::{FETCH_QUEUE_MAX, FETCH_TRIES, FETCHES_MAX};
+use crate::limits::FETCH_TRIES;
+use crate::reads::check_fetched;
 use crate::shard::{Absence, Shard};
 use crate::slab::{EVICTED, REFERENCED, Slot};
 use crate::source::{BoxFuture, SourceError};
@@ -20,8 +21,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::{OnceCell, SemaphorePermit};
+use std::sync::atomic::Ordering;
+use tokio::sync::OnceCell;
 
 /// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by another.
 pub(crate) struct Flights<T> {
@@ -181,7 +182,7 @@ impl Table {
                 }
                 Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
             };
-            let permit = self.core.enter_fetch().await?;
+            let permit = self.core.reads.enter().await?;
             let row = self.core.source.fetch(self.schema(), key.to_value()).await?;
             drop(permit);
             match self.install(key.as_ref(), row, since.since)? {
@@ -213,7 +214,7 @@ impl Table {
     /// Puts what was read into memory, if nothing newer is known.
     fn install(&self, key: KeyRef<'_>, row: Option<Row>, since: Position) -> Result<Installed, SourceError> {
         if let Some(row) = &row {
-            self.check_fetched(key, row)?;
+            check_fetched(self.schema(), key, row)?;
         }
         let row_bytes = row.as_ref().map_or(0, |row| row.0.len());
         let charge = self.core.reserve(row_bytes).map_err(|error| SourceError::later(error.to_string()))?;
@@ -272,41 +273,5 @@ impl Table {
         let before = self.rows.fingerprints_of(shard.slots.get(number));
         self.rows.exchange_known(&before, &[], Position(0));
         self.rows.remove(shard, self.rows.hasher.key(key), number, Position(0));
-    }
-
-    fn check_fetched(&self, key: KeyRef<'_>, row: &Row) -> Result<(), SourceError> {
-        let what = match row.as_ref().check(self.schema()) {
-            Err(error) => error.to_string(),
-            Ok(()) if row.as_ref().key(self.schema()) != key.value() => "it has another key".to_owned(),
-            Ok(()) => return Ok(()),
-        };
-        let message =
-            format!("the record store gave a row of {} that cannot be used: {what}", self.schema().name);
-        Err(SourceError { message, retry: false })
-    }
-}
-
-/// Counts one who waits, also when its future is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Core {
-    async fn enter_fetch(&self) -> Result<SemaphorePermit<'_>, SourceError> {
-        if let Ok(permit) = self.fetches.try_acquire() {
-            return Ok(permit);
-        }
-        let ahead = self.fetches_waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.fetches_waiting);
-        if ahead >= FETCH_QUEUE_MAX {
-            let message =
-                format!("{FETCHES_MAX} rows are being read and {FETCH_QUEUE_MAX} more are waited for");
-            return Err(SourceError::later(message));
-        }
-        self.fetches.acquire().await.map_err(|_| SourceError::later("the tables are being closed"))
     }
 }

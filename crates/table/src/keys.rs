@@ -8,11 +8,12 @@
 //! is there in the end, [`Table::wait_keys`] asks again and tells.
 
 use crate::limits::{KEYS_FAST, KEYS_MAX, KEYS_MIN, KEYS_SLOW};
-use crate::source::{BoxFuture, SourceError};
+use crate::source::{BoxFuture, Source, SourceError};
 use crate::table::Table;
-use forebay_value::KeyKind;
+use forebay_value::{KeyKind, Schema};
 use parking_lot::Mutex;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
@@ -25,8 +26,8 @@ pub(crate) struct Keys {
     half: AtomicI64,
     blocks: Mutex<Blocks>,
     /// Held while the source is asked.
-    pub asking: tokio::sync::Mutex<()>,
-    pub is_prefetching: AtomicBool,
+    asking: tokio::sync::Mutex<()>,
+    is_prefetching: AtomicBool,
 }
 
 struct Blocks {
@@ -38,7 +39,7 @@ struct Blocks {
 }
 
 /// Blocks asked for before giving up on a source whose keys are all taken.
-pub(crate) const ASKS_MAX: usize = 3;
+const ASKS_MAX: usize = 3;
 
 impl Keys {
     pub fn new(kind: KeyKind) -> Keys {
@@ -120,11 +121,108 @@ impl Keys {
 }
 
 /// Says that no prefetch is under way any more, also when its task is dropped.
-pub(crate) struct Prefetching<'a>(pub &'a AtomicBool);
+struct Prefetching<'a>(&'a AtomicBool);
 
 impl Drop for Prefetching<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A table of either tier, as far as its serial keys go.
+pub(crate) trait Keyed: Sized + Send + Sync + 'static {
+    fn this(&self) -> Arc<Self>;
+    fn keys(&self) -> &Keys;
+    fn keyed_schema(&self) -> &Arc<Schema>;
+    fn key_source(&self) -> &Arc<dyn Source>;
+    /// The highest key of a row that is known.
+    fn highest_key(&self) -> i64;
+
+    /// The next key in hand; has the block that follows fetched when it is time.
+    fn take_key(&self) -> Option<i64> {
+        let (key, wants_more) = self.keys().next()?;
+        if wants_more {
+            prefetch(self.this());
+        }
+        Some(key)
+    }
+}
+
+/// Resolves when there is a serial key in hand. May be dropped at any time.
+pub(crate) fn wait(table: Arc<impl Keyed>) -> BoxFuture<'static, Result<(), SourceError>> {
+    Box::pin(async move {
+        let keys = table.keys();
+        if !keys.is_serial {
+            let message = format!("table {} has no serial key", table.keyed_schema().name);
+            return Err(SourceError { message, retry: false });
+        }
+        let _asking = keys.asking.lock().await;
+        if !keys.follow() {
+            ask(&*table).await?;
+            keys.follow();
+        }
+        Ok(())
+    })
+}
+
+/// Fetches the block that follows in the background. Without a runtime it is left to [`wait`].
+fn prefetch(table: Arc<impl Keyed>) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
+    if table.keys().is_prefetching.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    runtime.spawn(async move {
+        let keys = table.keys();
+        let _prefetching = Prefetching(&keys.is_prefetching);
+        let _asking = keys.asking.lock().await;
+        if !keys.has_following() {
+            // An error is told to whoever then waits for a key.
+            let _ = ask(&*table).await;
+        }
+    });
+}
+
+/// Asks the source for a block. `asking` is held.
+async fn ask(table: &impl Keyed) -> Result<(), SourceError> {
+    let (keys, schema) = (table.keys(), table.keyed_schema());
+    let mut count = keys.block_size();
+    let above = table.highest_key();
+    for _ in 0..ASKS_MAX {
+        let block = table.key_source().next_keys(schema, count).await?;
+        let (first, last) = (*block.start(), *block.end());
+        if keys.offer(first..last.saturating_add(1), above) {
+            return Ok(());
+        }
+        // The sequence lies behind the rows, as when the database was replaced: skip what is taken.
+        count = count.saturating_add(above.saturating_sub(last).max(0) as u64);
+    }
+    let name = &schema.name;
+    Err(SourceError::later(format!(
+        "the record store gives out keys of {name} that are taken, up to {above}"
+    )))
+}
+
+impl Keyed for Table {
+    fn this(&self) -> Arc<Table> {
+        self.this.upgrade().expect("a table lives in an Arc")
+    }
+
+    fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    fn keyed_schema(&self) -> &Arc<Schema> {
+        self.schema()
+    }
+
+    fn key_source(&self) -> &Arc<dyn Source> {
+        &self.core.source
+    }
+
+    fn highest_key(&self) -> i64 {
+        self.rows.highest_key()
     }
 }
 
@@ -134,56 +232,6 @@ impl Table {
     /// # Errors
     /// The source's; one that is not to be retried when the table has no serial key.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
-        let table = self.this.upgrade().expect("a table lives in an Arc");
-        Box::pin(async move {
-            if !table.keys.is_serial {
-                let message = format!("table {} has no serial key", table.schema().name);
-                return Err(SourceError { message, retry: false });
-            }
-            let _asking = table.keys.asking.lock().await;
-            if !table.keys.follow() {
-                table.ask_keys().await?;
-                table.keys.follow();
-            }
-            Ok(())
-        })
-    }
-
-    /// Fetches the block that follows in the background. Without a runtime it is left to [`Table::wait_keys`].
-    pub(crate) fn prefetch_keys(&self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        if self.keys.is_prefetching.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let table = self.this.upgrade().expect("a table lives in an Arc");
-        runtime.spawn(async move {
-            let _prefetching = Prefetching(&table.keys.is_prefetching);
-            let _asking = table.keys.asking.lock().await;
-            if !table.keys.has_following() {
-                // An error is told to whoever then waits for a key.
-                let _ = table.ask_keys().await;
-            }
-        });
-    }
-
-    /// Asks the source for a block. `asking` is held.
-    async fn ask_keys(&self) -> Result<(), SourceError> {
-        let mut count = self.keys.block_size();
-        let above = self.rows.highest_key();
-        for _ in 0..ASKS_MAX {
-            let block = self.core.source.next_keys(self.schema(), count).await?;
-            let (first, last) = (*block.start(), *block.end());
-            if self.keys.offer(first..last.saturating_add(1), above) {
-                return Ok(());
-            }
-            // The sequence lies behind the rows, as when the database was replaced: skip what is taken.
-            count = count.saturating_add(above.saturating_sub(last).max(0) as u64);
-        }
-        let name = &self.schema().name;
-        Err(SourceError::later(format!(
-            "the record store gives out keys of {name} that are taken, up to {above}"
-        )))
+        wait(self.this())
     }
 }

@@ -34,6 +34,7 @@ mod keys;
 mod limits;
 mod list;
 mod load;
+mod reads;
 mod record;
 mod remote;
 mod replay;

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::{Error, Kind};
 use crate::fetch::{Flights, Readers};
 use crate::key::KeyRef;
-use crate::keys::Keys;
+use crate::keys::{Keyed, Keys};
 use crate::limits::SHARDS;
 use crate::record::TableId;
 use crate::rows::Rows;
@@ -214,11 +214,7 @@ impl Table {
 
     /// The next serial key in hand. `None` when there is none: [`Table::wait_keys`], then ask again.
     pub fn next_key(&self) -> Option<i64> {
-        let (key, wants_more) = self.keys.next()?;
-        if wants_more {
-            self.prefetch_keys();
-        }
-        Some(key)
+        self.take_key()
     }
 
     /// Whether the slot's row survives a crash as far as was promised.

@@ -10,9 +10,10 @@ use super::errors::map;
 use super::schema::quoted;
 use super::types;
 use super::writer::Session;
+use crate::letter;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::{Applied, Batch, Change, DeadLetter, Error, Kind, OnError, Op, Priority, StoredPosition};
-use forebay_value::{Row, Schema, Timestamp, Value, ValueRef, json};
+use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -376,15 +377,7 @@ fn write_dead_letter(
     error: &Error,
 ) -> Result<(), Error> {
     let schema = &batch.schemas[change.table];
-    let (op, row) = match &change.op {
-        Op::Insert(row) => ("insert", row_json(schema, row)),
-        Op::Put(row) => ("put", row_json(schema, row)),
-        Op::Delete(key) => ("delete", object([(schema.key_column().name.as_str(), key.as_ref())])),
-        Op::Increment { key, column, delta } => {
-            let key = (schema.key_column().name.as_str(), key.as_ref());
-            ("increment", object([key, (schema.columns[*column].name.as_str(), ValueRef::Bigint(*delta))]))
-        }
-    };
+    let (op, row) = letter::of(schema, &change.op);
     let position = i64::try_from(change.position).unwrap_or(i64::MAX);
     let sql = "INSERT INTO forebay_dead_letter (log, position, table_name, op, row, reason, at) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -396,24 +389,6 @@ fn write_dead_letter(
         })
         .map(drop)
         .map_err(map)
-}
-
-fn row_json(schema: &Schema, row: &Row) -> String {
-    object(schema.columns.iter().map(|column| column.name.as_str()).zip(row.as_ref().values(schema)))
-}
-
-fn object<'a>(fields: impl IntoIterator<Item = (&'a str, ValueRef<'a>)>) -> String {
-    let mut out = vec![b'{'];
-    for (name, value) in fields {
-        if out.len() > 1 {
-            out.push(b',');
-        }
-        json::write_string(name, &mut out);
-        out.push(b':');
-        json::write_value(value, &mut out);
-    }
-    out.push(b'}');
-    String::from_utf8(out).expect("JSON is written as UTF-8")
 }
 
 fn insert_many(session: &mut Session, schema: &Schema, rows: &[Row]) -> Result<(), Error> {

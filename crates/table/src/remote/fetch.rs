@@ -10,19 +10,17 @@
 use super::encode::{Body, Entry, Tracked};
 use super::error::RemoteError;
 use super::table::{Looked, Place, RemoteTable};
-use super::tier::{Call, Tier};
+use super::tier::Call;
 use super::unique::UniqueValue;
 use super::write::too_busy;
 use super::{scripts, wire};
 use crate::fetch::Joined;
 use crate::hash::NO_VALUE;
 use crate::key::{Key, KeyRef};
-use crate::limits::{FETCH_QUEUE_MAX, FETCH_TRIES, FETCHES_MAX};
-use crate::source::SourceError;
+use crate::limits::FETCH_TRIES;
+use crate::reads::check_fetched;
 use forebay_redis::{Link, Value as Answer};
 use forebay_value::Row;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::SemaphorePermit;
 
 /// Whether a row is put into memory when that is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,11 +73,11 @@ impl RemoteTable {
                 None if !self.is_shared || deleted > drained => return Ok(None),
                 _ => {}
             }
-            let permit = self.tier.enter_fetch().await?;
+            let permit = self.tier.reads.enter().await?;
             let row = self.tier.source.fetch(&self.schema, key.value().to_owned()).await?;
             drop(permit);
             if let Some(row) = &row {
-                self.check_fetched(key, row)?;
+                check_fetched(&self.schema, key, row)?;
             }
             match self.install(link, &place, entry.as_ref(), row.as_ref(), drained, full).await? {
                 Installed::Present(row) => return Ok(Some(row)),
@@ -164,41 +162,5 @@ impl RemoteTable {
             }
         }
         Ok(())
-    }
-
-    pub(crate) fn check_fetched(&self, key: KeyRef<'_>, row: &Row) -> Result<(), SourceError> {
-        let what = match row.as_ref().check(&self.schema) {
-            Err(error) => error.to_string(),
-            Ok(()) if row.as_ref().key(&self.schema) != key.value() => "it has another key".to_owned(),
-            Ok(()) => return Ok(()),
-        };
-        let message =
-            format!("the record store gave a row of {} that cannot be used: {what}", self.schema.name);
-        Err(SourceError { message, retry: false })
-    }
-}
-
-/// Counts one who waits, also when its future is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Tier {
-    async fn enter_fetch(&self) -> Result<SemaphorePermit<'_>, SourceError> {
-        if let Ok(permit) = self.fetches.try_acquire() {
-            return Ok(permit);
-        }
-        let ahead = self.fetches_waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.fetches_waiting);
-        if ahead >= FETCH_QUEUE_MAX {
-            let message =
-                format!("{FETCHES_MAX} rows are being read and {FETCH_QUEUE_MAX} more are waited for");
-            return Err(SourceError::later(message));
-        }
-        self.fetches.acquire().await.map_err(|_| SourceError::later("the tables are being closed"))
     }
 }

@@ -15,6 +15,7 @@ use super::unique::UniqueValue;
 use super::{scripts, wire};
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS};
+use crate::reads::check_fetched;
 use crate::shard::row_key;
 use forebay_redis::Link;
 use forebay_value::{Row, Value};
@@ -158,7 +159,7 @@ impl RemoteLoad {
         by_shard.resize_with(table.tier.shards.len(), Vec::new);
         for row in rows {
             let key = row_key(row.as_ref(), &table.schema);
-            table.check_fetched(key, row)?;
+            check_fetched(&table.schema, key, row)?;
             table.saw_key(key);
             let place = table.place(key);
             let tracked = Tracked::of(&table.tier.hasher, &table.schema, row.as_ref());

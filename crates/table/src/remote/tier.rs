@@ -6,16 +6,15 @@ use super::scripts;
 use super::wire;
 use crate::catalogue::Catalogue;
 use crate::hash::{Fingerprint, Hasher};
-use crate::limits::{FETCHES_MAX, REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT, SHARDS_CLUSTER, SHARDS_SINGLE};
+use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT, SHARDS_CLUSTER, SHARDS_SINGLE};
+use crate::reads::Reads;
 use crate::record::TableId;
 use crate::source::{BoxFuture, Source, SourceError};
 use forebay_redis::{Client, Command, Link, Need, ReadFrom, Script, Slot, Topology, Value, require};
 use forebay_value::Schema;
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
-use tokio::sync::Semaphore;
 
 /// The layout of keys, scripts and entries that this program knows.
 const VERSION: &str = "1";
@@ -49,8 +48,7 @@ pub(crate) struct Tier {
     /// Held while this process repairs.
     pub repairing: tokio::sync::Mutex<()>,
     /// Bounds the reads through the source.
-    pub fetches: Semaphore,
-    pub fetches_waiting: AtomicUsize,
+    pub reads: Reads,
     /// What the servers used, and when they were asked.
     pub used: tokio::sync::Mutex<Option<(Instant, u64)>>,
 }
@@ -90,8 +88,7 @@ impl Tier {
             limit_bytes: options.limit_bytes,
             catalogue: RwLock::default(),
             repairing: tokio::sync::Mutex::default(),
-            fetches: Semaphore::new(FETCHES_MAX),
-            fetches_waiting: AtomicUsize::new(0),
+            reads: Reads::default(),
             used: tokio::sync::Mutex::default(),
         })
     }
