@@ -58,7 +58,7 @@ fn a_killed_agent_leaves_what_it_delivered() {
     let places = format!("{},{}", agents[0].address, agents[1].address);
     let target = format!("http://{}/", serve(HI, Duration::from_millis(1)));
     let run =
-        ["load", "--agents", &places, "--token", "secret", "-d", "5s", "-c", "4", "--json", "-", &target];
+        ["load", "--agents", &places, "--token", "secret", "-d", "10s", "-c", "4", "--json", "-", &target];
     let controller = forebay(&run).spawn().expect("it runs");
     wait_for_seconds(&folder.path().join("b"), 2);
     agents[1].child.kill().expect("killed");

@@ -104,7 +104,7 @@ fn servers_that_do_not_behave_are_counted_by_kind() {
         (b"", "timeout"),
     ] {
         let target = url(serve(answer, Duration::ZERO));
-        let run = ["load", "-c", "2", "-d", "300ms", "-t", "200ms", "--json", "-", &target];
+        let run = ["load", "-c", "2", "-d", "2s", "-t", "1s", "--json", "-", &target];
         let (code, out, error) = ended(&run);
         assert_eq!(code, 0, "{error}");
         let json: Value = serde_json::from_str(&out).expect("JSON");

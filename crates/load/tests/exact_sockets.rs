@@ -3,7 +3,7 @@
 mod servers;
 
 use forebay_load::{ErrorKind, Fixed, OnClose, Pace, Results, Settings, Stop, run};
-use servers::{HI, Turnstile, each_request, serve, with_capacity};
+use servers::{HI, Turnstile, each_request, once_of_five, serve, with_capacity};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,40 +56,53 @@ fn stalling(from: Duration, stall: Duration) -> (std::net::SocketAddr, Arc<Mutex
     (address, seen)
 }
 
-/// How long a threaded server on a busy machine may take to answer what came during its stall: 1 % of the long form's 10 s is more.
-const BACKLOG_MS: f64 = 80.0;
-
 #[test]
 fn a_stall_in_the_open_model() {
+    once_of_five(|| {
+        let (results, stalled_ms) = stalled_run();
+        let part = stalled_ms / 1000.0 / results.duration_s;
+        let mut above = Vec::new();
+        for p in [0.95, 0.99, 0.999] {
+            let expected = stalled_ms * (1.0 - (1.0 - p) / part);
+            let found = results.latency_ms.percentile_ms(p * 100.0);
+            // Whatever else a machine does only adds to what the stall alone makes of it, so that this holds every time: but for the
+            // precision of the histogram and the interval between two requests.
+            let interval_ms = 1000.0 / stall_rate_per_s();
+            assert!(found >= expected * 0.99 - interval_ms, "{p}: {found} is below {expected}");
+            // What waited has to be worked off as well: by a server of threads in some ms.
+            if found > expected * 1.01 + BACKLOG_MS {
+                above.push(format!("{p}: {found} is above {expected}"));
+            }
+        }
+        // From the time really sent the same run looks harmless: only those on the wire waited.
+        let from_sent_ms = results.latency_from_sent_ms.as_ref().unwrap().percentile_ms(99.0);
+        if from_sent_ms >= stalled_ms / 4.0 {
+            above.push(format!("from sending: {from_sent_ms}"));
+        }
+        if above.is_empty() { Ok(()) } else { Err(above.join(", ")) }
+    });
+}
+
+/// The formula has what waited answered at once; 1 % of the long form's 10 s is more than this.
+const BACKLOG_MS: f64 = 50.0;
+
+/// The run, and how long the server really stood still, in milliseconds.
+fn stalled_run() -> (Results, f64) {
     let (time, stall) = (Duration::from_secs(10) * scale(), Duration::from_secs(1) * scale());
     let (address, seen) = stalling(time * 4 / 10, stall);
     let settings = Settings {
         connections: 16,
         pace: Pace::rate(stall_rate_per_s()),
         timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(60),
         ..Settings::new(address, Stop::After(time))
     };
     let results = run(&settings, &mut get()).unwrap();
     let due = (stall_rate_per_s() * time.as_secs_f64()) as u64;
     assert_eq!(results.requests.completed, due, "{results}");
-    let stalled_ms = seen.lock().unwrap().unwrap().as_secs_f64() * 1000.0;
-    let part = stalled_ms / 1000.0 / time.as_secs_f64();
-    for p in [0.95, 0.99, 0.999] {
-        let expected = stalled_ms * (1.0 - (1.0 - p) / part);
-        let found = results.latency_ms.percentile_ms(p * 100.0);
-        // What waited has to be worked off as well, which takes this server some 10 ms, however long the stall was.
-        let tolerance_ms = expected * 0.01 + BACKLOG_MS;
-        assert!(
-            (found - expected).abs() <= tolerance_ms,
-            "{found} is not within {tolerance_ms} of {expected}"
-        );
-    }
-    // From the time really sent the same run looks harmless: only those on the wire waited.
-    assert!(
-        results.latency_from_sent_ms.as_ref().unwrap().percentile_ms(99.0) < stalled_ms / 4.0,
-        "{results}"
-    );
     conserved(&results);
+    let stalled = seen.lock().unwrap().unwrap();
+    (results, stalled.as_secs_f64() * 1000.0)
 }
 
 #[test]
@@ -98,6 +111,7 @@ fn the_same_stall_in_the_closed_model() {
     let settings =
         Settings { connections: 10, ..Settings::new(address, Stop::After(Duration::from_secs(4))) };
     let results = run(&settings, &mut get()).unwrap();
+    // Nothing else takes nearly as long: two seconds are more than a busy machine keeps anybody waiting.
     let stalled_ns = seen.lock().unwrap().unwrap().as_nanos() as u64;
     assert_eq!(results.latency_ms.count_between(stalled_ns * 9 / 10, u64::MAX), 10, "{results}");
     assert!(results.latency_ms.percentile_ms(99.0) < stalled_ns as f64 / 4e6, "{results}");
@@ -115,13 +129,19 @@ fn twice_the_capacity() {
         grace: Duration::from_secs(60),
         ..Settings::new(with_capacity(500), Stop::After(time))
     };
-    let results = run(&settings, &mut get()).unwrap();
-    assert_eq!(results.requests.completed, 2000 * u64::from(scale()), "{results}");
-    near(results.latency_ms.percentile_ms(50.0), 1000.0 * f64::from(scale()), 0.05);
-    assert_eq!(results.requests.offered_per_s, Some(1000.0));
-    assert!(results.requests.rate_per_s <= 505.0, "{results}");
-    let flagged = results.notes.iter().any(|note| note.contains("the rate was not reached"));
-    assert!(flagged, "{:?}", results.notes);
+    once_of_five(|| {
+        let results = run(&settings, &mut get()).unwrap();
+        assert_eq!(results.requests.completed, 2000 * u64::from(scale()), "{results}");
+        assert_eq!(results.requests.offered_per_s, Some(1000.0));
+        assert!(results.requests.rate_per_s <= 505.0, "{results}");
+        let flagged = results.notes.iter().any(|note| note.contains("the rate was not reached"));
+        assert!(flagged, "{:?}", results.notes);
+        // Half of them are due in the first half of the time, and answered until its end: never less, and more when the server was kept
+        // from its work.
+        let (expected, found) = (1000.0 * f64::from(scale()), results.latency_ms.percentile_ms(50.0));
+        assert!(found >= expected * 0.99, "{found} is below {expected}");
+        if found <= expected * 1.05 { Ok(()) } else { Err(format!("{found} is above {expected}")) }
+    });
 }
 
 #[test]
@@ -154,13 +174,16 @@ fn pipelined_requests_are_timed_alone() {
         pipelining: 4,
         ..Settings::new(address, Stop::After(Duration::from_secs(25)))
     };
-    let results = run(&settings, &mut get()).unwrap();
-    assert!(results.latency_ms.percentile_ms(50.0) >= 199.0, "{results}");
-    near(results.latency_ms.percentile_ms(50.0), 200.0, 0.05);
-    // Little's law: what is under way is rate by time. The first three on each connection find less before them: 0.3 % in 25 s.
-    let under_way = results.requests.rate_per_s * results.latency_ms.mean_ms() / 1000.0;
-    near(under_way, 12.0, 0.01);
-    conserved(&results);
+    once_of_five(|| {
+        let results = run(&settings, &mut get()).unwrap();
+        conserved(&results);
+        // Little's law: what is under way is rate by time. The first three on each connection find less before them: 0.3 % in 25 s.
+        let under_way = results.requests.rate_per_s * results.latency_ms.mean_ms() / 1000.0;
+        near(under_way, 12.0, 0.01);
+        // Four turns of 50 ms, however late each of them wakes.
+        let found = results.latency_ms.percentile_ms(50.0);
+        if (found - 200.0).abs() <= 4.0 { Ok(()) } else { Err(format!("{found} is not 200")) }
+    });
 }
 
 #[test]
@@ -178,7 +201,11 @@ fn nothing_is_lost_from_the_count_when_connections_are() {
                     let _ = stream.write_all(&HI[..HI.len() - 1]);
                     false
                 }
-                _ => stream.write_all(HI).map(|()| counts.1.fetch_add(1, Ordering::SeqCst)).is_ok(),
+                // Counted before: the run may be over before this thread goes on behind the write.
+                _ => {
+                    counts.1.fetch_add(1, Ordering::SeqCst);
+                    stream.write_all(HI).is_ok()
+                }
             }
         });
     });
@@ -205,7 +232,7 @@ fn a_request_cut_by_the_deadline_is_counted() {
     let settings = Settings {
         connections: 5,
         grace: Duration::from_millis(50),
-        ..Settings::new(address, Stop::After(Duration::from_millis(200)))
+        ..Settings::new(address, Stop::After(Duration::from_secs(2)))
     };
     let results = run(&settings, &mut get()).unwrap();
     assert_eq!((results.requests.sent, results.requests.in_flight), (5, 5), "{results}");
@@ -227,7 +254,7 @@ fn a_server_that_goes_away_ends_the_run() {
     });
     let settings = Settings {
         connections: 1,
-        timeout: Duration::from_millis(300),
+        timeout: Duration::from_secs(2),
         on_close: OnClose::Reconnect,
         ..Settings::new(address, Stop::Amount(100))
     };
