@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo test lint bench bench-peers torture fuzz tools
+.PHONY: run demo test lint bench bench-peers load-long torture fuzz tools
 
 run:
 	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
@@ -25,15 +25,21 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # The figures of docs/performance.md: `make bench`, or `make bench ROWS="1 2 4"`.
-bench: tools
+bench:
+	@scripts/install-tools bench
 	$(CARGO) build --release --workspace
 	@$(WITH_SERVICES) $(CARGO) run --release --bin forebay-bench -- $(ROWS)
 
-# The codes routes of Forebay, Cpeak, Fastify and Express side by side. Needs Node 20; about 20 minutes, `make bench-peers QUICK=--quick` about 4.
+# The codes routes of Forebay, Cpeak, Fastify and Express side by side: a table, and one HTML page in bench/results. Needs Node 20; about 20 minutes, `make bench-peers QUICK=--quick` about 4.
 bench-peers: tools
 	npm ci --prefix peers --no-audit --no-fund
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --bin forebay-bench -- --peers $(QUICK)
+
+# Half an hour of `forebay load` at full rate: its memory stays within 5 %. `make test` does the same for seconds.
+load-long: tools
+	$(CARGO) build --release --bin forebay
+	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test -p forebay-tests --test load -- --nocapture memory
 
 # Fifty rounds of kill -9 under full write load.
 torture:

@@ -19,14 +19,23 @@ fn ticks_to_us(ticks: u64) -> f64 {
 
 /// CPU time of a process, all threads, user and system, in microseconds (proc(5), `/proc/PID/stat`).
 pub fn process_cpu_us(pid: u32) -> io::Result<f64> {
+    Ok(ticks_to_us(ticks(pid, 11)?))
+}
+
+/// CPU time of this process's children that have ended and were waited for, with theirs.
+pub fn ended_cpu_us() -> io::Result<f64> {
+    Ok(ticks_to_us(ticks(std::process::id(), 13)?))
+}
+
+/// A user time of `/proc/PID/stat` and the system time behind it: by their place behind the name.
+fn ticks(pid: u32, place: usize) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may hold anything; fields are counted from behind it.
     let rest = text.rsplit_once(')').ok_or_else(|| invalid("/proc/PID/stat"))?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |place: usize| fields.get(place).and_then(|field| field.parse::<u64>().ok());
-    let user = number(11).ok_or_else(|| invalid("utime"))?;
-    let system = number(12).ok_or_else(|| invalid("stime"))?;
-    Ok(ticks_to_us(user + system))
+    let times = number(place).zip(number(place + 1)).ok_or_else(|| invalid("times of /proc/PID/stat"))?;
+    Ok(times.0 + times.1)
 }
 
 /// Servers that somebody else started and that [`started_cpu_us`] counts all the same.

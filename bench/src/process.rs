@@ -60,6 +60,11 @@ impl Bench {
         self.pinned(&self.binary(name).display().to_string(), core)
     }
 
+    /// The core of what is measured.
+    pub fn server_core(&self) -> usize {
+        self.server_core
+    }
+
     /// Any program, on one core when that is said.
     pub fn pinned(&self, program: &str, core: Option<usize>) -> Command {
         let mut command = match core {

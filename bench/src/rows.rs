@@ -1,5 +1,6 @@
 //! One module a topic; each function measures one row and returns its lines.
 
+mod accounts;
 mod fairness;
 mod hot;
 mod http;
@@ -8,6 +9,7 @@ mod links;
 mod load;
 pub mod peers;
 mod store;
+mod testers;
 mod usages;
 
 use crate::process::Bench;
@@ -53,10 +55,17 @@ pub const ALL: &[Row] = &[
     Row { name: "15", title: "open model against a server that stalls", run: load::stalls },
     Row { name: "16", title: "start, recovery, stop", run: life::start_recover_stop },
     Row { name: "18", title: "POST /api/usages on 1 CPU and 2 GB", run: usages::metering },
+    Row { name: "19", title: "the accounts plan, open model, one server core", run: accounts::plan },
     Row {
         name: "20",
         title: "POST /links, GET /{code}, sync, drain paused, system",
         run: links::shorten_and_follow,
+    },
+    Row { name: "redis", title: "forebay load beside redis-benchmark", run: testers::beside_redis_benchmark },
+    Row {
+        name: "tls",
+        title: "forebay load beside wrk against nginx with TLS",
+        run: testers::beside_wrk_by_tls,
     },
     Row { name: "connections", title: "20 connections on 2 workers", run: fairness::connections },
     Row {

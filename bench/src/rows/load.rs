@@ -54,17 +54,15 @@ pub fn wrk(bench: &Bench, url: &str, pipelining: usize) -> Result<f64, Box<dyn E
     }
 }
 
-/// Runs a tester, and reads its CPU time: that of all that was started but the server.
+/// Runs a tester for so long, and reads its CPU time: that of the child that has ended meanwhile.
 pub fn turn(
-    server: u32,
-    tester: impl FnOnce() -> Result<f64, Box<dyn Error>>,
     seconds: f64,
+    tester: impl FnOnce() -> Result<f64, Box<dyn Error>>,
 ) -> Result<Turn, Box<dyn Error>> {
-    let clock =
-        || -> std::io::Result<f64> { Ok(machine::started_cpu_us()? - machine::process_cpu_us(server)?) };
-    let before = clock()?;
+    let before = machine::ended_cpu_us()?;
     let rate_per_s = tester()?;
-    Ok(Turn { rate_per_s, cpu_us: (clock()? - before) / (rate_per_s * seconds) })
+    let cpu_us = (machine::ended_cpu_us()? - before) / (rate_per_s * seconds).max(1.0);
+    Ok(Turn { rate_per_s, cpu_us })
 }
 
 /// The middle of what turns came to.
@@ -96,7 +94,6 @@ pub fn beside(what: &str, yardstick: (&str, &[Turn]), ours: &[Turn], bar: f64) -
 pub fn beside_wrk(
     bench: &Bench,
     what: &str,
-    server: u32,
     url: &str,
     pipelining: usize,
 ) -> Result<[Line; 2], Box<dyn Error>> {
@@ -104,13 +101,13 @@ pub fn beside_wrk(
     let seconds = bench.sample().as_secs_f64();
     let (mut others, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..bench.turns() {
-        others.push(turn(server, || wrk(bench, url, pipelining), seconds)?);
+        others.push(turn(seconds, || wrk(bench, url, pipelining))?);
         let arguments = ["-c", "64", "-w", "1", "-k", "-d", &time, "-p", &depth, url];
         let measured = || {
             let results = forebay(bench, Some(bench.driver_core), &arguments)?;
             Ok(crate::measure::clean(results)?.requests.rate_per_s)
         };
-        ours.push(turn(server, measured, seconds)?);
+        ours.push(turn(seconds, measured)?);
     }
     Ok(beside(what, ("wrk", &others), &ours, 1.0))
 }
@@ -121,7 +118,7 @@ pub fn beside_wrk_on_the_floor(bench: &Bench) -> Lines {
     for (what, pipelining, pipelined) in [("plain", 1, &[][..]), ("16 pipelined", 16, &["--pipelined"][..])] {
         let floor = bench.peer("forebay-peer-floor", &[&["--size", "16"], pipelined].concat())?;
         let url = format!("http://{}/", floor.address);
-        lines.extend(beside_wrk(bench, what, floor.pid(), &url, pipelining)?);
+        lines.extend(beside_wrk(bench, what, &url, pipelining)?);
     }
     Ok(lines)
 }

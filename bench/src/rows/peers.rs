@@ -4,7 +4,8 @@
 //! measured all the same and its lines say why.
 
 mod node;
-mod stores;
+mod page;
+pub mod stores;
 pub mod table;
 
 use super::Lines;

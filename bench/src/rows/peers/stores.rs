@@ -81,7 +81,12 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Where it is, as clients are told.
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same, as clients are told.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }

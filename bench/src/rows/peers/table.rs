@@ -1,8 +1,9 @@
-//! The codes routes on Forebay and the three Node peers, side by side: one table, in the terminal and in `bench/results/`.
+//! The codes routes on Forebay and the three Node peers, side by side: one table, in the terminal and in `bench/results/`, and one page.
 //!
 //! Forebay twice: embedded, as `forebay serve` runs by itself, and on the PostgreSQL and the Redis of the peers.
 
 use super::node::{self, Node};
+use super::page;
 use super::stores::{Persistence, Postgres, Redis};
 use super::{Side, Started, forebay, why};
 use crate::machine;
@@ -53,15 +54,15 @@ impl Column {
         Column { name, side, samples: ROUTES.iter().map(|_| Ok(Vec::new())).collect() }
     }
 
+    /// CPU microseconds a request, and requests a second.
+    fn figures(&self, route: usize) -> Option<(f64, f64)> {
+        let samples = self.samples[route].as_ref().ok().filter(|samples| !samples.is_empty())?;
+        let spent = median_of(samples, |sample| sample.started_cpu_us);
+        Some((spent, median_of(samples, |sample| sample.report.requests.rate_per_s)))
+    }
+
     fn cell(&self, route: usize) -> String {
-        match &self.samples[route] {
-            Ok(samples) if !samples.is_empty() => {
-                let rate = median_of(samples, |sample| sample.report.requests.rate_per_s);
-                let spent = median_of(samples, |sample| sample.started_cpu_us);
-                format!("{spent:.1} ({rate:.0}/s)")
-            }
-            _ => "–".into(),
-        }
+        self.figures(route).map_or_else(|| "–".into(), |(spent, rate)| format!("{spent:.1} ({rate:.0}/s)"))
     }
 
     fn json(&self) -> Value {
@@ -138,6 +139,12 @@ fn fill(bench: &Bench, columns: &mut [Column]) {
     }
 }
 
+/// A route as readers know it.
+fn shown(method: &str, target: &str) -> String {
+    let path = target.split('?').next().unwrap_or(target).replace("/1234/Fred", "/{id}/{name}");
+    format!("{method} {path}")
+}
+
 fn table(columns: &[Column]) -> String {
     let mut rows = vec![
         std::iter::once("cores/Mrps".to_owned())
@@ -145,9 +152,8 @@ fn table(columns: &[Column]) -> String {
             .collect::<Vec<_>>(),
     ];
     for (route, (method, target, _)) in ROUTES.iter().enumerate() {
-        let path = target.split('?').next().unwrap_or(target).replace("/1234/Fred", "/{id}/{name}");
         rows.push(
-            std::iter::once(format!("{method} {path}"))
+            std::iter::once(shown(method, target))
                 .chain(columns.iter().map(|column| column.cell(route)))
                 .collect(),
         );
@@ -228,6 +234,16 @@ fn keep(bench: &Bench, text: &str, columns: &[Column]) -> Result<(), Box<dyn Err
         "servers": columns.iter().map(Column::json).collect::<Value>(),
     });
     fs::write(folder.join(format!("{name}.json")), format!("{all:#}\n"))?;
-    println!("kept in {} and .json", folder.join(name).display());
+    let routes: Vec<String> = ROUTES.iter().map(|(method, target, _)| shown(method, target)).collect();
+    let server = |column: &Column| page::Server {
+        name: column.name,
+        routes: (0..ROUTES.len()).map(|route| column.figures(route)).collect(),
+    };
+    let servers: Vec<page::Server> = columns.iter().map(server).collect();
+    // The table itself stands in the page already.
+    let notes = text.rsplit_once("|\n").map_or(text, |(_, notes)| notes);
+    let html = page::page(&routes, &servers, &machine::describe(), notes);
+    fs::write(folder.join(format!("{name}.html")), html)?;
+    println!("kept in {}.html, .md and .json", folder.join(name).display());
     Ok(())
 }

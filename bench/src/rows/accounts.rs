@@ -1,0 +1,126 @@
+//! Row 19: the plan of the accounts application on 1,250,000 rows, by SQL on PostgreSQL and from memory, the server on one core.
+
+use super::Lines;
+use super::load::forebay;
+use super::peers::stores::Postgres;
+use crate::machine;
+use crate::process::{Bench, Pinning};
+use crate::report::{Bar, Line};
+use forebay_load::Results;
+use forebay_tests::{Folder, Server, example};
+use serde_json::json;
+use std::error::Error;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A million rows a minute would be slow.
+const FILL_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// A form of the application, and what it is held to.
+struct Form {
+    name: &'static str,
+    file: &'static str,
+    rate_per_s: u64,
+    p99_ms: f64,
+}
+
+const FORMS: [Form; 2] = [
+    Form { name: "SQL on PostgreSQL", file: "accounts.toml", rate_per_s: 4_000, p99_ms: 20.0 },
+    Form { name: "hot", file: "accounts-hot.toml", rate_per_s: 40_000, p99_ms: 10.0 },
+];
+
+/// Makes the rows through the application's own route, and waits until all of them are in PostgreSQL.
+fn fill(server: &Server, rows: u64) -> Result<(), Box<dyn Error>> {
+    let answer = server.client().post(&format!("/accounts/generate-test-data?size={rows}"));
+    if answer.status != 202 {
+        return Err(format!("no rows are made: {answer:?}").into());
+    }
+    let began = Instant::now();
+    loop {
+        let jobs = server.admin("GET", "/jobs").json();
+        match jobs["jobs"][0]["state"].as_str() {
+            Some("done") => break,
+            Some("failed") => return Err(format!("no rows are made: {jobs}").into()),
+            _ if began.elapsed() > FILL_TIMEOUT => return Err(format!("still no rows: {jobs}").into()),
+            _ => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+    server.drain();
+    Ok(())
+}
+
+/// Warmed up, then measured: what the tester saw, and the server's CPU microseconds a request.
+fn drive(bench: &Bench, form: &Form, server: &Server) -> Result<(Results, f64), Box<dyn Error>> {
+    let plan = example("accounts.load.toml").display().to_string();
+    let (rate, url) = (form.rate_per_s.to_string(), format!("http://{}", server.address));
+    let admin = format!("http://{}", server.admin);
+    let run = |seconds: u64| {
+        let time = format!("{seconds}s");
+        let how = ["--plan", &plan, "-R", &rate, "-d", &time, "--warmup", "0s", "-w", "1"];
+        forebay(bench, bench.core(Pinning::Apart), &[&how[..], &["--monitor", &admin, &url]].concat())
+    };
+    run(bench.scaled(5, 1))?;
+    let before = machine::process_cpu_us(server.pid())?;
+    let results = run(bench.scaled(20, 3))?;
+    let spent_us = machine::process_cpu_us(server.pid())? - before;
+    let answered = results.requests.completed.max(1) as f64;
+    Ok((results, spent_us / answered))
+}
+
+fn lines(form: &Form, results: &Results, cpu_us: f64, made_in: Duration, rows: u64) -> [Line; 3] {
+    let (requests, latency) = (&results.requests, &results.latency_ms);
+    let verdict = results.verdict.as_ref().map_or("no verdict", |verdict| &verdict.why);
+    let lost = requests.errors + requests.timeouts + requests.unexpected + requests.in_flight;
+    let samples = json!({
+        "offered_per_s": requests.offered_per_s,
+        "achieved_per_s": requests.rate_per_s,
+        "p50_ms": latency.percentile_ms(50.0),
+        "p99_ms": latency.percentile_ms(99.0),
+        "errors": lost,
+        "server_cpu_us_per_request": cpu_us,
+        "verdict": results.verdict,
+    });
+    [
+        Line::new(
+            format!("{}: achieved of {}/s offered", form.name, form.rate_per_s),
+            requests.rate_per_s,
+            "rps",
+            Bar::AtLeast(0.99 * form.rate_per_s as f64),
+            "99 % of the rate",
+        )
+        .beside(format!("{rows} rows, made in {:.0} s; {lost} errors; {verdict}", made_in.as_secs_f64())),
+        Line::new(
+            format!("{}: p99 from the time due", form.name),
+            latency.percentile_ms(99.0),
+            "ms",
+            Bar::AtMost(form.p99_ms),
+            "",
+        )
+        .beside(format!(
+            "p50 {:.2} ms, max {:.1} ms",
+            latency.percentile_ms(50.0),
+            latency.percentile_ms(100.0)
+        ))
+        .samples(samples),
+        Line::quoted(format!("{}: server", form.name), cpu_us, "cores/Mrps"),
+    ]
+}
+
+/// Row 19.
+pub fn plan(bench: &Bench) -> Lines {
+    let rows = bench.scaled(1_250_000, 20_000);
+    let mut all = Vec::new();
+    for form in &FORMS {
+        let (postgres, folder) = (Postgres::start()?, Folder::new());
+        let start = bench.start(form.file, &folder, Pinning::Apart).record(&postgres.url());
+        let server = crate::process::start_loaded(&start.environment("ACCOUNTS_SECRET", ""))?;
+        let began = Instant::now();
+        fill(&server, rows)?;
+        let made_in = began.elapsed();
+        postgres.run("VACUUM ANALYZE account")?;
+        let (results, cpu_us) = drive(bench, form, &server)?;
+        all.extend(lines(form, &results, cpu_us, made_in, rows));
+        server.kill();
+    }
+    Ok(all)
+}

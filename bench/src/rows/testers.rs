@@ -1,0 +1,137 @@
+//! The load tester beside testers of other kinds of servers: redis-benchmark before Redis, wrk before nginx with TLS.
+
+use super::Lines;
+use super::load::{Turn, beside, beside_wrk, forebay, turn};
+use super::peers::stores::{Persistence, Redis, free_address, wait_until};
+use crate::process::{Bench, succeeded};
+use forebay_tests::Folder;
+use std::error::Error;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+/// Keys that both draw from: few enough that a GET finds something.
+const KEYS: &str = "100000";
+
+/// redis-benchmark for about as long as a sample lasts: answers a second.
+fn redis_benchmark(
+    bench: &Bench,
+    address: SocketAddr,
+    command: &str,
+    depth: usize,
+    amount: u64,
+) -> Result<f64, Box<dyn Error>> {
+    let output = bench
+        .pinned("redis-benchmark", Some(bench.driver_core))
+        .args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-t", command, "-c", "50", "-d", "32"])
+        .args(["-r", KEYS, "-P", &depth.to_string(), "-n", &amount.to_string(), "--csv"])
+        .output()
+        .map_err(|error| format!("redis-benchmark: {error}; install it to measure beside it"))?;
+    succeeded(&output)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let named = format!("\"{}\"", command.to_uppercase());
+    let line = text.lines().find(|line| line.starts_with(&named));
+    let rate = line.and_then(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok());
+    rate.ok_or_else(|| format!("redis-benchmark: {text}").into())
+}
+
+/// SET and GET at both depths, in turns, each tester on the driver's core. The same commands, sizes and keys.
+pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
+    let redis = Redis::start(Persistence::None)?;
+    let seconds = bench.sample().as_secs_f64();
+    let mut lines = Vec::new();
+    for (command, ratio) in [("set", "1:0"), ("get", "0:1")] {
+        for depth in [1, 32] {
+            let (mut others, mut ours): (Vec<Turn>, Vec<Turn>) = Default::default();
+            // It ends by amount: what the first, short one did says how many last as long as a sample.
+            let first = redis_benchmark(bench, redis.address(), command, depth, 20_000)?;
+            let amount = (first * seconds) as u64 + 1;
+            for _ in 0..bench.turns() {
+                let theirs = || redis_benchmark(bench, redis.address(), command, depth, amount);
+                others.push(turn(seconds, theirs)?);
+                let (time, depth) = (format!("{seconds}s"), depth.to_string());
+                let how = ["-c", "50", "-w", "1", "-d", &time, "-p", &depth, "--ratio", ratio];
+                let arguments =
+                    [&how[..], &["--data-size", "32", "--key-maximum", KEYS, &redis.url()]].concat();
+                let measured = || {
+                    let results = forebay(bench, Some(bench.driver_core), &arguments)?;
+                    Ok(crate::measure::clean(results)?.requests.rate_per_s)
+                };
+                ours.push(turn(seconds, measured)?);
+            }
+            let what = format!("{} at depth {depth}", command.to_uppercase());
+            lines.extend(beside(&what, ("redis-benchmark", &others), &ours, 0.9));
+        }
+    }
+    Ok(lines)
+}
+
+/// nginx with a certificate that it made itself; gone when dropped.
+struct Nginx {
+    child: Child,
+    address: SocketAddr,
+    _folder: Folder,
+}
+
+impl Nginx {
+    fn start(bench: &Bench) -> Result<Nginx, Box<dyn Error>> {
+        let (folder, address) = (Folder::new(), free_address()?);
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args([
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                &path("key.pem"),
+                "-out",
+                &path("cert.pem"),
+            ])
+            .output()
+            .map_err(|error| format!("openssl: {error}; install it to make a certificate"))?;
+        succeeded(&made)?;
+        fs::write(folder.path().join("nginx.conf"), config(address, &path("")))?;
+        let mut child = bench
+            .pinned("nginx", Some(bench.server_core()))
+            .args(["-p", &path(""), "-c", &path("nginx.conf"), "-e", &path("error.log")])
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("nginx: {error}; install it to measure before it"))?;
+        wait_until("nginx", &mut child, || TcpStream::connect(address).is_ok())?;
+        Ok(Nginx { child, address, _folder: folder })
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // One process, in the foreground.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One process that answers 16 bytes for ever, over the same connections.
+fn config(address: SocketAddr, folder: &str) -> String {
+    format!(
+        "daemon off; master_process off; worker_processes 1; pid {folder}/pid;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; keepalive_requests 1000000000; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
+  fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  server {{
+    listen {address} ssl; ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem;
+    location / {{ default_type application/json; return 200 '{{\"message\":\"hi\"}}'; }}
+  }}
+}}
+"
+    )
+}
+
+/// HTTPS, kept alive: the cost is that of the records.
+pub fn beside_wrk_by_tls(bench: &Bench) -> Lines {
+    let nginx = Nginx::start(bench)?;
+    let lines = beside_wrk(bench, "HTTPS", &format!("https://{}/", nginx.address), 1)?;
+    Ok(lines.into())
+}
