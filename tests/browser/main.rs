@@ -17,7 +17,8 @@ fn a_record_store_that_takes_no_more() {
     server.wait_healthy();
     let mut settings = Settings::new(server.address, Stop::After(Duration::from_secs(5)));
     settings.connections = 64;
-    let monitor = Monitor::start(&[format!("http://{}", server.admin)]).expect("the admin listener answers");
+    let monitor =
+        Monitor::start(&[format!("http://{}", server.admin)], "").expect("the admin listener answers");
     let mut results = run(&settings, &mut Fixed::new("POST", "/code", None)).expect("it runs");
     monitor.complete(&mut results);
     assert_eq!(results.status(201), results.requests.completed, "{results}");

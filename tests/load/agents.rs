@@ -1,17 +1,18 @@
 //! Agents as processes: a run over several, one of them killed, the controller killed.
 
 use crate::{HI, ended, forebay, serve, shown};
+use forebay_tests::{Folder, Start, binary, example};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A process that does not outlive its test.
-struct Running {
+pub struct Running {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Drop for Running {
@@ -23,9 +24,20 @@ impl Drop for Running {
 }
 
 fn agent(folder: &Path) -> Running {
+    agent_in(&[], "127.0.0.1:0", folder)
+}
+
+/// One that is started by another program, such as `ip netns exec NAME`.
+pub fn agent_in(before: &[String], place: &str, folder: &Path) -> Running {
     let folder = folder.display().to_string();
-    let command = ["agent", "--listen", "127.0.0.1:0", "--token", "secret", "--folder", &folder];
-    let mut child = forebay(&command).spawn().expect("the binary runs");
+    let mut command = forebay(&["agent", "--listen", place, "--token", "secret", "--folder", &folder]);
+    if let Some((program, rest)) = before.split_first() {
+        let mut other = Command::new(program);
+        other.args(rest).arg(command.get_program()).args(command.get_args());
+        other.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command = other;
+    }
+    let mut child = command.spawn().expect("the binary runs");
     let mut line = String::new();
     let out = child.stdout.take().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("it says where it listens");
@@ -49,6 +61,21 @@ fn two_agents_are_one_run() {
     assert!(!out.contains("secret"), "the token stands in a report");
     let (code, _, error) = ended(&[&run[..], &["--token", "guessed"]].concat());
     assert!(code == 1 && error.contains("wrong token") && error.lines().count() == 1, "{code}: {error}");
+}
+
+#[test]
+fn ten_thousand_connections_from_one_agent() {
+    let folder = Folder::new();
+    let server = Start::new(binary(), &folder, &example("codes.toml")).start();
+    let agent = agent(&folder.path().join("agent"));
+    let target = format!("http://{}/simple", server.address);
+    let how =
+        ["load", "--agents", &agent.address, "--token", "secret", "-c", "10000", "-a", "30000", "-t", "120s"];
+    let (code, out, error) = ended(&[&how[..], &["-w", "1", "--json", "-", &target]].concat());
+    assert_eq!(code, 0, "{error}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&json["connects"]["made"], &json["connects"]["open_max"]), (&10_000.into(), &10_000.into()));
+    assert_eq!((&json["requests"]["completed"], &json["statuses"]["200"]), (&30_000.into(), &30_000.into()));
 }
 
 #[test]

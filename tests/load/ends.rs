@@ -114,6 +114,54 @@ fn servers_that_do_not_behave_are_counted_by_kind() {
 }
 
 #[test]
+fn connections_that_are_reset_are_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = url(listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A socket that is closed with bytes unread is reset (RFC 9293, 3.6.1).
+            let _ = stream.peek(&mut [0]);
+        }
+    });
+    let (code, out, error) = ended(&["load", "-c", "2", "-d", "1s", "-t", "10s", "--json", "-", &target]);
+    assert_eq!(code, 0, "{error}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert!(json["errors_by_kind"]["reset"].as_u64() > Some(0), "{}", json["errors_by_kind"]);
+    assert_eq!(json["requests"]["completed"], 0);
+}
+
+#[test]
+fn a_server_that_is_gone_in_the_middle_is_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = url(listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        let first = listener.accept();
+        // Nobody listens any more, and then the one that was there goes as well.
+        drop(listener);
+        let _ = first.map(|(stream, _)| stream.peek(&mut [0]));
+    });
+    let (code, out, error) = ended(&["load", "-c", "1", "-d", "2s", "-t", "10s", "--json", "-", &target]);
+    assert_eq!(code, 0, "{error}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert!(json["errors_by_kind"]["refused"].as_u64() > Some(0), "{}", json["errors_by_kind"]);
+}
+
+#[test]
+fn the_highest_rate_is_said() {
+    let target = url(serve(HI, Duration::from_millis(5)));
+    // One connection, 5 ms an answer: under 200 a second.
+    let how = ["load", "-c", "1", "-w", "1", "-d", "300ms", "--find-max", "p99<10s", "--json", "-", &target];
+    let (code, out, error) = ended(&how);
+    assert_eq!(code, 0, "{error}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let note = json["notes"][0].as_str().unwrap_or_default();
+    assert!(note.starts_with("the highest rate that holds: "), "{note}");
+    let rate = json["load"]["rate_per_s"].as_f64().expect("a rate");
+    assert!(rate > 0.0 && rate < 210.0, "{note}");
+    assert!(error.contains("% of the rate were answered in time"), "{error}");
+}
+
+#[test]
 fn files_are_written_and_compared() {
     let folder = tempfile::tempdir().expect("a folder");
     let [json, html] = ["a.json", "a.html"].map(|name| folder.path().join(name).display().to_string());

@@ -2,6 +2,8 @@
 
 mod agents;
 mod ends;
+mod memory;
+mod network;
 mod redis;
 
 use forebay_tests::binary;
@@ -17,7 +19,12 @@ const HI: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// A server that answers whatever comes with these bytes, after a pause; none at all when there are no bytes.
 fn serve(answer: &'static [u8], pause: Duration) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    serve_at("127.0.0.1:0", answer, pause)
+}
+
+/// The same elsewhere.
+fn serve_at(place: &str, answer: &'static [u8], pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind(place).expect("a port");
     let address = listener.local_addr().expect("an address");
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {

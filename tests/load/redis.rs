@@ -1,94 +1,52 @@
-//! Load for real Redis servers: what the server counted, sizes, a cluster of three masters, slots that move while the load goes on.
+//! Load for real Redis servers: what the server counted, sizes, logins, TLS, replicas, a cluster whose slots move while the load goes on.
 
 use crate::{ended, forebay, shown};
 use ::redis::{Client, Connection, FromRedisValue, cmd};
+use forebay_topology::{Local, Node, Spec, Topology};
 use serde_json::Value;
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// A server that does not outlive its test.
-struct Server {
-    child: Child,
-    port: u16,
-    _folder: TempDir,
+fn up(topology: Topology) -> Local {
+    Local::up(Spec::new(topology)).expect("redis-server is installed")
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Killed already is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// By one of its nodes; `login` with its `@`.
+fn url(local: &Local, login: &str) -> String {
+    let scheme = if local.topology().is_cluster() { "redis-cluster" } else { "redis" };
+    format!("{scheme}://{login}{}", local.nodes()[0].address())
 }
 
-impl Server {
-    fn start(in_cluster: bool) -> Server {
-        let folder = tempfile::tempdir().expect("a folder");
-        // A cluster has a second port, 10,000 above the first.
-        let free = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = std::iter::repeat_with(|| free().expect("a port").port()).find(|port| *port < 55_000);
-        let port = port.expect("an endless search");
-        let cluster = if in_cluster { "yes" } else { "no" };
-        let child = Command::new("redis-server")
-            .current_dir(folder.path())
-            .args([
-                "--port",
-                &port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--cluster-enabled",
-                cluster,
-            ])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed");
-        let server = Server { child, port, _folder: folder };
-        until("an answer", || server.connect().is_some());
-        server
-    }
+fn cluster(masters: usize, replicas: usize) -> Local {
+    up(Topology::Cluster { masters, replicas })
+}
 
-    fn connect(&self) -> Option<Connection> {
-        Client::open(format!("redis://127.0.0.1:{}", self.port)).ok()?.get_connection().ok()
+#[track_caller]
+fn ask<T: FromRedisValue>(local: &Local, node: &Node, words: &[&str]) -> T {
+    let password = local.password().map_or(String::new(), |password| format!(":{password}@"));
+    let client = Client::open(format!("redis://{password}{}", node.address())).expect("an address");
+    let mut connection: Connection = client.get_connection().expect("it answers");
+    let mut command = cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(*word);
     }
+    command.query(&mut connection).expect("the command works")
+}
 
-    #[track_caller]
-    fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut connection = self.connect().expect("it answers");
-        let mut command = cmd(words[0]);
-        for word in &words[1..] {
-            command.arg(*word);
-        }
-        command.query(&mut connection).expect("the command works")
-    }
-
-    /// How often it has carried out a command.
-    fn calls(&self, command: &str) -> u64 {
-        let stats: String = self.ask(&["INFO", "commandstats"]);
+/// How often each node has carried out a command.
+fn calls(local: &Local, nodes: &[&Node], command: &str) -> Vec<u64> {
+    let count = |node: &&Node| {
+        let stats: String = ask(local, node, &["INFO", "commandstats"]);
         let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
         line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
-    }
+    };
+    nodes.iter().map(count).collect()
 }
 
-/// Three masters that share all slots.
-fn cluster() -> [Server; 3] {
-    let servers = [(); 3].map(|()| Server::start(true));
-    for (server, (first, last)) in servers.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")])
-    {
-        let _: String = server.ask(&["CLUSTER", "ADDSLOTSRANGE", first, last]);
-        let _: String = server.ask(&["CLUSTER", "MEET", "127.0.0.1", &servers[0].port.to_string()]);
-    }
-    until("a whole cluster", || {
-        let is_whole = |server: &Server| {
-            let info: String = server.ask(&["CLUSTER", "INFO"]);
-            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-        };
-        servers.iter().all(is_whole)
-    });
-    servers
+fn by_role(local: &Local) -> (Vec<&Node>, Vec<&Node>) {
+    local.nodes().iter().partition(|node| node.replica_of.is_none())
 }
 
 #[track_caller]
@@ -100,71 +58,236 @@ fn until(what: &str, look: impl Fn() -> bool) {
     }
 }
 
+/// Runs it to its end, which is a good one.
 #[track_caller]
-fn json(out: &str) -> Value {
-    serde_json::from_str(out).expect("JSON")
+fn load(arguments: &[&str]) -> Value {
+    let (code, out, error) = ended(&[&["load", "--json", "-"], arguments].concat());
+    assert_eq!(code, 0, "{error}");
+    serde_json::from_str(&out).expect("JSON")
+}
+
+#[track_caller]
+fn status(json: &Value, status: &str) -> u64 {
+    json["statuses"][status].as_u64().unwrap_or(0)
 }
 
 #[test]
 fn ratio_and_sizes_are_what_the_server_counts() {
-    let server = Server::start(false);
-    let target = format!("redis://127.0.0.1:{}", server.port);
-    let sizes = ["--ratio", "1:10", "--data-size", "500", "--key-maximum", "1000"];
-    let run = ["load", "-a", "11000", "-c", "4", "-p", "100", "-w", "1", "--json", "-", &target];
-    let (code, out, error) = ended(&[&run[..], &sizes].concat());
-    assert_eq!(code, 0, "{error}");
-    assert_eq!((server.calls("set"), server.calls("get")), (1000, 10_000));
-    let json = json(&out);
+    let local = up(Topology::Single);
+    let sizes = ["--ratio", "1:10", "--data-size", "500", "--key-maximum", "1000", "--key", "cart:%:items"];
+    let run = ["-a", "11000", "-c", "4", "-p", "100", "-w", "1", &url(&local, "")];
+    let json = load(&[&run[..], &sizes].concat());
+    let (nodes, _) = by_role(&local);
+    assert_eq!((calls(&local, &nodes, "set")[0], calls(&local, &nodes, "get")[0]), (1000, 10_000));
     assert_eq!(json["endpoints"][0]["requests"]["completed"], 1000);
     assert_eq!(json["endpoints"][1]["requests"]["completed"], 10_000);
     assert_eq!(json["requests"]["unexpected"], 0);
-    let key: String = server.ask(&["RANDOMKEY"]);
-    assert!(key.starts_with("memtier-"), "{key}");
-    assert_eq!(server.ask::<u64>(&["STRLEN", &key]), 500);
+    let key: String = ask(&local, nodes[0], &["RANDOMKEY"]);
+    assert!(key.starts_with("cart:") && key.ends_with(":items"), "{key}");
+    assert_eq!(ask::<u64>(&local, nodes[0], &["STRLEN", &key]), 500);
 }
 
 #[test]
 fn every_key_of_a_cluster_goes_to_its_master() {
-    let servers = cluster();
-    let target = format!("redis-cluster://127.0.0.1:{}", servers[1].port);
+    let local = cluster(3, 0);
+    // Half of a key is its hash tag: the server would say MOVED to whoever hashes all of it.
     let run =
-        ["load", "-a", "4400", "-c", "7", "-p", "5", "-w", "2", "--ratio", "1:3", "--json", "-", &target];
-    let (code, out, error) = ended(&run);
-    assert_eq!(code, 0, "{error}");
-    let json = json(&out);
+        ["-a", "4400", "-c", "7", "-p", "5", "-w", "2", "--ratio", "1:3", "--key", "a{%}b", &url(&local, "")];
+    let json = load(&run);
     assert_eq!(json["statuses"]["301"], Value::Null, "{}", json["statuses"]);
     assert_eq!(json["requests"]["completed"], 4400);
-    let counts = servers.each_ref().map(|server| (server.calls("set"), server.calls("get")));
-    assert_eq!(counts.iter().map(|(sets, _)| sets).sum::<u64>(), 1100);
-    assert_eq!(counts.iter().map(|(_, gets)| gets).sum::<u64>(), 3300);
-    assert!(counts.iter().all(|(sets, _)| *sets > 0), "every master: {counts:?}");
-    let (code, _, error) = ended(&["load", "-c", "2", &target]);
+    let (nodes, _) = by_role(&local);
+    let (sets, gets) = (calls(&local, &nodes, "set"), calls(&local, &nodes, "get"));
+    assert_eq!((sets.iter().sum::<u64>(), gets.iter().sum::<u64>()), (1100, 3300));
+    assert!(sets.iter().chain(&gets).all(|count| *count > 0), "every master: {sets:?} {gets:?}");
+    let (code, _, error) = ended(&["load", "-c", "2", &url(&local, "")]);
     assert!(code == 1 && error.contains("-c 3"), "{error}");
 }
 
 #[test]
 fn slots_that_move_are_followed() {
-    let servers = cluster();
-    let target = format!("redis-cluster://127.0.0.1:{}", servers[0].port);
+    let local = cluster(3, 0);
+    let url = url(&local, "");
     let run =
-        ["load", "-R", "3000", "-d", "4s", "-c", "3", "-w", "1", "--ratio", "0:1", "--json", "-", &target];
-    let child = forebay(&run).spawn().expect("it runs");
-    until("a request", || servers[0].calls("get") > 0);
-    let new: String = servers[1].ask(&["CLUSTER", "MYID"]);
-    // Without keys a slot can be given away at once.
-    for slot in 0..500 {
-        for server in &servers[..2] {
-            let _: String = server.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &new]);
-        }
-    }
+        ["-R", "2000", "-d", "6s", "-c", "3", "-w", "1", "--ratio", "0:1", "--key-maximum", "2000", &url];
+    let child = forebay(&[&["load", "--json", "-"], &run[..]].concat()).spawn().expect("it runs");
+    let (nodes, _) = by_role(&local);
+    until("a request", || calls(&local, &nodes, "get")[0] > 0);
+    let began = Instant::now();
+    // A hundred slots: a dozen of the 2000 keys, each of which is asked for about once a second.
+    local.reshard(&nodes[0].name, &nodes[1].name, 100, |_| {}).expect("slots move");
+    let moving = began.elapsed();
     let (code, out, error) = shown(child.wait_with_output().expect("it ends"));
     assert_eq!(code, 0, "{error}");
-    let json = json(&out);
-    let moved = json["statuses"]["301"].as_u64().unwrap_or(0);
-    // Each slot at most once, but for what was under way: without following it would be 1 in 33 to the end.
-    assert!((1..=510).contains(&moved), "{}", json["statuses"]);
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let (moved, asked) = (status(&json, "301"), status(&json, "302"));
+    // Without following them a dozen a second would be redirected to the end of the run.
+    assert!((1..=40).contains(&moved) || moving > Duration::from_secs(4), "{moving:?}: {}", json["statuses"]);
     assert_eq!(
-        json["statuses"]["404"].as_u64(),
-        json["requests"]["completed"].as_u64().map(|all| all - moved)
+        status(&json, "404") + moved + asked,
+        json["requests"]["completed"].as_u64().expect("a number")
     );
+    assert_eq!(json["requests"]["unexpected"].as_u64(), Some(moved + asked), "{}", json["statuses"]);
+}
+
+#[test]
+fn keys_of_a_slot_that_moves_are_asked_for_where_they_are() {
+    let local = cluster(3, 0);
+    let (nodes, _) = by_role(&local);
+    let url = url(&local, "");
+    // One slot has all keys: the other two nodes learn that they have none by one MOVED each.
+    let tagged = ["-c", "3", "-w", "1", "--key", "{user}:%", "--key-maximum", "50", &url];
+    let filled = load(&[&["-a", "1000", "--ratio", "1:0"], &tagged[..]].concat());
+    assert!(status(&filled, "301") <= 2, "{}", filled["statuses"]);
+    let slot: u64 = ask(&local, nodes[0], &["CLUSTER", "KEYSLOT", "{user}:1"]);
+    let slot = u16::try_from(slot).expect("a slot");
+    let count = |node: &&&Node| ask::<u64>(&local, node, &["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
+    let source = *nodes.iter().find(|node| count(node) == 50).expect("one has all 50 keys");
+    let target = *nodes.iter().find(|node| node.name != source.name).expect("another one");
+    local.begin_slot(slot, &source.name, &target.name).expect("half-way");
+    while local.move_keys(slot, &source.name, &target.name, 100).expect("keys move") > 0 {}
+    let before = calls(&local, &[target], "get")[0];
+    let read = load(&[&["-a", "1000", "--ratio", "0:1"], &tagged[..]].concat());
+    let (found, asked, moved) = (status(&read, "200"), status(&read, "302"), status(&read, "301"));
+    // Every GET finds its value, by way of ASK: the source has none of them. What was redirected last is not sent any more.
+    assert_eq!((found + asked + moved, status(&read, "404")), (1000, 0), "{}", read["statuses"]);
+    assert!(found > 200 && asked >= found && moved <= 2, "{}", read["statuses"]);
+    assert_eq!(calls(&local, &[target], "get")[0] - before, found, "the target's own count");
+    // SETs as well, which answer ASKING and themselves with the same words.
+    let written = load(&[&["-a", "1000", "--ratio", "1:0"], &tagged[..]].concat());
+    assert!(status(&written, "200") > 200 && status(&written, "302") > 200, "{}", written["statuses"]);
+    local.finish_slot(slot, &source.name, &target.name).expect("it is the target's");
+    let after = load(&[&["-a", "1000", "--ratio", "0:1"], &tagged[..]].concat());
+    assert!(status(&after, "302") == 0 && status(&after, "200") >= 998, "{}", after["statuses"]);
+}
+
+#[test]
+fn reads_go_to_replicas() {
+    let clusters = cluster(3, 1);
+    let one = up(Topology::Replicas { replicas: 2 });
+    for local in [&clusters, &one] {
+        let (masters, replicas) = by_role(local);
+        for pace in [&["-a", "4000"][..], &["-a", "4000", "-R", "8000"]] {
+            let count = |nodes: &[&Node], command| calls(local, nodes, command).iter().sum::<u64>();
+            let before = (count(&masters, "set"), count(&replicas, "get"));
+            let run = ["-c", "12", "-w", "2", "--ratio", "1:3", "--read-from", "replicas", &url(local, "")];
+            let json = load(&[&run[..], pace].concat());
+            assert_eq!(json["requests"]["completed"], 4000, "{}", json["requests"]);
+            assert_eq!(json["requests"]["unexpected"], 0, "{}", json["statuses"]);
+            let after = (count(&masters, "set"), count(&replicas, "get"));
+            assert_eq!((after.0 - before.0, after.1 - before.1), (1000, 3000));
+            assert_eq!(count(&masters, "get"), 0);
+            assert!(calls(local, &replicas, "get").iter().all(|count| *count > 0), "every replica");
+        }
+    }
+    // Reads alone need no connections to masters.
+    let (place, (_, replicas)) = (url(&clusters, ""), by_role(&clusters));
+    let run = ["-c", "3", "-w", "1", "-a", "300", "--ratio", "0:1", "--read-from", "replicas", &place];
+    assert_eq!(load(&run)["requests"]["unexpected"], 0);
+    let (replica, single) = (format!("redis://{}", replicas[0].address()), up(Topology::Single));
+    for (target, why) in [(replica, "name the primary"), (url(&single, ""), "has no replica")] {
+        let (code, _, error) = ended(&["load", "-a", "10", "--read-from", "replicas", &target]);
+        assert!(code == 1 && error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn logins() {
+    let mut spec = Spec::new(Topology::Cluster { masters: 3, replicas: 0 });
+    spec.password = Some("se:cr@et".into());
+    let local =
+        Local::up(spec.directive("user loader on >xyzzy9 ~* +@all")).expect("redis-server is installed");
+    let at = |login: &str| url(&local, login);
+    for login in [":se%3Acr%40et@", "default:se%3Acr%40et@", "loader:xyzzy9@"] {
+        let (code, out, error) =
+            ended(&["load", "-a", "300", "-c", "3", "-w", "1", "--json", "-", &at(login)]);
+        assert_eq!(code, 0, "{error}");
+        let json: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(
+            (&json["requests"]["completed"], &json["requests"]["unexpected"]),
+            (&300.into(), &0.into())
+        );
+        let secrets = ["cr%40et", "cr@et", "xyzzy9"];
+        assert!(secrets.iter().all(|secret| !out.contains(secret)), "the password stands in a report: {out}");
+    }
+    for (login, why) in [("", "wants a password"), (":wrong@", "WRONGPASS"), ("nobody:xyzzy9@", "WRONGPASS")]
+    {
+        let (code, _, error) = ended(&["load", "-a", "300", "-c", "3", &at(login)]);
+        let sentences: Vec<_> = error.lines().filter(|line| line.starts_with("forebay: ")).collect();
+        assert!(code == 1 && sentences.len() == 1 && sentences[0].contains(why), "{login}: {error}");
+    }
+    let (code, _, error) = ended(&["load", &at("password@")]);
+    assert!(code == 2 && error.contains(":password@") && error.lines().count() == 1, "{error}");
+}
+
+/// A certificate of 127.0.0.1, signed by itself.
+fn certificate(folder: &Path) -> [String; 2] {
+    let [key, own] = ["key.pem", "own.pem"].map(|name| folder.join(name).display().to_string());
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=forebay", "-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &own])
+        .output()
+        .expect("openssl is installed");
+    assert!(made.status.success(), "{made:?}");
+    [key, own]
+}
+
+#[test]
+fn by_tls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [key, own] = certificate(folder.path());
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+    let mut spec = Spec::new(Topology::Single);
+    spec.password = Some("secret".into());
+    let spec = [
+        format!("tls-port {port}"),
+        format!("tls-cert-file {own}"),
+        format!("tls-key-file {key}"),
+        format!("tls-ca-cert-file {own}"),
+        "tls-auth-clients no".to_owned(),
+    ]
+    .into_iter()
+    .fold(spec, Spec::directive);
+    let local = Local::up(spec).expect("redis-server is built with TLS");
+    let run = |more: &[&str], roots: &str| {
+        let url = format!("rediss://:secret@127.0.0.1:{port}");
+        let how = ["load", "-a", "1100", "-c", "4", "-p", "10", "-w", "1", "--json", "-", &url];
+        let mut command = forebay(&[&how[..], more].concat());
+        shown(command.env("SSL_CERT_FILE", roots).output().expect("the binary runs"))
+    };
+    let (nodes, _) = by_role(&local);
+    for (turn, (more, roots)) in
+        [(&[][..], own.as_str()), (&["-k"], "/etc/ssl/certs/ca-certificates.crt")].iter().enumerate()
+    {
+        let (code, out, error) = run(more, roots);
+        assert_eq!(code, 0, "{error}");
+        let json: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(
+            (&json["requests"]["completed"], &json["requests"]["unexpected"]),
+            (&1100.into(), &0.into())
+        );
+        assert!(
+            json["target"].as_str().is_some_and(|target| target.starts_with("rediss://127")),
+            "{}",
+            json["target"]
+        );
+        assert_eq!(calls(&local, &nodes, "get")[0], 1000 * (turn as u64 + 1));
+    }
+    // Another's certificate is not trusted.
+    let other = tempfile::tempdir().expect("a folder");
+    let [_, roots] = certificate(other.path());
+    let (code, _, error) = run(&[], &roots);
+    assert!(code == 1 && error.contains("certificate"), "{error}");
 }

@@ -38,6 +38,7 @@ fn redis_benchmark(
 /// SET and GET at both depths, in turns, each tester on the driver's core. The same commands, sizes and keys.
 pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
     let redis = Redis::start(Persistence::None)?;
+    let url = redis.url();
     let seconds = bench.sample().as_secs_f64();
     let mut lines = Vec::new();
     for (command, ratio) in [("set", "1:0"), ("get", "0:1")] {
@@ -51,8 +52,7 @@ pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
                 others.push(turn(seconds, theirs)?);
                 let (time, depth) = (format!("{seconds}s"), depth.to_string());
                 let how = ["-c", "50", "-w", "1", "-d", &time, "-p", &depth, "--ratio", ratio];
-                let arguments =
-                    [&how[..], &["--data-size", "32", "--key-maximum", KEYS, &redis.url()]].concat();
+                let arguments = [&how[..], &["--data-size", "32", "--key-maximum", KEYS, &url]].concat();
                 let measured = || {
                     let results = forebay(bench, Some(bench.driver_core), &arguments)?;
                     Ok(crate::measure::clean(results)?.requests.rate_per_s)

@@ -5,6 +5,7 @@
 
 use crate::limits::BODY_BYTES_MAX;
 use crate::recorder::Pending;
+use crate::redis::Hello;
 use crate::response::{Body, Head, HeadParser, Malformed, Response, Step};
 use crate::tls::Tls;
 use crate::transport::{Received, Transport};
@@ -63,6 +64,8 @@ pub(crate) struct Connection {
     current: Option<Current>,
     /// The answer so far, for callbacks that read answers.
     kept: Vec<u8>,
+    /// Replies to what is said first that have not come; `None` before it was said.
+    greeting: Option<usize>,
 }
 
 impl Connection {
@@ -83,6 +86,7 @@ impl Connection {
             rest: Vec::new(),
             current: None,
             kept: Vec::new(),
+            greeting: None,
         }
     }
 
@@ -99,8 +103,8 @@ impl Connection {
         Ok(self.transport.insert(transport).stream())
     }
 
-    /// Takes connecting a step further; true when it is open.
-    pub fn advance(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+    /// Takes connecting a step further; true when it is open, and what is said first was answered.
+    pub fn advance(&mut self, buffer: &mut [u8], hello: &Hello) -> io::Result<bool> {
         let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         transport.check_connected()?;
         if transport.is_tls() {
@@ -118,8 +122,43 @@ impl Connection {
                 return Ok(false);
             }
         }
+        if hello.replies > 0 && !self.greet(buffer, hello)? {
+            return Ok(false);
+        }
         self.state = State::Open;
         Ok(true)
+    }
+
+    /// Says what is said first, and reads the replies: one line each; false while some have not come.
+    fn greet(&mut self, buffer: &mut [u8], hello: &Hello) -> io::Result<bool> {
+        let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let mut left = match self.greeting {
+            Some(left) => left,
+            // Into an empty socket: some hundred bytes go at once, or never.
+            None if transport.write(&hello.bytes)? < hello.bytes.len() => {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            None => hello.replies,
+        };
+        while left > 0 {
+            let count = match transport.read(buffer)? {
+                Received::Bytes(count) => count,
+                Received::End => return Err(io::ErrorKind::ConnectionReset.into()),
+                Received::Nothing => break,
+            };
+            for byte in &buffer[..count] {
+                if self.rest.is_empty() && *byte == b'-' {
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the login is refused"));
+                }
+                self.rest.push(*byte);
+                if *byte == b'\n' {
+                    self.rest.clear();
+                    left = left.saturating_sub(1);
+                }
+            }
+        }
+        self.greeting = Some(left);
+        Ok(left == 0)
     }
 
     pub fn transport(&self) -> Option<&Transport> {
@@ -141,6 +180,7 @@ impl Connection {
         self.rest.clear();
         self.kept.clear();
         self.current = None;
+        self.greeting = None;
     }
 
     /// Where the next request is appended.
@@ -241,7 +281,9 @@ impl Connection {
 
     fn end_answer(&mut self) -> Option<Answer> {
         let Current { head, bytes, .. } = self.current.take()?;
-        if head.status < 200 {
+        let first = self.pending.front_mut()?;
+        if head.status < 200 || first.replies_before > 0 {
+            first.replies_before = first.replies_before.saturating_sub(1);
             return None;
         }
         let pending = self.pending.pop_front()?;

@@ -38,7 +38,7 @@ mod worker;
 
 pub use latency::{Latency, PERCENTILES, Packed, percentile_of};
 pub use recorder::{Kind, Pending, Recorder};
-pub use redis::{Commands, Node, RedisTraffic};
+pub use redis::{Commands, Hello, Login, Node, RedisTraffic};
 pub use response::{Body, Framing, Head, HeadParser, Malformed, Response, Step, parse_head};
 pub use results::{ErrorKind, Live, Model, Results};
 pub use run::{Handle, RATE_REACHED, longest, run, run_workers};

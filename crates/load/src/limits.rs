@@ -86,6 +86,9 @@ pub(crate) const AGENTS_MAX: usize = 1024;
 
 const _: () = assert!(SILENCE_MS >= 8 * PROGRESS_MS, "a slow agent is no dead one");
 
+/// Longest name of a key, without its number: it is copied for each command.
+pub(crate) const KEY_BYTES_MAX: usize = 1024;
+
 /// Slots of a Redis cluster (its specification).
 pub(crate) const SLOTS: u16 = 16_384;
 

@@ -27,6 +27,8 @@ pub struct Pending {
     pub endpoint: u16,
     /// Its answer has no body.
     pub to_head: bool,
+    /// Replies that come before its answer, and are nobody's.
+    pub replies_before: u8,
 }
 
 /// A kind of request: its name, and which answers are those hoped for.

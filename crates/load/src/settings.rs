@@ -1,7 +1,7 @@
 //! What a run is to be, checked: past this no flag and no file is looked at.
 
 use crate::limits::{CONNECTIONS_MAX, PIPELINING_MAX, WORKERS_MAX};
-use crate::redis::Node;
+use crate::redis::{Hello, Node};
 use crate::results::Model;
 use crate::schedule::{Rate, Schedule, Share};
 use crate::tls::Tls;
@@ -57,10 +57,13 @@ pub enum OnClose {
 pub struct Settings {
     /// The server.
     pub address: SocketAddr,
-    /// Masters of a cluster: of every worker, connection `c` goes to node `c % nodes`. Without any, all go to the address. Does
-    /// not travel, as TLS.
+    /// Several servers, as those of a cluster: of every worker, connection `c` goes to node `c % nodes`. Without any, all go to the
+    /// address. Does not travel, as TLS.
     #[serde(skip)]
     pub nodes: Vec<Node>,
+    /// What every connection says first. Does not travel, as TLS.
+    #[serde(skip)]
+    pub hello: Hello,
     /// By TLS. Does not travel: who reads settings makes it anew.
     #[serde(skip)]
     pub tls: Option<Tls>,
@@ -99,6 +102,7 @@ impl Settings {
         Settings {
             address,
             nodes: Vec::new(),
+            hello: Hello::default(),
             tls: None,
             connections: 64,
             pipelining: 1,

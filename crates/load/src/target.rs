@@ -1,5 +1,6 @@
 //! Where the load goes: a URL, taken apart, and its addresses.
 
+use crate::redis::Login;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -17,7 +18,7 @@ pub enum Protocol {
     RedisCluster,
 }
 
-/// An `http://`, `https://`, `redis://` or `redis-cluster://` URL.
+/// An `http://`, `https://`, `redis://`, `rediss://`, `redis-cluster://` or `rediss-cluster://` URL.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
     /// What is spoken there.
@@ -30,32 +31,43 @@ pub struct Target {
     pub port: u16,
     /// Path and query, beginning with `/`.
     pub path: String,
+    /// Redis: who the load is. It stands in no report.
+    pub login: Option<Login>,
 }
+
+const SCHEMES: &str =
+    "must begin with http://, https://, redis://, rediss:// (TLS), redis-cluster:// or rediss-cluster://";
 
 impl Target {
     /// Takes a URL apart; the error is a sentence that names it.
     pub fn parse(url: &str) -> Result<Target, String> {
         let wrong = |why: &str| Err(format!("URL `{url}`: {why}"));
         let Some((scheme, rest)) = url.split_once("://") else {
-            return wrong("must begin with http://, https://, redis:// or redis-cluster://");
+            return wrong(SCHEMES);
         };
         let (tls, protocol, default_port) = match scheme {
             "http" => (false, Protocol::Http, 80),
             "https" => (true, Protocol::Http, 443),
             "redis" => (false, Protocol::Redis, 6379),
+            "rediss" => (true, Protocol::Redis, 6379),
             "redis-cluster" => (false, Protocol::RedisCluster, 6379),
-            _ => return wrong("must begin with http://, https://, redis:// or redis-cluster://"),
+            "rediss-cluster" => (true, Protocol::RedisCluster, 6379),
+            _ => return wrong(SCHEMES),
         };
         let rest = rest.split('#').next().unwrap_or(rest);
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
-        if authority.contains('@') {
-            return wrong(if protocol == Protocol::Http {
-                "a user name does not belong here; use -H 'Authorization: …'"
-            } else {
-                "servers with passwords cannot be loaded yet"
-            });
-        }
+        let (login, authority) = match authority.rsplit_once('@') {
+            None => (None, authority),
+            Some(_) if protocol == Protocol::Http => {
+                return wrong("a user name does not belong here; use -H 'Authorization: …'");
+            }
+            Some((login, authority)) => match Login::parse(login) {
+                Ok(login) => (Some(login), authority),
+                // Without the URL: there may be a password in it.
+                Err(why) => return Err(format!("URL `{scheme}://…@{authority}`: {why}")),
+            },
+        };
         let behind_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
         let (host, port) = match authority[behind_host..].rfind(':') {
             None => (authority, default_port),
@@ -78,7 +90,7 @@ impl Target {
         if protocol != Protocol::Http && path != "/" {
             return wrong("a Redis URL has no path: the load goes to database 0");
         }
-        Ok(Target { protocol, tls, host: host.to_owned(), port, path })
+        Ok(Target { protocol, tls, host: host.to_owned(), port, path, login })
     }
 
     /// For the Host field: the port stands there when it is not the scheme's own.
@@ -108,8 +120,10 @@ impl fmt::Display for Target {
         let scheme = match (self.protocol, self.tls) {
             (Protocol::Http, false) => "http",
             (Protocol::Http, true) => "https",
-            (Protocol::Redis, _) => "redis",
-            (Protocol::RedisCluster, _) => "redis-cluster",
+            (Protocol::Redis, false) => "redis",
+            (Protocol::Redis, true) => "rediss",
+            (Protocol::RedisCluster, false) => "redis-cluster",
+            (Protocol::RedisCluster, true) => "rediss-cluster",
         };
         write!(f, "{scheme}://{}{}", self.authority(), self.path)
     }
@@ -132,6 +146,19 @@ mod tests {
             assert_eq!((target.tls, target.host.as_str(), target.port), (tls, host, port), "{url}");
             assert_eq!((target.path.as_str(), target.authority().as_str()), (path, authority), "{url}");
         }
+        for (url, tls, shown) in [
+            ("redis://a", false, "redis://a:6379/"),
+            ("rediss://me:secret@a:7000", true, "rediss://a:7000/"),
+            ("redis-cluster://:se%40cret@[::1]:7000/", false, "redis-cluster://[::1]:7000/"),
+            ("rediss-cluster://a:7", true, "rediss-cluster://a:7/"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!((target.tls, target.to_string().as_str()), (tls, shown), "{url}");
+            assert_eq!(target.login.is_some(), url.contains('@'), "{url}");
+            assert!(!format!("{target:?}").contains("cret"), "{url}");
+        }
+        let error = Target::parse("redis://secret@a:7").unwrap_err();
+        assert!(!error.contains("secret") && error.contains(":password@"), "{error}");
         for url in [
             "",
             "a",

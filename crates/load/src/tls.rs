@@ -1,4 +1,4 @@
-//! TLS to the server: rustls, HTTP/1.1 by ALPN, the name by SNI.
+//! TLS to the server: rustls, HTTP/1.1 by ALPN where that is spoken, the name by SNI.
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -23,9 +23,9 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// To the server of that name. Unless `insecure`, its certificate is checked against the roots of this machine; fails when
-    /// there are none, or when the name can be no server's.
-    pub fn new(host: &str, insecure: bool) -> io::Result<Tls> {
+    /// To the server of that name, which is offered these protocols. Unless `insecure`, its certificate is checked against the roots of
+    /// this machine (`SSL_CERT_FILE` names others); fails when there are none, or when the name can be no server's.
+    pub fn new(host: &str, insecure: bool, protocols: &[&str]) -> io::Result<Tls> {
         let invalid = |why: String| io::Error::new(Io::InvalidInput, why);
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(bare).map_err(|why| invalid(format!("{host}: {why}")))?;
@@ -38,7 +38,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(Tls { config: Arc::new(config), name })
     }
 

@@ -18,6 +18,17 @@ pub trait Traffic {
         vec![Kind::named("all")]
     }
 
+    /// How many replies come before the answer to the request that was written last, and are nobody's.
+    fn replies_before(&self) -> u8 {
+        0
+    }
+
+    /// Whether the next request may go to this connection. One that takes none is asked again when another was sent.
+    fn takes(&mut self, connection: usize) -> bool {
+        let _ = connection;
+        true
+    }
+
     /// Reads what answers begin with: HTTP/1.1, unless said otherwise.
     fn head_parser(&self) -> HeadParser {
         parse_head
@@ -28,7 +39,7 @@ pub trait Traffic {
         true
     }
 
-    /// Called for every answer.
+    /// Called for every answer, but not for [`Traffic::replies_before`] one.
     fn response(&mut self, connection: usize, response: &Response<'_>) {
         let _ = (connection, response);
     }

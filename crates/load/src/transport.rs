@@ -140,8 +140,11 @@ fn read_once(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<Received> 
 
 /// What an error while connecting, or on a connection that was made, is called.
 pub(crate) fn kind_of(error: &io::Error, connected: bool) -> ErrorKind {
-    if error.kind() == Io::InvalidData {
-        return ErrorKind::Tls;
+    match error.kind() {
+        Io::InvalidData => return ErrorKind::Tls,
+        // Said by the server, not by the kernel.
+        Io::PermissionDenied if error.raw_os_error().is_none() => return ErrorKind::Server,
+        _ => {}
     }
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::CONNREFUSED) => ErrorKind::Refused,

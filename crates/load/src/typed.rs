@@ -5,7 +5,7 @@
 
 use crate::limits::WORKERS_MAX;
 use crate::plan::{Plan, PlannedStage, Requests};
-use crate::redis::{self, Commands};
+use crate::redis::{self, Asked, Commands, Hello};
 use crate::schedule::{Rate, SECOND_NS, Schedule, Share, Stage};
 use crate::settings::{OnClose, Pace, Settings, Stop};
 use crate::target::{Protocol, Target};
@@ -80,6 +80,10 @@ pub struct Typed {
     pub data_size: Option<String>,
     /// `--key-maximum`
     pub key_maximum: Option<String>,
+    /// `--key`: a key with `%` in the place of its number.
+    pub key: Option<String>,
+    /// `--read-from`
+    pub read_from: Option<String>,
     /// `--start-at`: seconds of Unix time, or `+5s` from now.
     pub start_at: Option<String>,
 }
@@ -105,17 +109,14 @@ impl Planned {
     pub fn connectable(&self) -> io::Result<Settings> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.target.host));
         let address = self.target.resolve(self.settings.connect_timeout).map_err(named)?;
-        let tls = self.target.tls.then(|| Tls::new(&self.target.host, self.insecure)).transpose()?;
+        let protocols: &[&str] = if self.target.protocol == Protocol::Http { &["http/1.1"] } else { &[] };
+        let tls =
+            self.target.tls.then(|| Tls::new(&self.target.host, self.insecure, protocols)).transpose()?;
         let mut settings = Settings { address, tls, ..self.settings.clone() };
-        if self.target.protocol == Protocol::RedisCluster {
-            settings.nodes = redis::nodes(address, settings.connect_timeout).map_err(named)?;
-            let count = settings.nodes.len();
-            if settings.connections < count {
-                let why = format!("{count} masters need at least as many connections (-c {count})");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            }
-            // Every worker has a connection to every master.
-            settings.workers = settings.workers.min(settings.connections / count);
+        if let Work::Commands(commands) = &self.work {
+            let is_cluster = self.target.protocol == Protocol::RedisCluster;
+            redis::discover(&mut settings, self.target.login.as_ref(), is_cluster, commands)
+                .map_err(named)?;
         }
         Ok(settings)
     }
@@ -148,10 +149,8 @@ impl Typed {
                 let work = Work::Commands(self.commands()?);
                 return Ok(Planned { target, settings, work, insecure: self.insecure });
             }
-            _ if self.ratio.is_some() || self.data_size.is_some() || self.key_maximum.is_some() => {
-                return Err(
-                    "--ratio, --data-size and --key-maximum are for redis:// and redis-cluster://".into()
-                );
+            _ if self.has_commands() => {
+                return Err("--ratio, --data-size, --key, --key-maximum and --read-from are for redis:// and redis-cluster://".into());
             }
             None => Requests::single(&target, &self.method()?, &self.headers()?, self.body()?.as_deref())?,
             Some(plan) => {
@@ -167,6 +166,13 @@ impl Typed {
         Ok(Planned { target, settings, work, insecure: self.insecure })
     }
 
+    /// Whether something was typed that only Redis knows.
+    fn has_commands(&self) -> bool {
+        [&self.ratio, &self.data_size, &self.key_maximum, &self.key, &self.read_from]
+            .into_iter()
+            .any(Option::is_some)
+    }
+
     fn commands(&self) -> Result<Commands, String> {
         let http =
             self.plan.is_some() || self.method.is_some() || self.body.is_some() || !self.headers.is_empty();
@@ -175,7 +181,13 @@ impl Typed {
         }
         let data_bytes = flag("--data-size", &self.data_size, units::count)?.unwrap_or(DATA_BYTES);
         let key_maximum = flag("--key-maximum", &self.key_maximum, units::count)?.unwrap_or(KEY_MAXIMUM);
-        Commands::new(self.ratio.as_deref().unwrap_or(RATIO), data_bytes, key_maximum)
+        Commands::new(&Asked {
+            ratio: self.ratio.as_deref().unwrap_or(RATIO),
+            data_bytes,
+            key_maximum,
+            key: self.key.as_deref(),
+            read_from: self.read_from.as_deref(),
+        })
     }
 
     fn settings(&self, plan: &Plan) -> Result<Settings, String> {
@@ -202,6 +214,7 @@ impl Typed {
         let settings = Settings {
             address,
             nodes: Vec::new(),
+            hello: Hello::default(),
             tls: None,
             connections: size(connections.unwrap_or(CONNECTIONS)),
             pipelining: size(pipelining),

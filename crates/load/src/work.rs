@@ -100,6 +100,22 @@ impl Traffic for WorkTraffic {
         self.inner().kinds()
     }
 
+    #[inline]
+    fn replies_before(&self) -> u8 {
+        match self {
+            WorkTraffic::Requests(_) => 0,
+            WorkTraffic::Commands(traffic) => traffic.replies_before(),
+        }
+    }
+
+    #[inline]
+    fn takes(&mut self, connection: usize) -> bool {
+        match self {
+            WorkTraffic::Requests(_) => true,
+            WorkTraffic::Commands(traffic) => traffic.takes(connection),
+        }
+    }
+
     fn head_parser(&self) -> HeadParser {
         self.inner().head_parser()
     }
@@ -112,6 +128,13 @@ impl Traffic for WorkTraffic {
         match self {
             WorkTraffic::Requests(traffic) => traffic.response(connection, response),
             WorkTraffic::Commands(traffic) => traffic.response(connection, response),
+        }
+    }
+
+    fn lost(&mut self, connection: usize, unanswered: usize) {
+        match self {
+            WorkTraffic::Requests(traffic) => traffic.lost(connection, unanswered),
+            WorkTraffic::Commands(traffic) => traffic.lost(connection, unanswered),
         }
     }
 }

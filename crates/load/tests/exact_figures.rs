@@ -43,7 +43,7 @@ fn recorder(model: Model) -> Recorder {
 }
 
 fn answer(recorder: &mut Recorder, since_ns: u64, answered_ns: u64) {
-    let pending = Pending { since_ns, sent_ns: since_ns, endpoint: 0, to_head: false };
+    let pending = Pending { since_ns, sent_ns: since_ns, endpoint: 0, to_head: false, replies_before: 0 };
     recorder.sent(&pending, 10);
     recorder.answered(&pending, 200, 10, answered_ns);
 }

@@ -22,7 +22,7 @@ fn simulated(rate_per_s: f64, capacity_per_s: f64) -> Results {
     let mut arrivals = Arrivals::new(schedule, Share::WHOLE, None, Some(end_ns));
     let mut free_ns = 0;
     while let Some(since_ns) = arrivals.take(u64::MAX) {
-        let pending = Pending { since_ns, sent_ns: since_ns, endpoint: 0, to_head: false };
+        let pending = Pending { since_ns, sent_ns: since_ns, endpoint: 0, to_head: false, replies_before: 0 };
         free_ns = since_ns.max(free_ns) + service_ns;
         recorder.sent(&pending, 10);
         recorder.answered(&pending, 200, 10, free_ns);

@@ -3,6 +3,7 @@
 //! The server is this test binary, started again as a process of its own ([`helper_server`]), so that its CPU is not the tester's. What a
 //! busy machine would change (connections, an idle server) is in `monitor_verdict.rs`.
 
+use forebay_load::agent::Agent;
 use forebay_load::monitor::Monitor;
 use forebay_load::results::{Limit, Results, Role};
 use forebay_load::{Fixed, Pace, Settings, Stop, run};
@@ -73,6 +74,8 @@ fn burn(time: Duration) {
     }
 }
 
+const TOKEN: &str = "of these tests";
+
 struct Server {
     process: Child,
     address: SocketAddr,
@@ -104,12 +107,17 @@ impl Server {
         Server { process, address }
     }
 
+    /// Through its own `/host`, or not watched.
     fn load(&self, path: &str, change: impl FnOnce(&mut Settings), watched: bool) -> Results {
+        let servers: Vec<String> = watched.then(|| format!("http://{}", self.address)).into_iter().collect();
+        self.load_watched(path, change, &servers)
+    }
+
+    fn load_watched(&self, path: &str, change: impl FnOnce(&mut Settings), servers: &[String]) -> Results {
         let mut settings = Settings::new(self.address, Stop::After(Duration::from_secs(4)));
         settings.connections = 8;
         change(&mut settings);
-        let servers: Vec<String> = watched.then(|| format!("http://{}", self.address)).into_iter().collect();
-        let monitor = Monitor::start(&servers).expect("both are there");
+        let monitor = Monitor::start(servers, TOKEN).expect("both are there");
         let mut results = run(&settings, &mut Fixed::new("GET", path, None)).expect("it runs");
         monitor.complete(&mut results);
         results
@@ -166,6 +174,25 @@ fn a_server_without_cpu() {
     check(&results, Limit::ServerCpu);
     assert_eq!(results.hosts.len(), 2);
     assert_eq!(results.hosts[0].name, results.hosts[1].name, "one machine");
+}
+
+/// A server that knows nothing of `/host`, and an agent beside it.
+#[test]
+fn a_server_of_another_make_without_cpu() {
+    let _alone = alone();
+    let server = Server::start(&[], "127.0.0.1:0");
+    let folder = tempfile::tempdir().expect("a folder");
+    let agent =
+        Agent::bind("127.0.0.1:0", TOKEN, folder.path()).expect("a port").watching(server.process.id());
+    let place = format!("agent://{}", agent.address().expect("an address"));
+    std::thread::spawn(move || agent.serve());
+    let results = server.load_watched("/burn", |settings| settings.connections = 16, &[place]);
+    check(&results, Limit::ServerCpu);
+    let watched = results.hosts.iter().find(|host| host.role == Role::Server).expect("it was watched");
+    // The process that was named: it burns, and this one hardly does.
+    let used: f32 = watched.seconds.iter().map(|second| second.process_cpu_percent).sum();
+    let own: f32 = results.hosts[0].seconds.iter().map(|second| second.process_cpu_percent).sum();
+    assert!(used > own, "the server {used}, the tester {own}");
 }
 
 #[test]
@@ -249,8 +276,10 @@ fn a_monitor_that_nobody_answers() {
         (format!("http://{free}"), "is it the admin address"),
         ("server:7001".into(), "write http://HOST:PORT"),
         ("https://server".into(), "write http://HOST:PORT"),
+        ("agent://server".into(), "write agent://HOST:PORT"),
+        ("agent://server:7070".into(), "needs --token"),
     ] {
-        let error = Monitor::start(&[url]).expect_err("nobody is there");
+        let error = Monitor::start(&[url], "").expect_err("nobody is there");
         assert!(error.to_string().contains(said), "{error}");
     }
 }

@@ -67,6 +67,12 @@ pub struct Load {
     /// Redis: keys are memtier-1 to memtier-N [default: 10m].
     #[arg(long, value_name = "N")]
     key_maximum: Option<String>,
+    /// Redis: a key, with % in the place of its number; in a cluster, {…} is its hash tag [default: memtier-%].
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Redis: who answers GETs, primaries or replicas [default: primaries].
+    #[arg(long, value_name = "WHO")]
+    read_from: Option<String>,
     /// Let these agents send the load (forebay agent), all from the same moment: HOST:PORT, several parted by commas.
     #[arg(long, value_name = "ADDRESSES")]
     pub agents: Option<String>,
@@ -76,7 +82,7 @@ pub struct Load {
     /// When to begin: seconds of Unix time, or +5s from now.
     #[arg(long, value_name = "TIME")]
     start_at: Option<String>,
-    /// Watch a server through its admin listener, for the verdict. May be repeated.
+    /// Watch a server, for the verdict: http://HOST:PORT of its admin listener, or agent://HOST:PORT of an agent beside any other server. May be repeated.
     #[arg(long, value_name = "URL")]
     pub monitor: Vec<String>,
     /// Write the results as JSON; - is standard output.
@@ -121,6 +127,8 @@ impl Load {
             ratio: self.ratio.clone(),
             data_size: self.data_size.clone(),
             key_maximum: self.key_maximum.clone(),
+            key: self.key.clone(),
+            read_from: self.read_from.clone(),
             start_at: self.start_at.clone(),
         }
     }

@@ -26,6 +26,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(Failure::from(error)),
     };
+    let agent = args.watch.into_iter().fold(agent, Agent::watching);
     println!("agent on {}", agent.address().map_err(Failure::from)?);
     agent.serve()
 }

@@ -80,9 +80,10 @@ fn understand(args: &Load) -> Result<Task, String> {
 
 fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     // Agents look names up themselves, and watch their own machines.
+    let token = agent::token(args.token.as_deref());
     let (settings, monitor) = match &task.agents {
-        None => (task.planned.connectable().map_err(Failure::from)?, Monitor::start(&args.monitor)),
-        Some(_) => (task.planned.settings.clone(), Monitor::start_elsewhere(&args.monitor)),
+        None => (task.planned.connectable().map_err(Failure::from)?, Monitor::start(&args.monitor, &token)),
+        Some(_) => (task.planned.settings.clone(), Monitor::start_elsewhere(&args.monitor, &token)),
     };
     let monitor = monitor.map_err(Failure::from)?;
     let interrupt = Interrupt::catch()?;
@@ -93,7 +94,7 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     };
     screen.end();
     monitor.complete(&mut results);
-    results.command = without_token(std::env::args());
+    results.command = without_secrets(std::env::args());
     results.target = task.planned.target.to_string();
     let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
     tell(args, task, &results, &checked)?;
@@ -111,10 +112,16 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
 }
 
 /// What was typed, for reports that others read.
-fn without_token(typed: impl Iterator<Item = String>) -> Vec<String> {
+fn without_secrets(typed: impl Iterator<Item = String>) -> Vec<String> {
     let mut is_token = false;
     let hide = |word: String| {
         let was_flag = std::mem::replace(&mut is_token, word == "--token");
+        // A URL's user and password.
+        if let Some((scheme, rest)) = word.split_once("://").filter(|(scheme, _)| scheme.starts_with("redis"))
+            && let Some((_, place)) = rest.rsplit_once('@')
+        {
+            return format!("{scheme}://…@{place}");
+        }
         match word.starts_with("--token=") {
             true => "--token=…".to_owned(),
             false if was_flag => "…".to_owned(),

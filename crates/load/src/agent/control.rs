@@ -144,7 +144,7 @@ pub fn drive(
     Ok(together::results(&run.all, &planned.settings, start_unix_ns))
 }
 
-fn lost(place: &str, error: io::Error) -> Error {
+pub(super) fn lost(place: &str, error: io::Error) -> Error {
     let message = match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             return Error::new(
@@ -158,37 +158,35 @@ fn lost(place: &str, error: io::Error) -> Error {
     Error::new(Kind::Unreachable, message).with_source(error)
 }
 
+/// Connects; both sides show that they know the token.
+pub(super) fn login(place: &str, token: &str) -> Result<TcpStream, Error> {
+    let failed = |error| lost(place, error);
+    let mut stream = connect(place).map_err(failed)?;
+    let own = nonce().map_err(failed)?;
+    let hello = receive(&mut stream, FRAME_BYTES_STRANGER_MAX).map_err(failed)?;
+    let FromAgent::Hello { format, nonce } = hello else { return Err(failed(strange())) };
+    if format != FORMAT {
+        let why =
+            format!("agent {place} speaks version {format}, this controller {FORMAT}: use the same forebay");
+        return Err(Error::new(Kind::Format, why));
+    }
+    let nonces = Nonces { agent: nonce, controller: own };
+    let login = ToAgent::Login { format: FORMAT, nonce: own, proof: nonces.prove(token, Side::Controller) };
+    send(&mut stream, &login).map_err(failed)?;
+    let refused = |why: String| Err(Error::new(Kind::Unreachable, why));
+    match receive(&mut stream, FRAME_BYTES_STRANGER_MAX).map_err(failed)? {
+        FromAgent::Welcome { proof } if nonces.check(token, Side::Agent, &proof) => Ok(stream),
+        FromAgent::Welcome { .. } => refused(format!("agent {place} does not know the token itself")),
+        FromAgent::Refused { why } => refused(format!("agent {place}: {why}")),
+        _ => Err(failed(strange())),
+    }
+}
+
 impl Link {
-    /// Connects, logs in, asks for the time.
+    /// Logs in, asks for the time.
     fn open(place: &str, token: &str, clock: Clock) -> Result<Link, Error> {
         let failed = |error| lost(place, error);
-        let mut stream = connect(place).map_err(failed)?;
-        let own = nonce().map_err(failed)?;
-        let hello = receive(&mut stream, FRAME_BYTES_STRANGER_MAX).map_err(failed)?;
-        let FromAgent::Hello { format, nonce } = hello else { return Err(failed(strange())) };
-        if format != FORMAT {
-            let why = format!(
-                "agent {place} speaks version {format}, this controller {FORMAT}: use the same forebay"
-            );
-            return Err(Error::new(Kind::Format, why));
-        }
-        let nonces = Nonces { agent: nonce, controller: own };
-        let login =
-            ToAgent::Login { format: FORMAT, nonce: own, proof: nonces.prove(token, Side::Controller) };
-        send(&mut stream, &login).map_err(failed)?;
-        match receive(&mut stream, FRAME_BYTES_STRANGER_MAX).map_err(failed)? {
-            FromAgent::Welcome { proof } if nonces.check(token, Side::Agent, &proof) => {}
-            FromAgent::Welcome { .. } => {
-                return Err(Error::new(
-                    Kind::Unreachable,
-                    format!("agent {place} does not know the token itself"),
-                ));
-            }
-            FromAgent::Refused { why } => {
-                return Err(Error::new(Kind::Unreachable, format!("agent {place}: {why}")));
-            }
-            _ => return Err(failed(strange())),
-        }
+        let mut stream = login(place, token)?;
         let mut offset = Offset::default();
         for _ in 0..CLOCK_ROUND_TRIPS {
             let sent_ns = clock.now_ns();
@@ -324,7 +322,12 @@ impl Run<'_> {
             Ok(FromAgent::Failed { why } | FromAgent::Refused { why }) => {
                 one.outcome = Some(Outcome::Lost(why))
             }
-            Ok(FromAgent::Pong { .. } | FromAgent::Hello { .. } | FromAgent::Welcome { .. }) => {}
+            Ok(
+                FromAgent::Pong { .. }
+                | FromAgent::Seen { .. }
+                | FromAgent::Hello { .. }
+                | FromAgent::Welcome { .. },
+            ) => {}
             Err(error) => {
                 let why = match error.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

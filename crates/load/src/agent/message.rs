@@ -5,10 +5,11 @@ use crate::results::{HostSecond, Live, Results, Role, Second};
 use crate::settings::Settings;
 use crate::target::Target;
 use crate::work::Work;
+use forebay_host::Sample;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. Controller and agent must have the same one.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// One agent's part of a run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +29,7 @@ pub(super) struct Job {
 pub(super) enum ToAgent {
     Login { format: u32, nonce: Nonce, proof: Proof },
     Ping,
+    Look,
     Job(Box<Job>),
     Start { at_unix_ns: u64 },
     Cancel,
@@ -41,6 +43,7 @@ pub(super) enum FromAgent {
     Welcome { proof: Proof },
     Refused { why: String },
     Pong { unix_ns: u64 },
+    Seen { sample: Box<Sample> },
     Ready,
     Progress { live: Option<Live>, seconds: Vec<Second>, hosts: Vec<(Role, HostSecond)> },
     Done { results: Box<Results>, started_unix_ns: Option<u64> },

@@ -17,6 +17,7 @@
 //! controller  start { at_unix_ns }                       by the agent's clock: all begin at the same moment
 //! controller  ping { }                                   every second, so that the agent knows that somebody is there
 //! controller  cancel { }                                 ends the run; what there is comes as done
+//! controller  look { }         agent  seen { sample }    at any time, without a job too: the machine (and process) it is beside
 //! agent       done { results, started_unix_ns }          or failed { why }
 //! ```
 //!
@@ -33,6 +34,7 @@ mod clock;
 mod control;
 mod frame;
 mod kept;
+mod look;
 mod message;
 mod proof;
 mod serve;
@@ -40,4 +42,5 @@ mod session;
 mod together;
 
 pub use control::{Controller, drive};
+pub(crate) use look::Look;
 pub use serve::Agent;

@@ -27,6 +27,8 @@ pub(super) struct Shared {
     token: String,
     pub folder: PathBuf,
     pub clock_offset_ns: i64,
+    /// The process that is shown to those who look; this one when nobody said.
+    pub watched: Option<u32>,
     /// A load is being run.
     pub is_busy: AtomicBool,
     sessions: AtomicUsize,
@@ -52,10 +54,19 @@ impl Agent {
             token: token.to_owned(),
             folder: folder.to_owned(),
             clock_offset_ns: 0,
+            watched: None,
             is_busy: AtomicBool::new(false),
             sessions: AtomicUsize::new(0),
         };
         Ok(Agent { listener, shared: Arc::new(shared) })
+    }
+
+    /// The same beside a process: what `--monitor agent://…` sees of this machine is that one.
+    pub fn watching(mut self, process: u32) -> Agent {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.watched = Some(process);
+        }
+        self
     }
 
     /// The same with a clock that is wrong by so much: for tests of how it is put right.

@@ -12,6 +12,7 @@ use crate::monitor::Monitor;
 use crate::results::Results;
 use crate::run::{Handle, run_workers};
 use crate::typed::Planned;
+use forebay_host::{Sample, Sampler};
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -94,6 +95,20 @@ impl Session {
     fn hear(&mut self, message: ToAgent) -> io::Result<()> {
         match message {
             ToAgent::Ping => send(&mut self.stream, &FromAgent::Pong { unix_ns: self.clock.now_ns() }),
+            ToAgent::Look => {
+                let seen = self.shared.watched.map_or_else(
+                    || Sampler::new().sample(),
+                    |process| {
+                        let sampler = Sampler::new();
+                        Ok(Sample { host: sampler.host()?, process: sampler.process(process)?, server: None })
+                    },
+                );
+                let answer = match seen {
+                    Ok(sample) => FromAgent::Seen { sample: Box::new(sample) },
+                    Err(error) => FromAgent::Failed { why: error.to_string() },
+                };
+                send(&mut self.stream, &answer)
+            }
             ToAgent::Job(job) => match self.begin(*job) {
                 Ok(running) => {
                     self.running = Some(running);
@@ -131,7 +146,7 @@ impl Session {
 
     fn begin_alone(&self, job: Job) -> Result<Running, String> {
         let kept = Kept::create(&self.shared.folder).map_err(|error| error.to_string())?;
-        let monitor = Monitor::start(&[]).map_err(|error| error.to_string())?;
+        let monitor = Monitor::start(&[], "").map_err(|error| error.to_string())?;
         let Job { target, insecure, settings, work } = job;
         let planned = Planned { target, settings, work, insecure };
         let handle = Handle::held();

@@ -1,11 +1,12 @@
-//! The machines of a run, watched: the tester's own, and servers through their admin listeners.
+//! The machines of a run, watched: the tester's own, and servers through their admin listeners, or through agents beside them.
 //!
-//! The way of the data: [`source`] takes a [`Sample`] once a second, [`usage`] makes the difference of two into a [`HostSecond`],
-//! [`verdict()`] says from all of them, and from what the engines counted, what ran out. Thresholds stand in `thresholds`.
+//! The way of the data: [`source`] takes a [`Sample`] once a second, [`usage`] makes the difference of two into a [`HostSecond`], which [`kept`]
+//! keeps, [`verdict()`] says from all of them, and from what the engines counted, what ran out. Thresholds stand in `thresholds`.
 //!
 //! What it promises: one thread a machine, asleep but for a moment each second; memory grows by some hundred bytes a second and
 //! machine. A server that does not answer leaves a gap and a note, never a zero. What it leaves to others: showing it.
 
+mod kept;
 mod source;
 mod thresholds;
 mod usage;
@@ -17,6 +18,7 @@ pub use verdict::verdict;
 use crate::report::Error;
 use crate::results::{Host, HostSecond, Results, Role};
 use forebay_host::Sample;
+use kept::Kept;
 use source::Source;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,37 +52,37 @@ struct Watch {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Middle of each interval, and what happened in it.
-    seconds: Vec<(Instant, HostSecond)>,
+    seconds: Kept,
     last: Option<Sample>,
     failures: u64,
     failure: Option<String>,
 }
 
 impl Monitor {
-    /// Begins to watch this machine (where it can be), and the servers at these URLs of admin listeners.
+    /// Begins to watch this machine (where it can be), and the servers at these URLs of admin listeners (`http://…`) or beside these
+    /// agents (`agent://…`, which know the token).
     ///
     /// # Errors
     /// When a URL makes no sense or nobody answers there: asked once before anything is loaded.
-    pub fn start(servers: &[String]) -> Result<Monitor, Error> {
-        Monitor::watching(cfg!(target_os = "linux"), servers)
+    pub fn start(servers: &[String], token: &str) -> Result<Monitor, Error> {
+        Monitor::watching(cfg!(target_os = "linux"), servers, token)
     }
 
     /// As [`Monitor::start`], without this machine: it only looks on while agents elsewhere send the load.
     ///
     /// # Errors
     /// As [`Monitor::start`].
-    pub fn start_elsewhere(servers: &[String]) -> Result<Monitor, Error> {
-        Monitor::watching(false, servers)
+    pub fn start_elsewhere(servers: &[String], token: &str) -> Result<Monitor, Error> {
+        Monitor::watching(false, servers, token)
     }
 
-    fn watching(here: bool, servers: &[String]) -> Result<Monitor, Error> {
+    fn watching(here: bool, servers: &[String], token: &str) -> Result<Monitor, Error> {
         let mut sources = Vec::new();
         if here {
             sources.push((Role::Tester, Source::here()));
         }
         for url in servers {
-            sources.push((Role::Server, Source::admin(url)?));
+            sources.push((Role::Server, Source::of(url, token)?));
         }
         let mut watches = Vec::new();
         for (role, source) in sources {
@@ -91,7 +93,7 @@ impl Monitor {
 
     /// The last second of each machine, for a live view.
     pub fn now(&self) -> Vec<(Role, HostSecond)> {
-        let last = |watch: &Watch| Some((watch.role, lock(&watch.seen).seconds.last()?.1.clone()));
+        let last = |watch: &Watch| Some((watch.role, lock(&watch.seen).seconds.latest()?.clone()));
         self.watches.iter().filter_map(last).collect()
     }
 
@@ -129,7 +131,7 @@ impl Monitor {
                 ));
             }
             let Some(last) = seen.last else { continue };
-            let mut host = usage::describe(&last, watch.role, seconds_from(seen.seconds, began));
+            let mut host = usage::describe(&last, watch.role, seconds_from(seen.seconds.unpack(), began));
             match &tester {
                 // The same boot is the same machine, whatever a container calls it.
                 Some((name, boot)) if *boot == last.host.boot_id => host.name.clone_from(name),
@@ -179,7 +181,7 @@ fn watch(source: &Source, seen: &Mutex<Seen>, stopped: &Receiver<()>) {
         match sample {
             Ok(sample) => {
                 if let Some(second) = seen.last.as_ref().and_then(|last| between(last, &sample)) {
-                    seen.seconds.push((taken + (now - taken) / 2, second));
+                    seen.seconds.push(taken + (now - taken) / 2, second);
                 }
                 seen.last = Some(sample);
                 taken = now;

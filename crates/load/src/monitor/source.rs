@@ -1,15 +1,18 @@
-//! Where samples come from: this machine, or `GET /host` of an admin listener.
+//! Where samples come from: this machine, `GET /host` of an admin listener, or an agent beside any other server.
 
 use super::ANSWER;
+use crate::agent::Look;
 use crate::report::{Error, Kind};
 use forebay_host::{Sample, Sampler};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// A machine that can be asked.
 #[derive(Debug)]
 pub(super) enum Source {
     Here(Sampler),
     Admin { url: String, agent: ureq::Agent },
+    Agent { place: String, look: Mutex<Look> },
 }
 
 impl Source {
@@ -17,12 +20,27 @@ impl Source {
         Source::Here(Sampler::new())
     }
 
-    /// `http://host:port`, with or without the path.
-    pub(super) fn admin(url: &str) -> Result<Source, Error> {
+    /// `agent://host:port`, whose agent knows the token, or `http://host:port`, with or without the path.
+    pub(super) fn of(url: &str, token: &str) -> Result<Source, Error> {
+        let Some(place) = url.strip_prefix("agent://") else { return Source::admin(url) };
+        let place = place.trim_end_matches('/').to_owned();
+        let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        let why = match port.map(|(_, port)| port.parse::<u16>()) {
+            Some(Ok(1..)) if !token.is_empty() => {
+                let look = Mutex::new(Look::new(&place, token));
+                return Ok(Source::Agent { place, look });
+            }
+            Some(Ok(1..)) => "needs --token, the same that the agent was started with",
+            _ => "is no place of an agent; write agent://HOST:PORT",
+        };
+        Err(Error::new(Kind::Argument, format!("--monitor {url:?} {why}")))
+    }
+
+    fn admin(url: &str) -> Result<Source, Error> {
         let rest = url.strip_prefix("http://").filter(|rest| !rest.is_empty() && !rest.starts_with('/'));
         let Some(rest) = rest else {
             let message = format!(
-                "--monitor {url:?} is no URL of an admin listener; write http://HOST:PORT as forebay serve prints it"
+                "--monitor {url:?} is no URL of an admin listener; write http://HOST:PORT as forebay serve prints it, or agent://HOST:PORT of a forebay agent"
             );
             return Err(Error::new(Kind::Argument, message));
         };
@@ -38,6 +56,7 @@ impl Source {
             Source::Here(sampler) => sampler
                 .sample()
                 .map_err(|error| Error::new(Kind::File, "this machine cannot be watched").with_source(error)),
+            Source::Agent { look, .. } => look.lock().unwrap_or_else(PoisonError::into_inner).sample(),
             Source::Admin { url, agent } => {
                 // The listener answers only to requests for a loopback name, so that no web page can ask it; this is none,
                 // even when the way there is a tunnel with another name.
@@ -63,6 +82,7 @@ impl fmt::Display for Source {
         match self {
             Source::Here(_) => f.write_str("this machine"),
             Source::Admin { url, .. } => f.write_str(url),
+            Source::Agent { place, .. } => write!(f, "agent {place}"),
         }
     }
 }

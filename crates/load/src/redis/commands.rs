@@ -1,8 +1,9 @@
-//! SET and GET, in an exact ratio, over random keys `memtier-1` to `memtier-MAXIMUM` (the names that memtier_benchmark uses).
+//! SET and GET, in an exact ratio, over random keys: `memtier-1` to `memtier-MAXIMUM` (the names that memtier_benchmark uses), or as
+//! `--key` says.
 
-use super::cluster::{Slots, slot_of};
-use super::reply::{FOUND, MOVED, NOTHING, parse_reply};
-use crate::limits::DATA_BYTES_MAX;
+use super::cluster::{Redirect, Slots, slot_of};
+use super::reply::{ASK, FOUND, MOVED, NOTHING, parse_reply};
+use crate::limits::{DATA_BYTES_MAX, KEY_BYTES_MAX};
 use crate::recorder::Kind;
 use crate::response::{HeadParser, Response};
 use crate::settings::Settings;
@@ -10,10 +11,25 @@ use crate::traffic::Traffic;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use std::collections::VecDeque;
 
-/// Random keys that are tried for a node before any key is sent to it: a node without slots answers MOVED, which is counted.
+/// What a key is when nobody says.
+const KEY: &str = "memtier-%";
+
+/// Random keys that are tried for a node before any key is sent to it: a node without slots answers MOVED, which is counted, and is asked
+/// for nothing more until a slot moves.
 const TRIES: u32 = 4096;
+
+/// What was typed about commands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub ratio: &'a str,
+    pub data_bytes: u64,
+    pub key_maximum: u64,
+    /// With `%` in the place of the number.
+    pub key: Option<&'a str>,
+    pub read_from: Option<&'a str>,
+}
 
 /// Which commands are sent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,12 +42,17 @@ pub struct Commands {
     pub data_bytes: usize,
     /// Keys are numbered from 1.
     pub key_maximum: u64,
+    /// Before and behind the number of a key.
+    pub key: (String, String),
+    /// GETs go to replicas, and to nobody else.
+    pub reads_replicas: bool,
     pub(crate) seed: u64,
 }
 
 impl Commands {
-    /// `1:10`, bytes of a value, highest number of a key.
-    pub(crate) fn new(ratio: &str, data_bytes: u64, key_maximum: u64) -> Result<Commands, String> {
+    /// Checks what was typed.
+    pub(crate) fn new(asked: &Asked<'_>) -> Result<Commands, String> {
+        let Asked { ratio, data_bytes, key_maximum, .. } = *asked;
         let parts =
             ratio.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));
         let Some((sets, gets)) = parts.filter(|(sets, gets): &(u32, u32)| sets | gets != 0) else {
@@ -43,14 +64,37 @@ impl Commands {
         if key_maximum == 0 {
             return Err("--key-maximum must be above zero".into());
         }
-        let data_bytes = usize::try_from(data_bytes).unwrap_or(usize::MAX);
-        let (sets, gets) = (u64::from(sets), u64::from(gets));
-        Ok(Commands { sets, gets, data_bytes, key_maximum, seed: rand::random() })
+        let key = asked.key.unwrap_or(KEY);
+        let Some((before, behind)) = key.split_once('%').filter(|(_, behind)| !behind.contains('%')) else {
+            return Err(format!(
+                "--key: `{key}` must have one % in the place of the number, as in 'cart:{{%}}:items'"
+            ));
+        };
+        if key.len() > KEY_BYTES_MAX {
+            return Err(format!("--key must not be longer than {KEY_BYTES_MAX} bytes"));
+        }
+        let reads_replicas = match asked.read_from {
+            None | Some("primaries" | "masters") => false,
+            Some("replicas") => true,
+            Some(other) => return Err(format!("--read-from: `{other}` is neither primaries nor replicas")),
+        };
+        Ok(Commands {
+            sets: sets.into(),
+            gets: gets.into(),
+            data_bytes: usize::try_from(data_bytes).unwrap_or(usize::MAX),
+            key_maximum,
+            key: (before.to_owned(), behind.to_owned()),
+            reads_replicas,
+            seed: rand::random(),
+        })
     }
 
     /// Whether they make sense: they may have come from elsewhere.
     pub(crate) fn is_sound(&self) -> bool {
-        self.sets + self.gets > 0 && self.data_bytes as u64 <= DATA_BYTES_MAX && self.key_maximum > 0
+        self.sets + self.gets > 0
+            && self.data_bytes as u64 <= DATA_BYTES_MAX
+            && self.key_maximum > 0
+            && self.key.0.len() + self.key.1.len() <= KEY_BYTES_MAX
     }
 
     /// For one worker.
@@ -61,8 +105,57 @@ impl Commands {
         let mut data = format!("${}\r\n", value.len()).into_bytes();
         data.extend_from_slice(&value);
         data.extend_from_slice(b"\r\n");
-        let slots = (!settings.nodes.is_empty()).then(|| Slots::of(&settings.nodes));
-        RedisTraffic { commands: self.clone(), random, data, key: Vec::new(), next: 0, is_get: false, slots }
+        let is_cluster = settings.nodes.iter().any(|node| !node.slots.is_empty());
+        let are_replicas: Vec<bool> = settings.nodes.iter().map(|node| node.is_replica()).collect();
+        RedisTraffic {
+            commands: self.clone(),
+            random,
+            data,
+            key: Vec::new(),
+            next: 0,
+            is_get: false,
+            was_asking: false,
+            is_selective: are_replicas.contains(&true) && are_replicas.contains(&false),
+            cluster: is_cluster.then(|| Cluster {
+                slots: Slots::of(&settings.nodes),
+                sent: Vec::new(),
+                again: vec![VecDeque::new(); settings.nodes.len()],
+                is_without_keys: vec![false; settings.nodes.len()],
+            }),
+            are_replicas,
+        }
+    }
+}
+
+/// A command that was sent, or is to be sent again.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    key: u64,
+    is_get: bool,
+    /// ASKING goes before it.
+    asking: bool,
+}
+
+/// What a cluster needs beside.
+struct Cluster {
+    slots: Slots,
+    /// Of each connection, what waits for a reply.
+    sent: Vec<VecDeque<Sent>>,
+    /// Of each node, what was redirected to it.
+    again: Vec<VecDeque<Sent>>,
+    /// Of each node, that no key seems to be in its slots: all may have one hash tag.
+    is_without_keys: Vec<bool>,
+}
+
+impl Cluster {
+    fn again(&mut self, connection: usize) -> &mut VecDeque<Sent> {
+        let place = connection % self.again.len();
+        &mut self.again[place]
+    }
+
+    fn has_nothing_for(&self, connection: usize) -> bool {
+        let place = connection % self.again.len();
+        self.is_without_keys[place] && self.again[place].is_empty()
     }
 }
 
@@ -75,36 +168,91 @@ pub struct RedisTraffic {
     key: Vec<u8>,
     next: u64,
     is_get: bool,
-    /// In a cluster.
-    slots: Option<Slots>,
+    was_asking: bool,
+    /// Some nodes take GETs only, the others SETs only.
+    is_selective: bool,
+    are_replicas: Vec<bool>,
+    cluster: Option<Cluster>,
 }
 
 impl RedisTraffic {
-    fn draw_key(&mut self, connection: usize) {
+    /// A new number, of a key that the connection's node has.
+    fn draw(&mut self, connection: usize) -> u64 {
         for _ in 0..TRIES {
             let wide = u128::from(self.random.next_u64()) * u128::from(self.commands.key_maximum);
-            self.key.clear();
-            // Writing into memory does not fail.
-            let _ = write!(self.key, "memtier-{}", 1 + (wide >> 64) as u64);
-            if self.slots.as_ref().is_none_or(|slots| slots.is_of(slot_of(&self.key), connection)) {
-                return;
+            let number = 1 + (wide >> 64) as u64;
+            let Some(cluster) = &self.cluster else { return number };
+            write_key(&mut self.key, &self.commands.key, number);
+            if cluster.slots.is_of(slot_of(&self.key), connection) {
+                return number;
             }
         }
+        if let Some(cluster) = &mut self.cluster {
+            let place = connection % cluster.again.len();
+            cluster.is_without_keys[place] = true;
+        }
+        1
     }
+
+    /// What was redirected to the connection's node, or the next of the cycle.
+    fn choose(&mut self, connection: usize) -> Sent {
+        if let Some(again) = self.cluster.as_mut().and_then(|cluster| cluster.again(connection).pop_front()) {
+            return again;
+        }
+        let is_get = self.next_is_get();
+        self.next = (self.next + 1) % (self.commands.sets + self.commands.gets);
+        Sent { key: self.draw(connection), is_get, asking: false }
+    }
+
+    fn next_is_get(&self) -> bool {
+        self.next >= self.commands.sets
+    }
+}
+
+fn write_key(to: &mut Vec<u8>, (before, behind): &(String, String), number: u64) {
+    to.clear();
+    to.extend_from_slice(before.as_bytes());
+    push_number(to, number);
+    to.extend_from_slice(behind.as_bytes());
+}
+
+/// In decimal: twice for each command, so that the machinery of `write!` would be most of what a command costs.
+fn push_number(to: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(&digits[at..]);
 }
 
 impl Traffic for RedisTraffic {
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
-        self.is_get = self.next >= self.commands.sets;
-        self.next = (self.next + 1) % (self.commands.sets + self.commands.gets);
-        self.draw_key(connection);
-        out.extend_from_slice(if self.is_get { b"*2\r\n$3\r\nGET\r\n" } else { b"*3\r\n$3\r\nSET\r\n" });
-        // Writing into memory does not fail.
-        let _ = write!(out, "${}\r\n", self.key.len());
+        let sent = self.choose(connection);
+        (self.is_get, self.was_asking) = (sent.is_get, sent.asking);
+        write_key(&mut self.key, &self.commands.key, sent.key);
+        if sent.asking {
+            out.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n");
+        }
+        out.extend_from_slice(if sent.is_get { b"*2\r\n$3\r\nGET\r\n" } else { b"*3\r\n$3\r\nSET\r\n" });
+        out.push(b'$');
+        push_number(out, self.key.len() as u64);
+        out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&self.key);
         out.extend_from_slice(b"\r\n");
-        if !self.is_get {
+        if !sent.is_get {
             out.extend_from_slice(&self.data);
+        }
+        if let Some(cluster) = &mut self.cluster {
+            if cluster.sent.len() <= connection {
+                cluster.sent.resize_with(connection + 1, VecDeque::new);
+            }
+            cluster.sent[connection].push_back(sent);
         }
     }
 
@@ -121,16 +269,46 @@ impl Traffic for RedisTraffic {
         parse_reply
     }
 
-    /// Only a cluster says where a slot has gone.
-    fn reads_answers(&self) -> bool {
-        self.slots.is_some()
+    fn replies_before(&self) -> u8 {
+        u8::from(self.was_asking)
     }
 
-    fn response(&mut self, _connection: usize, response: &Response<'_>) {
-        if response.status == MOVED
-            && let Some(slots) = &mut self.slots
-        {
-            slots.moved(response.head);
+    fn takes(&mut self, connection: usize) -> bool {
+        if let Some(cluster) = &mut self.cluster {
+            if !cluster.again(connection).is_empty() {
+                return true;
+            }
+            if cluster.has_nothing_for(connection) {
+                return false;
+            }
+        }
+        !self.is_selective || self.next_is_get() == self.are_replicas[connection % self.are_replicas.len()]
+    }
+
+    /// Only a cluster says where a slot has gone.
+    fn reads_answers(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    fn response(&mut self, connection: usize, response: &Response<'_>) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(sent) = cluster.sent.get_mut(connection).and_then(VecDeque::pop_front) else { return };
+        if response.status != MOVED && response.status != ASK {
+            return;
+        }
+        let Some(redirect) = Redirect::parse(response.head) else { return };
+        if response.status == MOVED && cluster.slots.moved(redirect) {
+            cluster.is_without_keys.fill(false);
+        }
+        // To a node that was not there at the start nothing can be sent: then the redirection is all there is.
+        if let Some(node) = cluster.slots.node(redirect) {
+            cluster.again[node].push_back(Sent { asking: response.status == ASK, ..sent });
+        }
+    }
+
+    fn lost(&mut self, connection: usize, _unanswered: usize) {
+        if let Some(sent) = self.cluster.as_mut().and_then(|cluster| cluster.sent.get_mut(connection)) {
+            sent.clear();
         }
     }
 }
@@ -138,45 +316,107 @@ impl Traffic for RedisTraffic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redis::Node;
     use crate::settings::Stop;
     use std::net::SocketAddr;
     use std::time::Duration;
 
+    fn asked(ratio: &str, data_bytes: u64, key_maximum: u64) -> Asked<'_> {
+        Asked { ratio, data_bytes, key_maximum, key: None, read_from: None }
+    }
+
+    fn settings(nodes: &[(u16, u16)]) -> Settings {
+        let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let nodes = nodes.iter().map(|(port, master)| Node {
+            address: local(*port),
+            master: local(*master),
+            slots: if *master == 1 { vec![(0, 9000)] } else { vec![(9001, 16383)] },
+        });
+        Settings { nodes: nodes.collect(), ..Settings::new(local(1), Stop::After(Duration::from_secs(1))) }
+    }
+
+    fn request(traffic: &mut RedisTraffic, connection: usize) -> Vec<String> {
+        let mut out = Vec::new();
+        traffic.request(connection, &mut out);
+        String::from_utf8(out).unwrap().split("\r\n").map(str::to_owned).collect()
+    }
+
     #[test]
     fn ratio_and_sizes_are_exact() {
-        let commands = Commands::new("1:10", 500, 1_000_000).unwrap();
-        let settings =
-            Settings::new(SocketAddr::from(([127, 0, 0, 1], 1)), Stop::After(Duration::from_secs(1)));
-        let mut traffic = commands.traffic(0, &settings);
+        let commands = Commands::new(&asked("1:10", 500, 1_000_000)).unwrap();
+        let mut traffic = commands.traffic(0, &settings(&[]));
         let mut counts = [0; 2];
         for _ in 0..1100 {
-            let mut out = Vec::new();
-            traffic.request(0, &mut out);
+            let lines = request(&mut traffic, 0);
             counts[traffic.kind()] += 1;
-            let text = String::from_utf8(out).unwrap();
-            let lines: Vec<&str> = text.split("\r\n").collect();
             assert_eq!(lines[3], format!("${}", lines[4].len()));
             let number: u64 = lines[4].strip_prefix("memtier-").unwrap().parse().unwrap();
             assert!((1..=1_000_000).contains(&number));
             if traffic.kind() == 0 {
-                assert_eq!((lines[2], lines[5], lines[6].len()), ("SET", "$500", 500));
+                assert_eq!((lines[2].as_str(), lines[5].as_str(), lines[6].len()), ("SET", "$500", 500));
             } else {
-                assert_eq!((lines[2], lines.len()), ("GET", 6));
+                assert_eq!((lines[2].as_str(), lines.len()), ("GET", 6));
             }
         }
         assert_eq!(counts, [100, 1000]);
     }
 
     #[test]
+    fn reads_go_to_replicas_and_to_nobody_else() {
+        let commands =
+            Commands::new(&Asked { read_from: Some("replicas"), ..asked("1:2", 1, 1000) }).unwrap();
+        let mut traffic = commands.traffic(0, &settings(&[(1, 1), (2, 2), (3, 1), (4, 2)]));
+        for _ in 0..100 {
+            assert!(traffic.takes(0) && traffic.takes(5) && !traffic.takes(2));
+            request(&mut traffic, 0);
+            for _ in 0..2 {
+                assert!(!traffic.takes(0) && traffic.takes(2) && traffic.takes(7));
+                request(&mut traffic, 3);
+            }
+        }
+        let all = Commands::new(&asked("1:2", 1, 1000)).unwrap();
+        assert!(all.traffic(0, &settings(&[(1, 1), (2, 2)])).takes(1));
+    }
+
+    #[test]
+    fn what_is_redirected_is_sent_again() {
+        let key = Some("{%}:x");
+        let commands = Commands::new(&Asked { key, ..asked("1:0", 1, 1000) }).unwrap();
+        let mut traffic = commands.traffic(0, &settings(&[(1, 1), (2, 2)]));
+        let first = request(&mut traffic, 0);
+        assert!(first[4].starts_with('{') && first[4].ends_with("}:x"), "{first:?}");
+        let slot = slot_of(first[4].as_bytes());
+        for (word, status, asking) in [("ASK", ASK, true), ("MOVED", MOVED, false)] {
+            let head = format!("-{word} {slot} 127.0.0.1:2\r\n");
+            traffic.response(0, &Response { status, head: head.as_bytes(), body: b"" });
+            let again = request(&mut traffic, 1);
+            assert_eq!((again[0] == "*1", traffic.replies_before()), (asking, u8::from(asking)), "{again:?}");
+            assert!(again.contains(&first[4]), "{again:?}");
+            // Once.
+            assert_eq!((request(&mut traffic, 1)[0].as_str(), traffic.replies_before()), ("*3", 0));
+            // As if it had been asked on the first connection.
+            let cluster = traffic.cluster.as_mut().unwrap();
+            let sent = cluster.sent[1][0];
+            cluster.sent[0].push_back(sent);
+        }
+        traffic.lost(1, 4);
+        assert!(traffic.cluster.unwrap().sent[1].is_empty());
+    }
+
+    #[test]
     fn mistakes_in_one_line() {
-        for (ratio, data, keys, expected) in [
-            ("1", 1, 1, "`1`"),
-            ("0:0", 1, 1, "`0:0`"),
-            ("a:b", 1, 1, "`a:b`"),
-            ("1:1", 0, 1, "--data-size"),
-            ("1:1", 1, 0, "--key-maximum"),
+        let sound = asked("1:1", 1, 1);
+        for (asked, expected) in [
+            (Asked { ratio: "1", ..sound }, "`1`"),
+            (Asked { ratio: "0:0", ..sound }, "`0:0`"),
+            (Asked { ratio: "a:b", ..sound }, "`a:b`"),
+            (Asked { data_bytes: 0, ..sound }, "--data-size"),
+            (Asked { key_maximum: 0, ..sound }, "--key-maximum"),
+            (Asked { key: Some("cart"), ..sound }, "`cart`"),
+            (Asked { key: Some("%%"), ..sound }, "`%%`"),
+            (Asked { read_from: Some("moon"), ..sound }, "`moon`"),
         ] {
-            let error = Commands::new(ratio, data, keys).unwrap_err();
+            let error = Commands::new(&asked).unwrap_err();
             assert!(error.contains(expected) && !error.contains('\n'), "{error}");
         }
     }

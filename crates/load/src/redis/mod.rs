@@ -5,12 +5,21 @@
 //! 500 any other error.
 //!
 //! What it promises: SET and GET come in exactly the ratio asked for, values have exactly the size. In a cluster each connection belongs
-//! to one master and carries only keys of its slots; a MOVED reply moves the slot.
+//! to one node and carries only keys of its slots; a MOVED reply moves the slot, and what was redirected (MOVED, ASK) is sent again to the
+//! node that was named, as a request of its own. With reads from replicas, GETs go to replicas and to nobody else.
+//!
+//! The way of the data: `discover` asks, with `ask`, for the nodes before the run; every connection begins with what `login` has to say;
+//! `commands` are sent, `reply` reads what comes back, `cluster` knows who has which slot.
 
+mod ask;
 mod cluster;
 mod commands;
+mod discover;
+mod login;
 mod reply;
 
 pub use cluster::Node;
-pub(crate) use cluster::nodes;
+pub(crate) use commands::Asked;
 pub use commands::{Commands, RedisTraffic};
+pub(crate) use discover::discover;
+pub use login::{Hello, Login};

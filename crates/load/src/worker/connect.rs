@@ -56,7 +56,7 @@ impl<T: Traffic> Worker<'_, T> {
     /// Takes connecting further; true when the connection is open now.
     pub(super) fn advance(&mut self, place: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let advanced = self.connections[place].advance(&mut buffer);
+        let advanced = self.connections[place].advance(&mut buffer, &self.settings.hello);
         self.buffer = buffer;
         let (open, wants_write) = match advanced {
             Ok(open) => (open, self.connections[place].transport().is_some_and(|one| one.wants_write())),

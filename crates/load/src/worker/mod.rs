@@ -35,7 +35,7 @@ pub(crate) struct Worker<'a, T> {
     keeps: bool,
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// Connections with room, in the order in which they got it (open model).
+    /// Connections with room, in the order in which they got it (open model); those that did not take what came next (closed model).
     ready: VecDeque<u32>,
     /// From here on places have never been opened.
     unopened: usize,
@@ -131,6 +131,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
             let now_ns = self.now_ns();
             self.recorder.tick(now_ns);
             self.send_due(now_ns);
+            self.refill_waiting(now_ns);
             if now_ns >= self.next_sweep_ns {
                 self.sweep(now_ns);
             }

@@ -31,17 +31,28 @@ impl<T: Traffic> Worker<'_, T> {
             if self.under_way >= self.part.concurrency {
                 return;
             }
-            let Some(place) = self.ready.pop_front() else { return self.open_more(now_ns) };
-            let place = place as usize;
-            self.connections[place].listed = false;
-            if !self.has_room(place) {
-                continue;
-            }
+            let Some(place) = self.next_ready() else { return self.open_more(now_ns) };
             let Some(due_ns) = self.arrivals.as_mut().and_then(|due| due.take(now_ns)) else { return };
             self.give(place, due_ns, now_ns);
             self.flush(place, now_ns);
             self.list(place);
         }
+    }
+
+    /// The first connection of the list that has room and takes the next request. Those that take others stay.
+    fn next_ready(&mut self) -> Option<usize> {
+        for _ in 0..self.ready.len() {
+            let place = self.ready.pop_front()? as usize;
+            if self.has_room(place) && !self.traffic.takes(place) {
+                self.ready.push_back(place as u32);
+                continue;
+            }
+            self.connections[place].listed = false;
+            if self.has_room(place) {
+                return Some(place);
+            }
+        }
+        None
     }
 
     /// Requests are due and nobody has room: one more connection for each of them, up to what may be.
@@ -68,6 +79,7 @@ impl<T: Traffic> Worker<'_, T> {
             since_ns,
             sent_ns: now_ns,
             endpoint: self.traffic.kind() as u16,
+            replies_before: self.traffic.replies_before(),
             to_head: written.starts_with(b"HEAD "),
         };
         self.recorder.sent(&pending, written.len());
@@ -82,11 +94,31 @@ impl<T: Traffic> Worker<'_, T> {
         let over = self.ended_ns.is_some() || self.part.ends_ns.is_some_and(|ends_ns| now_ns >= ends_ns);
         let mut given = false;
         while !over && self.sent < limit && self.has_room(place) {
+            if !self.traffic.takes(place) {
+                // Until another connection has sent what comes first.
+                self.list(place);
+                break;
+            }
             self.give(place, now_ns, now_ns);
             given = true;
         }
         if given {
             self.flush(place, now_ns);
+        }
+    }
+
+    /// Closed model: connections that did not take what came next, until none of them does.
+    pub(super) fn refill_waiting(&mut self, now_ns: u64) {
+        while self.arrivals.is_none() && !self.ready.is_empty() {
+            let before = self.under_way;
+            for _ in 0..self.ready.len() {
+                let Some(place) = self.ready.pop_front() else { break };
+                self.connections[place as usize].listed = false;
+                self.refill(place as usize, now_ns);
+            }
+            if self.under_way == before {
+                return;
+            }
         }
     }
 
