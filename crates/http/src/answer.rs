@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::chunked::is_token;
 use crate::date::Stamp;
+use crate::parse::Version;
 
 /// Status line and the fields that are the same for every such answer. Date, Content-Length and Connection are the
 /// engine's and must not be among them.
@@ -89,9 +90,21 @@ impl<'a> HeaderLines<'a> {
     pub fn add(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<&mut Self, InvalidField> {
         let value = value.as_ref();
         let own = ["Date", "Content-Length", "Transfer-Encoding", "Connection"];
+        if own.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+            return Err(InvalidField);
+        }
+        self.write(name, value)
+    }
+
+    /// Adds a Date, for answers that somebody else has made ([`crate::Streamed::dated`]).
+    pub fn add_date(&mut self, value: impl AsRef<[u8]>) -> Result<&mut Self, InvalidField> {
+        self.write("Date", value.as_ref())
+    }
+
+    fn write(&mut self, name: &str, value: &[u8]) -> Result<&mut Self, InvalidField> {
         let name_is_good = !name.is_empty() && name.bytes().all(is_token);
         let value_is_good = value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f));
-        if !name_is_good || !value_is_good || own.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+        if !name_is_good || !value_is_good {
             return Err(InvalidField);
         }
         self.out.extend_from_slice(name.as_bytes());
@@ -132,6 +145,8 @@ pub(crate) struct Form {
     pub(crate) persistence: Persistence,
     /// The request was HEAD: the body is counted and left out.
     pub(crate) head_only: bool,
+    /// What the client speaks: HTTP/1.0 knows no chunks.
+    pub(crate) version: Version,
 }
 
 /// Where the answer to one request is written: straight into the connection's output.
@@ -336,8 +351,8 @@ mod tests {
         text.replace(date, "DATE\r\n")
     }
 
-    const KEEP: Form = Form { persistence: Persistence::Keep, head_only: false };
-    const HEAD: Form = Form { persistence: Persistence::Keep, head_only: true };
+    const KEEP: Form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
+    const HEAD: Form = Form { persistence: Persistence::Keep, head_only: true, version: Version::Http11 };
 
     #[test]
     fn forms_of_an_answer() {
@@ -353,9 +368,9 @@ mod tests {
         };
         check(KEEP, "DATE\r\nContent-Length: 5\r\n\r\nhello");
         check(HEAD, "DATE\r\nContent-Length: 5\r\n\r\n");
-        let close = Form { persistence: Persistence::Close, head_only: false };
+        let close = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
         check(close, "Connection: close\r\nDATE\r\nContent-Length: 5\r\n\r\nhello");
-        let aloud = Form { persistence: Persistence::KeepAloud, head_only: false };
+        let aloud = Form { persistence: Persistence::KeepAloud, head_only: false, version: Version::Http11 };
         check(aloud, "Connection: keep-alive\r\nDATE\r\nContent-Length: 5\r\n\r\nhello");
     }
 

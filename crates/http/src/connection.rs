@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -18,15 +19,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::Service;
-use crate::answer::{Answer, Reply};
+use crate::answer::{Answer, Persistence};
 use crate::exchange::Stage;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
-use crate::output::{Flush, Output, SlotId};
+use crate::output::{Closes, Flush, Output, Pumped, SlotId};
 use crate::parse::Reject;
+use crate::streamed::Given;
 use crate::worker::{ConnectionKey, Counted, Local, Shared, Stopping};
 
 /// A deferred answer on its way; `None` when its future panicked.
-pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Reply>)> + Send>>;
+pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
 
 /// What the connection is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,12 +129,18 @@ impl<S: Service> Connection<S> {
             // Also the first poll of what was just deferred.
             if self.deferred.is_some() {
                 self.collect_deferred(cx, local);
+                self.pump_streams(cx, local, key)?;
             }
             if !self.output.is_empty() {
                 self.flush_output(cx, local, key)?;
             }
             match self.phase {
-                Phase::Serving if self.is_blocked() => return Poll::Pending,
+                Phase::Serving if self.is_blocked() => match &self.stage {
+                    Stage::Streaming(intake) if intake.poll_room(cx).is_ready() && !self.is_blocked() => {
+                        continue;
+                    }
+                    _ => return Poll::Pending,
+                },
                 Phase::Serving if self.unparsed => continue,
                 Phase::Serving => {}
                 Phase::Finishing(_) if !self.output.is_empty() => return Poll::Pending,
@@ -147,6 +155,10 @@ impl<S: Service> Connection<S> {
                 return self.linger(cx, local);
             }
             match self.read(cx, local) {
+                // Half a body is none: whoever reads it must not take it for whole.
+                Poll::Ready(Ok(0)) if matches!(self.stage, Stage::Streaming(_)) => {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
                 Poll::Ready(Ok(0)) => self.phase = Phase::Finishing(Ending::Client),
                 Poll::Ready(result) => drop(result?),
                 Poll::Pending if local.stopping == Stopping::Closing && self.output.is_empty() => {
@@ -217,27 +229,106 @@ impl<S: Service> Connection<S> {
     }
 
     fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
-        let Some(deferred) = &mut self.deferred else { return };
-        while let Poll::Ready(Some((id, reply))) = deferred.poll_next_unpin(cx) {
-            let (stamp, service) = (&local.stamp, &self.shared.service);
-            self.output.fill(id, &mut local.pool, |out, form| {
-                let mut answer = Answer::new(out, stamp, form);
-                match &reply {
-                    Some(reply) => answer.respond_reply(reply),
-                    None => crate::exchange::respond_error(&mut answer, &**service, PANICKED),
+        let Some(mut deferred) = self.deferred.take() else { return };
+        while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
+            self.give(id, given, local);
+        }
+        // Kept as long as something is to be polled.
+        if !deferred.is_empty() || self.output.is_streaming() {
+            self.deferred = Some(deferred);
+        }
+    }
+
+    /// Puts a deferred answer into its place.
+    fn give(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
+        if self.stage.is_abandoned() {
+            // Answered before its body has arrived, which nobody reads any more.
+            self.finish_serving();
+        }
+        let closes = self.phase == Phase::Finishing(Ending::Server) && self.output.is_last(id);
+        let (stamp, service) = (&local.stamp, &self.shared.service);
+        let given = match given {
+            Some(Given::Streamed(streamed)) => {
+                let closes = self.output.fill_streamed(id, &mut local.pool, |out, mut form| {
+                    if closes {
+                        form.persistence = Persistence::Close;
+                    }
+                    streamed.write_head(form, stamp, out)
+                });
+                if closes == Closes::Yes {
+                    self.end_after_answer();
                 }
-                answer.mark()
-            });
+                return;
+            }
+            Some(Given::Whole(reply)) => Some(reply),
+            None => None,
+        };
+        self.output.fill(id, &mut local.pool, |out, mut form| {
+            if closes {
+                form.persistence = Persistence::Close;
+            }
+            let mut answer = Answer::new(out, stamp, form);
+            match &given {
+                Some(reply) => answer.respond_reply(reply),
+                None => crate::exchange::respond_error(&mut answer, &**service, PANICKED),
+            }
+            answer.mark()
+        });
+    }
+
+    /// An answer that ends with the connection is on its way. A body that still arrives for it is read to its end.
+    fn end_after_answer(&mut self) {
+        match &mut self.stage {
+            Stage::Streaming(intake) => intake.closes = true,
+            _ if self.phase == Phase::Serving => self.finish_serving(),
+            _ => {}
         }
-        if deferred.is_empty() {
-            self.deferred = None;
+    }
+
+    /// Moves bodies that come by and by to the client, as fast as both sides can.
+    fn pump_streams(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: &mut Local,
+        key: ConnectionKey,
+    ) -> io::Result<()> {
+        for _ in 0..TURNS_PER_POLL {
+            let pump = std::panic::AssertUnwindSafe(|| self.output.pump(cx, &mut local.pool));
+            match std::panic::catch_unwind(pump) {
+                Ok(Pumped::Pending) => return Ok(()),
+                Ok(Pumped::Enough) => {}
+                Ok(Pumped::Broken { is_closing }) => {
+                    // What there is may still leave, so that the client sees an answer that breaks off and not none at all.
+                    let _left = self.flush_output(cx, local, key);
+                    return Err(self.break_off(is_closing));
+                }
+                Err(_) => return Err(self.break_off(true)),
+            }
+            self.flush_output(cx, local, key)?;
+            // Woken by the socket or the gate.
+            if matches!(self.flush, Flush::Socket | Flush::Held(_)) {
+                return Ok(());
+            }
         }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    /// Ends the connection in the middle of an answer. `with_reset`: its plain end would say that this was all.
+    fn break_off(&mut self, with_reset: bool) -> io::Error {
+        if with_reset {
+            // A socket that cannot be told is gone already.
+            let _reset = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        }
+        io::ErrorKind::UnexpectedEof.into()
     }
 
     /// Whether the client has to take answers, or answers have to become ready, before more is read.
     pub(crate) fn is_blocked(&self) -> bool {
         let limits = &self.shared.limits;
-        self.output.pending_bytes() >= limits.output_bytes || self.output.slots() >= limits.pipeline_depth
+        self.output.pending_bytes() >= limits.output_bytes
+            || self.output.slots() >= limits.pipeline_depth
+            || self.stage.is_full()
     }
 
     fn lingering(&self, local: &Local) -> Phase {
@@ -264,15 +355,20 @@ impl<S: Service> Connection<S> {
     /// When the present phase has lasted too long.
     fn deadline(&self, local: &Local) -> u64 {
         let limits = &self.shared.limits;
+        // A client that sends a body has its time, whatever its answer waits for.
+        let sending = || match &self.stage {
+            Stage::Streaming(_) if !self.is_blocked() => self.stage.deadline(limits).unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        };
         match (self.phase, self.flush) {
             (Phase::Lingering { until_ms, .. }, _) => until_ms,
             (_, _) if self.output.is_empty() => match &self.stage {
                 Stage::Head { .. } if self.input.is_empty() => self.active_ms + limits.idle_timeout_ms,
                 stage => stage.deadline(limits).unwrap_or(local.now_ms + limits.head_timeout_ms),
             },
-            (_, Flush::Socket) => self.wrote_ms + limits.write_timeout_ms,
+            (_, Flush::Socket) => sending().min(self.wrote_ms + limits.write_timeout_ms),
             // The service or the gate is waited for: their times are not the client's fault.
-            (_, Flush::Empty | Flush::Held(_) | Flush::Deferred) => u64::MAX,
+            (_, Flush::Empty | Flush::Held(_) | Flush::Deferred) => sending(),
         }
     }
 
@@ -282,6 +378,8 @@ impl<S: Service> Connection<S> {
         let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
         match self.phase {
             Phase::Serving if !self.output.is_empty() => std::ops::ControlFlow::Break(()),
+            // Its answer has left already: there is nothing to be said any more.
+            Phase::Serving if matches!(self.stage, Stage::Streaming(_)) => std::ops::ControlFlow::Break(()),
             Phase::Serving if is_idle => {
                 self.phase = Phase::Finishing(Ending::Server);
                 std::ops::ControlFlow::Continue(())

@@ -4,16 +4,21 @@
 //! when its body comes later) and not once per byte, and that a service that panics or says nothing costs its client
 //! a 500 and nobody else anything. Leaves reading, writing and time to [`crate::connection`].
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 
 use futures_util::FutureExt;
 
-use crate::answer::{Answer, Form, Head, Persistence};
+use crate::answer::{Answer, Form, Head, Persistence, Reply};
 use crate::chunked::{ChunkedDecoder, Progress};
-use crate::connection::{Connection, Ending, PANICKED, Phase};
+use crate::connection::{Connection, Deferred, Ending, PANICKED, Phase};
+use crate::intake::{BodyStream, Intake};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::output::SlotId;
 use crate::parse::{Framing, Reject, RequestHead, Version, field_slots, parse_head};
 use crate::request::{Method, Request};
+use crate::streamed::Given;
 use crate::worker::{Local, Stopping};
 use crate::{Outcome, Service};
 
@@ -26,6 +31,8 @@ pub(crate) enum Stage {
     Body { total_bytes: usize, received_bytes: usize, began_ms: u64 },
     /// A chunked body.
     Chunked(Box<ChunkedBody>),
+    /// A body that the service has as it arrives.
+    Streaming(Box<Intake>),
 }
 
 impl Default for Stage {
@@ -54,6 +61,10 @@ impl Stage {
             Stage::Head { began_ms } => began_ms.map(|began_ms| began_ms + limits.head_timeout_ms),
             Stage::Body { received_bytes, began_ms, .. } => Some(body(*began_ms, *received_bytes)),
             Stage::Chunked(chunked) => Some(body(chunked.began_ms, chunked.body.len())),
+            Stage::Streaming(intake) => {
+                let bytes = usize::try_from(intake.received_bytes).unwrap_or(usize::MAX / 1000);
+                Some(body(intake.began_ms, bytes))
+            }
         }
     }
 }
@@ -65,7 +76,21 @@ impl Stage {
             Stage::Head { .. } => {}
             Stage::Body { began_ms, .. } => *began_ms = now_ms,
             Stage::Chunked(chunked) => chunked.began_ms = now_ms,
+            Stage::Streaming(intake) => {
+                intake.began_ms = now_ms;
+                intake.received_bytes = 0;
+            }
         }
+    }
+
+    /// Whether a service has to take something of a body before more of it is read.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Stage::Streaming(intake) if intake.is_full())
+    }
+
+    /// Whether nobody wants the rest of a body.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(self, Stage::Streaming(intake) if intake.is_abandoned())
     }
 }
 
@@ -91,7 +116,7 @@ impl<S: Service> Connection<S> {
         match &mut self.stage {
             Stage::Head { began_ms } if left == 0 || self.unparsed => *began_ms = None,
             Stage::Head { began_ms } if consumed || began_ms.is_none() => *began_ms = Some(local.now_ms),
-            Stage::Head { .. } | Stage::Chunked(_) => {}
+            Stage::Head { .. } | Stage::Chunked(_) | Stage::Streaming(_) => {}
             Stage::Body { received_bytes, .. } => *received_bytes = left,
         }
     }
@@ -114,7 +139,7 @@ impl<S: Service> Connection<S> {
                 *received_bytes = length;
                 length >= *total_bytes
             }
-            Stage::Chunked(_) => true,
+            Stage::Chunked(_) | Stage::Streaming(_) => true,
         }
     }
 
@@ -127,6 +152,7 @@ impl<S: Service> Connection<S> {
                 Stage::Body { total_bytes, .. } if rest.len() < *total_bytes => Ok(0),
                 Stage::Head { .. } | Stage::Body { .. } => self.take_request(rest, local),
                 Stage::Chunked(_) => self.take_chunks(rest, local),
+                Stage::Streaming(_) => self.hand_over(rest),
             };
             match step {
                 Ok(0) => break,
@@ -141,22 +167,45 @@ impl<S: Service> Connection<S> {
     fn take_request(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
         let mut slots = field_slots();
         let Some(head) = parse_head(input, &self.shared.limits, &mut slots)? else { return Ok(0) };
+        if let Framing::Length(length) = head.framing {
+            let total_bytes = head.length.saturating_add(length);
+            if input.len() >= total_bytes && length <= self.shared.limits.body_bytes {
+                self.stage = Stage::default();
+                self.answer(&head, &input[head.length..total_bytes], None, total_bytes == input.len(), local);
+                return Ok(total_bytes);
+            }
+        }
+        self.begin_body(&head, input, local)
+    }
+
+    /// A request whose body is still to come, or too long to be taken whole. How many bytes of it are used by now.
+    #[cold]
+    fn begin_body(
+        &mut self,
+        head: &RequestHead<'_>,
+        input: &[u8],
+        local: &mut Local,
+    ) -> Result<usize, Reject> {
+        let has_begun = input.len() > head.length;
+        // One that has been asked about already waits for the rest of its bytes.
+        if let Stage::Head { .. } = self.stage {
+            let request = self.request(head, &[], None, local);
+            if let Some(bytes_max) = self.shared.service.streams(&request) {
+                head.check_length(usize::try_from(bytes_max).unwrap_or(usize::MAX))?;
+                self.expect_body(head, has_begun, local);
+                self.begin_streaming(head, bytes_max, local);
+                return Ok(head.length);
+            }
+        }
+        head.check_length(self.shared.limits.body_bytes)?;
+        self.expect_body(head, has_begun, local);
         match head.framing {
             Framing::Length(length) => {
-                let total_bytes = head.length + length;
-                if input.len() < total_bytes {
-                    self.expect_body(&head, input.len() > head.length, local);
-                    let began_ms = local.now_ms;
-                    self.stage = Stage::Body { total_bytes, received_bytes: input.len(), began_ms };
-                    return Ok(0);
-                }
-                self.stage = Stage::default();
-                self.answer(&head, &input[head.length..total_bytes], total_bytes == input.len(), local);
-                Ok(total_bytes)
+                let (total_bytes, began_ms) = (head.length + length, local.now_ms);
+                self.stage = Stage::Body { total_bytes, received_bytes: input.len(), began_ms };
+                Ok(0)
             }
             Framing::Chunked => {
-                let has_body = input.len() > head.length;
-                self.expect_body(&head, has_body, local);
                 self.stage = Stage::Chunked(Box::new(ChunkedBody {
                     head: input[..head.length].to_vec(),
                     decoder: ChunkedDecoder::new(),
@@ -166,6 +215,72 @@ impl<S: Service> Connection<S> {
                 Ok(head.length)
             }
         }
+    }
+
+    /// Has the service answer a request whose body it gets as it arrives.
+    fn begin_streaming(&mut self, head: &RequestHead<'_>, bytes_max: u64, local: &mut Local) {
+        let (mut intake, stream) = Intake::new(head.framing, bytes_max, &self.shared.limits, local.now_ms);
+        let stream = Cell::new(Some(stream));
+        self.stage = Stage::default();
+        let before = self.output.tail_bytes();
+        self.answer(head, &[], Some(&stream), false, local);
+        drop(stream);
+        if self.output.tail_bytes() > before {
+            // Answered at once, without the body: what of it still comes is not read.
+            if self.phase == Phase::Serving {
+                say_close(self.output.tail(&mut local.pool), before);
+            }
+            return self.finish_serving();
+        }
+        // The connection ends only when the body is there.
+        if let Phase::Finishing(Ending::Server) = self.phase {
+            self.phase = Phase::Serving;
+            intake.closes = true;
+        }
+        self.stage = Stage::Streaming(Box::new(intake));
+    }
+
+    /// Hands the next part of a body to the service.
+    fn hand_over(&mut self, input: &[u8]) -> Result<usize, Reject> {
+        let Stage::Streaming(intake) = &mut self.stage else { return Ok(0) };
+        if intake.is_abandoned() {
+            // Whoever does not want the rest has answered, or is about to: nothing more is taken.
+            self.finish_serving();
+            return Ok(0);
+        }
+        match intake.feed(input) {
+            Ok((used, false)) => Ok(used),
+            Ok((used, true)) => {
+                if intake.closes {
+                    self.phase = Phase::Finishing(Ending::Server);
+                }
+                self.stage = Stage::default();
+                Ok(used)
+            }
+            // The service was told as well, and says it to the client in its place.
+            Err(_) => {
+                self.finish_serving();
+                Ok(0)
+            }
+        }
+    }
+
+    /// Takes no further request; what is answered still leaves.
+    pub(crate) fn finish_serving(&mut self) {
+        self.phase = Phase::Finishing(Ending::Server);
+        self.stage = Stage::default();
+        self.input = Vec::new();
+        self.unparsed = false;
+    }
+
+    fn request<'a>(
+        &self,
+        head: &'a RequestHead<'a>,
+        body: &'a [u8],
+        stream: Option<&'a Cell<Option<BodyStream>>>,
+        local: &Local,
+    ) -> Request<'a> {
+        Request { head, body, peer: self.peer, worker: local.worker, stream }
     }
 
     /// Chunks from the start of `input`; with the last one the request is answered.
@@ -180,7 +295,7 @@ impl<S: Service> Connection<S> {
                 let ChunkedBody { head, body, .. } = *chunked;
                 let mut slots = field_slots();
                 if let Some(head) = parse_head(&head, &self.shared.limits, &mut slots)? {
-                    self.answer(&head, &body, count == input.len(), local);
+                    self.answer(&head, &body, None, count == input.len(), local);
                 }
                 local.pool.give(body);
                 Ok(count)
@@ -196,7 +311,14 @@ impl<S: Service> Connection<S> {
     }
 
     /// Has the service answer one complete request. `is_last`: nothing that was read follows it.
-    fn answer(&mut self, head: &RequestHead<'_>, body: &[u8], is_last: bool, local: &mut Local) {
+    fn answer(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: &[u8],
+        stream: Option<&Cell<Option<BodyStream>>>,
+        is_last: bool,
+        local: &mut Local,
+    ) {
         local.requests += 1;
         let stops = local.stopping > Stopping::No && is_last;
         let persistence = match (head.persistent && !stops, head.version) {
@@ -204,15 +326,19 @@ impl<S: Service> Connection<S> {
             (true, Version::Http11) => Persistence::Keep,
             (true, Version::Http10) => Persistence::KeepAloud,
         };
-        let form = Form { persistence, head_only: head.method == Method::Head };
-        let request = Request { head, body, peer: self.peer, worker: local.worker };
+        let form = Form { persistence, head_only: head.method == Method::Head, version: head.version };
+        let request = self.request(head, body, stream, local);
         let service = &*self.shared.service;
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
         let outcome = catch_unwind(AssertUnwindSafe(|| service.call(&request, &mut answer)));
         let later = match outcome {
             Ok(Outcome::Later(future)) => {
                 answer.clear();
-                Some(future)
+                Some(Pending::Whole(future))
+            }
+            Ok(Outcome::Streamed(future)) => {
+                answer.clear();
+                Some(Pending::Streamed(future))
             }
             Ok(Outcome::Done) if answer.is_answered() => None,
             Ok(Outcome::Done) => {
@@ -229,10 +355,9 @@ impl<S: Service> Connection<S> {
         if form.persistence == Persistence::Close {
             self.phase = Phase::Finishing(Ending::Server);
         }
-        if let Some(future) = later {
+        if let Some(pending) = later {
             let id = self.output.defer(form);
-            let future = AssertUnwindSafe(future).catch_unwind().map(move |result| (id, result.ok()));
-            self.deferred.get_or_insert_default().push(Box::pin(future));
+            self.deferred.get_or_insert_default().push(pending.deferred(id));
         } else if mark > 0 {
             self.output.hold(mark);
         }
@@ -241,13 +366,40 @@ impl<S: Service> Connection<S> {
     /// Answers with an error of the engine's own and takes no further request.
     pub(crate) fn reject(&mut self, reject: Reject, local: &mut Local) {
         local.requests += 1;
-        let form = Form { persistence: Persistence::Close, head_only: false };
+        let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
         respond_error(&mut answer, &*self.shared.service, reject);
-        self.phase = Phase::Finishing(Ending::Server);
-        self.stage = Stage::default();
-        self.input = Vec::new();
-        self.unparsed = false;
+        self.finish_serving();
+    }
+}
+
+/// Puts `Connection: close` into the head that begins there.
+fn say_close(out: &mut Vec<u8>, start: usize) {
+    if let Some(line) = out[start..].windows(2).position(|pair| pair == b"\r\n") {
+        let at = start + line + 2;
+        out.splice(at..at, *b"Connection: close\r\n");
+    }
+}
+
+/// What a service has deferred.
+enum Pending {
+    Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
+}
+
+impl Pending {
+    /// The future that its connection polls.
+    fn deferred(self, id: SlotId) -> Deferred {
+        match self {
+            Pending::Whole(future) => {
+                let future = AssertUnwindSafe(future).catch_unwind();
+                Box::pin(future.map(move |result| (id, result.ok().map(Given::Whole))))
+            }
+            Pending::Streamed(future) => {
+                let future = AssertUnwindSafe(future).catch_unwind();
+                Box::pin(future.map(move |result| (id, result.ok())))
+            }
+        }
     }
 }
 

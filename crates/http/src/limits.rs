@@ -93,6 +93,8 @@ pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
 pub(crate) const WRITE_SLICES_MAX: usize = 16;
 /// Read-answer-write turns of one connection before the others get theirs.
 pub(crate) const TURNS_PER_POLL: usize = 16;
+/// Bytes of a streamed body, in either direction, that wait in this process for the slower side; then the faster one waits. One read.
+pub(crate) const PIPE_BYTES: usize = READ_BYTES;
 /// The coarse clock: deadlines are precise to this, and Date is at most this late.
 pub(crate) const TICK_MS: u64 = 250;
 /// After the last answer of a connection that is closed: how long and how much of the client's input is read away, so

@@ -13,7 +13,10 @@ use tokio::io::AsyncWrite;
 
 use crate::answer::Form;
 use crate::gate::Gate;
-use crate::limits::{BUFFER_BYTES_START, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX, WRITE_SLICES_MAX};
+use crate::limits::{
+    BUFFER_BYTES_START, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX, WRITE_SLICES_MAX,
+};
+use crate::streamed::{Delimiter, Outgoing, Piece};
 
 /// Names a deferred answer within its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ enum Chunk {
     Bytes { bytes: Vec<u8>, mark: u64 },
     /// The place of an answer that is not there yet.
     Slot { id: SlotId, form: Form },
+    /// The rest of an answer whose body comes by and by; what has come of it stands before it.
+    Stream(Outgoing),
 }
 
 /// Why [`Output::poll_flush`] stopped.
@@ -38,6 +43,24 @@ pub(crate) enum Flush {
     Held(u64),
     /// The front waits for a deferred answer.
     Deferred,
+}
+
+/// Whether a connection ends after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closes {
+    Yes,
+    No,
+}
+
+/// How far the bodies that come by and by have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pumped {
+    /// What is to come wakes the task when it does.
+    Pending,
+    /// The client has to take something first.
+    Enough,
+    /// A body broke off. `is_closing`: its end was to be that of the connection.
+    Broken { is_closing: bool },
 }
 
 /// Buffers of one worker that nobody uses at the moment.
@@ -92,7 +115,7 @@ impl Output {
         self.queued_bytes + self.tail.len()
     }
 
-    /// Deferred answers that are not there yet.
+    /// Deferred answers that are not there yet, or not whole.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
@@ -130,6 +153,106 @@ impl Output {
             self.slots -= 1;
             *place = Chunk::Bytes { bytes, mark };
         }
+    }
+
+    /// Puts the head of an answer into its place, and behind it what its body comes from. Whatever stands after one that ends
+    /// with the connection is dropped. `render` writes the head.
+    pub(crate) fn fill_streamed(
+        &mut self,
+        id: SlotId,
+        pool: &mut Pool,
+        render: impl FnOnce(&mut Vec<u8>, Form) -> (Option<Outgoing>, bool),
+    ) -> Closes {
+        let found = self
+            .queue
+            .iter()
+            .position(|chunk| matches!(chunk, Chunk::Slot { id: found, .. } if *found == id));
+        let Some(at) = found else { return Closes::No };
+        let Chunk::Slot { form, .. } = self.queue[at] else { return Closes::No };
+        let mut bytes = pool.take();
+        let (outgoing, closes) = render(&mut bytes, form);
+        self.queued_bytes += bytes.len();
+        self.queue[at] = Chunk::Bytes { bytes, mark: 0 };
+        match outgoing {
+            Some(outgoing) => self.queue.insert(at + 1, Chunk::Stream(outgoing)),
+            None => self.slots -= 1,
+        }
+        if closes {
+            self.cut_behind(at);
+            return Closes::Yes;
+        }
+        Closes::No
+    }
+
+    /// Drops every answer behind the one that has just been put at `at`.
+    fn cut_behind(&mut self, at: usize) {
+        let kept = match self.queue.get(at + 1) {
+            Some(Chunk::Stream(_)) => at + 2,
+            _ => at + 1,
+        };
+        for chunk in self.queue.drain(kept..) {
+            match chunk {
+                Chunk::Bytes { bytes, .. } => self.queued_bytes -= bytes.len(),
+                Chunk::Slot { .. } | Chunk::Stream(_) => self.slots -= 1,
+            }
+        }
+        self.tail = Vec::new();
+        self.tail_mark = 0;
+    }
+
+    /// Bytes of the tail.
+    pub(crate) fn tail_bytes(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// Whether the answer of this place is the last that there is.
+    pub(crate) fn is_last(&self, id: SlotId) -> bool {
+        let last = self.queue.back();
+        self.tail.is_empty() && matches!(last, Some(Chunk::Slot { id: found, .. }) if *found == id)
+    }
+
+    /// Asks the first body that comes by and by for more, as far as there is room and everything before it is there.
+    pub(crate) fn pump(&mut self, cx: &mut Context<'_>, pool: &mut Pool) -> Pumped {
+        let mut before_bytes = 0;
+        let mut at = 0;
+        loop {
+            match self.queue.get_mut(at) {
+                Some(Chunk::Bytes { bytes, .. }) => {
+                    before_bytes += bytes.len() - if at == 0 { self.front_written } else { 0 };
+                    at += 1;
+                }
+                Some(Chunk::Stream(_)) if before_bytes >= PIPE_BYTES => return Pumped::Enough,
+                Some(Chunk::Stream(outgoing)) => {
+                    let mut bytes = pool.take();
+                    let piece = outgoing.fill(cx, &mut bytes, PIPE_BYTES - before_bytes);
+                    if piece == Piece::Broken {
+                        return Pumped::Broken { is_closing: outgoing.delimiter == Delimiter::Close };
+                    }
+                    if piece == Piece::End {
+                        self.slots -= 1;
+                        self.queue.remove(at);
+                    }
+                    before_bytes += bytes.len();
+                    self.queued_bytes += bytes.len();
+                    match bytes.is_empty() {
+                        true => pool.give(bytes),
+                        false => self.queue.insert(at, Chunk::Bytes { bytes, mark: 0 }),
+                    }
+                    match piece {
+                        Piece::Pending => return Pumped::Pending,
+                        Piece::Enough => return Pumped::Enough,
+                        // The next one, if it can go too.
+                        Piece::End | Piece::Broken => {}
+                    }
+                }
+                Some(Chunk::Slot { .. }) | None => return Pumped::Pending,
+            }
+        }
+    }
+
+    /// Whether a body that comes by and by is on its way.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.queue.iter().any(|chunk| matches!(chunk, Chunk::Stream(_)))
     }
 
     /// Moves the tail into the queue, so that later answers neither wait for its client nor raise its mark.
@@ -189,7 +312,7 @@ impl Output {
             for (chunk, slice) in self.queue.iter().zip(&mut slices) {
                 match chunk {
                     Chunk::Bytes { mark, .. } if gate.holds(*mark) => stop = Flush::Held(*mark),
-                    Chunk::Slot { .. } => stop = Flush::Deferred,
+                    Chunk::Slot { .. } | Chunk::Stream(_) => stop = Flush::Deferred,
                     Chunk::Bytes { bytes, .. } => {
                         *slice = IoSlice::new(if count == 0 { &bytes[self.front_written..] } else { bytes });
                         count += 1;
@@ -244,8 +367,9 @@ mod tests {
 
     use super::*;
     use crate::answer::Persistence;
+    use crate::parse::Version;
 
-    const FORM: Form = Form { persistence: Persistence::Keep, head_only: false };
+    const FORM: Form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
 
     /// Takes at most so many bytes a call, and nothing when the next allowance is 0.
     struct Narrow {

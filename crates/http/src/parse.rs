@@ -69,12 +69,23 @@ pub struct RequestHead<'a> {
     pub headers: &'a [Header<'a>],
     /// Bytes of the head, the blank line and a leading one included.
     pub length: usize,
-    /// How the body ends.
+    /// How the body ends. Its length is not compared with a limit: see [`RequestHead::check_length`].
     pub framing: Framing,
     /// Whether the client wants the connection kept.
     pub persistent: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
+}
+
+impl RequestHead<'_> {
+    /// Refuses a body of a known length that is too long. Not done by [`parse_head`], because a service may take longer
+    /// bodies of some requests.
+    pub fn check_length(&self, bytes_max: usize) -> Result<(), Reject> {
+        match self.framing {
+            Framing::Length(length) if length > bytes_max => Err(BODY_TOO_LARGE),
+            Framing::Length(_) | Framing::Chunked => Ok(()),
+        }
+    }
 }
 
 /// Room for the fields of one head; costs nothing until it is filled.
@@ -111,7 +122,7 @@ pub fn parse_head<'a>(
     let Some(target) = Target::parse(method, path) else { return bad("the request target is malformed") };
     let version = if version == Some(1) { Version::Http11 } else { Version::Http10 };
     let fields = Fields::read(headers);
-    let framing = fields.framing(version, limits)?;
+    let framing = fields.framing(version)?;
     fields.check_host(version)?;
     Ok(Some(RequestHead {
         method,
@@ -291,12 +302,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn framing(&self, version: Version, limits: &Limits) -> Result<Framing, Reject> {
+    fn framing(&self, version: Version) -> Result<Framing, Reject> {
         match (self.content_length, self.transfer_encoding) {
             (None, None) => Ok(Framing::Length(0)),
             (Some(_), Some(_)) => bad("Content-Length and Transfer-Encoding are both given"),
             (Some(_), None) if self.content_lengths > 1 => bad("Content-Length is given more than once"),
-            (Some(value), None) => content_length(value, limits),
+            (Some(value), None) => content_length(value),
             (None, Some(_)) if version == Version::Http10 => bad("HTTP/1.0 has no Transfer-Encoding"),
             (None, Some(_)) if self.transfer_encodings > 1 => {
                 bad("Transfer-Encoding is given more than once")
@@ -307,7 +318,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn content_length(value: &[u8], limits: &Limits) -> Result<Framing, Reject> {
+fn content_length(value: &[u8]) -> Result<Framing, Reject> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return bad("Content-Length is malformed");
     }
@@ -315,7 +326,7 @@ fn content_length(value: &[u8], limits: &Limits) -> Result<Framing, Reject> {
     let length = value
         .iter()
         .fold(0usize, |sum, digit| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
-    if length > limits.body_bytes { Err(BODY_TOO_LARGE) } else { Ok(Framing::Length(length)) }
+    Ok(Framing::Length(length))
 }
 
 /// The answer to a body beyond `Limits::body_bytes`.
@@ -353,6 +364,9 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Parsed {
         Ok(None) => return Parsed::Partial,
         Err(reject) => return Parsed::Rejected(reject),
     };
+    if let Err(reject) = head.check_length(limits.body_bytes) {
+        return Parsed::Rejected(reject);
+    }
     let rest = &bytes[head.length..];
     let mut body = Vec::new();
     let length = match head.framing {

@@ -1,7 +1,10 @@
 //! A request as a service sees it: borrowed from the read buffer, valid for the length of one call.
 
+use std::cell::Cell;
+use std::fmt;
 use std::net::SocketAddr;
 
+use crate::intake::BodyStream;
 use crate::parse::RequestHead;
 
 /// A request method. [`Method::Other`] is any valid token that is not in the list; see [`Request::method_name`].
@@ -54,13 +57,24 @@ impl Method {
     }
 }
 
-/// One complete request: head and body have arrived and were checked.
-#[derive(Debug)]
+/// One request whose head, and whose body unless it is [streamed](Request::take_stream), have arrived and were checked.
 pub struct Request<'a> {
     pub(crate) head: &'a RequestHead<'a>,
     pub(crate) body: &'a [u8],
     pub(crate) peer: SocketAddr,
     pub(crate) worker: usize,
+    /// The body, when it is handed over as it arrives: to whoever takes it first.
+    pub(crate) stream: Option<&'a Cell<Option<BodyStream>>>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("head", &self.head)
+            .field("body_bytes", &self.body.len())
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Request<'a> {
@@ -95,9 +109,15 @@ impl<'a> Request<'a> {
         self.head.headers.iter().map(|field| (field.name, field.value))
     }
 
-    /// The body, decoded; empty when there is none.
+    /// The body, decoded; empty when there is none, or when it is still arriving.
     pub fn body(&self) -> &'a [u8] {
         self.body
+    }
+
+    /// The body that is still arriving, because [`Service::streams`](crate::Service::streams) asked for it so and it did not come with the
+    /// head. It can be taken once.
+    pub fn take_stream(&self) -> Option<BodyStream> {
+        self.stream?.take()
     }
 
     /// The address of the other end of the connection.

@@ -17,6 +17,7 @@ use crate::exchange::respond_error;
 use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::parse::Reject;
+use crate::parse::Version;
 use crate::stats::Stats;
 use crate::worker::{self, Shared};
 
@@ -115,7 +116,7 @@ fn runtime_of_one_thread() -> io::Result<tokio::runtime::Runtime> {
 /// The whole answer to a connection past the limit.
 fn refusal<S: Service>(service: &S) -> Arc<[u8]> {
     let (mut out, stamp) = (Vec::new(), Stamp::now());
-    let form = Form { persistence: Persistence::Close, head_only: false };
+    let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
     let mut answer = Answer::new(&mut out, &stamp, form);
     respond_error(&mut answer, service, Reject::new(503, "too many connections are open"));
     out.into()

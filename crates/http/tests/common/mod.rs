@@ -4,19 +4,26 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_http::{
-    Answer, Gate, Head, HeaderLines, Limits, Method, Options, Outcome, Reply, Request, Server, Service,
-    Stats, percent_decode,
+    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Method,
+    Options, Outcome, Reply, Request, Server, Service, Stats, Streamed, percent_decode,
 };
+use futures_util::StreamExt;
 use tokio::sync::{oneshot, watch};
 
 /// What the tests ask of a service, by path:
 /// `/echo…` method, target and body · `/big/N` N bytes · `/held/M` held until mark M · `/later/M` deferred until the
 /// signal reaches M · `/later-held/M/N` deferred until M, then held until N · `/close` · `/panic` · `/later-panic` · `/silent`.
+/// By and by: `/stream/N` N bytes of a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N bytes, and N more when the signal
+/// reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then nothing more · `/overflows/N` more than was said · `/stream-panic`.
+/// Bodies as they arrive, of at most 1 GiB: `/upload` length and sum, `/upload-later/M` not read before the signal reaches M ·
+/// `/upload-small` at most 1000 bytes · `/ignore` answered at once, `/ignore-later/M` when the signal reaches M.
 pub struct Probe {
     text: Arc<Head>,
     signal: watch::Receiver<u64>,
@@ -35,6 +42,14 @@ impl Probe {
 }
 
 impl Service for Probe {
+    fn streams(&self, request: &Request<'_>) -> Option<u64> {
+        match request.path() {
+            "/upload-small" => Some(1000),
+            path if path.starts_with("/upload") || path.starts_with("/ignore") => Some(1 << 30),
+            _ => None,
+        }
+    }
+
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
         let mut parts = request.path().split('/').skip(1);
         let route = parts.next().unwrap_or_default();
@@ -59,10 +74,112 @@ impl Service for Probe {
             "later-panic" => return Outcome::Later(Box::pin(async { panic!("asked to") })),
             "silent" => {}
             "nothing" => answer.respond(&Head::new(204), b"never sent"),
+            "stream" | "chunks" | "chunks-later" | "breaks" | "breaks-chunks" | "overflows"
+            | "stream-panic" => {
+                return self.stream(route, number(), number());
+            }
+            "upload" | "upload-later" | "upload-small" => return self.upload(request, number()),
+            "ignore" => answer.respond(&self.text, b"ignored"),
+            "ignore-later" => {
+                let later = self.defer(number(), 0);
+                drop(request.take_stream());
+                return later;
+            }
             "worker" => answer.respond(&self.text, request.worker().to_string().as_bytes()),
             _ => echo(request, answer, &self.text),
         }
         Outcome::Done
+    }
+}
+
+impl Probe {
+    fn stream(&self, route: &str, count: u64, signal: u64) -> Outcome {
+        let (length, mut steps) = match route {
+            "stream" => (Some(count), vec![Step::Bytes(count)]),
+            "chunks" => (None, vec![Step::Bytes(count)]),
+            "breaks" => (Some(count + 10), vec![Step::Bytes(count), Step::Break]),
+            "breaks-chunks" => (None, vec![Step::Bytes(count), Step::Break]),
+            "overflows" => (Some(count), vec![Step::Bytes(count + 1)]),
+            "stream-panic" => (None, vec![Step::Bytes(10), Step::Panic]),
+            _ => {
+                let mut receiver = self.signal.clone();
+                let wait = async move {
+                    receiver.wait_for(|found| *found >= signal).await.expect("the test holds the sender");
+                };
+                (None, vec![Step::Bytes(count), Step::Wait(Box::pin(wait)), Step::Bytes(count)])
+            }
+        };
+        steps.reverse();
+        Outcome::Streamed(Box::pin(async move {
+            let mut lines = Vec::new();
+            HeaderLines::new(&mut lines).add("Content-Type", "text/plain").expect("a valid field");
+            let body: Pin<Box<dyn BodySource>> = Box::pin(Script { steps });
+            Given::Streamed(Streamed { status: 200, lines, dated: false, length, body: Some(body) })
+        }))
+    }
+
+    fn upload(&self, request: &Request<'_>, signal: u64) -> Outcome {
+        let (head, mut receiver, body) = (self.text.clone(), self.signal.clone(), request.take_stream());
+        let whole = request.body().to_vec();
+        Outcome::Streamed(Box::pin(async move {
+            receiver.wait_for(|found| *found >= signal).await.expect("the test holds the sender");
+            let mut answer = (whole.len() as u64, whole.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+            let announced = body.as_ref().and_then(BodyStream::length);
+            if let Some(mut body) = body {
+                while let Some(piece) = body.next().await {
+                    match piece {
+                        Ok(piece) => {
+                            answer.0 += piece.len() as u64;
+                            answer.1 += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+                        }
+                        Err(broken) => {
+                            let (status, text) = match broken {
+                                BodyBroken::TooLarge => (413, "too large"),
+                                BodyBroken::Malformed => (400, "malformed"),
+                                BodyBroken::CutOff => (400, "cut off"),
+                            };
+                            let (head, body) = (Arc::new(Head::new(status)), text.as_bytes().to_vec());
+                            return Given::Whole(Reply { head, extra: Vec::new(), body, mark: 0 });
+                        }
+                    }
+                }
+            }
+            let body = format!("{answer:?} {announced:?}").into_bytes();
+            Given::Whole(Reply { head, extra: Vec::new(), body, mark: 0 })
+        }))
+    }
+}
+
+/// A body by script: the last step first.
+struct Script {
+    steps: Vec<Step>,
+}
+
+enum Step {
+    Bytes(u64),
+    Wait(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Break,
+    Panic,
+}
+
+impl BodySource for Script {
+    fn poll_fill(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled> {
+        match self.steps.last_mut() {
+            None => return Poll::Ready(Filled::End),
+            Some(Step::Break) => return Poll::Ready(Filled::Broken),
+            Some(Step::Panic) => panic!("asked to"),
+            Some(Step::Wait(future)) => std::task::ready!(future.as_mut().poll(cx)),
+            Some(Step::Bytes(left)) => {
+                let count = (*left).min(10_000);
+                out.resize(out.len() + count as usize, b'x');
+                *left -= count;
+                if *left > 0 {
+                    return Poll::Ready(Filled::More);
+                }
+            }
+        }
+        self.steps.pop();
+        Poll::Ready(Filled::More)
     }
 }
 
@@ -215,7 +332,13 @@ impl Client {
 
     fn fill(&mut self) -> bool {
         let mut buffer = [0; 16 * 1024];
-        let count = self.stream.read(&mut buffer).expect("an answer or the end, not a reset or a timeout");
+        let count = loop {
+            match self.stream.read(&mut buffer) {
+                // A process that was stopped and goes on.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read.expect("an answer or the end, not a reset or a timeout"),
+            }
+        };
         self.unread.extend_from_slice(&buffer[..count]);
         count > 0
     }

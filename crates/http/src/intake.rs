@@ -1,0 +1,218 @@
+//! A request body that is handed over as it arrives: the pipe between a connection, which fills it, and a service, which
+//! empties it at its own pace.
+//!
+//! Promises: what waits in it is bounded ([`PIPE_BYTES`] and one read), because a connection that finds it full does not
+//! read on; a body ends well only when its last byte has arrived, and whoever reads one that was cut off, was too
+//! long or malformed gets an error and never a short body. Both ends may be on different threads.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::chunked::{ChunkedDecoder, Progress};
+use crate::limits::{Limits, PIPE_BYTES};
+use crate::parse::{BODY_TOO_LARGE, Framing, Reject};
+
+/// Why a body that was being handed over did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyBroken {
+    /// The client went away, or was too slow.
+    CutOff,
+    /// It is longer than the service takes; the client is to be told 413.
+    TooLarge,
+    /// It is malformed; the client is to be told 400.
+    Malformed,
+}
+
+impl fmt::Display for BodyBroken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BodyBroken::CutOff => "the request body was cut off",
+            BodyBroken::TooLarge => "the request body is too large",
+            BodyBroken::Malformed => "the request body is malformed",
+        })
+    }
+}
+
+impl std::error::Error for BodyBroken {}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    bytes: Vec<u8>,
+    end: Option<Result<(), BodyBroken>>,
+    is_abandoned: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
+    // Nothing in here panics while it holds the lock.
+    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The body of a request that is still arriving. Dropping it says that the rest is not wanted; the connection then ends
+/// after the answer.
+#[derive(Debug)]
+pub struct BodyStream {
+    pipe: Arc<Mutex<Pipe>>,
+    length: Option<u64>,
+}
+
+impl BodyStream {
+    /// The length that the client announced; `None` for a chunked body.
+    pub fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The next bytes; `None` when the body has ended.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, BodyBroken>>> {
+        let mut pipe = lock(&self.pipe);
+        // An error comes first: what stands before it would only be thrown away.
+        if let Some(Err(broken)) = pipe.end {
+            return Poll::Ready(Some(Err(broken)));
+        }
+        if !pipe.bytes.is_empty() {
+            let bytes = std::mem::take(&mut pipe.bytes);
+            let writer = pipe.writer.take();
+            drop(pipe);
+            writer.into_iter().for_each(Waker::wake);
+            return Poll::Ready(Some(Ok(bytes)));
+        }
+        if pipe.end.is_some() {
+            return Poll::Ready(None);
+        }
+        pipe.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for BodyStream {
+    fn drop(&mut self) {
+        let mut pipe = lock(&self.pipe);
+        pipe.is_abandoned = true;
+        pipe.bytes = Vec::new();
+        let writer = pipe.writer.take();
+        drop(pipe);
+        writer.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// How the end of the body is found.
+#[derive(Debug)]
+enum Left {
+    Bytes(u64),
+    /// The decoder, and how many bytes the body may still have.
+    Chunked(ChunkedDecoder, Limits),
+}
+
+/// The connection's end. One that is dropped before the body has ended breaks it.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    pipe: Arc<Mutex<Pipe>>,
+    left: Left,
+    pub(crate) received_bytes: u64,
+    pub(crate) began_ms: u64,
+    /// Whether the connection ends after this request.
+    pub(crate) closes: bool,
+}
+
+impl Intake {
+    /// Both ends of a body of at most `bytes_max`.
+    pub(crate) fn new(
+        framing: Framing,
+        bytes_max: u64,
+        limits: &Limits,
+        now_ms: u64,
+    ) -> (Intake, BodyStream) {
+        let pipe = Arc::new(Mutex::new(Pipe::default()));
+        let (left, length) = match framing {
+            Framing::Length(length) => (Left::Bytes(length as u64), Some(length as u64)),
+            Framing::Chunked => {
+                let body_bytes = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+                (Left::Chunked(ChunkedDecoder::new(), Limits { body_bytes, ..limits.clone() }), None)
+            }
+        };
+        let stream = BodyStream { pipe: pipe.clone(), length };
+        (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
+    }
+
+    /// Whether the reader has to take something first.
+    pub(crate) fn is_full(&self) -> bool {
+        let pipe = lock(&self.pipe);
+        pipe.bytes.len() >= PIPE_BYTES && !pipe.is_abandoned
+    }
+
+    /// Ready when there is room, or nobody who reads.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut pipe = lock(&self.pipe);
+        if pipe.bytes.len() < PIPE_BYTES || pipe.is_abandoned {
+            return Poll::Ready(());
+        }
+        pipe.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether the reader is gone.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.pipe).is_abandoned
+    }
+
+    /// Takes the next piece of input. How many bytes of it belonged to the body, and whether it has ended.
+    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Reject> {
+        let mut pipe = lock(&self.pipe);
+        let before = pipe.bytes.len();
+        let fed = match &mut self.left {
+            Left::Bytes(left) => {
+                let count = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+                pipe.bytes.extend_from_slice(&input[..count]);
+                *left -= count as u64;
+                Ok((count, *left == 0))
+            }
+            Left::Chunked(decoder, limits) => {
+                // The decoder counts what stands in the buffer that it is given: it gets one of its own, and what is left of the limit.
+                let mut piece = Vec::with_capacity(input.len());
+                let fed = decoder.feed(input, &mut piece, limits);
+                limits.body_bytes -= piece.len().min(limits.body_bytes);
+                pipe.bytes.extend_from_slice(&piece);
+                match fed {
+                    Ok(Progress::More) => Ok((input.len(), false)),
+                    Ok(Progress::Done(count)) => Ok((count, true)),
+                    Err(reject) => Err(reject),
+                }
+            }
+        };
+        self.received_bytes += (pipe.bytes.len() - before) as u64;
+        match &fed {
+            Ok((_, true)) => pipe.end = Some(Ok(())),
+            Ok((_, false)) => {}
+            Err(reject) if *reject == BODY_TOO_LARGE => pipe.end = Some(Err(BodyBroken::TooLarge)),
+            Err(_) => pipe.end = Some(Err(BodyBroken::Malformed)),
+        }
+        if pipe.is_abandoned {
+            pipe.bytes = Vec::new();
+        }
+        let reader = pipe.reader.take();
+        drop(pipe);
+        reader.into_iter().for_each(Waker::wake);
+        fed
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        let mut pipe = lock(&self.pipe);
+        pipe.end.get_or_insert(Err(BodyBroken::CutOff));
+        let reader = pipe.reader.take();
+        drop(pipe);
+        reader.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl futures_util::Stream for BodyStream {
+    type Item = Result<Vec<u8>, BodyBroken>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        BodyStream::poll_next(self.get_mut(), cx)
+    }
+}
