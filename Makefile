@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo test lint bench bench-peers load-long torture fuzz tools
+.PHONY: run demo test lint bench bench-peers load-long torture fuzz tools test-bodies
 
 run:
 	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
@@ -19,6 +19,10 @@ demo:
 test: tools
 	$(CARGO) build --bin forebay --profile test
 	@$(WITH_SERVICES) $(CARGO) test --workspace
+
+# Bodies of 1 GiB through the proxy, instead of the 64 MiB of `make test`.
+test-bodies: tools
+	FOREBAY_BODY_MIB=1024 $(CARGO) test -p forebay-tests --test front -- bodies
 
 lint:
 	$(CARGO) fmt --all --check

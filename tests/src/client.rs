@@ -81,9 +81,12 @@ impl Client {
                 }
             }
             let mut buffer = [0; 64 * 1024];
-            match self.stream.read(&mut buffer)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.input.extend_from_slice(&buffer[..count]),
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                // A process that was stopped and goes on.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }

@@ -24,8 +24,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("redis", &[]),
     ("table", &["log", "redis", "value"]),
     ("record", &["value"]),
+    ("proxy", &[]),
     ("drain", &["log", "record", "redis", "table", "value"]),
-    ("server", &["drain", "host", "http", "log", "record", "redis", "table", "value"]),
+    ("server", &["drain", "host", "http", "log", "proxy", "record", "redis", "table", "value"]),
     ("topology", &[]),
     ("forebay", &["drain", "example-handlers", "load", "log", "record", "server", "topology", "value"]),
 ];

@@ -1,7 +1,7 @@
 //! Serving: from a checked config to a graceful stop.
 
 use crate::admin::{Admin, AdminService};
-use crate::compile::{self, Context};
+use crate::compile::{self, Context, Proxies};
 use crate::config::{self, Config, model};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
@@ -42,6 +42,7 @@ pub fn serve(
     prepare_memory(&opened.memory, config, &gate);
     let hot = opened.memory.tables();
     let (jobs, uncounted) = (Jobs::default(), Arc::default());
+    let proxies = Proxies::new(workers_of(config));
     let context = Context {
         store: &opened.store,
         schemas: &opened.schemas,
@@ -53,6 +54,7 @@ pub fn serve(
         public_url: config.server.public_url.as_deref(),
         incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
         uncounted: Arc::clone(&uncounted),
+        proxies: &proxies,
     };
     let routes = runtime.block_on(compile::compile(&config.endpoints, &context));
     let routes = Arc::new(routes.map_err(|errors| compile_errors(config, &errors))?);
@@ -66,6 +68,7 @@ pub fn serve(
     let live = Arc::new(Live::new(opened));
     let (stats, handle) = (server.stats(), runtime.handle().clone());
     schedule.start(&handle, &lease);
+    proxies.start(&handle);
     let admin =
         Admin { live: live.clone(), jobs: jobs.clone(), schedule, runtime: handle, stats, uncounted, routes };
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;

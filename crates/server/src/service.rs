@@ -1,10 +1,11 @@
 //! The service: finds the endpoint of a request and lets it answer.
 
+use crate::action::Action;
 use crate::endpoint::Endpoint;
 use crate::endpoint::out::respond_problem;
 use crate::problem::{Problem, write_problem};
 use forebay_http::{Answer, Method, Outcome, Request, Service};
-use matchit::Router;
+use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,22 +17,23 @@ const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Pa
 #[derive(Default)]
 pub struct Routes {
     by_method: [Router<Arc<Endpoint>>; METHODS.len()],
+    /// Those for every method that has no endpoint of its own.
+    any: Router<Arc<Endpoint>>,
     endpoints: Vec<Arc<Endpoint>>,
 }
 
 impl Routes {
-    /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`.
+    /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every method.
     ///
     /// # Errors
     /// A sentence when the route clashes with one that is there.
     pub fn add(&mut self, method: Method, route: &str, endpoint: Arc<Endpoint>) -> Result<(), String> {
-        let index = METHODS
-            .iter()
-            .position(|known| *known == method)
-            .ok_or_else(|| format!("no endpoint can have the method {}", method.as_str()))?;
-        self.by_method[index]
-            .insert(router_syntax(route), endpoint.clone())
-            .map_err(|error| error.to_string())?;
+        let router = match METHODS.iter().position(|known| *known == method) {
+            Some(index) => &mut self.by_method[index],
+            None if method == Method::Other => &mut self.any,
+            None => return Err(format!("no endpoint can have the method {}", method.as_str())),
+        };
+        router.insert(router_syntax(route), endpoint.clone()).map_err(|error| error.to_string())?;
         self.endpoints.push(endpoint);
         Ok(())
     }
@@ -51,15 +53,28 @@ impl Routes {
                 }
             }
         }
+        if self.any.at(path).is_ok() {
+            let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+            return all.join(", ");
+        }
         allowed.join(", ")
     }
 
-    fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
+    fn find<'r>(&'r self, request: &Request<'r>) -> Option<Match<'r, 'r, &'r Arc<Endpoint>>> {
         let index = match request.method() {
             Method::Get | Method::Head => Some(0),
             method => METHODS.iter().position(|known| *known == method),
         };
-        let Some(Ok(found)) = index.map(|index| self.by_method[index].at(request.path())) else {
+        match index.map(|index| self.by_method[index].at(request.path())) {
+            Some(Ok(found)) => Some(found),
+            // A request that would only be sent back as it is, and one that is for the last hop.
+            _ if matches!(request.method(), Method::Trace | Method::Connect) => None,
+            _ => self.any.at(request.path()).ok(),
+        }
+    }
+
+    fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
+        let Some(found) = self.find(request) else {
             return Err(match self.allowed(request.path()) {
                 none if none.is_empty() => Problem::not_found("there is nothing here"),
                 allowed => Problem::method_not_allowed(&allowed),
@@ -84,6 +99,13 @@ impl Service for Routes {
             respond_problem(&problem, answer);
             Outcome::Done
         })
+    }
+
+    fn streams(&self, request: &Request<'_>) -> Option<u64> {
+        match &self.find(request)?.value.action {
+            Action::Proxy(proxy) => Some(proxy.body_bytes_max),
+            _ => None,
+        }
     }
 
     fn error(&self, status: u16, detail: &str, out: &mut Vec<u8>) {

@@ -6,6 +6,7 @@
 pub mod any_of;
 pub mod generate;
 pub mod list;
+pub mod proxy;
 pub mod read;
 pub mod redirect;
 mod remote;
@@ -75,6 +76,8 @@ pub enum Action {
     AnyOf(Vec<Action>),
     /// Starts a job that fills a table.
     Generate(Arc<generate::Generate>),
+    /// Passes requests on.
+    Proxy(Arc<proxy::ProxyAction>),
 }
 
 impl Action {
@@ -85,8 +88,10 @@ impl Action {
                 out.respond(head, |_| {}, body.len(), |buffer| buffer.extend_from_slice(body));
                 Ok(Step::Done)
             }
-            // The endpoint calls handlers itself: they want the request.
-            Action::Handler(_) => Err(Problem::new(500, "a handler cannot be one of several actions")),
+            // The endpoint calls these itself: they want the request.
+            Action::Handler(_) | Action::Proxy(_) => {
+                Err(Problem::new(500, "a handler or a proxy cannot be one of several actions"))
+            }
             Action::Sql(action) => Ok(action.run(slots)),
             Action::Get(action) => action.run(slots, out),
             Action::Random(action) => action.run(slots, out),

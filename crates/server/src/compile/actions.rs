@@ -15,6 +15,7 @@ use crate::hot::Hot;
 use forebay_http::Head;
 use forebay_value::{KeyKind, Schema, Type};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The most rows of one page of a list.
 const LIST_ROWS_MAX: usize = 1_000;
@@ -55,6 +56,10 @@ impl Compiler<'_, '_> {
                 Action::Constant { head: self.head(200)?, body: body.clone().into_bytes() }
             }
             From::Handler(name) => self.handler(name)?,
+            From::Proxy(proxy) => {
+                let timeout = Duration::from_millis(self.endpoint.timeout_ms);
+                self.context.proxies.action(proxy, timeout)?
+            }
             From::Sql { statements, rows } => self.sql(statements, *rows).await?,
             From::Get { table, key } => self.get(table, key)?,
             From::Random { table } => {

@@ -5,6 +5,7 @@
 
 mod actions;
 mod params;
+mod proxies;
 mod sql_types;
 
 use crate::config::model;
@@ -20,6 +21,7 @@ use forebay_record::Store;
 
 use forebay_value::Schema;
 pub use params::ParamTable;
+pub use proxies::Proxies;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -48,6 +50,8 @@ pub struct Context<'a> {
     pub incremented: HashMap<String, Vec<usize>>,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
+    /// The servers behind.
+    pub proxies: &'a Proxies,
 }
 
 /// A mistake that only showed when endpoints were compiled.
@@ -70,7 +74,7 @@ pub async fn compile(
         let compiled = compile_endpoint(endpoint, context).await;
         let added = compiled.and_then(|e| routes.add(endpoint.method, &endpoint.route, Arc::new(e)));
         if let Err(message) = added {
-            let message = format!("{} {}: {message}", endpoint.method.as_str(), endpoint.route);
+            let message = format!("{} {}: {message}", endpoint.method_name(), endpoint.route);
             errors.push(CompileError { line: endpoint.line, message });
         }
     }

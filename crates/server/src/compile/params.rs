@@ -219,7 +219,14 @@ impl ParamTable {
         Ok(match function {
             Function::Uuid => Eval::Uuid4,
             Function::Uuid7 => Eval::Uuid7,
-            Function::Now => Eval::Now,
+            Function::Now => match args {
+                [seconds] => {
+                    let wanted = Wanted::typed(Type::Bigint).or_null();
+                    let name = if let Expr::Param(name) = seconds { name.as_str() } else { "now" };
+                    Eval::NowIn(Box::new(self.compile(seconds, wanted, columns)?), name.to_owned())
+                }
+                _ => Eval::Now,
+            },
             Function::RandomBase64 => Eval::RandomBase64(count(0)?),
             Function::RandomCode => Eval::RandomCode(count(0)?),
             Function::RandomInt => {

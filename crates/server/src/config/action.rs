@@ -5,6 +5,7 @@ use super::errors::{did_you_mean, list};
 use super::fields::{Fields, choice, integer, name, unknown};
 use super::keys::{ACTIONS, ActionKeys, ENDPOINT, Key, LATER};
 use super::model::{Action, Dialect, Expr, Literal, Pick, Rows, TableConfig};
+use super::proxy::proxy;
 use super::read::{At, Data, Entry, Mistakes, Node};
 use super::sql;
 use super::values::{self, check_complete, complete, literal_fits, value};
@@ -122,6 +123,7 @@ impl<'a> Builder<'a> {
             "generate" => self.generate(),
             "handler" => self.read_own(name).map(Action::Handler),
             "constant" => self.read_own(json).map(Action::Constant),
+            "proxy" => proxy(self.fields, self.entry, self.scope.mistakes).map(Action::Proxy),
             other => unreachable!("{other} is in the list of actions but is not built"),
         }
     }

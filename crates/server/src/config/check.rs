@@ -110,6 +110,7 @@ fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<V
         | Action::Redirect { .. }
         | Action::Generate { .. }
         | Action::Handler(_)
+        | Action::Proxy(_)
         | Action::Constant(_) => return None,
     };
     let schema = tables.iter().find(|known| known.name == *table)?.columns.as_ref()?;

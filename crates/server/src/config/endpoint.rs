@@ -10,10 +10,9 @@ use super::model::{
     Reply, TableConfig,
 };
 use super::params::params;
+use super::rate;
 use super::read::{At, Data, Mistakes, Node};
-use super::size;
 use super::values::value;
-use crate::limits::RATE_COUNT_MAX;
 use forebay_http::Method;
 use forebay_value::Type;
 
@@ -28,6 +27,7 @@ const METHODS: &[(&str, Method)] = &[
     ("PUT", Method::Put),
     ("PATCH", Method::Patch),
     ("DELETE", Method::Delete),
+    ("*", Method::Other),
 ];
 
 /// An endpoint with the places that later checks blame.
@@ -74,7 +74,7 @@ fn endpoint(
         Some(node) => guard(node, mistakes),
         None => shared_guard.cloned(),
     };
-    let rate = fields.read("rate", mistakes, |node| text(node).and_then(|text| self::rate(&text)));
+    let rate = fields.read("rate", mistakes, |node| text(node).and_then(|text| rate::rate(&text)));
     if let (Some(Rate { per: Per::Key, .. }), Some(node), true) =
         (&rate, fields.get("rate"), scope.path.is_empty())
     {
@@ -86,6 +86,10 @@ fn endpoint(
     let reply = reply(fields.get("reply"), action.as_ref(), mistakes);
     let (method, route) = route?;
     let mut action = action?;
+    if method == Method::Other && !matches!(action, Action::Proxy(_)) {
+        let at = fields.get("route").map_or(node.at, |route| route.at);
+        mistakes.add(at, "route: only a proxy can have every method (*); name one");
+    }
     match &mut action {
         Action::Redirect { status, .. } => *status = reply.status.unwrap_or(*status),
         Action::List { after, limit, .. } => add_page_params(after, limit, &scope, &mut params),
@@ -192,7 +196,7 @@ fn path_params(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A name of a header field, as a config may have one (RFC 9110 section 5.6.2: a token).
-fn header_name(name: &str) -> Result<(), String> {
+pub(super) fn header_name(name: &str) -> Result<(), String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     match !name.is_empty() && name.bytes().all(token) {
         true => Ok(()),
@@ -218,44 +222,6 @@ fn headers(fields: &Fields<'_>, mistakes: &Mistakes<'_>) -> Vec<(String, String)
         }
     }
     headers
-}
-
-/// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per key`
-fn rate(text: &str) -> Result<Rate, String> {
-    let malformed = || {
-        format!(
-            "`{text}` must be a number of requests and a time, such as \"100/s\", \"10/30s per ip\", \
-             \"1000/m per header X-Api-Key\" or \"5/s per key\""
-        )
-    };
-    let (amount, per) = match text.split_once(" per ") {
-        Some((amount, per)) => (amount, Some(per.trim())),
-        None => (text, None),
-    };
-    let (count, time) = amount.split_once('/').ok_or_else(malformed)?;
-    let count = count.trim().replace('_', "").parse().map_err(|_| malformed())?;
-    if !(1..=RATE_COUNT_MAX).contains(&count) {
-        return Err(format!("`{text}`: the number of requests must be from 1 to {RATE_COUNT_MAX}"));
-    }
-    let time = time.trim();
-    // `100/s` is `100/1s`.
-    let alone = time.starts_with(|c: char| c.is_ascii_alphabetic());
-    let period = if alone { format!("1{time}") } else { time.to_owned() };
-    let period_ms = size::milliseconds(&period).map_err(|_| malformed())?;
-    if period_ms == 0 {
-        return Err(malformed());
-    }
-    let per = match per.map(|per| (per, per.strip_prefix("header "))) {
-        None => Per::Endpoint,
-        Some(("ip", _)) => Per::Ip,
-        Some(("key", _)) => Per::Key,
-        Some((_, Some(name))) => {
-            header_name(name.trim())?;
-            Per::Header(name.trim().to_owned())
-        }
-        Some(_) => return Err(malformed()),
-    };
-    Ok(Rate { count, period_ms, per })
 }
 
 /// A guard, of an endpoint or of the server.
@@ -307,10 +273,12 @@ fn reply(node: Option<&Node>, action: Option<&Action>, mistakes: &Mistakes<'_>) 
         Some(Action::Handler(_)) => Some("handler"),
         Some(Action::Constant(_)) => Some("constant"),
         Some(Action::Generate { .. }) => Some("generate"),
+        Some(Action::Proxy(_)) => Some("proxy"),
         _ => None,
     };
     if let Some(action) = without_fields {
-        for key in ["fields", "wrap"] {
+        let others: &[&str] = if action == "proxy" { &["status", "missing"] } else { &[] };
+        for key in ["fields", "wrap"].iter().chain(others) {
             if let Some(entry) = fields.entry(key) {
                 mistakes.add(
                     entry.at,
@@ -414,6 +382,7 @@ fn each_expr<'a>(action: &'a Action, f: &mut dyn FnMut(&'a Expr)) {
         | Action::Delete { .. }
         | Action::Count { .. }
         | Action::Handler(_)
+        | Action::Proxy(_)
         | Action::Constant(_) => {}
     }
 }

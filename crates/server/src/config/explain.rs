@@ -10,7 +10,7 @@ pub fn explain(config: &Config) -> String {
     let width = routes.chain(config.jobs.iter().map(|job| job.name.len())).max().unwrap_or(0);
     let mut out = String::new();
     for endpoint in &config.endpoints {
-        let (method, way) = (endpoint.method.as_str(), way(endpoint, config));
+        let (method, way) = (endpoint.method_name(), way(endpoint, config));
         writeln!(out, "{method:<6} {:<width$}  {way}", endpoint.route)
             .expect("writing to a string cannot fail");
     }
@@ -87,5 +87,9 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Generate { table, .. } => format!("generate {table} → {record}, in the background"),
         Action::Handler(name) => format!("handler {name}"),
         Action::Constant(_) => "constant".into(),
+        Action::Proxy(proxy) => {
+            let upstreams: Vec<_> = proxy.upstreams.iter().map(|to| format!("http://{to}")).collect();
+            format!("proxy ↔ {}", upstreams.join(" | "))
+        }
     }
 }

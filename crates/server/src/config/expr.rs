@@ -8,7 +8,7 @@ use super::model::{Expr, Function, Literal, Part};
 pub(super) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
     ("uuid", Function::Uuid, "uuid()", 0, 0),
     ("uuid7", Function::Uuid7, "uuid7()", 0, 0),
-    ("now", Function::Now, "now()", 0, 0),
+    ("now", Function::Now, "now(seconds)", 0, 1),
     ("random_base64", Function::RandomBase64, "random_base64(n)", 1, 1),
     ("random_code", Function::RandomCode, "random_code(n)", 1, 1),
     ("random_int", Function::RandomInt, "random_int(a, b)", 2, 2),
@@ -268,6 +268,9 @@ fn check_args(function: Function, signature: &str, args: &[Expr]) -> Result<(), 
             }
             _ => Ok(()),
         },
+        Function::Now if matches!(args, [Expr::Literal(literal)] if !matches!(literal, Literal::Int(_))) => {
+            Err(format!("the seconds of {signature} must be a whole number or a parameter"))
+        }
         Function::Given if !matches!(args, [Expr::Param(_)]) => {
             Err(format!("{signature} wants the name of a parameter, with its $"))
         }

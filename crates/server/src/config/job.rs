@@ -3,10 +3,25 @@
 use super::endpoint::is_param_name;
 use super::fields::{Fields, milliseconds, name};
 use super::keys::JOB;
-use super::model::{Dialect, Job};
+use super::model::{Dialect, Statements};
 use super::read::{Data, Mistakes, Node};
 use super::size;
 use super::sql;
+
+/// `[[job]]`: a statement that runs by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// What it is called: letters, digits and _; no two are called the same.
+    pub name: String,
+    /// From the beginning of a run to that of the next, in milliseconds.
+    pub every_ms: u64,
+    /// Each run begins up to so many milliseconds later, at random.
+    pub jitter_ms: u64,
+    /// The statement.
+    pub statements: Statements,
+    /// The line of its `[[job]]`.
+    pub line: usize,
+}
 
 /// All jobs.
 pub(super) fn jobs(node: Option<&Node>, dialect: Dialect, mistakes: &Mistakes<'_>) -> Vec<Job> {

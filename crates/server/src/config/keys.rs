@@ -207,7 +207,7 @@ pub(super) const ENDPOINT: Section = Section {
             "route",
             "\"METHOD /path\"",
             "",
-            "method and path; `{name}` is a parameter, `{name...}` the rest of the path",
+            "method (`*`: all, with `proxy`) and path; `{name}` is a parameter, `{name...}` the rest of the path",
         ),
         key("params", "table of parameters", "{}", "types, defaults and computed parameters"),
         key("headers", "table: header = parameter", "{}", "parameters that come from header fields"),
@@ -433,45 +433,44 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
         action: key("constant", "table, or JSON text", "", "answers the same every time"),
         with: &[],
     },
+    ActionKeys {
+        action: key(
+            "proxy",
+            "URL, or array of URLs",
+            "",
+            "passes requests on to `http://host:port`, to the least busy of several; `timeout` is that of its answer",
+        ),
+        with: &[
+            key("connect_timeout", "time", "\"2s\"", "longest that connecting may take"),
+            key(
+                "silence_timeout",
+                "time",
+                "\"60s\"",
+                "longest silence in the middle of an answer; then it is broken off",
+            ),
+            key("retries", "number", "1", "how often a request is sent again that may be"),
+            key(
+                "health",
+                "path",
+                "(no checks)",
+                "what is asked every 5 s: without an answer below 400 an upstream is out",
+            ),
+            key("host", "\"client\" or \"upstream\"", "\"client\"", "whose Host the upstream sees"),
+            key(
+                "forwarded",
+                "\"replace\" or \"append\"",
+                "\"replace\"",
+                "whether X-Forwarded-* and Forwarded of the request are replaced, or believed and added to",
+            ),
+            key("body", "size", "\"1GiB\"", "longest body of a request; more is 413"),
+        ],
+    },
 ];
 
 /// Keys that the design has and this version has not.
-pub(super) const LATER: &[(&str, &str)] =
-    &[("cache", "response caching"), ("proxy", "passing requests on to another server")];
+pub(super) const LATER: &[(&str, &str)] = &[("cache", "response caching")];
 
 /// What the keys of a section are, for a message.
 pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> + Clone {
     keys.iter().map(|key| key.name)
-}
-
-/// Every key, default and unit as Markdown tables: (what the keys are of, the table). `docs/configuration.md` holds them.
-pub fn key_tables() -> Vec<(String, String)> {
-    let row = |key: &Key| {
-        let default = match key.default {
-            "" => String::new(),
-            words if words.starts_with('(') => words.trim_matches(['(', ')']).to_owned(),
-            value => format!("`{value}`"),
-        };
-        format!("| `{}` | {} | {default} | {} |\n", key.name, key.value, key.what)
-    };
-    let head = "| key | value | default | meaning |\n|---|---|---|---|\n";
-    let section = |section: &Section| {
-        (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
-    };
-    let sections =
-        [&TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &JOB, &GUARD, &REPLY];
-    let mut tables: Vec<_> = sections.into_iter().map(section).collect();
-    let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();
-    for known in ACTIONS {
-        actions += &format!(
-            "| **`{}`** = {} | | | {} |\n",
-            known.action.name, known.action.value, known.action.what
-        );
-        for key in known.with {
-            let row = row(key);
-            actions += &row.replacen(&format!("| `{}` | ", key.name), &format!("| | `{}` = ", key.name), 1);
-        }
-    }
-    tables.push(("actions".to_owned(), actions));
-    tables
 }

@@ -16,10 +16,13 @@ mod explain;
 mod expr;
 mod fields;
 mod job;
+mod key_tables;
 mod keys;
 pub mod model;
 mod overrides;
 mod params;
+mod proxy;
+mod rate;
 mod read;
 mod sections;
 mod size;
@@ -32,7 +35,7 @@ mod values;
 
 pub use errors::{ConfigError, ConfigErrors, Place};
 pub use explain::explain;
-pub use keys::key_tables;
+pub use key_tables::key_tables;
 pub use model::Config;
 pub use overrides::Overrides;
 
@@ -47,6 +50,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("accounts-hot.toml", include_str!("../../../../examples/accounts-hot.toml")),
     ("usages.toml", include_str!("../../../../examples/usages.toml")),
     ("links.toml", include_str!("../../../../examples/links.toml")),
+    ("in-front.toml", include_str!("../../../../examples/in-front.toml")),
 ];
 
 /// The longest config file, in bytes; far above any that was written by hand.

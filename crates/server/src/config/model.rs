@@ -5,6 +5,9 @@
 //! config cannot know is left to whoever compiles the endpoints: columns that are read from the record store, and what
 //! the SQL says.
 
+pub use super::job::Job;
+pub use super::proxy::Proxy;
+pub use super::rate::{Per, Rate};
 pub use super::stores::{Dialect, Durability, Memory, ReadFrom, Record, Remote, Replicas, Tier};
 use forebay_http::{Limits, Method};
 use forebay_value::{Schema, Type};
@@ -87,7 +90,7 @@ pub struct TableConfig {
 /// `[[endpoint]]`: a route and one action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    /// GET (which serves HEAD as well), POST, PUT, PATCH or DELETE.
+    /// GET (which serves HEAD as well), POST, PUT, PATCH or DELETE; [`Method::Other`] for all, which only a proxy can have.
     pub method: Method,
     /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See [`Endpoint::path_params`].
     pub route: String,
@@ -116,6 +119,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The method as the file has it.
+    pub fn method_name(&self) -> &'static str {
+        if self.method == Method::Other { "*" } else { self.method.as_str() }
+    }
+
     /// The names of the parameters in the route, in order, without the dots of a tail.
     pub fn path_params(&self) -> impl Iterator<Item = &str> {
         self.route.split('/').filter_map(|segment| {
@@ -230,7 +238,7 @@ pub enum Function {
     Uuid,
     /// `uuid7()`: a time-ordered (version 7) UUID.
     Uuid7,
-    /// `now()`: the time of the request.
+    /// `now()`: the time of the request; `now(seconds)`: so many seconds later, null when that is null.
     Now,
     /// `random_base64(n)`: `n` characters of base64. The argument is a literal from 1 to 1,000,000.
     RandomBase64,
@@ -362,6 +370,8 @@ pub enum Action {
     Handler(String),
     /// Always the same JSON text.
     Constant(String),
+    /// The answer of a server behind.
+    Proxy(Proxy),
 }
 
 /// A statement, in one dialect or two. At least one is there.
@@ -423,45 +433,6 @@ pub struct Reply {
     pub fields: Option<Vec<(String, Expr)>>,
     /// What a 404 says.
     pub missing: Option<String>,
-}
-
-/// `[[job]]`: a statement that runs by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// What it is called: letters, digits and _; no two are called the same.
-    pub name: String,
-    /// From the beginning of a run to that of the next, in milliseconds.
-    pub every_ms: u64,
-    /// Each run begins up to so many milliseconds later, at random.
-    pub jitter_ms: u64,
-    /// The statement.
-    pub statements: Statements,
-    /// The line of its `[[job]]`.
-    pub line: usize,
-}
-
-/// How often an endpoint may be called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rate {
-    /// So many requests; at least 1.
-    pub count: u64,
-    /// In each period of so many milliseconds.
-    pub period_ms: u64,
-    /// Who shares them.
-    pub per: Per,
-}
-
-/// Who shares a rate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Per {
-    /// Everybody.
-    Endpoint,
-    /// `per ip`: each address (IPv6: each network of 64 bits).
-    Ip,
-    /// `per header NAME`: each value of a header field.
-    Header(String),
-    /// `per key`: each value of the route's parameters.
-    Key,
 }
 
 /// Who may call an endpoint.

@@ -416,6 +416,47 @@ fn jobs() {
 }
 
 #[test]
+fn proxies() {
+    let plain = endpoint("route = '* /shop/{path...}'\nproxy = 'http://127.0.0.1:8080'");
+    assert_eq!((plain.method, plain.method_name()), (forebay_http::Method::Other, "*"));
+    let Action::Proxy(proxy) = plain.action else { panic!("{:?}", plain.action) };
+    assert_eq!(
+        (proxy.upstreams.as_slice(), proxy.connect_timeout_ms, proxy.silence_timeout_ms, proxy.retries),
+        (&["127.0.0.1:8080".to_owned()][..], 2_000, 60_000, 1)
+    );
+    assert_eq!(
+        (proxy.health, proxy.keeps_host, proxy.trusts_front, proxy.body_bytes),
+        (None, true, false, 1 << 30)
+    );
+    let full = endpoint(
+        "route = 'GET /a'\nproxy = ['http://a', 'HTTP://[::1]:81/']\nhealth = '/healthz?x=1'\nhost = 'upstream'\n\
+         forwarded = 'append'\nretries = 0\nbody = '4GiB'\nconnect_timeout = '1s'\nsilence_timeout = '5s'",
+    );
+    let Action::Proxy(proxy) = full.action else { panic!("{:?}", full.action) };
+    assert_eq!(proxy.upstreams, ["a", "[::1]:81"]);
+    assert_eq!(
+        (proxy.health.as_deref(), proxy.keeps_host, proxy.trusts_front, proxy.body_bytes, proxy.retries),
+        (Some("/healthz?x=1"), false, true, 4 << 30, 0)
+    );
+    for (written, what) in [
+        ("route = 'GET /'\nproxy = 'localhost:8080'", "must be http://"),
+        ("route = 'GET /'\nproxy = 'https://a'", "not in this version"),
+        ("route = 'GET /'\nproxy = 'http://a/b'", "must have no path"),
+        ("route = 'GET /'\nproxy = 'http://a?b'", "must have no path"),
+        ("route = 'GET /'\nproxy = 'http://me:secret@a'", "must be http://"),
+        ("route = 'GET /'\nproxy = 'ftp://a'", "must be http://"),
+        ("route = 'GET /'\nproxy = []", "must name 1 to 64"),
+        ("route = 'GET /'\nproxy = 'http://a'\nhealth = 'x'", "must be a path"),
+        ("route = 'GET /'\nproxy = 'http://a'\nreply = { wrap = 'x' }", "does not go with proxy"),
+        ("route = 'GET /'\nproxy = 'http://a'\nrows = 'all'", "does not go with proxy"),
+        ("route = '* /'\nsql = 'SELECT 1'", "only a proxy"),
+    ] {
+        let errors = load_text(&format!("[[endpoint]]\n{written}")).unwrap_err().to_string();
+        assert!(errors.contains(what), "{written}: {errors}");
+    }
+}
+
+#[test]
 fn overrides_stand_above_the_environment_above_the_file() {
     let file = "[server]\nlisten = '127.0.0.1:1'\n[record]\nurl = 'sqlite:some/file.db'\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
     let env = |name: &str| match name {

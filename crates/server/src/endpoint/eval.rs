@@ -22,6 +22,8 @@ pub enum Eval {
     Uuid7,
     /// `now()`
     Now,
+    /// `now(seconds)`; the name of the seconds, for the error when they lead out of the calendar.
+    NowIn(Box<Eval>, String),
     /// `random_base64(n)`
     RandomBase64(usize),
     /// `random_code(n)`
@@ -128,6 +130,7 @@ impl Eval {
             Eval::Uuid4 => Value::Uuid(functions::uuid4()),
             Eval::Uuid7 => Value::Uuid(functions::uuid7()),
             Eval::Now => Value::Timestamp(Timestamp::now()),
+            Eval::NowIn(seconds, name) => now_in(seconds.evaluate(scope)?, name)?,
             Eval::RandomBase64(chars) => Value::Text(functions::random_base64(*chars).into()),
             Eval::RandomCode(chars) => {
                 Value::Text(functions::random_code(code_chars(*chars, scope.rows)).into())
@@ -168,7 +171,12 @@ impl Eval {
                 _ => first.is_drawn(scope),
             },
             Eval::Template(parts) => parts.iter().any(|part| part.is_drawn(scope)),
-            Eval::Slot(_) | Eval::Column(_) | Eval::Const(_) | Eval::Given(_) | Eval::Now => false,
+            Eval::Slot(_)
+            | Eval::Column(_)
+            | Eval::Const(_)
+            | Eval::Given(_)
+            | Eval::Now
+            | Eval::NowIn(..) => false,
         }
     }
 
@@ -187,10 +195,23 @@ impl Eval {
         match self {
             Eval::Column(own) => *own == column,
             Eval::Coalesce(first, second) => first.uses_column(column) || second.uses_column(column),
+            Eval::NowIn(seconds, _) => seconds.uses_column(column),
             Eval::RandomInt(low, high, _) => low.uses_column(column) || high.uses_column(column),
             Eval::OneOf(parts) | Eval::Template(parts) => parts.iter().any(|part| part.uses_column(column)),
             _ => false,
         }
+    }
+}
+
+/// So many seconds from now, before the end of the year 9999.
+fn now_in(seconds: Value, name: &str) -> Result<Value, Problem> {
+    const YEAR_10000_MICROS: i64 = 253_402_300_800_000_000;
+    let seconds = coerce(seconds, Type::Bigint).map_err(|what| Problem::parameter(name, what))?;
+    let Value::Bigint(seconds) = seconds else { return Ok(Value::Null) };
+    let micros = seconds.checked_mul(1_000_000).and_then(|micros| micros.checked_add(Timestamp::now().0));
+    match micros {
+        Some(micros @ 0..YEAR_10000_MICROS) => Ok(Value::Timestamp(Timestamp(micros))),
+        _ => Err(Problem::parameter(name, "leads out of the calendar")),
     }
 }
 

@@ -60,6 +60,9 @@ impl Endpoint {
             handler.call(&Call::new(request, path), answer)?;
             return Ok(Outcome::Done);
         }
+        if let Action::Proxy(proxy) = &self.action {
+            return proxy.call(self, request);
+        }
         let slots = Arc::new(self.params.read(request, path)?);
         match self.action.run(&slots, answer)? {
             Step::Done => Ok(Outcome::Done),
@@ -107,10 +110,11 @@ fn problem_reply(problem: &Problem) -> Reply {
 }
 
 /// One of the places for waiting requests; given back when dropped.
-struct WaitingPlace(Arc<Endpoint>);
+pub struct WaitingPlace(Arc<Endpoint>);
 
 impl WaitingPlace {
-    fn take(endpoint: &Arc<Endpoint>) -> Result<WaitingPlace, Problem> {
+    /// Takes one; 503 when there is none.
+    pub fn take(endpoint: &Arc<Endpoint>) -> Result<WaitingPlace, Problem> {
         // Taken first and looked at then, so that two cannot take the last one.
         let place = WaitingPlace(endpoint.clone());
         if endpoint.waiting.fetch_add(1, Ordering::Relaxed) < endpoint.waiting_max {

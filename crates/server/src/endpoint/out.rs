@@ -77,7 +77,7 @@ impl Out for OwnedOut {
 
 /// The heads of problem documents, one for each status that occurs.
 static PROBLEM_HEADS: LazyLock<Vec<(u16, Arc<Head>)>> = LazyLock::new(|| {
-    let statuses = [400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 431, 500, 501, 503, 504];
+    let statuses = [400, 401, 403, 404, 405, 408, 409, 410, 413, 422, 429, 431, 500, 501, 502, 503, 504];
     statuses.map(|status| (status, Arc::new(problem_head(status)))).into()
 });
 

@@ -1,0 +1,187 @@
+//! Header fields on their way through: what ends here, and what is said of whom the request came from.
+//!
+//! Sources: RFC 9110 sections 7.6.1 (Connection, and what else is for one hop) and 7.6.3 (Via), RFC 7239 (Forwarded).
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use std::net::IpAddr;
+
+/// Whom to believe about where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// Nobody: what clients say of it is replaced.
+    Nobody,
+    /// Whoever is in front of this server: it is added to.
+    Front,
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Fields for one hop only, whether Connection names them or not.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+];
+
+/// Takes out everything that is between two neighbours alone; of what frames a body, nothing stays.
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    headers.remove(header::TRANSFER_ENCODING);
+    headers.remove(header::CONTENT_LENGTH);
+}
+
+/// The client's fields as the upstream is to see them. `host` is what it is asked for.
+pub(crate) fn prepare_request(
+    headers: &mut HeaderMap,
+    peer: IpAddr,
+    trust: Trust,
+    host: Option<&HeaderValue>,
+) {
+    let asked = headers.remove(header::HOST);
+    strip_hop_by_hop(headers);
+    // Answered here already.
+    headers.remove(header::EXPECT);
+    say_where_from(headers, peer, trust, asked.as_ref());
+    headers.append(header::VIA, HeaderValue::from_static("1.1 forebay"));
+    if let Some(host) = host.or(asked.as_ref()) {
+        headers.insert(header::HOST, host.clone());
+    }
+}
+
+fn say_where_from(headers: &mut HeaderMap, peer: IpAddr, trust: Trust, asked: Option<&HeaderValue>) {
+    let peer = peer.to_canonical();
+    if trust == Trust::Nobody {
+        for name in [&X_FORWARDED_FOR, &X_FORWARDED_HOST, &X_FORWARDED_PROTO, &header::FORWARDED] {
+            headers.remove(name);
+        }
+    }
+    append(headers, &X_FORWARDED_FOR, &peer.to_string());
+    if let (Some(asked), false) = (asked, headers.contains_key(&X_FORWARDED_HOST)) {
+        headers.insert(X_FORWARDED_HOST, asked.clone());
+    }
+    if !headers.contains_key(&X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    let node = match peer {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    };
+    let host = asked.and_then(|asked| asked.to_str().ok()).map(|host| format!(";host=\"{host}\""));
+    append(headers, &header::FORWARDED, &format!("for={node}{};proto=http", host.unwrap_or_default()));
+}
+
+/// Adds to a list, in one field: some applications read only the first.
+fn append(headers: &mut HeaderMap, name: &HeaderName, item: &str) {
+    let mut list = Vec::new();
+    for value in headers.get_all(name) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(item.as_bytes());
+    // An item of ours has only characters that a value may have (an address, or the Host that was checked).
+    if let Ok(value) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).expect("a name"),
+                HeaderValue::from_str(value).expect("a value"),
+            );
+        }
+        headers
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let mut lines: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn what_is_between_neighbours_ends_here() {
+        let mut headers = map(&[
+            ("Connection", "close, X-Secret,  Upgrade"),
+            ("Connection", "keep-alive, x-other"),
+            ("X-Secret", "1"),
+            ("X-Other", "2"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Connection", "keep-alive"),
+            ("Proxy-Authorization", "Basic x"),
+            ("TE", "trailers"),
+            ("Trailer", "X-Sum"),
+            ("Transfer-Encoding", "chunked"),
+            ("Content-Length", "5"),
+            ("Upgrade", "websocket"),
+            ("X-Kept", "3"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(lines(&headers), ["x-kept: 3"]);
+    }
+
+    #[test]
+    fn nobody_is_believed_unless_told_to() {
+        let sent = [
+            ("Host", "shop.example"),
+            ("X-Forwarded-For", "6.6.6.6"),
+            ("X-Forwarded-Host", "evil.example"),
+            ("X-Forwarded-Proto", "https"),
+            ("Forwarded", "for=6.6.6.6"),
+            // Naming what is added here does not take it out again.
+            ("Connection", "X-Forwarded-For, Host, Via"),
+            ("Expect", "100-continue"),
+        ];
+        let mut headers = map(&sent);
+        prepare_request(&mut headers, "10.1.2.3".parse().expect("an address"), Trust::Nobody, None);
+        assert_eq!(
+            lines(&headers),
+            [
+                "forwarded: for=10.1.2.3;host=\"shop.example\";proto=http",
+                "host: shop.example",
+                "via: 1.1 forebay",
+                "x-forwarded-for: 10.1.2.3",
+                "x-forwarded-host: shop.example",
+                "x-forwarded-proto: http",
+            ]
+        );
+        let mut headers = map(&sent[..5]);
+        let host = HeaderValue::from_static("app:8080");
+        prepare_request(&mut headers, "2001:db8::1".parse().expect("an address"), Trust::Front, Some(&host));
+        assert_eq!(
+            lines(&headers),
+            [
+                "forwarded: for=6.6.6.6, for=\"[2001:db8::1]\";host=\"shop.example\";proto=http",
+                "host: app:8080",
+                "via: 1.1 forebay",
+                "x-forwarded-for: 6.6.6.6, 2001:db8::1",
+                "x-forwarded-host: evil.example",
+                "x-forwarded-proto: https",
+            ]
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Which upstream is asked: those that are well, the least busy first.
+//!
+//! An upstream is put out by [`FAILURES_MAX`] failures one after the other (of connecting, or of getting an answer; an answer, whatever its
+//! status, is none), and after [`OUT`] one request tries it again. Where there are health checks, one that fails them
+//! is out until it passes one.
+
+use crate::limits::{FAILURES_MAX, OUT};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What is known of one upstream.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    pub(crate) in_flight: AtomicUsize,
+    failures: AtomicU32,
+    /// It is out until then, in milliseconds since the start.
+    out_until_ms: AtomicU64,
+    fails_checks: AtomicBool,
+}
+
+impl Health {
+    /// Whether it may be asked now. Of those that come when it has been out long enough, one may.
+    fn admits(&self, now_ms: u64) -> bool {
+        if self.fails_checks.load(Relaxed) {
+            return false;
+        }
+        let out_until_ms = self.out_until_ms.load(Relaxed);
+        if out_until_ms == 0 {
+            return true;
+        }
+        let again_ms = now_ms + OUT.as_millis() as u64;
+        now_ms >= out_until_ms
+            && self.out_until_ms.compare_exchange(out_until_ms, again_ms, Relaxed, Relaxed).is_ok()
+    }
+
+    /// An answer came.
+    pub(crate) fn succeeded(&self) {
+        // Written only when it changes something: all workers share this.
+        if self.failures.load(Relaxed) > 0 {
+            self.failures.store(0, Relaxed);
+            self.out_until_ms.store(0, Relaxed);
+        }
+    }
+
+    /// None came.
+    pub(crate) fn failed(&self, now_ms: u64) {
+        if self.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
+            self.out_until_ms.store(now_ms + OUT.as_millis() as u64, Relaxed);
+        }
+    }
+
+    /// A health check was passed, or not.
+    pub(crate) fn checked(&self, is_well: bool) {
+        self.fails_checks.store(!is_well, Relaxed);
+        if is_well {
+            self.succeeded();
+        }
+    }
+}
+
+/// All upstreams of a proxy.
+#[derive(Debug)]
+pub(crate) struct Balance {
+    pub(crate) upstreams: Box<[Health]>,
+    turn: AtomicUsize,
+    began: Instant,
+}
+
+impl Balance {
+    pub(crate) fn new(count: usize) -> Balance {
+        Balance {
+            upstreams: std::iter::repeat_with(Health::default).take(count).collect(),
+            turn: AtomicUsize::new(0),
+            began: Instant::now(),
+        }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// The least busy upstream that is well and not among `tried`; equals take turns. `None`: there is none.
+    pub(crate) fn pick(&self, tried: &[usize], now_ms: u64) -> Option<usize> {
+        let count = self.upstreams.len();
+        let turn = if count > 1 { self.turn.fetch_add(1, Relaxed) } else { 0 };
+        let mut order: Vec<usize> = (0..count).map(|offset| (turn + offset) % count).collect();
+        order.retain(|index| !tried.contains(index));
+        order.sort_by_key(|index| self.upstreams[*index].in_flight.load(Relaxed));
+        order.into_iter().find(|index| self.upstreams[*index].admits(now_ms))
+    }
+
+    /// When the first of those that are out is tried again.
+    pub(crate) fn retry_after(&self, now_ms: u64) -> Duration {
+        let soonest = self.upstreams.iter().map(|upstream| upstream.out_until_ms.load(Relaxed)).min();
+        Duration::from_millis(soonest.unwrap_or(0).saturating_sub(now_ms).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_busy_is_asked_and_equals_take_turns() {
+        let balance = Balance::new(3);
+        let mut picked: Vec<_> = (0..3).map(|_| balance.pick(&[], 0).expect("all are well")).collect();
+        picked.sort_unstable();
+        assert_eq!(picked, [0, 1, 2]);
+        balance.upstreams[0].in_flight.store(2, Relaxed);
+        balance.upstreams[1].in_flight.store(1, Relaxed);
+        assert_eq!(balance.pick(&[], 0), Some(2));
+        assert_eq!(balance.pick(&[2], 0), Some(1));
+        assert_eq!(balance.pick(&[2, 1, 0], 0), None);
+    }
+
+    #[test]
+    fn failures_put_out_and_one_request_tries_again() {
+        let balance = Balance::new(1);
+        let health = &balance.upstreams[0];
+        health.failed(1_000);
+        health.failed(1_000);
+        assert_eq!(balance.pick(&[], 1_000), Some(0), "twice may be chance");
+        health.succeeded();
+        (0..FAILURES_MAX).for_each(|_| health.failed(1_000));
+        assert_eq!(balance.pick(&[], 5_999), None);
+        assert_eq!(balance.retry_after(5_000), Duration::from_secs(1));
+        assert_eq!(balance.pick(&[], 6_000), Some(0));
+        assert_eq!(balance.pick(&[], 6_000), None, "only one tries");
+        health.failed(6_100);
+        assert_eq!(balance.pick(&[], 11_000), None);
+        assert_eq!(balance.pick(&[], 11_100), Some(0));
+        health.succeeded();
+        assert_eq!(balance.pick(&[], 11_100), Some(0));
+        assert_eq!(balance.pick(&[], 11_100), Some(0));
+    }
+
+    #[test]
+    fn health_checks_decide_where_there_are_some() {
+        let balance = Balance::new(2);
+        balance.upstreams[0].checked(false);
+        assert!((0..4).all(|_| balance.pick(&[], 0) == Some(1)));
+        (0..FAILURES_MAX).for_each(|_| balance.upstreams[1].failed(0));
+        assert_eq!(balance.pick(&[], 0), None);
+        balance.upstreams[1].checked(true);
+        balance.upstreams[0].checked(true);
+        assert!(balance.pick(&[1], 0) == Some(0) && balance.pick(&[0], 0) == Some(1));
+    }
+}

@@ -1,0 +1,204 @@
+//! `proxy`: the request goes to a server that is already there, and its answer comes back; bodies piece by piece, both ways.
+//!
+//! Leaves connections, attempts and what may be passed on to `forebay_proxy`, and framing to `forebay_http`; here the one's
+//! requests become the other's.
+
+use crate::endpoint::out::OwnedOut;
+use crate::endpoint::out::respond_problem;
+use crate::endpoint::{Endpoint, WaitingPlace};
+use crate::problem::Problem;
+use forebay_http::{
+    BodyBroken, BodySource, Filled, Given, HeaderLines, Outcome, Request, Streamed, percent_decode,
+};
+use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody};
+use futures_util::StreamExt;
+use http::header::{DATE, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// The action.
+pub struct ProxyAction {
+    /// Where to.
+    pub proxy: Arc<Proxy>,
+    /// The most bytes of a request's body.
+    pub body_bytes_max: u64,
+    /// What keeps a broken upstream from filling the terminal.
+    pub failures: Failures,
+}
+
+/// Tells failures on the terminal, at most one a second.
+pub struct Failures {
+    began: Instant,
+    told_s: AtomicU64,
+}
+
+impl Default for Failures {
+    fn default() -> Failures {
+        Failures { began: Instant::now(), told_s: AtomicU64::new(0) }
+    }
+}
+
+impl Failures {
+    fn tell(&self, error: &Error) {
+        let now_s = self.began.elapsed().as_secs() + 1;
+        if self.told_s.swap(now_s, Ordering::Relaxed) != now_s {
+            eprintln!("forebay: proxy: {error}");
+        }
+    }
+}
+
+impl ProxyAction {
+    /// Passes a request on. Its place is given back when the answer's body has ended.
+    pub fn call(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        request: &Request<'_>,
+    ) -> Result<Outcome, Problem> {
+        if request.body().len() as u64 > self.body_bytes_max {
+            return Err(Problem::new(413, "the request body is too large"));
+        }
+        let place = WaitingPlace::take(endpoint)?;
+        let outbound = outbound(request)?;
+        let (me, worker) = (self.clone(), request.worker());
+        Ok(Outcome::Streamed(Box::pin(async move {
+            match me.proxy.send(worker, outbound).await.and_then(|answer| streamed(answer, place)) {
+                Ok(streamed) => Given::Streamed(streamed),
+                Err(error) => {
+                    if error.kind() != Kind::ClientBody {
+                        me.failures.tell(&error);
+                    }
+                    let mut out = OwnedOut::default();
+                    respond_problem(&problem(&error), &mut out);
+                    out.into_reply().into()
+                }
+            }
+        })))
+    }
+}
+
+/// The request as the proxy takes it.
+fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem> {
+    let malformed = |what: &str| Problem::new(400, format!("the request cannot be passed on: {what}"));
+    refuse_dots(request.path())?;
+    let method = http::Method::from_bytes(request.method_name().as_bytes());
+    let target = match request.query() {
+        Some(query) => format!("{}?{query}", request.path()),
+        None => request.path().to_owned(),
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in request.headers() {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed("a field's name"))?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| malformed("a field's value"))?;
+        headers.append(name, value);
+    }
+    let body = match request.take_stream() {
+        Some(stream) => {
+            let length = stream.length();
+            let pieces = stream.map(|piece| piece.map_err(|broken| broken.into()));
+            RequestBody::Arriving(length, Box::pin(pieces))
+        }
+        None => RequestBody::Whole(request.body().to_vec().into()),
+    };
+    Ok(forebay_proxy::Request {
+        method: method.map_err(|_| malformed("its method"))?,
+        target: PathAndQuery::try_from(target).map_err(|_| malformed("its target"))?,
+        headers,
+        peer: request.peer().ip(),
+        body,
+    })
+}
+
+/// A path with `.` or `..` in it, however written, may mean another one to the upstream than it did to the router here.
+fn refuse_dots(path: &str) -> Result<(), Problem> {
+    let decoded = percent_decode(path).map_err(|error| Problem::new(400, format!("the path has {error}")))?;
+    match decoded.split(['/', '\\']).any(|part| part == "." || part == "..") {
+        true => Err(Problem::new(400, "the path has a part that is only dots")),
+        false => Ok(()),
+    }
+}
+
+/// The answer as the engine takes it.
+fn streamed(answer: Answer, place: WaitingPlace) -> Result<Streamed, Error> {
+    let mut lines = Vec::new();
+    let mut writer = HeaderLines::new(&mut lines);
+    let mut dated = false;
+    for (name, value) in &answer.headers {
+        // One that the engine does not take would break the message: it is left out, as a field for one hop is.
+        let _written = match *name == DATE {
+            true if std::mem::replace(&mut dated, true) => continue,
+            true => writer.add_date(value),
+            false => writer.add(name.as_str(), value),
+        };
+    }
+    let body = Passing { body: answer.body, _place: place };
+    Ok(Streamed { status: answer.status, lines, dated, length: answer.length, body: Some(Box::pin(body)) })
+}
+
+/// The upstream's body, on its way to the client.
+struct Passing {
+    body: AnswerBody,
+    /// The request waits as long as its answer is not whole.
+    _place: WaitingPlace,
+}
+
+impl BodySource for Passing {
+    fn poll_fill(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled> {
+        Poll::Ready(match ready!(self.body.poll_next(cx)) {
+            Some(Ok(bytes)) => {
+                out.extend_from_slice(&bytes);
+                Filled::More
+            }
+            None => Filled::End,
+            Some(Err(_)) => Filled::Broken,
+        })
+    }
+}
+
+/// What the client sees of it: nothing of the inside.
+fn problem(error: &Error) -> Problem {
+    match error.kind() {
+        Kind::Unreachable => Problem::new(502, "the server behind this route cannot be reached"),
+        Kind::BadAnswer => Problem::new(502, "the server behind this route gave no valid answer"),
+        Kind::Unavailable => {
+            let wait_s = error.retry_after_hint().map_or(1, |wait| wait.as_secs() + 1);
+            let detail = "the server behind this route is not available";
+            Problem { headers: vec![("Retry-After", wait_s.to_string())], ..Problem::new(503, detail) }
+        }
+        Kind::TimedOut => Problem::new(504, "the server behind this route did not answer in time"),
+        Kind::ClientBody => match error.source().and_then(|source| source.downcast_ref::<BodyBroken>()) {
+            Some(BodyBroken::TooLarge) => Problem::new(413, "the request body is too large"),
+            Some(BodyBroken::Malformed) => Problem::new(400, "the request body is malformed"),
+            Some(BodyBroken::CutOff) | None => Problem::new(400, "the request body was cut off"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_are_refused_however_they_are_written() {
+        for (path, passes) in [
+            ("/shop/a", true),
+            ("/shop/a.b/..c/...", true),
+            ("/shop/a%2Fb", true),
+            ("/shop/%252e%252e/a", true),
+            ("/shop/../admin", false),
+            ("/shop/./a", false),
+            ("/shop/..", false),
+            ("/shop/%2e%2E/admin", false),
+            ("/shop/.%2e/admin", false),
+            ("/shop/..%2fadmin", false),
+            ("/shop/..%5cadmin", false),
+            ("/shop/%zz", false),
+        ] {
+            assert_eq!(refuse_dots(path).is_ok(), passes, "{path}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Proxies, from the config to what runs: endpoints with the same upstreams and the same patience share pools and what is
+//! known of who is well.
+
+use crate::action::Action;
+use crate::action::proxy::{Failures, ProxyAction};
+use crate::config::model;
+use forebay_proxy::{Authority, Proxy, Settings, Trust};
+use http::uri::PathAndQuery;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// All proxies of a server.
+pub struct Proxies {
+    workers: usize,
+    all: Mutex<Vec<Arc<Proxy>>>,
+}
+
+impl Proxies {
+    /// None yet, for that many workers.
+    pub fn new(workers: usize) -> Proxies {
+        Proxies { workers, all: Mutex::default() }
+    }
+
+    /// Lets those that check the health of their upstreams do so from now on.
+    pub fn start(&self, runtime: &Handle) {
+        for proxy in self.all.lock().iter() {
+            runtime.spawn(proxy.clone().watch());
+        }
+    }
+
+    /// The action of one endpoint.
+    pub fn action(&self, proxy: &model::Proxy, answer_timeout: Duration) -> Result<Action, String> {
+        let upstream = |text: &String| {
+            text.parse::<Authority>().map_err(|error| format!("the upstream `{text}`: {error}"))
+        };
+        let path = |text: &String| {
+            text.parse::<PathAndQuery>().map_err(|error| format!("the path `{text}`: {error}"))
+        };
+        let settings = Settings {
+            upstreams: proxy.upstreams.iter().map(upstream).collect::<Result<_, _>>()?,
+            connect_timeout: Duration::from_millis(proxy.connect_timeout_ms),
+            answer_timeout,
+            silence_timeout: Duration::from_millis(proxy.silence_timeout_ms),
+            retries: proxy.retries as u32,
+            health_path: proxy.health.as_ref().map(path).transpose()?,
+            keeps_host: proxy.keeps_host,
+            trust: if proxy.trusts_front { Trust::Front } else { Trust::Nobody },
+        };
+        let mut all = self.all.lock();
+        let proxy_of = match all.iter().find(|known| *known.settings() == settings) {
+            Some(known) => known.clone(),
+            None => {
+                all.push(Arc::new(Proxy::new(settings, self.workers)));
+                all[all.len() - 1].clone()
+            }
+        };
+        let body_bytes_max = proxy.body_bytes;
+        let action = ProxyAction { proxy: proxy_of, body_bytes_max, failures: Failures::default() };
+        Ok(Action::Proxy(Arc::new(action)))
+    }
+}

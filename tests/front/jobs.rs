@@ -1,0 +1,88 @@
+//! `[[job]]`: runs by itself, never twice at a time, and what came of it can be read.
+
+use super::Front;
+use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Local, Spec, Topology};
+use serde_json::Value;
+
+const TABLE: &str = "[table.runs]\ncolumns = { id = 'serial key', n = 'bigint unique' }\nhot = false\n";
+
+fn job(server: &Server, name: &str) -> Value {
+    let found = server.admin("GET", "/jobs").expect(200);
+    let jobs = found["scheduled"].as_array().expect("an array").clone();
+    jobs.into_iter().find(|job| job["name"] == name).unwrap_or_else(|| panic!("no {name}: {found}"))
+}
+
+#[test]
+fn a_job_runs_again_and_again_and_says_what_came_of_it() {
+    let front = Front::start(&format!(
+        "{TABLE}[[job]]\nname = 'add'\nevery = '100ms'\n\
+         sql = 'INSERT INTO runs (n) SELECT coalesce(max(n), 0) + 1 FROM runs'\n\
+         [[job]]\nname = 'fail'\nevery = '100ms'\njitter = '0s'\nsql = 'INSERT INTO runs (n) VALUES (1)'\n\
+         [[job]]\nname = 'rare'\nevery = '1h'\njitter = '0s'\nsql = 'DELETE FROM runs WHERE n < 0'"
+    ));
+    let rows = || front.stores.archive(&front.folder).number("SELECT count(*) FROM runs");
+    wait_for("it has run five times", || (rows() >= 5).then_some(()));
+    let add = wait_for("it tells", || {
+        let add = job(&front.server, "add");
+        (add["runs"].as_u64() >= Some(5)).then_some(add)
+    });
+    assert_eq!(
+        (&add["last"]["changed"], &add["last"]["error"], &add["failures"]),
+        (&1.into(), &Value::Null, &0.into())
+    );
+    assert!(add["last"]["began"].as_str().is_some_and(|began| began.ends_with('Z')), "{add}");
+    let fail = wait_for("the other fails", || {
+        let fail = job(&front.server, "fail");
+        (fail["failures"].as_u64() >= Some(2)).then_some(fail)
+    });
+    assert!(fail["last"]["error"].is_string() && fail["last"]["changed"].is_null(), "{fail}");
+    assert!(front.server.output().contains("job fail: failed"), "{}", front.server.output());
+    let rare = wait_for("the rare one has run once, at the start", || {
+        let rare = job(&front.server, "rare");
+        (rare["runs"] == 1).then_some(rare)
+    });
+    assert_eq!((&rare["state"], &rare["every_ms"]), (&"waiting".into(), &3_600_000.into()));
+}
+
+#[test]
+fn a_job_that_cannot_run_is_a_mistake_at_start() {
+    let folder = Folder::new();
+    for (sql, what) in [("SELECT $id", "has no parameters"), ("DELETE FROM nowhere", "nowhere")] {
+        let file = folder.write("job.toml", &format!("[[job]]\nname = 'a'\nevery = '1s'\nsql = '{sql}'"));
+        let ended = Start::new(binary(), &folder, &file).try_start().err().expect("it does not start");
+        assert!(ended.output.contains("job a") && ended.output.contains(what), "{ended:?}");
+    }
+}
+
+/// Two servers on one Redis and one database: each turn is taken by one of them, and when that is killed by the other.
+#[test]
+fn of_many_servers_one_runs_a_job() {
+    let (folder, stores) = (Folder::new(), Stores::postgres());
+    let memory =
+        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
+    let file = folder.write(
+        "jobs.toml",
+        &format!(
+            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'turn'\nevery = '500ms'\njitter = '0s'\n\
+             sql = 'INSERT INTO runs (n) SELECT coalesce(max(n), 0) + 1 FROM runs'"
+        ),
+    );
+    let start = |name: &str| {
+        let start = Start::new(binary(), &folder, &file).stores(&stores, &folder).memory(&memory.url());
+        start.data(folder.path().join(name)).start()
+    };
+    let began = std::time::Instant::now();
+    let (first, second) = (start("a"), start("b"));
+    let runs = |server: &Server| job(server, "turn")["runs"].as_u64().expect("a number");
+    wait_for("some turns", || (runs(&first) + runs(&second) >= 6).then_some(()));
+    let rows = || stores.archive(&folder).number("SELECT count(*) FROM runs") as u64;
+    let together = runs(&first) + runs(&second);
+    // No more than one a period: two servers that did not agree would have made twice as many.
+    let periods = began.elapsed().as_millis() as u64 / 500 + 1;
+    assert!(together <= periods, "{together} runs in {periods} periods");
+    assert!(job(&first, "turn")["failures"] == 0 && job(&second, "turn")["failures"] == 0);
+    first.kill();
+    let before = rows();
+    wait_for("the other goes on", || (rows() >= before + 3).then_some(()));
+}

@@ -1,0 +1,34 @@
+//! What stands between clients and what answers them: rates and places, jobs, and servers behind a proxy.
+//!
+//! `upstream` has the servers that are proxied to: real nginx, and sockets that say byte for byte what a test wants.
+
+mod bodies;
+mod jobs;
+mod limits;
+mod proxy;
+mod smuggling;
+mod upstream;
+
+use forebay_tests::{Folder, Server, Start, Stores, binary};
+
+/// A server of this config, in a folder and on stores that live as long as it.
+struct Front {
+    server: Server,
+    folder: Folder,
+    stores: Stores,
+}
+
+impl Front {
+    #[track_caller]
+    fn start(config: &str) -> Front {
+        Front::start_with(config, |start| start)
+    }
+
+    #[track_caller]
+    fn start_with(config: &str, change: impl FnOnce(Start) -> Start) -> Front {
+        let (folder, stores) = (Folder::new(), Stores::new());
+        let file = folder.write("front.toml", config);
+        let start = change(Start::new(binary(), &folder, &file).stores(&stores, &folder));
+        Front { server: start.start(), folder, stores }
+    }
+}
