@@ -1,4 +1,4 @@
-//! Application 5, links: all but what needs a cache or expiry.
+//! Application 5, links.
 
 use super::{App, assert_now};
 use forebay_tests::{Answer, Client, wait_for};
@@ -204,6 +204,42 @@ fn clicks_are_counted() {
     let archive = app.archive();
     assert_eq!(archive.number(&format!("SELECT clicks FROM links WHERE code = '{code}'")), 1000);
     assert_eq!(archive.number("SELECT count(*) FROM links"), 1);
+}
+
+#[test]
+fn links_expire() {
+    let app = start();
+    let mut client = app.server.client();
+    let made = |client: &mut Client, expires_in: Value| {
+        code_of(&shorten(
+            client,
+            &json!({ "url": "https://example.com/short-lived", "expiresIn": expires_in }),
+        ))
+    };
+    let (soon, late, never) =
+        (made(&mut client, json!(1)), made(&mut client, json!("3600")), made(&mut client, json!(null)));
+    wait_for("the link expires", || {
+        let answer = client.get(&format!("/{soon}"));
+        (answer.status == 410).then(|| answer.expect_problem(410, ""))
+    });
+    for code in [&late, &never] {
+        assert_redirect(&client.get(&format!("/{code}")), "https://example.com/short-lived");
+    }
+    let expires = |client: &mut Client, code: &str| {
+        client.get(&format!("/links/{code}")).expect(200)["expiresAt"].clone()
+    };
+    assert_eq!(expires(&mut client, &never), Value::Null);
+    let at = expires(&mut client, &late);
+    let text = at.as_str().unwrap_or_else(|| panic!("{at}"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let left = super::seconds_of(text) - now.as_secs() as i64;
+    assert!((3_000..=3_600).contains(&left), "{text} is {left} s from now");
+    // It is still there for whoever looks at it, and it can be deleted.
+    assert!(expires(&mut client, &soon).is_string());
+    for expires_in in [json!(0), json!(-5), json!("soon"), json!(1.5), json!(i64::MAX)] {
+        let body = json!({ "url": "https://example.com/", "expiresIn": expires_in }).to_string();
+        client.post_json("/links", &body).expect_problem(400, "expiresIn");
+    }
 }
 
 #[test]
