@@ -228,6 +228,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    #[inline(never)]
     fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
         let Some(mut deferred) = self.deferred.take() else { return };
         while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
@@ -286,6 +287,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Moves bodies that come by and by to the client, as fast as both sides can.
+    #[inline(never)]
     fn pump_streams(
         &mut self,
         cx: &mut Context<'_>,

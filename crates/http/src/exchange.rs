@@ -218,12 +218,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// Has the service answer a request whose body it gets as it arrives.
+    #[inline(never)]
     fn begin_streaming(&mut self, head: &RequestHead<'_>, bytes_max: u64, local: &mut Local) {
         let (mut intake, stream) = Intake::new(head.framing, bytes_max, &self.shared.limits, local.now_ms);
         let stream = Cell::new(Some(stream));
         self.stage = Stage::default();
         let before = self.output.tail_bytes();
-        self.answer(head, &[], Some(&stream), false, local);
+        self.answer_later(head, &[], Some(&stream), false, local);
         drop(stream);
         if self.output.tail_bytes() > before {
             // Answered at once, without the body: what of it still comes is not read.
@@ -241,6 +242,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Hands the next part of a body to the service.
+    #[inline(never)]
     fn hand_over(&mut self, input: &[u8]) -> Result<usize, Reject> {
         let Stage::Streaming(intake) = &mut self.stage else { return Ok(0) };
         if intake.is_abandoned() {
@@ -295,7 +297,7 @@ impl<S: Service> Connection<S> {
                 let ChunkedBody { head, body, .. } = *chunked;
                 let mut slots = field_slots();
                 if let Some(head) = parse_head(&head, &self.shared.limits, &mut slots)? {
-                    self.answer(&head, &body, None, count == input.len(), local);
+                    self.answer_later(&head, &body, None, count == input.len(), local);
                 }
                 local.pool.give(body);
                 Ok(count)
@@ -310,7 +312,22 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// [`Connection::answer`] where it is not worth being inlined again.
+    #[cold]
+    #[inline(never)]
+    fn answer_later(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: &[u8],
+        stream: Option<&Cell<Option<BodyStream>>>,
+        is_last: bool,
+        local: &mut Local,
+    ) {
+        self.answer(head, body, stream, is_last, local);
+    }
+
     /// Has the service answer one complete request. `is_last`: nothing that was read follows it.
+    #[inline(always)]
     fn answer(
         &mut self,
         head: &RequestHead<'_>,

@@ -138,12 +138,14 @@ impl Intake {
     }
 
     /// Whether the reader has to take something first.
+    #[inline(never)]
     pub(crate) fn is_full(&self) -> bool {
         let pipe = lock(&self.pipe);
         pipe.bytes.len() >= PIPE_BYTES && !pipe.is_abandoned
     }
 
     /// Ready when there is room, or nobody who reads.
+    #[inline(never)]
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut pipe = lock(&self.pipe);
         if pipe.bytes.len() < PIPE_BYTES || pipe.is_abandoned {

@@ -26,7 +26,8 @@ fn raw(server: &TestServer, request: &str) -> (String, Vec<u8>, bool) {
             Err(error) => panic!("{error}"),
         }
     }
-    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    // One that broke off before anything was sent has no head either.
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
     let body = bytes.split_off(end);
     (String::from_utf8(bytes).expect("ASCII"), body, reset)
 }
