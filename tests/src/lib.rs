@@ -3,6 +3,8 @@
 //! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
 //! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the record store of it to look into
+//! - [`Postgres`], [`Bouncer`], [`Cable`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that may be
+//!   cut, a clock that is wrong, TLS
 //! - [`Database`]: the record store as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!
@@ -11,20 +13,30 @@
 
 mod archive;
 mod binary;
+mod bouncer;
+mod cable;
+mod certificates;
 mod client;
+mod clock;
 mod database;
 mod folder;
 mod log_file;
 mod mounts;
+mod postmaster;
 mod server;
 mod stores;
 
 pub use archive::Archive;
 pub use binary::{binary, example, root};
+pub use bouncer::Bouncer;
+pub use cable::Cable;
+pub use certificates::Certificates;
 pub use client::{Answer, Client, request_bytes};
+pub use clock::clock;
 pub use database::Database;
 pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
+pub use postmaster::Postgres;
 pub use server::{Ended, Server, Start, wait_for};
 pub use stores::Stores;

@@ -1,10 +1,10 @@
 //! The stores that a test runs on: SQLite and memory in process, unless the environment names others.
 //!
-//! `FOREBAY_TEST_RECORD=postgres` takes the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database of its own
+//! `FOREBAY_TEST_RECORD=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) takes the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database of its own
 //! for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey that is there for tests (`forebay redis up` starts one): it is emptied before each
 //! test, and one test at a time has it. `scripts/contract` goes through all pairs.
 
-use crate::{Archive, Folder};
+use crate::{Archive, Bouncer, Folder};
 use postgres::NoTls;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,18 @@ pub struct Stores {
 
 enum Record {
     Sqlite,
-    Postgres(Postgres),
+    Postgres(Scratch, Option<Bouncer>),
 }
 
 /// A database that is dropped with this.
-struct Postgres {
+struct Scratch {
     server: String,
     name: String,
+}
+
+/// The server that tests share.
+pub(crate) fn postgres_url() -> String {
+    variable("FOREBAY_TEST_POSTGRES").expect("FOREBAY_TEST_POSTGRES names no server; `eval \"$(scripts/services env)\"` does, after `up`")
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -36,8 +41,9 @@ impl Stores {
     pub fn new() -> Stores {
         let record = match variable("FOREBAY_TEST_RECORD").as_deref() {
             None | Some("sqlite") => Record::Sqlite,
-            Some("postgres") => Record::Postgres(Postgres::create()),
-            Some(other) => panic!("FOREBAY_TEST_RECORD={other}: must be sqlite or postgres"),
+            Some("postgres") => Record::Postgres(Scratch::create(&postgres_url()), None),
+            Some("pgbouncer") => Record::pooled(&postgres_url()),
+            Some(other) => panic!("FOREBAY_TEST_RECORD={other}: must be sqlite, postgres or pgbouncer"),
         };
         let memory = variable("FOREBAY_TEST_MEMORY").map(|url| {
             // A test that failed while it had the servers has left nothing that the next one sees.
@@ -51,30 +57,27 @@ impl Stores {
     /// PostgreSQL with a database of its own, whatever the environment asks for; the memory tier is the test's own affair.
     #[track_caller]
     pub fn postgres() -> Stores {
-        Stores { record: Record::Postgres(Postgres::create()), memory: None }
+        Stores { record: Record::Postgres(Scratch::create(&postgres_url()), None), memory: None }
     }
 
-    /// Whether the record store lets anybody in: a PostgreSQL that does not is away, as far as its clients can tell.
-    ///
-    /// # Panics
-    /// When it is not PostgreSQL.
+    /// The same on a server of the test's own.
     #[track_caller]
-    pub fn set_reachable(&self, reachable: bool) {
-        let Record::Postgres(postgres) = &self.record else { panic!("only PostgreSQL can be shut") };
-        let name = &postgres.name;
-        postgres.run(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {reachable}"));
-        if !reachable {
-            postgres.run(&format!(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-            ));
-        }
+    pub fn postgres_at(server: &str) -> Stores {
+        Stores { record: Record::Postgres(Scratch::create(server), None), memory: None }
+    }
+
+    /// The same as [`Stores::postgres`], through PgBouncer in transaction mode.
+    #[track_caller]
+    pub fn pgbouncer() -> Stores {
+        Stores { record: Record::pooled(&postgres_url()), memory: None }
     }
 
     /// `record.url`.
     pub fn record_url(&self, folder: &Folder) -> String {
         match &self.record {
             Record::Sqlite => format!("sqlite:{}", folder.database().display()),
-            Record::Postgres(postgres) => postgres.url(),
+            Record::Postgres(scratch, None) => scratch.url(),
+            Record::Postgres(scratch, Some(bouncer)) => bouncer.url(&scratch.name),
         }
     }
 
@@ -88,7 +91,7 @@ impl Stores {
     pub fn archive(&self, folder: &Folder) -> Archive {
         match &self.record {
             Record::Sqlite => Archive::sqlite(&folder.database()),
-            Record::Postgres(postgres) => Archive::postgres(&postgres.url()),
+            Record::Postgres(scratch, _) => Archive::postgres(&scratch.url()),
         }
     }
 }
@@ -99,14 +102,19 @@ impl Default for Stores {
     }
 }
 
-impl Postgres {
+impl Record {
     #[track_caller]
-    fn create() -> Postgres {
+    fn pooled(server: &str) -> Record {
+        Record::Postgres(Scratch::create(server), Some(Bouncer::before(server)))
+    }
+}
+
+impl Scratch {
+    #[track_caller]
+    fn create(server: &str) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let server = variable("FOREBAY_TEST_POSTGRES")
-            .expect("FOREBAY_TEST_POSTGRES names no server; `eval \"$(scripts/services up)\"` starts one");
         let name = format!("forebay_test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let postgres = Postgres { server, name };
+        let postgres = Scratch { server: server.to_owned(), name };
         postgres.run(&format!("CREATE DATABASE {}", postgres.name));
         postgres
     }
@@ -127,7 +135,7 @@ impl Postgres {
     }
 }
 
-impl Drop for Postgres {
+impl Drop for Scratch {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));

@@ -2,6 +2,7 @@
 
 use super::Ground;
 use super::writers::Writers;
+use forebay_tests::clock;
 use forebay_topology::{Flavour, Topology};
 use std::time::Duration;
 
@@ -22,6 +23,48 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
     writers.wait_for_more(SOME);
     let told = writers.stop();
     ground.assert_stored(&server, &told);
+}
+
+/// Ids of streams and lifetimes of leases that follow the server's clock would be wrong by a day then.
+#[test]
+fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
+    let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Redis);
+    let yesterday = clock("-1d");
+    let yesterday: Vec<(&str, &str)> = yesterday.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    ground.memory.kill("node-2").expect("a node can be killed");
+    ground.memory.start_in("node-2", &yesterday).expect("a node can be started");
+    ground.memory.wait_ready().expect("the replica follows again");
+    let first = ground.start("a", "replicated(1)").start();
+    first.wait_healthy();
+    let second = ground.start("b", "replicated(1)").start();
+    second.wait_healthy();
+    let writers = Writers::start(&[first.address, second.address], 2);
+    writers.wait_for_more(SOME);
+    // What is not drained goes over with the streams, and so do the leases of a drainer that will not come back.
+    first.pause_drain(false);
+    assert!(first.drain_state()["shards_held"].as_u64() > Some(0), "{}", first.drain_state());
+    ground.memory.kill("node-1").expect("a node can be killed");
+    first.kill();
+    let promoted = ground.memory.nodes().iter().find(|node| node.name == "node-2").expect("a node");
+    forebay_tests::wait_for("the replica is promoted", || role_and_time(promoted.port).0.then_some(()));
+    let (_, its_time_s) = role_and_time(promoted.port);
+    let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    assert!(its_time_s + 23 * 3600 < now_s, "its clock is {its_time_s}, and it is {now_s}");
+    ground.memory.start("node-1").expect("a node can be started");
+    writers.wait_for_more(SOME);
+    let told = writers.stop();
+    ground.assert_stored(&second, &told);
+}
+
+/// Whether the server at this port is a primary, and what it takes for the time, in seconds since 1970.
+fn role_and_time(port: u16) -> (bool, u64) {
+    let ask = || -> redis::RedisResult<(bool, u64)> {
+        let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
+        let role: String = redis::cmd("INFO").arg("replication").query(&mut connection)?;
+        let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
+        Ok((role.contains("role:master"), seconds))
+    };
+    ask().unwrap_or_else(|error| panic!("port {port}: {error}"))
 }
 
 #[test]

@@ -3,16 +3,22 @@
 //!
 //! Real servers, started by each test; writers that go on through the fault and note what they were told.
 
+mod checking;
+mod drainers;
 mod failover;
 mod letters;
+mod pooler;
+mod postgresql;
+mod refused;
 mod servers;
+mod tls;
 mod writers;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Rows with a UUID key, and rows with a serial key and a unique column.
+/// Rows with a UUID key, rows with a serial key and a unique column, and SQL.
 const CONFIG: &str = r#"
 [memory]
 durability = "async"
@@ -22,6 +28,10 @@ columns = { id = "uuid key = uuid()", token = "text" }
 
 [table.tokens]
 columns = { id = "serial key", token = "text unique" }
+
+[table.notes]
+columns = { id = "serial key", token = "text" }
+shared = true
 
 [[endpoint]]
 route = "POST /plain"
@@ -34,6 +44,15 @@ route = "POST /tokens"
 insert = "tokens"
 values = { token = "$token" }
 reply = { status = 201 }
+
+[[endpoint]]
+route = "POST /notes"
+sql = "INSERT INTO notes (token) VALUES ($token) RETURNING id"
+reply = { status = 201 }
+
+[[endpoint]]
+route = "GET /notes"
+sql = "SELECT count(*) AS notes FROM notes"
 "#;
 
 /// A folder, a database and a memory tier for one test.
@@ -51,13 +70,23 @@ static TURN: Mutex<()> = Mutex::new(());
 impl Ground {
     #[track_caller]
     fn new(topology: Topology, flavour: Flavour) -> Ground {
+        Ground::up(Spec::new(topology).on(flavour), Stores::postgres)
+    }
+
+    /// The same with another record store, made when it is this test's turn.
+    #[track_caller]
+    fn on(topology: Topology, flavour: Flavour, stores: impl FnOnce() -> Stores) -> Ground {
+        Ground::up(Spec::new(topology).on(flavour), stores)
+    }
+
+    #[track_caller]
+    fn up(spec: Spec, stores: impl FnOnce() -> Stores) -> Ground {
         // One that failed has left nothing behind that this one sees.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
         let config = folder.write("stores.toml", CONFIG);
-        let spec = Spec::new(topology).on(flavour).keep(Persistence::Always);
-        let memory = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
-        Ground { folder, stores: Stores::postgres(), memory, config, _turn: turn }
+        let memory = Local::up(spec.keep(Persistence::Always)).unwrap_or_else(|error| panic!("{error}"));
+        Ground { folder, stores: stores(), memory, config, _turn: turn }
     }
 
     /// A server on these stores, with a data folder of its own.

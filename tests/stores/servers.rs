@@ -1,9 +1,8 @@
-//! Several servers and drainers on one tier, and a record store that is away.
+//! Several servers on one tier, and drainers beside them.
 
 use super::Ground;
 use super::writers::Writers;
 use forebay_topology::{Flavour, Topology};
-use std::time::Duration;
 
 const SOME: usize = 300;
 
@@ -44,23 +43,5 @@ fn drainers_of_their_own_take_over_from_each_other() {
     }
     let told = writers.stop();
     assert!(told.count() >= 3 * SOME);
-    ground.assert_stored(&server, &told);
-}
-
-#[test]
-fn writes_go_on_while_postgresql_is_away() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let server = ground.start("a", "sync").start();
-    server.wait_healthy();
-    let writers = Writers::start(&[server.address], 4);
-    writers.wait_for_more(SOME);
-    ground.stores.set_reachable(false);
-    writers.wait_for_more(SOME);
-    std::thread::sleep(Duration::from_millis(500));
-    let backlog = server.drain_state()["backlog_rows"].as_u64().unwrap_or(0);
-    assert!(backlog > 0, "nothing waits for a PostgreSQL that is away");
-    ground.stores.set_reachable(true);
-    writers.wait_for_more(SOME);
-    let told = writers.stop();
     ground.assert_stored(&server, &told);
 }

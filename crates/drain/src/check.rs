@@ -2,14 +2,15 @@
 //!
 //! The record store's rows are read in one snapshot, together with the drain position `P` of that same snapshot. So each row has an exact
 //! rule: a row of memory whose last change is at or before `P` must be there and be the same; one that changed later is not drained yet
-//! and says nothing. Of the store's rows only 8 bytes each are kept, to find those that memory has and the store has not.
+//! and says nothing. What a row looks like in the store is the store's own business (a `char(4)` pads, a `numeric(10,2)` rounds, `jsonb` puts in order): one that
+//! differs is compared again as the store would give it back. Of the store's rows only 8 bytes each are kept, to find those that memory has and the store has not.
 
-use crate::limits::EXAMPLES;
+use crate::limits::{EXAMPLES, STORED_ROWS};
 use crate::{Error, Kind, Progress};
 use forebay_log::LogId;
 use forebay_record::Store;
 use forebay_table::{Counters, Read, Table};
-use forebay_value::{RowRef, Schema, Value, ValueRef};
+use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
@@ -84,14 +85,17 @@ pub async fn check(
     progress.set_total(store.count(table.schema()).await?);
     let dead = store.dead_letter_count_of(log.0, &table.schema().name).await?;
     let scan = store.scan_at(table.schema(), None, log.0).await?;
-    let (table, progress) = (table.clone(), progress.clone());
+    let (table, store, progress) = (table.clone(), store.clone(), progress.clone());
+    let runtime = tokio::runtime::Handle::current();
     let (answer, answered) = oneshot::channel();
     std::thread::Builder::new()
         .name("check".into())
         .spawn(move || {
             let found = Differences { dead, ..Differences::default() };
             // When nobody waits any more nobody needs the result.
-            let _ = answer.send(compare_all(&table, scan, found, &progress));
+            let _ = answer.send(compare_all(&table, scan, found, &progress, |pairs| {
+                runtime.block_on(still_different(&store, table.schema(), pairs))
+            }));
         })
         .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;
     answered.await.map_err(|_| Error::new(Kind::Stopped, "the thread that checks has panicked"))?
@@ -102,15 +106,21 @@ fn compare_all(
     mut scan: forebay_record::Scan,
     mut found: Differences,
     progress: &Progress,
+    still_different: impl Fn(Vec<Pair>) -> Result<Vec<Pair>, Error>,
 ) -> Result<Differences, Error> {
     let drained = scan.position.unwrap_or(0);
     let hasher = RandomState::new();
     let mut stored: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
     while let Some(message) = scan.rows.blocking_recv() {
         let message = message?;
+        let mut differing = Vec::new();
         for row in &message {
             stored.insert(hash_key(&hasher, row.as_ref().key(table.schema())));
-            compare(table, row.as_ref(), drained, &mut found);
+            differing.extend(compare(table, row, drained, &mut found));
+        }
+        for (memory, record) in still_different(differing)? {
+            found.different += 1;
+            found.example(|| difference(table.schema(), &memory, &record));
         }
         progress.add(message.len() as u64);
     }
@@ -129,9 +139,10 @@ fn compare_all(
     Ok(found)
 }
 
-/// One row of the store against memory.
-fn compare(table: &Table, record: RowRef<'_>, drained: u64, found: &mut Differences) {
+/// One row of the store against memory; both when they differ.
+fn compare(table: &Table, stored: &Row, drained: u64, found: &mut Differences) -> Option<Pair> {
     let schema = table.schema();
+    let record = stored.as_ref();
     let key = record.key(schema);
     let read =
         table.get(
@@ -146,9 +157,8 @@ fn compare(table: &Table, record: RowRef<'_>, drained: u64, found: &mut Differen
         Read::Found(None, _) => found.compared += 1,
         Read::Found(Some(memory), _) => {
             found.compared += 1;
-            if let Some((column, memory, record)) = first_difference(schema, RowRef(&memory), record) {
-                found.different += 1;
-                found.example(|| Difference::Different { key: key.to_owned(), column, memory, record });
+            if first_difference(schema, RowRef(&memory), record).is_some() {
+                return Some((Row(memory.into()), stored.clone()));
             }
         }
         // Deleted after the snapshot, as far as is known.
@@ -160,17 +170,75 @@ fn compare(table: &Table, record: RowRef<'_>, drained: u64, found: &mut Differen
         Read::Fetch(_) if table.shared() => found.only_in_record += 1,
         Read::Fetch(_) => found.evicted += 1,
     }
+    None
 }
 
-/// By value: stores forget the sign of a zero, and that is no difference.
-pub(crate) fn first_difference(
+/// A row as memory has it, and as the store has it.
+pub(crate) type Pair = (Row, Row);
+
+/// Those of the pairs that also differ when the store has made of memory's row what its columns make of any, and as it made it.
+pub(crate) async fn still_different(
+    store: &Store,
+    schema: &Schema,
+    pairs: Vec<Pair>,
+) -> Result<Vec<Pair>, Error> {
+    let mut still = Vec::new();
+    for some in pairs.chunks(STORED_ROWS) {
+        let memory = some.iter().map(|(memory, _)| memory.clone()).collect();
+        let stored = store.as_stored(schema, memory).await?;
+        let pairs = stored.into_iter().zip(some.iter().map(|(_, record)| record.clone()));
+        still.extend(pairs.filter(|(stored, record)| !is_same(schema, stored, record)));
+    }
+    Ok(still)
+}
+
+/// Whether two rows are the same, by value.
+pub(crate) fn is_same(schema: &Schema, memory: &Row, record: &Row) -> bool {
+    memory.0 == record.0 || first_difference(schema, memory.as_ref(), record.as_ref()).is_none()
+}
+
+/// What to say of a pair that differs.
+pub(crate) fn difference(schema: &Schema, memory: &Row, record: &Row) -> Difference {
+    let key = record.as_ref().key(schema).to_owned();
+    match first_difference(schema, memory.as_ref(), record.as_ref()) {
+        Some((column, memory, record)) => Difference::Different { key, column, memory, record },
+        None => unreachable!("rows that are the same are no difference"),
+    }
+}
+
+/// By value: stores forget the sign of a zero and how a decimal was written, and that is no difference.
+fn first_difference(
     schema: &Schema,
     memory: RowRef<'_>,
     record: RowRef<'_>,
 ) -> Option<(String, Value, Value)> {
     let mut pairs = memory.values(schema).zip(record.values(schema)).zip(&schema.columns);
-    let ((memory, record), column) = pairs.find(|((memory, record), _)| memory != record)?;
+    let ((memory, record), column) = pairs.find(|((memory, record), _)| !is_same_value(*memory, *record))?;
     Some((column.name.clone(), memory.to_owned(), record.to_owned()))
+}
+
+fn is_same_value(memory: ValueRef<'_>, record: ValueRef<'_>) -> bool {
+    match (memory, record) {
+        (ValueRef::Numeric(memory), ValueRef::Numeric(record)) => {
+            memory == record || decimal(memory).is_some_and(|number| Some(number) == decimal(record))
+        }
+        _ => memory == record,
+    }
+}
+
+/// A decimal as its sign, its digits without zeros around them, and the power of ten that these stand for; `None` for one that is out of bounds.
+fn decimal(text: &str) -> Option<(bool, String, i64)> {
+    let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let without_tail = digits.trim_end_matches('0');
+    let power = exponent.parse::<i32>().ok()? as i64 - fraction.len() as i64;
+    let power = power + (digits.len() - without_tail.len()) as i64;
+    match without_tail.trim_start_matches('0') {
+        "" => Some((false, String::new(), 0)),
+        digits => Some((is_negative, digits.to_owned(), power)),
+    }
 }
 
 fn hash_key(hasher: &RandomState, key: ValueRef<'_>) -> u64 {
@@ -197,5 +265,28 @@ impl Hasher for AsIs {
 
     fn write_u64(&mut self, value: u64) {
         self.0 = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_compared_by_value() {
+        for (one, other, same) in [
+            ("7.50", "7.5", true),
+            ("75e-1", "7.5", true),
+            ("-0.0", "0", true),
+            ("1E+3", "1000", true),
+            ("0.00100", "1e-3", true),
+            ("7.5", "-7.5", false),
+            ("7.5", "75", false),
+            ("12345678901234567890.1", "12345678901234567890.2", false),
+            ("1e99999999999", "1e99999999998", false),
+        ] {
+            let (one, other) = (ValueRef::Numeric(one), ValueRef::Numeric(other));
+            assert_eq!(is_same_value(one, other), same, "{one:?} {other:?}");
+        }
     }
 }

@@ -49,6 +49,9 @@ pub const PACE_PAUSE_S_MAX: f64 = 60.0;
 /// Rows of one bulk insert of `seed`; larger runs of sorted keys make random keys cheaper.
 pub const SEED_ROWS: usize = 100_000;
 
+/// Rows that `check` has the store look at again at a time: the answer is held in memory whole.
+pub const STORED_ROWS: usize = 256;
+
 /// Differences that `check` names.
 pub const EXAMPLES: usize = 20;
 

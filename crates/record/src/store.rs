@@ -198,6 +198,16 @@ impl Store {
         on!(self, engine => engine.scan_at(schema, filter, log).await)
     }
 
+    /// What these rows become when the table takes them and gives them back: its columns may pad, round, or put in order what they are given.
+    /// A row that it would refuse stays as it is. Changes nothing.
+    pub async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
+        match &self.engine {
+            // Columns here are made for our texts, and keep them.
+            Engine::Sqlite(_) => Ok(rows),
+            Engine::Postgres(engine) => engine.as_stored(schema, rows).await,
+        }
+    }
+
     /// How many rows the table has.
     pub async fn count(&self, schema: &Schema) -> Result<u64, Error> {
         on!(self, engine => engine.count(schema).await)

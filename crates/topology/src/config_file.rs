@@ -71,6 +71,18 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     if let Some(password) = &spec.password {
         text.push_str(&format!("requirepass {password:?}\nmasterauth {password:?}\n"));
     }
+    if let (Some(tls), Some(port)) = (&spec.tls, node.tls_port) {
+        text.push_str(&format!(
+            "tls-port {port}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients no\n",
+            quoted(&tls.certificate),
+            quoted(&tls.key),
+            quoted(&tls.ca)
+        ));
+        if layout.topology.is_cluster() {
+            // Only then does a node tell clients that speak TLS the others' TLS ports.
+            text.push_str(&format!("tls-cluster yes\ntls-replication yes\ncluster-port {}\n", node.port + BUS_OFFSET));
+        }
+    }
     if layout.topology.is_cluster() {
         // A topology keeps the shape that was asked for: a replica does not move to another primary, and a primary that gave all
         // its slots away does not become a replica.
@@ -116,7 +128,8 @@ fn nodes(myself: &Node, layout: &Layout) -> String {
         let flag = if node == myself { "myself," } else { "" };
         // An epoch of its own for each primary: two with the same would have to settle who is right. A replica has its primary's.
         let epoch = index % primaries + 1;
-        let address = format!("127.0.0.1:{}@{}", node.port, node.port + BUS_OFFSET);
+        let port = node.tls_port.unwrap_or(node.port);
+        let address = format!("127.0.0.1:{port}@{}", node.port + BUS_OFFSET);
         text.push_str(&format!("{} {address} ", node.id));
         match layout.first_slots(node) {
             Some((first, last)) => {

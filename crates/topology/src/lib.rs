@@ -33,6 +33,6 @@ pub use error::{Error, Kind, Result};
 pub use limits::NODES_MAX;
 pub use local::{Local, down};
 pub use reshard::Moved;
-pub use spec::{Flavour, Persistence, Spec, Topology};
+pub use spec::{Flavour, Persistence, Spec, Tls, Topology};
 pub use state::{Node, NodeKind};
 pub use status::{NodeStatus, Role, Running, Status};

@@ -49,7 +49,7 @@ impl Local {
     pub fn up(spec: Spec) -> Result<Local> {
         spec.check()?;
         let program = find::program(spec.flavour)?;
-        let mut base = ports::choose(spec.topology, spec.port)?;
+        let mut base = ports::choose(&spec, spec.port)?;
         let folder = claim_folder(spec.folder.as_deref())?;
         let layout = Layout::plan(&spec, &program, base);
         layout.claim(&folder)?;
@@ -71,7 +71,7 @@ impl Local {
                 return Err(error);
             }
             local.end_all()?;
-            base = ports::choose(spec.topology, None)?;
+            base = ports::choose(&spec, None)?;
             local.layout = Layout::plan(&spec, &program, base);
             local.layout.save(&local.folder)?;
         }
@@ -99,7 +99,7 @@ impl Local {
     fn start_all(&self, spec: &Spec) -> Result<()> {
         config_file::write(&self.folder, &self.layout, spec)?;
         for node in &self.layout.nodes {
-            self.spawn(node)?;
+            self.spawn(node, &[])?;
         }
         self.wait_ready_all()
     }
@@ -109,7 +109,7 @@ impl Local {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spawn(&self, node: &Node) -> Result<()> {
+    fn spawn(&self, node: &Node, environment: &[(&str, &str)]) -> Result<()> {
         let log = config_file::log(&self.folder, node);
         let open = || OpenOptions::new().create(true).append(true).open(&log);
         let (out, err): (File, File) =
@@ -120,7 +120,7 @@ impl Local {
             command.arg("--sentinel");
         }
         command.current_dir(config_file::folder(&self.folder, node));
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(out).stderr(err);
         if self.detached {
             // The terminal's Ctrl-C is for the command that is typed next, not for these.
             command.process_group(0);
@@ -213,6 +213,11 @@ impl Local {
     /// # Errors
     /// When it is stopped by a signal: that is ended by [`Local::resume`].
     pub fn start(&self, name: &str) -> Result<()> {
+        self.start_in(name, &[])
+    }
+
+    /// The same with more in its environment: a library to preload, another clock.
+    pub fn start_in(&self, name: &str, environment: &[(&str, &str)]) -> Result<()> {
         let node = self.layout.find(name)?;
         let processes = self.processes_of(node)?;
         if processes.iter().any(|process| process.paused) {
@@ -222,7 +227,7 @@ impl Local {
             ));
         }
         if processes.is_empty() {
-            self.spawn(node)?;
+            self.spawn(node, environment)?;
         }
         self.wait_serving(node)
     }

@@ -155,6 +155,17 @@ impl FromStr for Persistence {
     }
 }
 
+/// Files in PEM that a server needs for TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Its certificate, for 127.0.0.1.
+    pub certificate: PathBuf,
+    /// The certificate's key.
+    pub key: PathBuf,
+    /// The authority that signed it; the URL names it.
+    pub ca: PathBuf,
+}
+
 /// What [`crate::Local::up`] is asked for.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -170,6 +181,8 @@ pub struct Spec {
     pub persistence: Persistence,
     /// Password of the default user of every server that holds data.
     pub password: Option<String>,
+    /// What the servers need to speak TLS as well, each on a second port. One instance and clusters only.
+    pub tls: Option<Tls>,
     /// How long a cluster node is silent before its peers take it for dead.
     pub node_timeout_ms: u32,
     /// Lines added to the config of every server that holds data, such as `maxmemory 100mb`.
@@ -190,6 +203,7 @@ impl Spec {
             port: None,
             persistence: Persistence::EverySecond,
             password: None,
+            tls: None,
             node_timeout_ms: NODE_TIMEOUT_MS,
             directives: Vec::new(),
             detached: false,
@@ -225,6 +239,9 @@ impl Spec {
                 return refuse("a cluster needs at least 1 primary".into());
             }
             _ => {}
+        }
+        if self.tls.is_some() && !matches!(self.topology, Topology::Single | Topology::Cluster { .. }) {
+            return refuse("TLS is for one instance and for clusters".into());
         }
         let nodes = self.topology.servers().saturating_add(self.topology.sentinels());
         if nodes > NODES_MAX {

@@ -46,6 +46,9 @@ pub struct Node {
     pub id: String,
     /// The name of the primary that it began as a replica of; a failover changes that.
     pub replica_of: Option<String>,
+    /// Where it serves TLS, if it does.
+    #[serde(default)]
+    pub tls_port: Option<u16>,
 }
 
 impl Node {
@@ -64,6 +67,9 @@ pub(crate) struct Layout {
     pub server: PathBuf,
     pub server_version: String,
     pub password: Option<String>,
+    /// The authority behind the servers' certificates, when they speak TLS.
+    #[serde(default)]
+    pub tls_ca: Option<PathBuf>,
     pub nodes: Vec<Node>,
 }
 
@@ -76,8 +82,9 @@ impl Layout {
             _ => 1,
         };
         let mut nodes = Vec::new();
-        for index in 0..topology.servers() + topology.sentinels() {
-            let servers = topology.servers();
+        let servers = topology.servers();
+        let count = servers + topology.sentinels();
+        for index in 0..count {
             let (kind, name) = if index < servers {
                 (NodeKind::Server, format!("node-{}", index + 1))
             } else {
@@ -86,7 +93,8 @@ impl Layout {
             let replica_of =
                 (primaries..servers).contains(&index).then(|| format!("node-{}", index % primaries + 1));
             let port = base + u16::try_from(index).expect("fewer nodes than ports");
-            nodes.push(Node { name, port, kind, id: random_id(), replica_of });
+            let tls_port = spec.tls.as_ref().map(|_| port + count as u16);
+            nodes.push(Node { name, port, kind, id: random_id(), replica_of, tls_port });
         }
         Layout {
             version: VERSION,
@@ -95,6 +103,7 @@ impl Layout {
             server: program.path.clone(),
             server_version: program.version.clone(),
             password: spec.password.clone(),
+            tls_ca: spec.tls.as_ref().map(|tls| tls.ca.clone()),
             nodes,
         }
     }
@@ -121,19 +130,25 @@ impl Layout {
     pub(crate) fn url(&self) -> String {
         let user = self.password.as_ref().map_or(String::new(), |password| format!(":{}@", encode(password)));
         let addresses = |nodes: Vec<&Node>| -> String {
-            let all: Vec<_> = nodes.into_iter().map(Node::address).collect();
+            let port = |node: &Node| node.tls_port.unwrap_or(node.port);
+            let all: Vec<_> =
+                nodes.into_iter().map(|node| format!("127.0.0.1:{}", port(node))).collect();
             all.join(",")
+        };
+        let (s, ca) = match &self.tls_ca {
+            Some(ca) => ("s", format!("?ca={}", ca.display())),
+            None => ("", String::new()),
         };
         match self.topology {
             Topology::Single | Topology::Replicas { .. } => {
-                format!("redis://{user}{}", self.nodes[0].address())
+                format!("redis{s}://{user}{}{ca}", addresses(vec![&self.nodes[0]]))
             }
             Topology::Sentinel { .. } => {
                 format!("redis-sentinel://{user}{}/{SENTINEL_NAME}", addresses(self.sentinels().collect()))
             }
             Topology::Cluster { .. } => {
                 let seeds = self.servers().take(URL_SEEDS).collect();
-                format!("redis-cluster://{user}{}", addresses(seeds))
+                format!("redis{s}-cluster://{user}{}{ca}", addresses(seeds))
             }
         }
     }

@@ -38,7 +38,7 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
             Ok(number) if number.is_finite() => Ok(Value::Double(number)),
             _ => Err(invalid("a number")),
         },
-        Type::Numeric if is_decimal(text) => Ok(Value::Numeric(text.into())),
+        Type::Numeric if is_decimal(text) => Ok(Value::Numeric(without_leading_zeros(text))),
         Type::Numeric => Err(invalid("a decimal number")),
         Type::Text { max_chars } => text_value(max_chars, text.into()),
         Type::Uuid => Uuid::try_parse(text)
@@ -107,6 +107,17 @@ fn text_value(max_chars: Option<u32>, text: Box<str>) -> Result<Value, Invalid> 
     Ok(Value::Text(text))
 }
 
+/// A decimal as JSON writes numbers: `007.50` is `7.50`.
+fn without_leading_zeros(text: &str) -> Box<str> {
+    let (sign, digits) = text.split_at(usize::from(text.starts_with('-')));
+    let zeros = digits.bytes().take_while(|byte| *byte == b'0').count();
+    match digits[zeros..].starts_with(|c: char| c.is_ascii_digit()) {
+        _ if zeros == 0 => text.into(),
+        true => format!("{sign}{}", &digits[zeros..]).into(),
+        false => format!("{sign}{}", &digits[zeros - 1..]).into(),
+    }
+}
+
 /// Digits with an optional sign, point and exponent: the grammar of a JSON number, leading zeros allowed.
 fn is_decimal(text: &str) -> bool {
     let text = text.strip_prefix('-').unwrap_or(text);
@@ -151,6 +162,9 @@ mod tests {
         check("bool", "\"true\"", Err("must be true or false"));
         check("double", "1e3", Ok(Value::Double(1000.0)));
         check("double", "1e999", Err("must be a number"));
+        for (given, kept) in [("007.50", "7.50"), ("-00", "-0"), ("00.5", "0.5"), ("0e3", "0e3"), ("10", "10")] {
+            check("numeric", &format!("\"{given}\""), Ok(Value::Numeric(kept.into())));
+        }
         check("numeric", "12345678901234567890.123", Ok(Value::Numeric("12345678901234567890.123".into())));
         check("numeric", "\"1.\"", Err("must be a decimal number"));
         check("uuid", "\"06f40771\"", Err("must be a UUID such as 06f40771-6460-479a-a47c-177473e240b5"));

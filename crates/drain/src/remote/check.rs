@@ -5,7 +5,7 @@
 //! the snapshot and the look at memory: whatever differs is looked at again, on both sides, before it counts.
 
 use super::warm::tier;
-use crate::check::{Difference, Differences, first_difference};
+use crate::check::{Difference, Differences, Pair, difference, is_same, still_different};
 use crate::{Error, Progress};
 use forebay_record::Store;
 use forebay_redis::Link;
@@ -46,13 +46,21 @@ pub async fn check_remote(
         for part in message.chunks(AT_ONCE) {
             let reads = part.iter().map(|row| table.entry(link, row.as_ref().key(table.schema())));
             let entries = futures_util::future::try_join_all(reads).await.map_err(tier)?;
+            let mut differing: Vec<Pair> = Vec::new();
             for (row, entry) in part.iter().zip(entries) {
                 let key = row.as_ref().key(table.schema()).to_owned();
-                if !look.agrees(&key, entry, Some(row)) {
-                    doubtful.push(key.clone());
-                }
                 keys.insert(text_of(&key));
+                if !look.agrees(&key, entry.as_ref(), Some(row)) {
+                    match entry.and_then(|entry| entry.row) {
+                        Some(memory) => differing.push((memory, row.clone())),
+                        None => doubtful.push(key),
+                    }
+                }
             }
+            look.found.compared += differing.len() as u64;
+            let still = still_different(store, table.schema(), differing).await?;
+            look.found.compared -= still.len() as u64;
+            doubtful.extend(still.iter().map(|(_, row)| row.as_ref().key(table.schema()).to_owned()));
         }
         progress.add(message.len() as u64);
     }
@@ -90,15 +98,12 @@ impl Look<'_> {
     }
 
     /// Whether there is nothing to doubt about a row; counts it then.
-    fn agrees(&mut self, key: &Value, memory: Option<RemoteEntry>, record: Option<&Row>) -> bool {
+    fn agrees(&mut self, key: &Value, memory: Option<&RemoteEntry>, record: Option<&Row>) -> bool {
         match (memory, record) {
             (Some(entry), _) if !self.is_drained(key, entry.position) => self.found.undrained += 1,
             (Some(RemoteEntry { row: None, .. }), Some(_)) => self.found.evicted += 1,
             (Some(RemoteEntry { row: Some(memory), .. }), Some(record)) => {
-                let schema = self.table.schema();
-                if memory.0 != record.0
-                    && first_difference(schema, memory.as_ref(), record.as_ref()).is_some()
-                {
+                if !is_same(self.table.schema(), memory, record) {
                     return false;
                 }
                 self.found.compared += 1;
@@ -119,7 +124,7 @@ impl Look<'_> {
                 for entry in entries {
                     if !keys.contains(&text_of(&entry.key)) {
                         let key = entry.key.clone();
-                        if !self.agrees(&key, Some(entry), None) {
+                        if !self.agrees(&key, Some(&entry), None) {
                             doubtful.push(key);
                         }
                     }
@@ -143,10 +148,20 @@ impl Look<'_> {
             self.read_positions().await?;
             let memory = self.table.entry(self.link, key.as_ref()).await.map_err(tier)?;
             let record = self.store.fetch(self.table.schema(), key.clone()).await?;
-            if self.agrees(&key, memory.clone(), record.as_ref()) {
+            if self.agrees(&key, memory.as_ref(), record.as_ref()) {
                 return Ok(());
             }
             last = (memory.and_then(|entry| entry.row), record);
+            if let (Some(memory), Some(record)) = &last {
+                let pair = vec![(memory.clone(), record.clone())];
+                let Some((stored, record)) =
+                    still_different(self.store, self.table.schema(), pair).await?.pop()
+                else {
+                    self.found.compared += 1;
+                    return Ok(());
+                };
+                last = (Some(stored), Some(record));
+            }
         }
         match last {
             (_, None) => {
@@ -159,12 +174,7 @@ impl Look<'_> {
             }
             (Some(memory), Some(record)) => {
                 self.found.different += 1;
-                let schema = self.table.schema();
-                if let Some((column, memory, record)) =
-                    first_difference(schema, memory.as_ref(), record.as_ref())
-                {
-                    self.found.example(|| Difference::Different { key, column, memory, record });
-                }
+                self.found.example(|| difference(self.table.schema(), &memory, &record));
             }
         }
         Ok(())

@@ -37,6 +37,28 @@ impl Postgres {
         .await
     }
 
+    pub(crate) async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
+        let schema = schema.clone();
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease().await?;
+            let all: Vec<&Row> = rows.iter().collect();
+            match given_back(&mut session, &schema, &all).await {
+                Err(error) if error.is_data() => {}
+                stored => return stored,
+            }
+            let mut stored = Vec::with_capacity(rows.len());
+            for row in &rows {
+                match given_back(&mut session, &schema, &[row]).await {
+                    Ok(alone) => stored.extend(alone),
+                    Err(error) if error.is_data() => stored.push(row.clone()),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(stored)
+        })
+        .await
+    }
+
     pub(crate) async fn clear(&self, schema: &Schema) -> Result<(), Error> {
         let sql = format!("TRUNCATE {} RESTART IDENTITY", quoted(&schema.name));
         self.job(|bulk| async move {
@@ -68,6 +90,14 @@ async fn end<T>(session: &mut Session, outcome: Result<T, Error>) -> Result<T, E
             Err(error)
         }
     }
+}
+
+/// Rows as a table gives them back, in a transaction that is rolled back.
+async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<Vec<Row>, Error> {
+    begin(session).await?;
+    let stored = bulk::through_stage(session, schema, rows).await;
+    session.rollback().await;
+    stored
 }
 
 async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {

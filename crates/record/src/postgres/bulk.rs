@@ -10,7 +10,7 @@ use super::codec::Codec;
 use super::errors;
 use super::session::Session;
 use super::sql::quoted;
-use super::table::{codecs, columns, insert_into, key_array, on_conflict};
+use super::table::{codecs, columns, insert_into, key_array, on_conflict, row_from_values};
 use crate::limits::COPY_CHUNK_BYTES;
 use crate::{Error, Kind};
 use bytes::{Bytes, BytesMut};
@@ -82,16 +82,38 @@ pub(super) async fn put(
     rows: &[&Row],
     run: usize,
 ) -> Result<(), Error> {
-    let stage = format!("pg_temp.forebay_stage_{run}");
     let columns = columns(schema);
+    let stage = stage(session, schema, rows, run).await?;
+    let merge = insert_into(schema, &format!("SELECT {columns} FROM {stage} {}", on_conflict(schema)));
+    session.execute(&merge).await
+}
+
+/// A table that ends with the transaction, with the columns of the schema's, and these rows in it.
+async fn stage(session: &mut Session, schema: &Schema, rows: &[&Row], run: usize) -> Result<String, Error> {
     let create = format!(
-        "CREATE TEMP TABLE forebay_stage_{run} ON COMMIT DROP AS SELECT {columns} FROM {} WITH NO DATA",
+        "CREATE TEMP TABLE forebay_stage_{run} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA",
+        columns(schema),
         quoted(&schema.name)
     );
     session.execute(&create).await?;
+    let stage = format!("pg_temp.forebay_stage_{run}");
     copy_into(session, &stage, schema, rows).await?;
-    let merge = insert_into(schema, &format!("SELECT {columns} FROM {stage} {}", on_conflict(schema)));
-    session.execute(&merge).await
+    Ok(stage)
+}
+
+/// Rows as the columns of the schema's table give them back, in their order.
+pub(super) async fn through_stage(
+    session: &mut Session,
+    schema: &Schema,
+    rows: &[&Row],
+) -> Result<Vec<Row>, Error> {
+    let stage = stage(session, schema, rows, 0).await?;
+    // A table that was just filled by one COPY lies in its order.
+    let sql = format!("SELECT {} FROM {stage} ORDER BY ctid", columns(schema));
+    let stored = session.run(&sql, &[]).await;
+    // The table's name will stand for another one.
+    session.forget(&sql);
+    stored?.iter().map(|values| row_from_values(schema, values)).collect()
 }
 
 /// Deletes the rows with these keys.

@@ -66,8 +66,9 @@ pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
         (Type::Timestamp, Stored::Text(v)) => ValueRef::Timestamp(timestamp(v)?),
         (Type::Numeric, Stored::Text(v)) => {
             let text = std::str::from_utf8(v).ok()?;
-            from_text(Type::Numeric, text).ok()?;
-            ValueRef::Numeric(text)
+            // Others' leading zeros are no JSON.
+            let Value::Numeric(own) = from_text(Type::Numeric, text).ok()? else { return None };
+            (*own == *text).then_some(ValueRef::Numeric(text))?
         }
         (Type::Json, Stored::Text(v)) => {
             let text = std::str::from_utf8(v).ok()?;
@@ -89,6 +90,7 @@ pub(super) fn typed(ty: Type, value: Stored<'_>) -> Option<Value> {
             from_text(ty, &std::str::from_utf8(v).ok()?.to_ascii_lowercase()).ok()
         }
         (Type::Double, Stored::Integer(v)) => Some(Value::Double(v as f64)),
+        (Type::Numeric, Stored::Text(v)) => from_text(ty, std::str::from_utf8(v).ok()?).ok(),
         (Type::Numeric, Stored::Integer(v)) => Some(Value::Numeric(v.to_string().into())),
         (Type::Numeric, Stored::Real(v)) if v.is_finite() => Some(Value::Numeric(v.to_string().into())),
         // "INTEGER as Unix Time" is one of the three forms that SQLite's own date functions take.

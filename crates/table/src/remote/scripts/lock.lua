@@ -3,6 +3,10 @@
 -- ARGV  1 epoch, not looked at · 2 token · 3 lifetime in milliseconds
 -- Answers 1 when it is ours.
 local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[2] then return 0 end
+if holder and holder ~= ARGV[2] then
+  -- No lock is taken for longer: this one was, by a clock that is ahead of this server's, which has taken over since.
+  if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+  return 0
+end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1

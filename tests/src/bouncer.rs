@@ -1,0 +1,66 @@
+//! PgBouncer in transaction mode before a PostgreSQL: every transaction may be on another connection.
+
+use crate::postmaster::{as_server, free_port, give};
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+/// A running PgBouncer. Killed when dropped.
+pub struct Bouncer {
+    child: Child,
+    port: u16,
+    user: String,
+    _folder: tempfile::TempDir,
+}
+
+/// Connections to the server: fewer than the server under test has, so that they are really shared.
+const POOL_SIZE: usize = 5;
+
+impl Bouncer {
+    /// Before the server at this URL, for all of its databases.
+    #[track_caller]
+    pub fn before(server: &str) -> Bouncer {
+        let config: postgres::Config = server.parse().unwrap_or_else(|error| panic!("{server}: {error}"));
+        let Some(postgres::config::Host::Tcp(host)) = config.get_hosts().first() else {
+            panic!("{server} names no host")
+        };
+        let (user, port) = (config.get_user().unwrap_or("postgres").to_owned(), config.get_ports()[0]);
+        let password = config.get_password().map(String::from_utf8_lossy).unwrap_or_default();
+        let folder = tempfile::Builder::new().prefix("forebay-bouncer-").tempdir_in("/tmp").expect("a folder");
+        let (listen, file) = (free_port(), folder.path().join("pgbouncer.ini"));
+        let text = format!(
+            "[databases]\n* = host={host} port={port} user={user} password={password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {listen}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+             default_pool_size = {POOL_SIZE}\nmax_client_conn = 500\n"
+        );
+        std::fs::write(&file, text).expect("a file can be written");
+        give(folder.path());
+        give(&file);
+        let log = File::create(folder.path().join("log")).expect("a log");
+        let child = as_server(Path::new("/usr/sbin/pgbouncer"))
+            .arg(&file)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("pgbouncer can be run; scripts/services up installs it");
+        let bouncer = Bouncer { child, port: listen, user, _folder: folder };
+        crate::wait_for("PgBouncer takes connections", || TcpStream::connect(("127.0.0.1", listen)).ok());
+        bouncer
+    }
+
+    /// `record.url` of a database behind it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{}@127.0.0.1:{}/{database}?pooler=transaction", self.user, self.port)
+    }
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,204 @@
+//! A PostgreSQL of a test's own, which it may kill, fill up and start again.
+
+use postgres::NoTls;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a start may take: a crashed server reads its log again, and the processes of the one that was killed must be gone.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the servers' own end may take before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The role that the server under test has: no superuser, so that the slots which are reserved for those stay out of its reach.
+const ROLE: &str = "app";
+
+/// A running server, durable as in production. Ended, and its data removed, when dropped.
+pub struct Postgres {
+    folder: tempfile::TempDir,
+    port: u16,
+    settings: Vec<String>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Postgres {
+    /// Starts one with these settings, as `max_connections=20`.
+    #[track_caller]
+    pub fn start(settings: &[&str]) -> Postgres {
+        let folder = tempfile::Builder::new().prefix("forebay-pg-").tempdir_in("/tmp").expect("a folder");
+        give(folder.path());
+        let postgres = Postgres {
+            port: free_port(),
+            settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
+            child: Mutex::default(),
+            folder,
+        };
+        let made = as_server(&programs().join("initdb"))
+            .args(["--username", "postgres", "--auth", "trust", "--no-sync", "--locale", "C.UTF-8", "--pgdata"])
+            .arg(postgres.data())
+            .current_dir("/")
+            .output()
+            .expect("initdb can be run");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        postgres.restart();
+        postgres.run(&format!("CREATE ROLE {ROLE} LOGIN CREATEDB"));
+        postgres
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        // A test that failed still ends its server.
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL for the server under test, which may make databases there.
+    pub fn server_url(&self) -> String {
+        format!("postgres://{ROLE}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A superuser's connection: there are slots for those when there are none for others.
+    #[track_caller]
+    pub fn superuser(&self) -> postgres::Client {
+        self.try_superuser().unwrap_or_else(|error| panic!("port {}: {error}", self.port))
+    }
+
+    fn try_superuser(&self) -> Result<postgres::Client, postgres::Error> {
+        let url = format!("postgres://postgres@127.0.0.1:{}/postgres?connect_timeout=2", self.port);
+        postgres::Client::connect(&url, NoTls)
+    }
+
+    /// A connection as the server under test makes it; an error when there is no slot for it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn connect(&self) -> Result<postgres::Client, postgres::Error> {
+        postgres::Client::connect(&self.server_url(), NoTls)
+    }
+
+    /// Runs statements as superuser.
+    #[track_caller]
+    pub fn run(&self, sql: &str) {
+        self.superuser().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// `kill -9` of the postmaster: no connection is closed in order, nothing is written any more.
+    #[track_caller]
+    pub fn kill(&self) {
+        let mut child = self.child().take().expect("it runs");
+        child.kill().expect("a child can be killed");
+        child.wait().expect("a child can be waited for");
+    }
+
+    /// Starts it again on the data that it left, and waits until it lets people in.
+    #[track_caller]
+    pub fn restart(&self) {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let mut own = self.child();
+        assert!(own.is_none(), "it runs");
+        loop {
+            let child = own.get_or_insert_with(|| self.spawn());
+            if child.try_wait().expect("a child can be waited for").is_some() {
+                // What the killed one left is still ending, and holds its memory.
+                *own = None;
+            } else if self.try_superuser().is_ok() {
+                return;
+            }
+            let log = || fs::read_to_string(self.log()).unwrap_or_default();
+            assert!(Instant::now() < deadline, "PostgreSQL does not start:\n{}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn spawn(&self) -> Child {
+        let log = File::options().create(true).append(true).open(self.log()).expect("a log");
+        let mut command = as_server(&programs().join("postgres"));
+        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
+        command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        command.current_dir("/").stdin(Stdio::null());
+        command.stdout(log.try_clone().expect("a log")).stderr(log);
+        command.spawn().expect("postgres can be run")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child().take() else { return };
+        // Immediate shutdown: its processes end with it. One that has ended by itself need not.
+        let _ = kill_process(Pid::from_child(&child), Signal::QUIT);
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while let Ok(None) = child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The newest of PostgreSQL's programs that are installed.
+fn programs() -> PathBuf {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .filter(|(_, bin)| bin.join("initdb").exists())
+        .collect();
+    found.sort();
+    found.pop().expect("PostgreSQL is not installed: scripts/services up does it").1
+}
+
+/// A program of a server that refuses to run as root: as the user `postgres` then.
+pub(crate) fn as_server(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    if let Some((user, group)) = server_user() {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+/// Makes a path that user's.
+pub(crate) fn give(path: &Path) {
+    if let Some((user, group)) = server_user() {
+        chown(path, Some(user), Some(group)).expect("root may");
+        fs::set_permissions(path, Permissions::from_mode(0o700)).expect("root may");
+    }
+}
+
+/// User and group of `postgres`, when this runs as root.
+fn server_user() -> Option<(u32, u32)> {
+    if !crate::am_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("a list of users");
+    let line = users.lines().find(|line| line.starts_with("postgres:")).expect("a user postgres");
+    let mut ids = line.split(':').skip(2).map(|id| id.parse().expect("a number"));
+    Some((ids.next().expect("a user id"), ids.next().expect("a group id")))
+}
+
+/// Below the ports that topologies take (from 10,000) and those that the system hands out: it is still free after a restart.
+pub(crate) fn free_port() -> u16 {
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| rand::random_range(5_500..9_500)).find(free).expect("a free port")
+}
