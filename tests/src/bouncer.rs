@@ -27,7 +27,8 @@ impl Bouncer {
         };
         let (user, port) = (config.get_user().unwrap_or("postgres").to_owned(), config.get_ports()[0]);
         let password = config.get_password().map(String::from_utf8_lossy).unwrap_or_default();
-        let folder = tempfile::Builder::new().prefix("forebay-bouncer-").tempdir_in("/tmp").expect("a folder");
+        let folder =
+            tempfile::Builder::new().prefix("forebay-bouncer-").tempdir_in("/tmp").expect("a folder");
         let (listen, file) = (free_port(), folder.path().join("pgbouncer.ini"));
         let text = format!(
             "[databases]\n* = host={host} port={port} user={user} password={password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\

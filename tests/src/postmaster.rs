@@ -40,7 +40,16 @@ impl Postgres {
             folder,
         };
         let made = as_server(&programs().join("initdb"))
-            .args(["--username", "postgres", "--auth", "trust", "--no-sync", "--locale", "C.UTF-8", "--pgdata"])
+            .args([
+                "--username",
+                "postgres",
+                "--auth",
+                "trust",
+                "--no-sync",
+                "--locale",
+                "C.UTF-8",
+                "--pgdata",
+            ])
             .arg(postgres.data())
             .current_dir("/")
             .output()

@@ -28,7 +28,8 @@ struct Scratch {
 
 /// The server that tests share.
 pub(crate) fn postgres_url() -> String {
-    variable("FOREBAY_TEST_POSTGRES").expect("FOREBAY_TEST_POSTGRES names no server; `eval \"$(scripts/services env)\"` does, after `up`")
+    variable("FOREBAY_TEST_POSTGRES")
+        .expect("FOREBAY_TEST_POSTGRES names no server; `eval \"$(scripts/services env)\"` does, after `up`")
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -13,15 +13,15 @@ const SOME: usize = 300;
 #[test]
 fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let postgres = Postgres::start(&[]);
-    let ground =
-        Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
     let direct = ground.stores.record_url(&ground.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
     assert_ne!(direct, through);
     let idle = ground.start("b", "sync").set("drain.paused=true").start();
     let slow = ground.start("a", "sync").record(&through).start();
-    (idle.wait_healthy(), slow.wait_healthy());
+    idle.wait_healthy();
+    slow.wait_healthy();
     let writers = Writers::start(&[idle.address], 4);
     writers.wait_for_more(SOME);
     for _ in 0..3 {

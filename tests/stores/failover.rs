@@ -30,7 +30,8 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
 fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Redis);
     let yesterday = clock("-1d");
-    let yesterday: Vec<(&str, &str)> = yesterday.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let yesterday: Vec<(&str, &str)> =
+        yesterday.iter().map(|(name, value)| (*name, value.as_str())).collect();
     ground.memory.kill("node-2").expect("a node can be killed");
     ground.memory.start_in("node-2", &yesterday).expect("a node can be started");
     ground.memory.wait_ready().expect("the replica follows again");

@@ -17,8 +17,7 @@ fn wait_for_backlog(server: &Server) {
 #[test]
 fn the_postmaster_is_killed_and_comes_back() {
     let postgres = Postgres::start(&[]);
-    let ground =
-        Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let server = ground.start("a", "sync").start();
     server.wait_healthy();
     let mut client = server.client();

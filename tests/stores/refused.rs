@@ -22,7 +22,10 @@ fn ask(port: u16, password: Option<&str>, command: &[&str]) {
     let mut connection = redis::Client::open(format!("redis://{url}127.0.0.1:{port}"))
         .and_then(|client| client.get_connection())
         .unwrap_or_else(|error| panic!("{port}: {error}"));
-    redis::cmd(command[0]).arg(&command[1..]).exec(&mut connection).unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    redis::cmd(command[0])
+        .arg(&command[1..])
+        .exec(&mut connection)
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
 }
 
 #[test]
@@ -60,7 +63,10 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
         ask(port, Some("right"), &["CONFIG", "SET", setting, value]);
         assert_refused(&start(&url), says);
     }
-    assert_refused(&ground.start("refused", "replicated(1)").memory(&url), "has 0 replicas in step, 1 are asked for");
+    assert_refused(
+        &ground.start("refused", "replicated(1)").memory(&url),
+        "has 0 replicas in step, 1 are asked for",
+    );
     ask(port, Some("right"), &["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
     assert_refused(&ground.start("refused", "async").memory(&url), "set maxmemory-policy noeviction");
     // The commands say the same.
@@ -76,7 +82,10 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
 fn a_replica_and_a_node_of_a_cluster_are_named() {
     let ground = Ground::new(Topology::Replicas { replicas: 1 }, Flavour::Valkey);
     let replica = format!("redis://{}", ground.memory.nodes()[1].address());
-    assert_refused(&ground.start("refused", "sync").memory(&replica), "is a replica: give the primary's address");
+    assert_refused(
+        &ground.start("refused", "sync").memory(&replica),
+        "is a replica: give the primary's address",
+    );
     let cluster = Spec::new(Topology::Cluster { masters: 3, replicas: 0 }).keep(Persistence::None);
     let cluster = Local::up(cluster.on(Flavour::Redis)).unwrap_or_else(|error| panic!("{error}"));
     let node = format!("redis://{}", cluster.nodes()[0].address());
@@ -90,7 +99,10 @@ impl Old {
     fn start(folder: &Folder) -> Old {
         let program = std::env::var("FOREBAY_OLD_REDIS_SERVER")
             .expect("FOREBAY_OLD_REDIS_SERVER names no server; scripts/services up installs one");
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a port").port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|port| port.local_addr())
+            .expect("a port")
+            .port();
         let child = Command::new(program)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
             .args(["--appendfsync", "always", "--dir", &folder.path().display().to_string()])
@@ -176,7 +188,10 @@ fn a_table_that_no_hot_table_can_be_is_named() {
     check(ODD, "is a view");
     archive.rows("DROP VIEW odd; CREATE TABLE odd (id bigint PRIMARY KEY, a text NOT NULL, b text NOT NULL)");
     let with = |columns: &str| ODD.replace("[table.odd]", &format!("[table.odd]\ncolumns = {{ {columns} }}"));
-    check(&with("id = \"bigint key\", a = \"bigint\", b = \"text\""), "column `a` is text in the record store, bigint here");
+    check(
+        &with("id = \"bigint key\", a = \"bigint\", b = \"text\""),
+        "column `a` is text in the record store, bigint here",
+    );
     check(&with("id = \"bigint key\", a = \"text\""), "column `b` is missing here and must not be null");
     check(&with("id = \"bigint key\", a = \"text\", b = \"text\", c = \"text\""), "has no column `c`");
 }

@@ -80,7 +80,10 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
         ));
         if layout.topology.is_cluster() {
             // Only then does a node tell clients that speak TLS the others' TLS ports.
-            text.push_str(&format!("tls-cluster yes\ntls-replication yes\ncluster-port {}\n", node.port + BUS_OFFSET));
+            text.push_str(&format!(
+                "tls-cluster yes\ntls-replication yes\ncluster-port {}\n",
+                node.port + BUS_OFFSET
+            ));
         }
     }
     if layout.topology.is_cluster() {

@@ -84,7 +84,10 @@ mod tests {
             (Topology::Cluster { masters: 3, replicas: 1 }, 55_531),
             (Topology::Replicas { replicas: 2 }, 65_534),
         ] {
-            assert_eq!(choose(&Spec::new(topology), Some(base)).expect_err("past the end").kind(), Kind::Spec);
+            assert_eq!(
+                choose(&Spec::new(topology), Some(base)).expect_err("past the end").kind(),
+                Kind::Spec
+            );
         }
     }
 }

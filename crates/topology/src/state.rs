@@ -131,8 +131,7 @@ impl Layout {
         let user = self.password.as_ref().map_or(String::new(), |password| format!(":{}@", encode(password)));
         let addresses = |nodes: Vec<&Node>| -> String {
             let port = |node: &Node| node.tls_port.unwrap_or(node.port);
-            let all: Vec<_> =
-                nodes.into_iter().map(|node| format!("127.0.0.1:{}", port(node))).collect();
+            let all: Vec<_> = nodes.into_iter().map(|node| format!("127.0.0.1:{}", port(node))).collect();
             all.join(",")
         };
         let (s, ca) = match &self.tls_ca {

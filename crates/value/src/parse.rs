@@ -162,7 +162,9 @@ mod tests {
         check("bool", "\"true\"", Err("must be true or false"));
         check("double", "1e3", Ok(Value::Double(1000.0)));
         check("double", "1e999", Err("must be a number"));
-        for (given, kept) in [("007.50", "7.50"), ("-00", "-0"), ("00.5", "0.5"), ("0e3", "0e3"), ("10", "10")] {
+        for (given, kept) in
+            [("007.50", "7.50"), ("-00", "-0"), ("00.5", "0.5"), ("0e3", "0e3"), ("10", "10")]
+        {
             check("numeric", &format!("\"{given}\""), Ok(Value::Numeric(kept.into())));
         }
         check("numeric", "12345678901234567890.123", Ok(Value::Numeric("12345678901234567890.123".into())));

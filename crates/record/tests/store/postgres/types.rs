@@ -1,6 +1,7 @@
 //! Every common type, from SQL to values and back.
 
-use crate::{Scratch, codes, column, key, text};
+use super::Scratch;
+use crate::{codes, column, key, text};
 use forebay_record::Kind;
 use forebay_value::{Column, Fill, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value, json};
 use std::sync::Arc;
@@ -58,57 +59,6 @@ async fn every_common_type_goes_to_json_and_back() {
     assert_eq!((error.kind(), error.column()), (&Kind::Type, Some("n")), "{error}");
 }
 
-fn filled() -> Vec<Arc<Schema>> {
-    let fill = |name: &str, ty: Type, value: Value| Column {
-        fill: Some(Fill::Value(value)),
-        nullable: false,
-        ..column(name, ty)
-    };
-    let account = vec![
-        Column { fill: Some(Fill::Uuid4), ..key("id", Type::Uuid) },
-        Column { nullable: false, indexed: true, ..column("name", Type::TEXT) },
-        Column { unique: true, ..column("email", Type::TEXT) },
-        Column { fill: Some(Fill::Now), ..column("created_at", Type::Timestamp) },
-        Column { fill: Some(Fill::Uuid7), ..column("trace", Type::Uuid) },
-        fill("version", Type::Bigint, Value::Bigint(-1)),
-        fill("active", Type::Bool, Value::Bool(true)),
-        fill("rate", Type::Double, Value::Double(0.5)),
-        fill("price", Type::Numeric, Value::Numeric("1.50".into())),
-        fill("note", Type::Text { max_chars: Some(9) }, text("it's")),
-        fill("tags", Type::Json, Value::Json("[]".into())),
-        fill("raw", Type::Bytes, Value::Bytes([0, 255].into())),
-        fill("since", Type::Timestamp, Value::Timestamp(Timestamp(-1))),
-        fill("owner", Type::Uuid, Value::Uuid(Uuid::from_u128(9))),
-    ];
-    let by_code = vec![key("code", Type::TEXT), column("clicks", Type::Bigint)];
-    vec![
-        codes(),
-        Arc::new(Schema::new("account", account, 0, KeyKind::Uuid).unwrap()),
-        Arc::new(Schema::new("order", by_code, 0, KeyKind::Text).unwrap()),
-        Arc::new(Schema::new("plain", vec![key("select", Type::Bigint)], 0, KeyKind::Bigint).unwrap()),
-    ]
-}
-
-#[tokio::test]
-async fn describe_gives_back_what_was_created() {
-    let scratch = Scratch::new().await;
-    for schema in filled() {
-        scratch.store.create_table(&schema).await.unwrap();
-        assert_eq!(scratch.store.describe(&schema.name).await.unwrap().unwrap(), *schema);
-        let again = scratch.store.create_table(&schema).await.unwrap_err();
-        assert_eq!(again.kind(), &Kind::Schema, "{again}");
-    }
-    assert_eq!(scratch.store.describe("nothing").await.unwrap(), None);
-    scratch.execute("INSERT INTO account (name) VALUES ('a')").await;
-    let account = scratch.store.describe("account").await.unwrap().unwrap();
-    let mut rows = scratch.store.scan(&account, Some("name = 'a' -- only"));
-    let row = rows.recv().await.unwrap().unwrap().remove(0);
-    let values = row.as_ref().to_values(&account);
-    let (Value::Uuid(id), Value::Uuid(trace)) = (&values[0], &values[4]) else { panic!("{values:?}") };
-    assert_eq!((id.get_version_num(), trace.get_version_num()), (4, 7));
-    assert_eq!(values[12], Value::Timestamp(Timestamp(-1)));
-}
-
 #[tokio::test]
 async fn tables_of_others_are_read_or_refused_with_the_reason() {
     let scratch = Scratch::new().await;
@@ -161,4 +111,31 @@ async fn tables_of_others_are_read_or_refused_with_the_reason() {
         assert_eq!(error.kind(), &Kind::Schema, "{name}");
         assert!(error.message().contains(reason), "{name}: {error}");
     }
+}
+
+#[tokio::test]
+async fn rows_are_given_back_as_the_columns_make_them() {
+    let scratch = Scratch::new().await;
+    scratch
+        .execute("CREATE TABLE odd (id int PRIMARY KEY, code char(4), price numeric(6,2), doc jsonb, at timestamptz(0), small int2)")
+        .await;
+    let schema = scratch.store.describe("odd").await.unwrap().unwrap();
+    let row = |id, code: &str, price: &str, doc: &str, at, small| {
+        let values = [
+            Value::Bigint(id),
+            text(code),
+            Value::Numeric(price.into()),
+            Value::Json(doc.into()),
+            Value::Timestamp(Timestamp(at)),
+            Value::Bigint(small),
+        ];
+        Row::from_values(&schema, &values)
+    };
+    let given = row(1, "ab", "7.555", "{\"b\": 1,  \"a\": 1.50}", 1_600_000, 7);
+    let made = row(1, "ab  ", "7.56", "{\"a\": 1.50, \"b\": 1}", 2_000_000, 7);
+    // What the table would refuse stays as it is, and keeps nobody else from an answer.
+    let refused = row(2, "ab", "1", "1", 0, 40_000);
+    let rows = vec![given.clone(), refused.clone(), given];
+    assert_eq!(scratch.store.as_stored(&schema, rows).await.unwrap(), [made.clone(), refused, made]);
+    assert_eq!(scratch.text("SELECT count(*) FROM odd").await, "0");
 }

@@ -1,35 +1,9 @@
 //! One key space for blocks and plain inserts.
 
-use crate::{Scratch, codes, column, key};
+use super::Scratch;
+use crate::{codes, column, key};
 use forebay_record::Kind;
 use forebay_value::{KeyKind, Schema, Type};
-
-#[tokio::test]
-async fn blocks_and_plain_inserts_never_meet() {
-    let scratch = Scratch::new();
-    let schema = codes();
-    scratch.store.create_table(&schema).await.unwrap();
-    assert_eq!(scratch.store.next_keys(&schema, 10).await.unwrap(), 1..=10);
-    scratch.execute("INSERT INTO codes (code) VALUES ('a')");
-    assert_eq!(scratch.number("SELECT max(id) FROM codes"), 11);
-    assert_eq!(scratch.store.next_keys(&schema, 0).await.unwrap(), 12..=12);
-    scratch.execute("INSERT INTO codes (id, code) VALUES (100, 'b')");
-    assert_eq!(scratch.store.next_keys(&schema, 5).await.unwrap(), 101..=105);
-    scratch.execute("DELETE FROM codes");
-    scratch.execute("INSERT INTO codes (code) VALUES ('c')");
-    assert_eq!(scratch.number("SELECT max(id) FROM codes"), 106);
-
-    scratch.store.raise_keys(&schema, 50).await.unwrap();
-    assert_eq!(scratch.store.next_keys(&schema, 1).await.unwrap(), 107..=107);
-    scratch.store.raise_keys(&schema, 1000).await.unwrap();
-    assert_eq!(scratch.store.next_keys(&schema, 1).await.unwrap(), 1001..=1001);
-    scratch.execute("INSERT INTO codes (code) VALUES ('d')");
-    assert_eq!(scratch.number("SELECT max(id) FROM codes"), 1002);
-
-    scratch.store.clear(&schema).await.unwrap();
-    assert_eq!(scratch.store.count(&schema).await.unwrap(), 0);
-    assert_eq!(scratch.store.next_keys(&schema, 3).await.unwrap(), 1..=3);
-}
 
 #[tokio::test]
 async fn beside_a_process_that_inserts_blocks_are_disjoint() {

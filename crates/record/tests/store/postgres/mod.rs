@@ -1,6 +1,4 @@
-//! The record store on PostgreSQL: what only a server can do, and the engine's promises on it. Each test has a database of its own.
-//!
-//! They need a server: `scripts/services` starts one and sets `FOREBAY_TEST_POSTGRES`. Without it they fail, and say so.
+//! What only PostgreSQL does, or does in its own way. Each test has a database of its own.
 
 mod applying;
 mod concurrency;
@@ -10,8 +8,7 @@ mod statements;
 mod types;
 
 use forebay_record::{Error, Options, Rows, Store};
-use forebay_value::{Column, Fill, KeyKind, Schema, Type, Value};
-use std::sync::Arc;
+use forebay_value::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static DATABASES: AtomicU32 = AtomicU32::new(0);
@@ -100,25 +97,4 @@ impl Drop for Scratch {
         });
         let _ = dropping.join();
     }
-}
-
-pub(crate) fn column(name: &str, ty: Type) -> Column {
-    Column { name: name.into(), ty, nullable: true, unique: false, indexed: false, fill: None }
-}
-
-pub(crate) fn key(name: &str, ty: Type) -> Column {
-    Column { nullable: false, ..column(name, ty) }
-}
-
-/// The codes table of the examples.
-pub(crate) fn codes() -> Arc<Schema> {
-    let code =
-        Column { nullable: false, unique: true, ..column("code", Type::Text { max_chars: Some(500) }) };
-    let created_at = Column { fill: Some(Fill::Now), ..column("created_at", Type::Timestamp) };
-    let columns = vec![key("id", Type::Bigint), code, created_at];
-    Arc::new(Schema::new("codes", columns, 0, KeyKind::Serial).unwrap())
-}
-
-pub(crate) fn text(text: &str) -> Value {
-    Value::Text(text.into())
 }

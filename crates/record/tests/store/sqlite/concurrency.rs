@@ -1,6 +1,7 @@
 //! Groups, time-outs, queues, other processes.
 
-use crate::{Scratch, codes, text};
+use super::Scratch;
+use crate::{codes, text};
 use forebay_record::{Kind, Options, Store};
 use forebay_value::Value;
 use std::time::Duration;
@@ -16,26 +17,6 @@ async fn insert_all(store: &Store, codes: impl Iterator<Item = String>) -> Vec<R
         results.push(task.await.unwrap().map(|rows| rows.changed).map_err(|error| error.kind().clone()));
     }
     results
-}
-
-#[tokio::test]
-async fn of_64_inserts_only_the_one_that_violates_fails() {
-    let scratch = Scratch::new();
-    scratch.store.create_table(&codes()).await.unwrap();
-    for round in 0..20 {
-        let duplicate = round * 3;
-        let codes =
-            (0..64).map(|i| if i == duplicate { format!("{round}-0-") } else { format!("{round}-{i}-") });
-        let codes: Vec<String> = if duplicate == 0 {
-            (0..64).map(|i| if i == 63 { format!("{round}-0-") } else { format!("{round}-{i}-") }).collect()
-        } else {
-            codes.collect()
-        };
-        let results = insert_all(&scratch.store, codes.into_iter()).await;
-        let failed: Vec<_> = results.iter().filter(|result| result.is_err()).collect();
-        assert_eq!(failed, [&Err(Kind::Conflict { column: Some("code".into()) })], "round {round}");
-        assert_eq!(scratch.number("SELECT count(*) FROM codes"), (round + 1) * 63);
-    }
 }
 
 #[tokio::test]

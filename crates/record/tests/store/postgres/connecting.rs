@@ -1,6 +1,6 @@
 //! Starting, and being without a server for a while.
 
-use crate::{Scratch, server, url_of};
+use super::{Scratch, server, url_of};
 use forebay_record::{Kind, Options, Store};
 use forebay_value::Value;
 use std::path::{Path, PathBuf};

@@ -1,36 +1,9 @@
 //! Shared transactions, time-outs, queues, lost connections.
 
-use crate::{Scratch, codes, text};
-use forebay_record::{Kind, Options, Store};
+use super::Scratch;
+use crate::{codes, text};
+use forebay_record::{Kind, Options};
 use forebay_value::Value;
-
-async fn insert_all(store: &Store, codes: impl Iterator<Item = String>) -> Vec<Result<u64, Kind>> {
-    let statement = store.prepare("INSERT INTO codes (code) VALUES ($code)").await.unwrap();
-    let running: Vec<_> = codes.map(|code| tokio::spawn(store.run(&statement, vec![text(&code)]))).collect();
-    let mut results = Vec::new();
-    for task in running {
-        results.push(task.await.unwrap().map(|rows| rows.changed).map_err(|error| error.kind().clone()));
-    }
-    results
-}
-
-#[tokio::test]
-async fn of_64_inserts_only_the_one_that_violates_fails() {
-    let scratch = Scratch::new().await;
-    scratch.store.create_table(&codes()).await.unwrap();
-    for round in 0..20 {
-        let codes =
-            (0..64).map(|i| if i == round * 3 + 1 { format!("{round}-0") } else { format!("{round}-{i}") });
-        let results = insert_all(&scratch.store, codes).await;
-        let failed: Vec<_> = results.iter().filter(|result| result.is_err()).collect();
-        assert_eq!(failed, [&Err(Kind::Conflict { column: Some("code".into()) })], "round {round}");
-        assert_eq!(scratch.text("SELECT count(*) FROM codes").await, ((round + 1) * 63).to_string());
-    }
-    // They did share transactions.
-    let transactions: i64 =
-        scratch.text("SELECT count(DISTINCT xmin::text) FROM codes").await.parse().unwrap();
-    assert!(transactions < 20 * 63, "{transactions}");
-}
 
 #[tokio::test]
 async fn an_insert_that_waits_for_a_lock_or_a_deferred_constraint_costs_only_itself() {
