@@ -43,7 +43,8 @@ fn check(start: &Start, folder: &Folder, stores: &Stores) {
     server.wait_healthy();
     let mut client = server.client();
     for id in 1..=300 {
-        client.ask("PUT", &format!("/odd/{id}"), Some(ROW)).expect(200);
+        let answer = client.ask("PUT", &format!("/odd/{id}"), Some(ROW));
+        assert_eq!(answer.status, 200, "{answer:?}");
     }
     server.drain();
     assert_eq!(archive.number("SELECT count(*) FROM odd"), 300);

@@ -28,7 +28,8 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
 /// Ids of streams and lifetimes of leases that follow the server's clock would be wrong by a day then.
 #[test]
 fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
-    let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Redis);
+    // Debian's Redis has jemalloc, which asks for the time before libfaketime can tell it.
+    let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Valkey);
     let yesterday = clock("-1d");
     let yesterday: Vec<(&str, &str)> =
         yesterday.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -42,13 +43,11 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     let writers = Writers::start(&[first.address, second.address], 2);
     writers.wait_for_more(SOME);
     // What is not drained goes over with the streams, and so do the leases of a drainer that will not come back.
-    first.pause_drain(false);
     assert!(first.drain_state()["shards_held"].as_u64() > Some(0), "{}", first.drain_state());
     ground.memory.kill("node-1").expect("a node can be killed");
     first.kill();
     let promoted = ground.memory.nodes().iter().find(|node| node.name == "node-2").expect("a node");
-    forebay_tests::wait_for("the replica is promoted", || role_and_time(promoted.port).0.then_some(()));
-    let (_, its_time_s) = role_and_time(promoted.port);
+    let its_time_s = forebay_tests::wait_for("the replica is promoted", || time_of_primary(promoted.port));
     let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     assert!(its_time_s + 23 * 3600 < now_s, "its clock is {its_time_s}, and it is {now_s}");
     ground.memory.start("node-1").expect("a node can be started");
@@ -57,15 +56,13 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     ground.assert_stored(&second, &told);
 }
 
-/// Whether the server at this port is a primary, and what it takes for the time, in seconds since 1970.
-fn role_and_time(port: u16) -> (bool, u64) {
-    let ask = || -> redis::RedisResult<(bool, u64)> {
-        let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
-        let role: String = redis::cmd("INFO").arg("replication").query(&mut connection)?;
-        let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
-        Ok((role.contains("role:master"), seconds))
-    };
-    ask().unwrap_or_else(|error| panic!("port {port}: {error}"))
+/// What the server at this port takes for the time, in seconds since 1970, when it is a primary.
+fn time_of_primary(port: u16) -> Option<u64> {
+    // While it takes over it closes connections.
+    let mut connection = redis::Client::open(("127.0.0.1", port)).ok()?.get_connection().ok()?;
+    let role: String = redis::cmd("INFO").arg("replication").query(&mut connection).ok()?;
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).ok()?;
+    role.contains("role:master").then_some(seconds)
 }
 
 #[test]

@@ -30,8 +30,9 @@ fn everything_goes_through_a_pooler() {
     assert_eq!(archive.number("SELECT count(*) FROM forebay_dead_letter"), 1);
     archive.rows("DELETE FROM tokens WHERE id = 1000000000");
     let replayed = start.run("drain", &["--replay"]);
-    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    let said = [&replayed.stdout[..], &replayed.stderr].concat();
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&said));
     assert_eq!(archive.number("SELECT count(*) FROM tokens WHERE token = 'taken'"), 1);
     let check = start.run("check", &[]);
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
+    assert!(check.status.success(), "{check:?}");
 }

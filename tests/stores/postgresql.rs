@@ -38,7 +38,11 @@ fn the_postmaster_is_killed_and_comes_back() {
     client.post_json("/notes", "{\"token\":\"back\"}").expect(201);
 }
 
-/// Everybody else: takes connections until there are none for the server under test.
+const MAX_CONNECTIONS: usize = 30;
+/// PostgreSQL's own default.
+const RESERVED: usize = 3;
+
+/// Everybody else, the superuser first: takes connections until there are none for the server under test.
 fn crowd(postgres: &Postgres) -> Vec<postgres::Client> {
     let mut superuser = postgres.superuser();
     let mut crowd = Vec::new();
@@ -58,16 +62,15 @@ fn crowd(postgres: &Postgres) -> Vec<postgres::Client> {
                 }
             }
         }
-        let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'forebay'";
-        let left: i64 = superuser.query_one(left, &[]).expect("a count").get(0);
-        (left == 0).then_some(())
+        (crowd.len() == MAX_CONNECTIONS - RESERVED - 1).then_some(())
     });
+    crowd.push(superuser);
     crowd
 }
 
 #[test]
 fn others_have_all_connections_and_let_go() {
-    let postgres = Postgres::start(&["max_connections=30"]);
+    let postgres = Postgres::start(&[&format!("max_connections={MAX_CONNECTIONS}")]);
     let ground =
         Ground::on(Topology::Single, Flavour::Valkey, || Stores::postgres_at(&postgres.server_url()));
     let server = ground.start("a", "sync").start();
@@ -82,8 +85,9 @@ fn others_have_all_connections_and_let_go() {
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
     writers.wait_for_more(SOME);
     wait_for_backlog(&server);
-    let state = server.drain_state();
-    assert!(state["last_error"].as_str().is_some_and(|error| error.contains("max_connections")), "{state}");
+    let says =
+        wait_for("the drain says why", || Some(server.drain_state()["last_error"].as_str()?.to_owned()));
+    assert!(says.contains("max_connections"), "{says}");
     drop(crowd);
     wait_for("SQL is served again", || {
         (client.post_json("/notes", "{\"token\":\"after\"}").status == 201).then_some(())

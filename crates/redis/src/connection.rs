@@ -69,11 +69,22 @@ impl Dialer {
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         match timeout(self.connect_timeout, work).await {
-            Ok(result) => result.map_err(|error| error.context(format_args!("Redis at {address}"))),
+            Ok(result) => {
+                result.map_err(|error| self.hinted(error).context(format_args!("Redis at {address}")))
+            }
             Err(_) => {
                 let limit_ms = self.connect_timeout.as_millis();
-                Err(Error::connect(format!("Redis at {address} did not answer within {limit_ms} ms")))
+                let hint = if self.tls.is_some() { ": does it speak TLS there?" } else { "" };
+                Err(Error::connect(format!("Redis at {address} did not answer within {limit_ms} ms{hint}")))
             }
+        }
+    }
+
+    /// A server that wants TLS closes a connection without it, and says nothing.
+    fn hinted(&self, error: Error) -> Error {
+        match self.tls {
+            None if error.message() == LOST => error.context("without TLS (rediss:// is with it)"),
+            _ => error,
         }
     }
 
@@ -96,6 +107,8 @@ impl Dialer {
         Ok(Box::new(stream))
     }
 }
+
+const LOST: &str = "the connection was lost";
 
 /// AUTH and SELECT, where they are needed.
 async fn greet(wire: &mut Wire, login: &Login, database: u32) -> Result<(), Error> {
@@ -166,7 +179,7 @@ fn refused(error: Error, login: &Login) -> Error {
 /// # Errors
 /// `Connect` when the connection fails.
 pub(crate) async fn ask(wire: &mut Wire, commands: &[Cmd]) -> Result<Vec<Result<Value, Error>>, Error> {
-    let lost = |error: io::Error| Error::connect("the connection was lost").with_source(error);
+    let lost = |error: io::Error| Error::connect(LOST).with_source(error);
     let mut bytes = Vec::new();
     for command in commands {
         command.write_packed_command(&mut bytes);

@@ -180,8 +180,10 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
 async fn codecs(session: &Session, table: &str, columns: &[RawColumn]) -> Result<Vec<Option<Codec>>, Error> {
     let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
     let sql = format!("SELECT {} FROM {}", names.join(", "), quoted(table));
-    let statement = session.client.prepare(&sql).await.map_err(errors::map)?;
-    Ok(statement.columns().iter().map(|column| Codec::of(column.type_())).collect())
+    let codecs = |statement: tokio_postgres::Statement| {
+        statement.columns().iter().map(|column| Codec::of(column.type_())).collect()
+    };
+    session.look_at(&sql, codecs).await.map_err(errors::map)
 }
 
 struct RawColumn {

@@ -124,11 +124,12 @@ pub(super) struct Session {
 
 /// A statement, prepared on one connection.
 pub(super) struct Prepared {
-    statement: tokio_postgres::Statement,
+    /// None behind a pooler, where nothing may outlive a transaction: it is sent whole each time, with the types that were found out once.
+    statement: Option<tokio_postgres::Statement>,
     sql: Arc<str>,
     pub(super) params: Vec<Codec>,
-    /// Nothing may outlive a transaction: it is sent whole each time, with the types that were found out once.
-    is_unnamed: bool,
+    /// The types of its parameters.
+    types: Vec<PgType>,
     pub(super) columns: Arc<[ResultColumn]>,
     pub(super) readers: Vec<Codec>,
 }
@@ -164,15 +165,7 @@ impl Session {
         if let Some(prepared) = self.statements.get(sql) {
             return Ok(prepared.clone());
         }
-        let in_own_transaction = self.pooler == Pooler::Transaction && !self.in_transaction;
-        if in_own_transaction {
-            self.client.batch_execute("BEGIN").await.map_err(errors::map)?;
-        }
-        let prepared = self.prepare(sql, params).await;
-        if in_own_transaction {
-            self.client.batch_execute("ROLLBACK").await.map_err(errors::map)?;
-        }
-        let prepared = Arc::new(prepared?);
+        let prepared = Arc::new(self.prepare(sql, params).await?);
         if self.statements.len() >= STATEMENTS_CACHED {
             self.statements.clear();
         }
@@ -180,11 +173,38 @@ impl Session {
         Ok(prepared)
     }
 
+    /// Has the server look at a statement, and gives what `take` makes of it. Behind a pooler, `take` must not keep it: it goes from the server's
+    /// connection in the transaction in which it came, for the next one on that connection may have a statement of the same name.
+    pub(super) async fn look_at<T>(
+        &self,
+        sql: &str,
+        take: impl FnOnce(tokio_postgres::Statement) -> T,
+    ) -> Result<T, tokio_postgres::Error> {
+        let in_own_transaction = self.pooler == Pooler::Transaction && !self.in_transaction;
+        if in_own_transaction {
+            self.client.batch_execute("BEGIN").await?;
+        }
+        let taken = self.client.prepare(sql).await.map(take);
+        if in_own_transaction {
+            self.client.batch_execute("ROLLBACK").await?;
+        }
+        taken
+    }
+
     async fn prepare(&self, sql: &Arc<str>, params: &[String]) -> Result<Prepared, Error> {
-        let statement = self.client.prepare(sql).await.map_err(|error| {
+        let prepared = self.look_at(sql, |statement| self.understand(statement, sql, params)).await;
+        prepared.map_err(|error| {
             let position = errors::position(&error);
             errors::with_place(errors::map(error), sql, position)
-        })?;
+        })?
+    }
+
+    fn understand(
+        &self,
+        statement: tokio_postgres::Statement,
+        sql: &Arc<str>,
+        params: &[String],
+    ) -> Result<Prepared, Error> {
         let understood = |ty: &PgType, what: &dyn Fn() -> String| {
             Codec::of(ty).ok_or_else(|| {
                 let message = format!(
@@ -210,8 +230,9 @@ impl Session {
             ty: Some(reader.value_type()),
         });
         let columns = columns.collect();
-        let is_unnamed = self.pooler == Pooler::Transaction;
-        Ok(Prepared { statement, sql: sql.clone(), params, is_unnamed, columns, readers })
+        let types = statement.params().to_vec();
+        let statement = (self.pooler == Pooler::None).then_some(statement);
+        Ok(Prepared { statement, types, sql: sql.clone(), params, columns, readers })
     }
 
     /// Forgets a statement that the server has forgotten, or for which its tables have changed.
@@ -273,11 +294,12 @@ pub(super) async fn fly(
         value,
         name: names.get(index).map(String::as_str),
     });
-    let rows = if prepared.is_unnamed {
-        let typed: Vec<_> = bound.zip(prepared.statement.params().iter().cloned()).collect();
-        client.query_typed_raw(&prepared.sql, typed).await
-    } else {
-        client.query_raw(&prepared.statement, bound).await
+    let rows = match &prepared.statement {
+        Some(statement) => client.query_raw(statement, bound).await,
+        None => {
+            let typed: Vec<_> = bound.zip(prepared.types.iter().cloned()).collect();
+            client.query_typed_raw(&prepared.sql, typed).await
+        }
     };
     collect(prepared, rows.map_err(Failure::Server)?).await
 }
