@@ -24,10 +24,6 @@ async fn scratch() -> Scratch {
     scratch
 }
 
-async fn content(scratch: &Scratch) -> String {
-    scratch.text("SELECT coalesce(string_agg(id || '=' || code, ' ' ORDER BY id), '') FROM codes").await
-}
-
 #[tokio::test]
 async fn large_batches_of_every_kind_leave_what_small_ones_do() {
     let scratch = Scratch::new().await;

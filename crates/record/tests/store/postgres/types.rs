@@ -1,10 +1,9 @@
 //! Every common type, from SQL to values and back.
 
 use super::Scratch;
-use crate::{codes, column, key, text};
+use crate::text;
 use forebay_record::Kind;
-use forebay_value::{Column, Fill, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value, json};
-use std::sync::Arc;
+use forebay_value::{KeyKind, Row, Timestamp, Value, json};
 
 #[tokio::test]
 async fn every_common_type_goes_to_json_and_back() {
@@ -84,7 +83,7 @@ async fn tables_of_others_are_read_or_refused_with_the_reason() {
         Value::Null,
     ];
     let row = Row::from_values(&schema, &values);
-    let schema = Arc::new(schema);
+    let schema = std::sync::Arc::new(schema);
     scratch.store.insert_many(&schema, vec![row.clone()]).await.unwrap();
     assert_eq!(scratch.store.fetch(&schema, Value::Bigint(7)).await.unwrap(), Some(row.clone()));
     let mut rows = scratch.store.scan(&schema, None);

@@ -23,12 +23,6 @@ async fn scratch() -> Scratch {
     scratch
 }
 
-fn content(scratch: &Scratch) -> String {
-    scratch.text(
-        "SELECT coalesce(group_concat(id || '=' || code, ' '), '') FROM (SELECT * FROM codes ORDER BY id)",
-    )
-}
-
 #[tokio::test]
 async fn a_lost_store_is_no_dead_letter() {
     let scratch = scratch().await;

@@ -2,10 +2,8 @@
 
 use super::Scratch;
 use crate::both::tables::{every_type, every_value};
-use crate::{codes, column, key, text};
 use forebay_record::Kind;
-use forebay_value::{Column, Fill, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
-use std::sync::Arc;
+use forebay_value::{KeyKind, Timestamp, Uuid, Value};
 
 #[tokio::test]
 async fn parameters_of_every_type_find_their_rows_and_returning_has_types() {
