@@ -88,7 +88,8 @@ struct Plan {
 }
 
 impl<E: Clone + Send + Sync + 'static> Cache<E> {
-    /// A cache with nothing in it. With a shared level, [`Cache::hear`] must run as well.
+    /// A cache with nothing in it. With a shared level, [`Cache::hear`] must run as well: it also finds out that a level that was
+    /// away is back.
     pub fn new(options: Options) -> Cache<E> {
         let entries = (options.burst_bytes / limits::ENTRY_BYTES_TYPICAL).max(16) as usize;
         Cache {
@@ -118,11 +119,19 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         let now_ms = inner.clock.now_ms();
         let found = match found {
             Some(entry) if entry.is_good(now_ms) => {
-                if entry.is_due(now_ms) && entry.claim(now_ms) { Found::Refresh(entry) } else { Found::Good(entry) }
+                if entry.is_due(now_ms) && entry.claim(now_ms) {
+                    Found::Refresh(entry)
+                } else {
+                    Found::Good(entry)
+                }
             }
             Some(entry) if entry.stands_in(now_ms) => Found::Good(entry),
             Some(entry) if entry.may_revalidate(now_ms) => {
-                if entry.claim(now_ms) { Found::Refresh(entry) } else { Found::Good(entry) }
+                if entry.claim(now_ms) {
+                    Found::Refresh(entry)
+                } else {
+                    Found::Good(entry)
+                }
             }
             _ => {
                 inner.stats.miss(worker);
@@ -183,9 +192,17 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     /// When the shared level could not be told. Then everything is dropped here, and the shared level is told as soon as it answers; until
     /// then other servers may show what is older, at most as long as its life there.
     pub async fn drop_tags(&self, tags: &[String]) -> Result<(), Error> {
+        self.drop_tags_within(tags, 0).await
+    }
+
+    /// The same, for so long if need be.
+    ///
+    /// # Errors
+    /// As [`Cache::drop_tags`].
+    pub async fn drop_tags_within(&self, tags: &[String], patience_ms: u64) -> Result<(), Error> {
         let told = match &self.inner.shared {
-            Some(shared) => shared.drop_tags(tags).await,
-            None => Ok(()),
+            Some(shared) if !tags.is_empty() => shared.drop_tags(tags, patience_ms).await,
+            _ => Ok(()),
         };
         // After the shared level, so that nothing old can be taken over from there in between.
         self.drop_here(tags);
@@ -333,7 +350,8 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
                 pilot.land(Outcome::Private(Arc::new(Mutex::new(Some(stored.filled)))));
             }
             Ok(stored) => {
-                let fits = stored.filled.body.len() <= limits::BODY_BYTES_MAX && key.len() <= limits::KEY_BYTES_MAX;
+                let fits =
+                    stored.filled.body.len() <= limits::BODY_BYTES_MAX && key.len() <= limits::KEY_BYTES_MAX;
                 let entry = Arc::new(self.entry(stored, &plan.rules, plan.snapshot));
                 if fits && entry.good_until_ms > self.clock.now_ms() {
                     self.burst.insert(key.into(), entry.clone());
@@ -343,7 +361,9 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
             Err(error) => {
                 let now_ms = self.clock.now_ms();
                 let older = self.burst.peek(key).filter(|entry| {
-                    entry.may_stand_in(now_ms) && self.generations.is_current(&entry.snapshot) && plan.asked.is_none()
+                    entry.may_stand_in(now_ms)
+                        && self.generations.is_current(&entry.snapshot)
+                        && plan.asked.is_none()
                 });
                 pilot.land(match older {
                     Some(entry) => {

@@ -191,7 +191,8 @@ impl Entry {
     /// What it takes, in bytes; what encodings may add is counted from the start.
     pub(crate) fn weight(&self) -> u64 {
         let body = self.plain.body.len() as u64;
-        let quarters = if self.is_compressible { limits::COMPRESSED_QUARTERS_MAX * Coding::ALL.len() } else { 0 };
+        let quarters =
+            if self.is_compressible { limits::COMPRESSED_QUARTERS_MAX * Coding::ALL.len() } else { 0 };
         limits::ENTRY_BYTES + body + body * quarters as u64 / 4
     }
 

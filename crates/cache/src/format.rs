@@ -68,6 +68,11 @@ pub(crate) fn decode(bytes: &[u8], here_ms: impl FnOnce(u64) -> u64) -> Option<S
     Some(Stored { filled, age_ms: 0, lives, generations })
 }
 
+/// Sixteen bytes that stand for a text; what keys begin with.
+pub fn fingerprint(text: &[u8]) -> [u8; 16] {
+    xxhash_rust::xxh3::xxh3_128(text).to_le_bytes()
+}
+
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

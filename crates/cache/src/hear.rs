@@ -9,7 +9,7 @@ use crate::tags::Generations;
 use forebay_redis::Invalidation;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Hears, and tells what could not be told, for as long as it is polled.
+/// Hears, looks for a shared level that was away and tells it what it missed, for as long as it is polled.
 pub(crate) async fn hear(shared: &Shared, generations: &Generations, stats: &Stats) {
     let mut invalidations = shared.client.invalidations(TAG_PREFIX.as_bytes());
     let heard = async {
@@ -26,5 +26,5 @@ pub(crate) async fn hear(shared: &Shared, generations: &Generations, stats: &Sta
             }
         }
     };
-    tokio::join!(heard, shared.tell_untold());
+    tokio::join!(heard, shared.watch());
 }

@@ -26,14 +26,15 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What the keys of generations begin with.
 pub(crate) const TAG_PREFIX: &str = "fb:c:t:";
 
-static READ: Script = Script::new("cache/read", "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}");
+static READ: Script =
+    Script::new("cache/read", "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}");
 static LEASE: Script = Script::new(
     "cache/lease",
     "if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then return 1 else return 0 end",
@@ -47,7 +48,8 @@ static RELEASE: Script = Script::new(
     "cache/release",
     "if redis.call('GET', KEYS[1]) == ARGV[2] then return redis.call('DEL', KEYS[1]) end return 0",
 );
-static DROP: Script = Script::new("cache/drop", "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1");
+static DROP: Script =
+    Script::new("cache/drop", "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1");
 
 /// An answer as it was found or is to be stored.
 #[derive(Debug)]
@@ -83,8 +85,8 @@ type IsDurable = Box<dyn Fn(u64) -> bool + Send + Sync>;
 pub struct Shared {
     pub(crate) client: Client,
     clock: Clock,
-    /// Until when it is left alone.
-    away_until_ms: AtomicU64,
+    /// It did not answer, and nobody has seen it since: it is left alone.
+    is_away: AtomicBool,
     generation_ttl_ms: u64,
     is_durable: IsDurable,
     untold: Arc<Mutex<BTreeSet<String>>>,
@@ -113,7 +115,7 @@ impl Shared {
         Shared {
             client,
             clock,
-            away_until_ms: AtomicU64::new(0),
+            is_away: AtomicBool::new(false),
             generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
             is_durable: Box::new(is_durable),
             untold: Arc::default(),
@@ -143,10 +145,10 @@ impl Shared {
 
     /// Whether it is worth asking.
     fn check_there(&self) -> Result<(), Error> {
-        if self.clock.now_ms() < self.away_until_ms.load(Relaxed) {
-            return Err(Error::away("the shared cache did not answer a moment ago"));
+        match self.is_away.load(Relaxed) {
+            true => Err(Error::away("the shared cache did not answer a moment ago")),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Notes whether it answered.
@@ -154,7 +156,7 @@ impl Shared {
         result.map_err(|error| {
             let error = Error::from(error);
             if error.may_retry() {
-                self.away_until_ms.store(self.clock.now_ms() + limits::SHARED_PAUSE_MS, Relaxed);
+                self.is_away.store(true, Relaxed);
             }
             error
         })
@@ -290,19 +292,28 @@ impl Shared {
         }
     }
 
-    /// Gives tags new generations.
+    /// Gives tags new generations; waits for a shared level that does not answer for so long.
     ///
     /// # Errors
     /// When it could not be told; it will be.
-    pub(crate) async fn drop_tags(&self, tags: &[String]) -> Result<(), Error> {
-        let told = match self.check_there() {
-            Ok(()) => self.tell(tags).await,
-            Err(error) => Err(error),
-        };
-        if told.is_err() {
-            self.tell_later(tags);
+    pub(crate) async fn drop_tags(&self, tags: &[String], patience_ms: u64) -> Result<(), Error> {
+        let give_up_ms = self.clock.now_ms() + patience_ms;
+        loop {
+            let told = match self.check_there() {
+                Ok(()) => self.tell(tags).await,
+                Err(error) => Err(error),
+            };
+            match told {
+                Err(error) if error.may_retry() && self.clock.now_ms() < give_up_ms => {
+                    tokio::time::sleep(Duration::from_millis(limits::LEASE_LOOK_MS_MAX)).await;
+                }
+                Err(error) => {
+                    self.tell_later(tags);
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
         }
-        told
     }
 
     async fn tell(&self, tags: &[String]) -> Result<(), Error> {
@@ -322,17 +333,19 @@ impl Shared {
         untold.extend(tags.iter().take(room).cloned());
     }
 
-    /// Tells what could not be told, until there is nothing left. Runs as long as the process.
-    pub(crate) async fn tell_untold(&self) {
+    /// Looks for a level that was away, and tells what could not be told. Runs as long as the process.
+    pub(crate) async fn watch(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(limits::SHARED_PAUSE_MS)).await;
+            if self.is_away.load(Relaxed) && self.ask_generations(&[String::new()]).await.is_ok() {
+                self.is_away.store(false, Relaxed);
+            }
             let tags: Vec<String> = self.untold.lock().iter().cloned().collect();
             for tags in tags.chunks(limits::TELL_TAGS) {
                 if self.tell(tags).await.is_err() {
                     break;
                 }
-                let mut untold = self.untold.lock();
-                untold.retain(|tag| !tags.contains(tag));
+                self.untold.lock().retain(|tag| !tags.contains(tag));
             }
         }
     }

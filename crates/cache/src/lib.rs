@@ -45,11 +45,12 @@ mod tags;
 
 pub use cache::{Cache, Found, Options};
 pub use clock::Clock;
-pub use conditions::{Coding, Conditions};
 pub use compress::encode;
+pub use conditions::{Coding, Conditions};
 pub use entry::{Entry, Filled, Keep, etag};
 pub use error::{Error, Kind};
 pub use flight::Landed;
+pub use format::fingerprint;
 pub use level::Shared;
 pub use rules::{Promise, Rules};
 pub use stats::Counts;

@@ -57,10 +57,14 @@ pub const LEASE_LOOK_MS: u64 = 5;
 pub const LEASE_LOOK_MS_MAX: u64 = 100;
 
 /// How long the shared level may take to answer, in milliseconds: what a database would have taken, and more.
-pub const SHARED_TIMEOUT_MS: u64 = 500;
+pub const SHARED_TIMEOUT_MS: u64 = 1_000;
 
-/// How long a shared level that did not answer is left alone, in milliseconds: each try costs somebody [`SHARED_TIMEOUT_MS`].
+/// How long a shared level that did not answer is left alone before a task of the cache's own looks for it, in milliseconds.
 pub const SHARED_PAUSE_MS: u64 = 1_000;
+
+/// How long a write waits, where `strict` is promised, for a shared level that does not answer, in milliseconds: a hiccup of the network, not a
+/// failover. Then it is answered that others could not be told.
+pub const STRICT_PATIENCE_MS: u64 = 3_000;
 
 /// A generation is kept on the shared level for longer than any entry that was filled before it, by this factor.
 pub const GENERATION_TTL_FACTOR: u64 = 2;

@@ -55,7 +55,8 @@ impl Stats {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let sum = |of: fn(&Place) -> &AtomicU64| self.places.iter().map(|place| of(place).load(Relaxed)).sum();
+        let sum =
+            |of: fn(&Place) -> &AtomicU64| self.places.iter().map(|place| of(place).load(Relaxed)).sum();
         Counts {
             hits: sum(|place| &place.hits),
             misses: sum(|place| &place.misses),

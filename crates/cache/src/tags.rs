@@ -72,8 +72,11 @@ mod tests {
     fn a_snapshot_is_current_until_one_of_its_tags_is_dropped() {
         let generations = Generations::new();
         let tags = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let (both, other, none) =
-            (generations.snapshot(&tags(&["a", "b"])), generations.snapshot(&tags(&["c"])), generations.snapshot(&[]));
+        let (both, other, none) = (
+            generations.snapshot(&tags(&["a", "b"])),
+            generations.snapshot(&tags(&["c"])),
+            generations.snapshot(&[]),
+        );
         generations.drop_tag(b"b");
         assert!(!generations.is_current(&both));
         assert!(generations.is_current(&other) && generations.is_current(&none));

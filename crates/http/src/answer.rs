@@ -261,7 +261,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    pub(crate) fn respond_reply(&mut self, reply: &Reply) {
+    /// The whole answer, from a reply that was made elsewhere.
+    pub fn respond_reply(&mut self, reply: &Reply) {
         self.hold_until(reply.mark);
         self.respond_extra(&reply.head, |lines| lines.out.extend_from_slice(&reply.extra), &reply.body);
     }
@@ -411,7 +412,10 @@ mod tests {
     fn fields_are_taken_over_and_checked() {
         let head = Head::new(200).header("A", "1").header("B", "");
         assert_eq!(head.fields(), b"A: 1\r\nB: \r\n");
-        assert_eq!(Head::new(404).with_fields(head.fields()).map(|copy| copy.fields().to_vec()), Ok(b"A: 1\r\nB: \r\n".to_vec()));
+        assert_eq!(
+            Head::new(404).with_fields(head.fields()).map(|copy| copy.fields().to_vec()),
+            Ok(b"A: 1\r\nB: \r\n".to_vec())
+        );
         for broken in ["A: 1", "A 1\r\n", ": 1\r\n", "Content-Length: 1\r\n", "A: \x01\r\n", "\r\nA: 1\r\n"] {
             assert!(Head::new(200).with_fields(broken.as_bytes()).is_err(), "{broken:?}");
         }
