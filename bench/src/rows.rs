@@ -1,6 +1,7 @@
 //! One module a topic; each function measures one row and returns its lines.
 
 mod accounts;
+mod cache;
 mod fairness;
 mod hot;
 mod http;
@@ -47,6 +48,8 @@ pub const ALL: &[Row] = &[
     Row { name: "9", title: "drain into SQLite", run: store::drain },
     Row { name: "10", title: "seed and warm", run: store::seed_and_warm },
     Row { name: "11", title: "memory of a hot table", run: hot::memory },
+    Row { name: "12", title: "a kept answer, 304, server", run: cache::hit },
+    Row { name: "13", title: "1,000 simultaneous misses", run: cache::stampede },
     Row {
         name: "14",
         title: "forebay load beside wrk against the floor",
@@ -67,6 +70,7 @@ pub const ALL: &[Row] = &[
         title: "forebay load beside wrk against nginx with TLS",
         run: testers::beside_wrk_by_tls,
     },
+    Row { name: "items", title: "an item four ways, system", run: cache::four_ways },
     Row { name: "connections", title: "20 connections on 2 workers", run: fairness::connections },
     Row {
         name: "slow-sql",

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod codes;
+mod items;
 mod links;
 mod routes;
 mod update_something;

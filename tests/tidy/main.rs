@@ -22,11 +22,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("load", &["host"]),
     ("redis", &[]),
+    ("cache", &["http", "redis"]),
     ("table", &["log", "redis", "value"]),
     ("record", &["value"]),
     ("proxy", &[]),
     ("drain", &["log", "record", "redis", "table", "value"]),
-    ("server", &["drain", "host", "http", "log", "proxy", "record", "redis", "table", "value"]),
+    ("server", &["cache", "drain", "host", "http", "log", "proxy", "record", "redis", "table", "value"]),
     ("topology", &[]),
     ("forebay", &["drain", "example-handlers", "load", "log", "record", "server", "topology", "value"]),
 ];

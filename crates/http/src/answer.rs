@@ -51,6 +51,28 @@ impl Head {
         Ok(self)
     }
 
+    /// Adds whole lines that [`HeaderLines`] wrote, or that [`Head::fields`] gave.
+    ///
+    /// # Errors
+    /// When they are not whole lines of fields.
+    pub fn with_fields(mut self, lines: &[u8]) -> Result<Head, InvalidField> {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(InvalidField)?;
+            let colon = rest[..end].iter().position(|byte| *byte == b':').ok_or(InvalidField)?;
+            let name = std::str::from_utf8(&rest[..colon]).map_err(|_| InvalidField)?;
+            HeaderLines::new(&mut self.lines).add(name, rest[colon + 1..end].trim_ascii())?;
+            rest = &rest[end + 2..];
+        }
+        Ok(self)
+    }
+
+    /// The lines of its fields, each with its end: all but the status line.
+    pub fn fields(&self) -> &[u8] {
+        let end = self.lines.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        &self.lines[end..]
+    }
+
     /// The status.
     pub fn status(&self) -> u16 {
         self.status
@@ -239,7 +261,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    pub(crate) fn respond_reply(&mut self, reply: &Reply) {
+    /// The whole answer, from a reply that was made elsewhere.
+    pub fn respond_reply(&mut self, reply: &Reply) {
         self.hold_until(reply.mark);
         self.respond_extra(&reply.head, |lines| lines.out.extend_from_slice(&reply.extra), &reply.body);
     }
@@ -382,6 +405,19 @@ mod tests {
                 answer.respond(&Head::new(status), b"ignored");
             });
             assert_eq!(found, format!("before|HTTP/1.1 {status} {}\r\nDATE\r\n\r\n", reason(status)));
+        }
+    }
+
+    #[test]
+    fn fields_are_taken_over_and_checked() {
+        let head = Head::new(200).header("A", "1").header("B", "");
+        assert_eq!(head.fields(), b"A: 1\r\nB: \r\n");
+        assert_eq!(
+            Head::new(404).with_fields(head.fields()).map(|copy| copy.fields().to_vec()),
+            Ok(b"A: 1\r\nB: \r\n".to_vec())
+        );
+        for broken in ["A: 1", "A 1\r\n", ": 1\r\n", "Content-Length: 1\r\n", "A: \x01\r\n", "\r\nA: 1\r\n"] {
+            assert!(Head::new(200).with_fields(broken.as_bytes()).is_err(), "{broken:?}");
         }
     }
 

@@ -228,6 +228,16 @@ impl Client {
         Link::new(self.clone(), self.inner.clone())
     }
 
+    /// Whether both are clones of one.
+    pub fn is_same(&self, other: &Client) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// A connection of its own to one node, for whoever speaks with it himself.
+    pub(crate) async fn dial(&self, node: &Address) -> Result<crate::wire::Wire, Error> {
+        Ok(self.inner.dialer.connect(node).await?.wire)
+    }
+
     /// A connection of its own to one node, for a few commands.
     ///
     /// # Errors

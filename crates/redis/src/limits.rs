@@ -50,6 +50,13 @@ pub const EPOCH_IDLE_MS: u64 = 1_000;
 /// Nodes asked, one after the other, for the topology before a refresh gives up.
 pub const REFRESH_NODES: usize = 5;
 
+/// Messages of client tracking that wait for who hears them; then the server's own buffer fills.
+pub const INVALIDATIONS_WAITING: usize = 1_024;
+
+/// A connection that hears of writes and has been quiet for so long is asked whether it is there; without an answer for as long again
+/// it is lost.
+pub const INVALIDATIONS_PING_MS: u64 = 1_000;
+
 /// Keys asked for in one SCAN: about 1 ms of the server's time.
 pub const SCAN_KEYS: usize = 1_000;
 

@@ -9,12 +9,16 @@
 //! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
 //! | `GET /tables` | rows and memory |
 //! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
+//! | `GET /cache` | what the response cache holds and did |
+//! | `POST /cache/invalidate?tag=&tag=` | drops what carries one of the tags, on every server |
+//! | `POST /cache/clear` | drops what every cached endpoint of this config answered, on every server |
 //! | `POST /warm?table=&where=` | reads rows from the record store into memory |
 //! | `POST /check` | compares memory and record store, row by row |
 //!
 //! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the listener has no
 //! password.
 
+use crate::admin_cache::CacheAdmin;
 use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
@@ -48,6 +52,8 @@ pub struct Admin {
     pub uncounted: Arc<AtomicU64>,
     /// What the main listener serves.
     pub routes: Arc<Routes>,
+    /// The response cache.
+    pub cache: CacheAdmin,
 }
 
 /// The service of the admin listener.
@@ -152,13 +158,16 @@ impl Admin {
                 Ok(self.ask(|live| async move { live.tables().await }))
             }
             (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
+            (Method::Get | Method::Head, "/cache") => Ok(Work::Now(self.cache.counts())),
+            (Method::Post, "/cache/invalidate") => Ok(self.later(self.cache.invalidate(request)?)),
+            (Method::Post, "/cache/clear") => Ok(self.later(self.cache.clear())),
             (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/check") => Ok(self.check()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /host",
+                "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /cache, /host",
             )),
         }
     }

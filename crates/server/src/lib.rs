@@ -8,6 +8,7 @@
 
 mod action;
 mod admin;
+mod admin_cache;
 mod body;
 mod compile;
 pub mod config;

@@ -1,13 +1,16 @@
 //! Serving: from a checked config to a graceful stop.
 
 use crate::admin::{Admin, AdminService};
+use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, Context, Proxies};
 use crate::config::{self, Config, model};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::live::Live;
-use crate::open::{self, Memory, StartError};
+use crate::open::{self, Memory, Opened, StartError};
+use crate::problem::Problem;
 use crate::schedule::{Lease, Schedule};
+use forebay_cache::{Cache, Clock, Shared};
 use forebay_drain::{NewRecord, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
 use forebay_log::Log;
@@ -40,37 +43,42 @@ pub fn serve(
     let opened = runtime.block_on(open::open(config, options.new_record))?;
     let gate = Gate::new(workers_of(config));
     prepare_memory(&opened.memory, config, &gate);
-    let hot = opened.memory.tables();
+    let cache = open_cache(config, &gate, &runtime)?;
     let (jobs, uncounted) = (Jobs::default(), Arc::default());
     let proxies = Proxies::new(workers_of(config));
     let context = Context {
         store: &opened.store,
         schemas: &opened.schemas,
-        tables: &hot,
+        tables: &opened.memory.tables(),
         dialect: config.record.dialect(),
         handlers: &options.handlers,
         jobs: &jobs,
         runtime: runtime.handle(),
         public_url: config.server.public_url.as_deref(),
+        keeping: compile::Keeping::new(config, &cache),
         incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
         uncounted: Arc::clone(&uncounted),
         proxies: &proxies,
     };
     let routes = runtime.block_on(compile::compile(&config.endpoints, &context));
     let routes = Arc::new(routes.map_err(|errors| compile_errors(config, &errors))?);
-    let schedule = Schedule::compile(&config.jobs, &opened.store, config.record.dialect());
-    let schedule = runtime.block_on(schedule).map_err(|errors| compile_errors(config, &errors))?;
-    let lease = lease_of(&opened.memory);
+    let (schedule, lease) = runtime.block_on(compile_jobs(config, &opened, &cache))?;
 
-    let limits = config.server.limits.clone();
-    let http = Options { listen: config.server.listen.clone(), workers: workers_of(config), limits };
-    let server = Server::bind(http, routes.clone(), gate).map_err(StartError::from)?;
+    let server = Server::bind(http_options(config), routes.clone(), gate).map_err(StartError::from)?;
     let live = Arc::new(Live::new(opened));
     let (stats, handle) = (server.stats(), runtime.handle().clone());
     schedule.start(&handle, &lease);
     proxies.start(&handle);
-    let admin =
-        Admin { live: live.clone(), jobs: jobs.clone(), schedule, runtime: handle, stats, uncounted, routes };
+    let admin = Admin {
+        live: live.clone(),
+        jobs: jobs.clone(),
+        schedule,
+        runtime: handle,
+        stats,
+        uncounted,
+        routes,
+        cache: CacheAdmin::new(cache.clone(), &config.endpoints),
+    };
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
 
@@ -106,6 +114,45 @@ fn lease_of(memory: &Memory) -> Lease {
 
 fn workers_of(config: &Config) -> usize {
     config.server.workers.unwrap_or_else(available_cores)
+}
+
+fn http_options(config: &Config) -> Options {
+    let limits = config.server.limits.clone();
+    Options { listen: config.server.listen.clone(), workers: workers_of(config), limits }
+}
+
+/// The response cache, with its shared level when some endpoint uses it.
+fn open_cache(config: &Config, gate: &Arc<Gate>, runtime: &Runtime) -> Result<Cache<Problem>, StartError> {
+    let clock = Clock::real();
+    let wants = |endpoint: &model::Endpoint| {
+        endpoint.cache.as_ref().is_some_and(|caching| caching.shared_ms.is_some())
+            || !endpoint.invalidates.is_empty()
+    };
+    let shared = match &config.cache.shared {
+        Some(at) if config.endpoints.iter().any(wants) => {
+            let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
+            let client =
+                client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
+            let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
+            Some(Shared::new(client, clock.clone(), life_ms, move |mark| gate.passed() >= mark))
+        }
+        _ => None,
+    };
+    let cache = Cache::new(forebay_cache::Options { burst_bytes: config.cache.limit_bytes, clock, shared });
+    let hearing = cache.clone();
+    runtime.spawn(async move { hearing.hear().await });
+    Ok(cache)
+}
+
+/// What runs by itself, and who decides on which server.
+async fn compile_jobs(
+    config: &Config,
+    opened: &Opened,
+    cache: &Cache<Problem>,
+) -> Result<(Schedule, Lease), StartError> {
+    let schedule = Schedule::compile(&config.jobs, &opened.store, config.record.dialect(), cache);
+    let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
+    Ok((schedule, lease_of(&opened.memory)))
 }
 
 /// Says what opening found, and connects the gate with what answers wait for.

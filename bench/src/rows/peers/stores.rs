@@ -90,6 +90,20 @@ impl Redis {
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
+
+    /// The bytes that it has received and sent so far.
+    pub fn bytes(&self) -> Result<f64, Box<dyn Error>> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"INFO stats\r\nQUIT\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let number = |name: &str| -> Result<f64, Box<dyn Error>> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            Ok(line.ok_or_else(|| format!("INFO has no {name}"))?.trim().parse()?)
+        };
+        Ok(number("total_net_input_bytes")? + number("total_net_output_bytes")?)
+    }
 }
 
 fn answers_ping(address: SocketAddr) -> bool {

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod invalidations;
 mod refused;
 mod sentinel;
 mod single;

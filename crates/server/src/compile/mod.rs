@@ -4,6 +4,7 @@
 //! the line of its endpoint.
 
 mod actions;
+mod caching;
 mod params;
 mod proxies;
 mod sql_types;
@@ -17,6 +18,8 @@ use crate::hot::HotTables;
 use crate::jobs::Jobs;
 use crate::service::Routes;
 pub use actions::row_plan;
+pub use caching::{Keeping, life_ms_max, route_tag};
+use forebay_http::Method;
 use forebay_record::Store;
 
 use forebay_value::Schema;
@@ -48,6 +51,8 @@ pub struct Context<'a> {
     pub public_url: Option<&'a str>,
     /// By table: the columns that some endpoint increments.
     pub incremented: HashMap<String, Vec<usize>>,
+    /// The response cache, and what of the config it depends on.
+    pub keeping: Keeping<'a>,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
     /// The servers behind.
@@ -84,6 +89,8 @@ pub async fn compile(
 async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, String> {
     let mut params = ParamTable::new(endpoint, context.public_url)?;
     let action = actions::compile(&endpoint.action, endpoint, &mut params, context).await?;
+    let cached = caching::cached(endpoint, &mut params, context)?;
+    let drops = caching::drops(endpoint, &mut params, context)?;
     let params = params.finish();
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
@@ -93,6 +100,10 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         rate: endpoint.rate.as_ref().map(compile_rate),
         params,
         action,
+        cached,
+        drops,
+        etag: endpoint.etag && endpoint.method == Method::Get,
+        compress: endpoint.compress && endpoint.method == Method::Get,
         timeout: Duration::from_millis(endpoint.timeout_ms),
         waiting_max: endpoint.concurrency,
         waiting: AtomicUsize::new(0),

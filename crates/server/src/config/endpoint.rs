@@ -1,6 +1,7 @@
 //! `[[endpoint]]`: the route and everything around the action.
 
 use super::action::{Scope, action};
+use super::cache::{caching, invalidates};
 use super::errors::list;
 use super::expr;
 use super::fields::{Fields, choice, flag, integer, milliseconds, name, text};
@@ -83,6 +84,10 @@ fn endpoint(
     let timeout_ms = fields.read("timeout", mistakes, milliseconds).unwrap_or(TIMEOUT_MS);
     let concurrency = fields.read("concurrency", mistakes, integer(1, 10_000_000));
     let batch = fields.read("batch", mistakes, flag).unwrap_or(true);
+    let cache = fields.get("cache").and_then(|node| caching(node, route.as_ref(), action.as_ref(), mistakes));
+    let invalidates = invalidates(&fields, action.as_ref(), mistakes);
+    let etag = fields.read("etag", mistakes, flag).unwrap_or(cache.is_some());
+    let compress = fields.read("compress", mistakes, flag).unwrap_or(false);
     let reply = reply(fields.get("reply"), action.as_ref(), mistakes);
     let (method, route) = route?;
     let mut action = action?;
@@ -109,6 +114,10 @@ fn endpoint(
             concurrency: concurrency.map_or(CONCURRENCY, |concurrency| concurrency as usize),
             batch,
             action,
+            cache,
+            invalidates,
+            etag,
+            compress,
             reply,
             line: mistakes.line(node.at),
         },

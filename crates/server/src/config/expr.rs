@@ -298,6 +298,25 @@ pub(super) fn each_param<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e str)) {
     }
 }
 
+/// Calls `f` for every function call in an expression.
+pub(super) fn each_call(expr: &Expr, f: &mut dyn FnMut()) {
+    match expr {
+        Expr::Call { .. } => f(),
+        Expr::Param(_) | Expr::Column(_) | Expr::Literal(_) => {}
+        Expr::Coalesce(first, second) => {
+            each_call(first, f);
+            each_call(second, f);
+        }
+        Expr::Template(parts) => {
+            for part in parts {
+                if let Part::Expr(expr) = part {
+                    each_call(expr, f);
+                }
+            }
+        }
+    }
+}
+
 /// Makes those parameters columns that `is_column` says are, except what `given` asks about.
 pub(super) fn to_columns(expr: &mut Expr, is_column: &dyn Fn(&str) -> bool) {
     match expr {

@@ -1,9 +1,10 @@
 //! `[[job]]`: what runs by itself.
 
+use super::cache::tags;
 use super::endpoint::is_param_name;
 use super::fields::{Fields, milliseconds, name};
 use super::keys::JOB;
-use super::model::{Dialect, Statements};
+use super::model::{Dialect, Expr, Literal, Statements};
 use super::read::{Data, Mistakes, Node};
 use super::size;
 use super::sql;
@@ -19,6 +20,8 @@ pub struct Job {
     pub jitter_ms: u64,
     /// The statement.
     pub statements: Statements,
+    /// Tags of kept answers that each run drops.
+    pub invalidates: Vec<String>,
     /// The line of its `[[job]]`.
     pub line: usize,
 }
@@ -79,6 +82,7 @@ fn job(node: &Node, dialect: Dialect, mistakes: &Mistakes<'_>) -> Option<Job> {
         }
         Some(statements)
     });
+    let invalidates = fields.get("invalidates").map(|node| fixed_tags(node, mistakes)).unwrap_or_default();
     let every_ms = every_ms?;
     Some(Job {
         name: name?,
@@ -86,6 +90,19 @@ fn job(node: &Node, dialect: Dialect, mistakes: &Mistakes<'_>) -> Option<Job> {
         // A tenth: enough that servers which start together do not ask together.
         jitter_ms: jitter_ms.unwrap_or(every_ms / 10),
         statements: statements?,
+        invalidates,
         line: mistakes.line(node.at),
     })
+}
+
+/// Tags without parameters: nobody gives a job any.
+fn fixed_tags(node: &Node, mistakes: &Mistakes<'_>) -> Vec<String> {
+    let mut fixed = Vec::new();
+    for tag in tags("invalidates", node, mistakes) {
+        match tag {
+            Expr::Literal(Literal::Text(text)) => fixed.push(text),
+            _ => mistakes.add(node.at, "invalidates: a job has no parameters, since nobody asks for it"),
+        }
+    }
+    fixed
 }

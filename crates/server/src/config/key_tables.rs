@@ -1,8 +1,8 @@
 //! The list of keys as the documentation shows it.
 
 use super::keys::{
-    ACTIONS, ADMIN, DRAIN, ENDPOINT, GUARD, JOB, Key, LIMITS, MEMORY, RECORD, REPLY, SERVER, Section, TABLE,
-    TOP,
+    ACTIONS, ADMIN, CACHE, CACHING, DRAIN, ENDPOINT, GUARD, JOB, Key, LIMITS, MEMORY, RECORD, REPLY, SERVER,
+    Section, TABLE, TOP,
 };
 
 /// Every key, default and unit as Markdown tables: (what the keys are of, the table). `docs/configuration.md` holds them.
@@ -19,8 +19,10 @@ pub fn key_tables() -> Vec<(String, String)> {
     let section = |section: &Section| {
         (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
     };
-    let sections =
-        [&TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &JOB, &GUARD, &REPLY];
+    let sections = [
+        &TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &CACHE, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &CACHING, &JOB,
+        &GUARD, &REPLY,
+    ];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();
     let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();
     for known in ACTIONS {

@@ -8,6 +8,8 @@
 //! What must not move in: opening anything that the config names.
 
 mod action;
+mod cache;
+mod caching;
 mod check;
 mod constant;
 mod endpoint;
@@ -15,6 +17,7 @@ mod errors;
 mod explain;
 mod expr;
 mod fields;
+mod guards;
 mod job;
 mod key_tables;
 mod keys;
@@ -49,6 +52,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("accounts.toml", include_str!("../../../../examples/accounts.toml")),
     ("accounts-hot.toml", include_str!("../../../../examples/accounts-hot.toml")),
     ("usages.toml", include_str!("../../../../examples/usages.toml")),
+    ("items.toml", include_str!("../../../../examples/items.toml")),
     ("links.toml", include_str!("../../../../examples/links.toml")),
     ("in-front.toml", include_str!("../../../../examples/in-front.toml")),
 ];
@@ -97,6 +101,7 @@ pub fn parse(
     let (server, guard) = sections::server(top.get("server"), &mistakes);
     let record = sections::record(top.get("record"), &mistakes);
     let memory = sections::memory(top.get("memory"), &mistakes);
+    let cache = cache::settings(top.get("cache"), &memory, &mistakes);
     let drain = sections::drain(top.get("drain"), &mistakes);
     let admin = sections::admin(top.get("admin"), &mistakes);
     let tables = table::tables(top.get("table"), &mistakes);
@@ -107,5 +112,16 @@ pub fn parse(
         return Err(mistakes.into_errors());
     }
     let endpoints = placed.into_iter().map(|placed| placed.endpoint).collect();
-    Ok(Config { source: name.to_owned(), server, record, memory, drain, admin, tables, endpoints, jobs })
+    Ok(Config {
+        source: name.to_owned(),
+        server,
+        record,
+        memory,
+        cache,
+        drain,
+        admin,
+        tables,
+        endpoints,
+        jobs,
+    })
 }

@@ -5,6 +5,8 @@
 //! config cannot know is left to whoever compiles the endpoints: columns that are read from the record store, and what
 //! the SQL says.
 
+pub use super::caching::{CacheSettings, Caching, Promise, SharedCache};
+pub use super::guards::{From, Guard, Place};
 pub use super::job::Job;
 pub use super::proxy::Proxy;
 pub use super::rate::{Per, Rate};
@@ -24,6 +26,8 @@ pub struct Config {
     pub record: Record,
     /// `[memory]`
     pub memory: Memory,
+    /// `[cache]`
+    pub cache: CacheSettings,
     /// `[drain]`
     pub drain: DrainSettings,
     /// `[admin]`
@@ -112,6 +116,14 @@ pub struct Endpoint {
     pub batch: bool,
     /// What it does.
     pub action: Action,
+    /// Whether and how its answers are kept.
+    pub cache: Option<Caching>,
+    /// Tags that are dropped from all caches before it answers, when it has written.
+    pub invalidates: Vec<Expr>,
+    /// Whether its answers have a validator (ETag), so that 304 is answered to who has them.
+    pub etag: bool,
+    /// Whether answers are compressed for who takes that.
+    pub compress: bool,
     /// What it answers.
     pub reply: Reply,
     /// The line of its `[[endpoint]]`.
@@ -433,37 +445,4 @@ pub struct Reply {
     pub fields: Option<Vec<(String, Expr)>>,
     /// What a 404 says.
     pub missing: Option<String>,
-}
-
-/// Who may call an endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guard {
-    /// Where the secret is to be found.
-    pub place: Place,
-    /// The secret; empty: nobody whom the guard stops gets in.
-    pub secret: String,
-    /// Whom the guard stops.
-    pub from: From,
-    /// What those see: 404, 401 or 403.
-    pub status: u16,
-    /// Its line.
-    pub line: usize,
-}
-
-/// Where a secret is to be found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// `query = "name"`: a query parameter.
-    Query(String),
-    /// `header = "Name"`: a header field.
-    Header(String),
-}
-
-/// Whom a guard stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// `from = "anywhere"`: everybody.
-    Anywhere,
-    /// `from = "outside"`: everybody but clients on the loopback interface.
-    Outside,
 }

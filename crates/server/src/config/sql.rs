@@ -44,6 +44,12 @@ pub(super) fn gives_rows(sql: &str) -> bool {
         || first.eq_ignore_ascii_case("with") && !writes(sql)
 }
 
+/// Whether a statement is one that writes, from its first word.
+pub(super) fn begins_writing(sql: &str) -> bool {
+    let first = words(sql).next().unwrap_or_default();
+    ["insert", "update", "delete", "replace"].iter().any(|verb| first.eq_ignore_ascii_case(verb))
+}
+
 /// Whether a statement writes.
 pub(super) fn writes(sql: &str) -> bool {
     words(sql).any(|word| {

@@ -46,7 +46,7 @@ fn call(function: Function, args: Vec<Expr>) -> Expr {
 #[test]
 fn broken_files_are_explained() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/broken");
-    for name in ["syntax", "settings", "tables", "routes", "actions", "expressions", "params"] {
+    for name in ["syntax", "settings", "tables", "routes", "actions", "caching", "expressions", "params"] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
         let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();
         let expected_file = folder.join(name).with_extension("txt");
@@ -63,7 +63,7 @@ fn every_example_loads() {
     for (name, text) in BUNDLED {
         let config =
             parse(name, text, &Overrides::default(), &none).unwrap_or_else(|errors| panic!("{errors}"));
-        assert_eq!(explain(&config).lines().count(), config.endpoints.len());
+        assert_eq!(explain(&config).lines().count(), config.endpoints.len() + config.jobs.len());
         assert!(!config.endpoints.is_empty());
     }
 }
@@ -574,7 +574,9 @@ fn files_that_cannot_be_read() {
 #[test]
 fn defaults_are_what_the_list_of_keys_says() {
     let mut file = String::new();
-    for section in [&keys::SERVER, &keys::LIMITS, &keys::RECORD, &keys::MEMORY, &keys::DRAIN, &keys::ADMIN] {
+    for section in
+        [&keys::SERVER, &keys::LIMITS, &keys::RECORD, &keys::MEMORY, &keys::CACHE, &keys::DRAIN, &keys::ADMIN]
+    {
         file += &format!("{}\n", section.name);
         for key in section.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('('))
         {

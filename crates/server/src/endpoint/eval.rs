@@ -56,6 +56,12 @@ impl Slots {
         Slots { values: Vec::with_capacity(count), given: 0 }
     }
 
+    /// Forgets them and keeps their room.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.given = 0;
+    }
+
     /// Adds the next one.
     pub fn push(&mut self, value: Value, given: bool) {
         self.given |= u64::from(given) << self.values.len();

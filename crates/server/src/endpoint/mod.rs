@@ -1,15 +1,20 @@
 //! Endpoints: a route, who may call it, its parameters, and what it does; compiled from the config at start.
 
+pub mod cached;
+pub mod drops;
 pub mod eval;
 pub mod guard;
 pub mod out;
 pub mod params;
 pub mod rate;
 pub mod shape;
+mod validated;
 
 use crate::action::{Action, Step};
 use crate::handler::Call;
 use crate::problem::Problem;
+use cached::Cached;
+use drops::Drops;
 use eval::Slots;
 use forebay_http::{Answer, Outcome, Reply, Request};
 use guard::Guard;
@@ -30,6 +35,14 @@ pub struct Endpoint {
     pub params: Params,
     /// What it does.
     pub action: Action,
+    /// How its answers are kept, if they are.
+    pub cached: Option<Cached>,
+    /// What its writes drop.
+    pub drops: Option<Drops>,
+    /// Whether answers that are not kept have a validator.
+    pub etag: bool,
+    /// Whether answers that are not kept are compressed.
+    pub compress: bool,
     /// The longest that a request may wait.
     pub timeout: Duration,
     /// How many requests may wait at once.
@@ -63,7 +76,16 @@ impl Endpoint {
         if let Action::Proxy(proxy) = &self.action {
             return proxy.call(self, request);
         }
+        if let Some(cached) = &self.cached {
+            return cached.call(self, request, path, answer);
+        }
         let slots = Arc::new(self.params.read(request, path)?);
+        if let Some(drops) = &self.drops {
+            return drops.call(self, slots, answer);
+        }
+        if self.etag || self.compress {
+            return self.call_validated(request, slots, answer);
+        }
         match self.action.run(&slots, answer)? {
             Step::Done => Ok(Outcome::Done),
             step => self.wait(slots, step),

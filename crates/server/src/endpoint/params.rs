@@ -83,8 +83,19 @@ impl Params {
     /// Reads every parameter. `path` holds the route's parameters, still percent-encoded.
     pub fn read(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<Slots, Problem> {
         let mut slots = Slots::with_capacity(self.plans.len());
+        self.read_into(request, path, &mut slots)?;
+        Ok(slots)
+    }
+
+    /// The same into slots that are empty.
+    pub fn read_into(
+        &self,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+        slots: &mut Slots,
+    ) -> Result<(), Problem> {
         if self.plans.is_empty() {
-            return Ok(slots);
+            return Ok(());
         }
         let mut in_body: SmallVec<[Option<&str>; 16]> = SmallVec::from_elem(None, self.fields.len());
         if !self.fields.is_empty() && !request.body().is_empty() && takes_body(request.method()) {
@@ -92,12 +103,12 @@ impl Params {
                 .map_err(|what| Problem::new(400, what))?;
         }
         for plan in &self.plans {
-            let found = plan.find(request, path, &in_body, &slots)?;
+            let found = plan.find(request, path, &in_body, slots)?;
             let given = found.is_some();
-            let value = plan.settle(found.unwrap_or(Value::Null), &slots)?;
+            let value = plan.settle(found.unwrap_or(Value::Null), slots)?;
             slots.push(value, given);
         }
-        Ok(slots)
+        Ok(())
     }
 }
 

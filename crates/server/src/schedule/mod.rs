@@ -8,6 +8,8 @@ mod lease;
 
 use crate::compile::CompileError;
 use crate::config::model;
+use crate::problem::Problem;
+use forebay_cache::Cache;
 use forebay_record::{Statement, Store};
 use forebay_value::Timestamp;
 pub use lease::Lease;
@@ -33,6 +35,9 @@ struct Job {
     jitter: Duration,
     store: Store,
     statement: Statement,
+    cache: Cache<Problem>,
+    /// What each run drops.
+    invalidates: Vec<String>,
     state: Mutex<State>,
 }
 
@@ -67,10 +72,11 @@ impl Schedule {
         jobs: &[model::Job],
         store: &Store,
         dialect: model::Dialect,
+        cache: &Cache<Problem>,
     ) -> Result<Schedule, Vec<CompileError>> {
         let (mut compiled, mut errors) = (Vec::new(), Vec::new());
         for job in jobs {
-            match prepare(job, store, dialect).await {
+            match prepare(job, store, dialect, cache).await {
                 Ok(job) => compiled.push(Arc::new(job)),
                 Err(what) => {
                     errors.push(CompileError { line: job.line, message: format!("job {}: {what}", job.name) })
@@ -93,7 +99,12 @@ impl Schedule {
     }
 }
 
-async fn prepare(job: &model::Job, store: &Store, dialect: model::Dialect) -> Result<Job, String> {
+async fn prepare(
+    job: &model::Job,
+    store: &Store,
+    dialect: model::Dialect,
+    cache: &Cache<Problem>,
+) -> Result<Job, String> {
     let sql = job.statements.in_dialect(dialect);
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
     let statement = store.prepare(sql).await.map_err(|error| error.to_string())?;
@@ -106,6 +117,8 @@ async fn prepare(job: &model::Job, store: &Store, dialect: model::Dialect) -> Re
         jitter: Duration::from_millis(job.jitter_ms),
         store: store.clone(),
         statement,
+        cache: cache.clone(),
+        invalidates: job.invalidates.clone(),
         state: Mutex::default(),
     })
 }
@@ -146,6 +159,10 @@ impl Job {
         let outcome = outcome.map(|rows| rows.changed).map_err(|error| error.to_string());
         if let Err(why) = &outcome {
             eprintln!("job {}: failed: {why}", self.name);
+        }
+        // After a failure too: what it did is not known.
+        if let Err(error) = self.cache.drop_tags(&self.invalidates).await {
+            eprintln!("job {}: other servers will hear of it later: {error}", self.name);
         }
         let mut state = self.state.lock();
         state.runs += 1;

@@ -1,0 +1,68 @@
+//! Bodies compressed: gzip, Brotli, Zstandard.
+
+use crate::conditions::Coding;
+use crate::limits;
+use flate2::write::GzEncoder;
+use std::io::Write;
+
+/// The body in that coding; `None` when it is too small or too large for it to be worth while, or hardly becomes shorter.
+pub fn encode(coding: Coding, body: &[u8]) -> Option<Vec<u8>> {
+    if !is_worth(body.len()) {
+        return None;
+    }
+    // Writing into memory cannot fail.
+    let encoded = match coding {
+        Coding::Gzip => {
+            let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::new(limits::GZIP_LEVEL));
+            encoder.write_all(body).and_then(|()| encoder.finish()).ok()?
+        }
+        Coding::Brotli => {
+            let params = brotli::enc::BrotliEncoderParams {
+                quality: limits::BROTLI_QUALITY,
+                lgwin: limits::BROTLI_WINDOW_LOG,
+                size_hint: body.len(),
+                ..Default::default()
+            };
+            let mut out = Vec::new();
+            brotli::BrotliCompress(&mut &body[..], &mut out, &params).ok()?;
+            out
+        }
+        Coding::Zstd => zstd::bulk::compress(body, limits::ZSTD_LEVEL).ok()?,
+    };
+    (encoded.len() <= body.len() * limits::COMPRESSED_QUARTERS_MAX / 4).then_some(encoded)
+}
+
+/// Whether a body of this length is compressed at all.
+pub(crate) fn is_worth(length: usize) -> bool {
+    (limits::COMPRESS_BYTES_MIN..=limits::COMPRESS_BYTES_MAX).contains(&length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn what_is_encoded_can_be_decoded() {
+        let body: Vec<u8> = (0..500).flat_map(|i| format!("{{\"id\":{i}}},").into_bytes()).collect();
+        let mut decoded = Vec::new();
+        let gzip = encode(Coding::Gzip, &body).expect("it is long");
+        flate2::read::GzDecoder::new(&gzip[..]).read_to_end(&mut decoded).expect("gzip");
+        assert_eq!(decoded, body);
+        decoded.clear();
+        let brotli = encode(Coding::Brotli, &body).expect("it is long");
+        brotli::Decompressor::new(&brotli[..], 4096).read_to_end(&mut decoded).expect("Brotli");
+        assert_eq!(decoded, body);
+        let zstd = encode(Coding::Zstd, &body).expect("it is long");
+        assert_eq!(zstd::bulk::decompress(&zstd, body.len()).expect("Zstandard"), body);
+    }
+
+    #[test]
+    fn what_gains_nothing_stays_as_it_is() {
+        let noise: Vec<u8> = std::iter::repeat_with(rand::random).take(4096).collect();
+        for coding in Coding::ALL {
+            assert_eq!(encode(coding, &noise), None);
+            assert_eq!(encode(coding, &[b'a'; limits::COMPRESS_BYTES_MIN - 1]), None);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What a request says about the form of its answer: If-None-Match and Accept-Encoding (RFC 9110 sections 13.1.2 and 12.5.3).
+
+use forebay_http::Request;
+use std::borrow::Cow;
+
+/// A content coding that answers can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// `br`
+    Brotli,
+    /// `zstd`
+    Zstd,
+    /// `gzip`
+    Gzip,
+}
+
+impl Coding {
+    /// All of them; of those that a client likes as well as each other, the first.
+    pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
+
+    /// Its name in Content-Encoding.
+    pub fn name(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
+        }
+    }
+
+    fn is_named(self, name: &[u8]) -> bool {
+        name.eq_ignore_ascii_case(self.name().as_bytes())
+            || (self == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
+    }
+}
+
+/// What one request says.
+#[derive(Debug, Clone, Default)]
+pub struct Conditions<'a> {
+    none_match: Option<Cow<'a, [u8]>>,
+    coding: Option<Coding>,
+}
+
+impl<'a> Conditions<'a> {
+    /// Those of a request.
+    pub fn of(request: &Request<'a>) -> Conditions<'a> {
+        let mut conditions = Conditions::default();
+        for (name, value) in request.headers() {
+            match name.len() {
+                13 if name.eq_ignore_ascii_case("If-None-Match") => conditions.add_none_match(value),
+                15 if name.eq_ignore_ascii_case("Accept-Encoding") => {
+                    conditions.coding = conditions.coding.or_else(|| best_coding(value));
+                }
+                _ => {}
+            }
+        }
+        conditions
+    }
+
+    /// Several lines of one field are one list (RFC 9110 section 5.2).
+    fn add_none_match(&mut self, value: &'a [u8]) {
+        match &mut self.none_match {
+            None => self.none_match = Some(Cow::Borrowed(value)),
+            Some(list) => {
+                let list = list.to_mut();
+                list.push(b',');
+                list.extend_from_slice(value);
+            }
+        }
+    }
+
+    /// The same, for longer than the request.
+    pub fn into_owned(self) -> Conditions<'static> {
+        let none_match = self.none_match.map(|list| Cow::Owned(list.into_owned()));
+        Conditions { none_match, coding: self.coding }
+    }
+
+    /// The coding that the client likes best of those that there are.
+    pub fn coding(&self) -> Option<Coding> {
+        self.coding
+    }
+
+    /// Whether the client has what this validator (`W/"…"`) names, so that 304 will do.
+    #[inline]
+    pub fn has(&self, etag: &str) -> bool {
+        self.none_match.as_ref().is_some_and(|list| list_has(list, etag))
+    }
+}
+
+/// Whether a list of entity tags holds this one, by weak comparison: what stands in quotes counts.
+fn list_has(list: &[u8], etag: &str) -> bool {
+    let wanted = etag.strip_prefix("W/").unwrap_or(etag).as_bytes();
+    let mut rest = list.trim_ascii();
+    if rest == b"*" {
+        return true;
+    }
+    while let Some(open) = rest.iter().position(|byte| *byte == b'"') {
+        let Some(length) = rest[open + 1..].iter().position(|byte| *byte == b'"') else { return false };
+        let end = open + length + 2;
+        if &rest[open..end] == wanted {
+            return true;
+        }
+        rest = &rest[end..];
+    }
+    false
+}
+
+/// The best of what Accept-Encoding takes; `None` when nothing is better than the plain body.
+fn best_coding(value: &[u8]) -> Option<Coding> {
+    let mut weights = [None; Coding::ALL.len()];
+    let mut any = None;
+    for part in value.split(|byte| *byte == b',') {
+        let mut words = part.split(|byte| *byte == b';');
+        let name = words.next().unwrap_or_default().trim_ascii();
+        let weight = words.find_map(|word| weight(word.trim_ascii())).unwrap_or(1000);
+        if name == b"*" {
+            any = Some(weight);
+        }
+        if let Some(index) = Coding::ALL.iter().position(|coding| coding.is_named(name)) {
+            weights[index] = Some(weight);
+        }
+    }
+    let mut best = (0, None);
+    for (coding, weight) in Coding::ALL.into_iter().zip(weights) {
+        let weight = weight.or(any).unwrap_or(0);
+        if weight > best.0 {
+            best = (weight, Some(coding));
+        }
+    }
+    best.1
+}
+
+/// `q=0.5` in thousandths. What is no weight counts as none at all.
+fn weight(word: &[u8]) -> Option<u16> {
+    let digits = word.strip_prefix(b"q=").or_else(|| word.strip_prefix(b"Q="))?;
+    let number: f32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (0.0..=1.0).contains(&number).then_some((number * 1000.0) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validators_are_compared_weakly() {
+        for (list, expected) in [
+            ("\"abc\"", true),
+            ("W/\"abc\"", true),
+            ("\"x\", W/\"abc\"", true),
+            ("\"x\",\"abc\",\"y\"", true),
+            ("*", true),
+            (" * ", true),
+            ("\"x*\"", false),
+            ("\"ab\"", false),
+            ("\"abcd\"", false),
+            ("\"a,b\", \"abc", false),
+            ("abc", false),
+            ("", false),
+            ("\"x, \"abc\"", false),
+        ] {
+            assert_eq!(list_has(list.as_bytes(), "W/\"abc\""), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn the_best_coding_is_taken() {
+        for (accepted, expected) in [
+            ("gzip, deflate, br, zstd", Some(Coding::Brotli)),
+            ("gzip", Some(Coding::Gzip)),
+            ("x-gzip", Some(Coding::Gzip)),
+            ("gzip;q=1.0, br;q=0.5", Some(Coding::Gzip)),
+            ("br;q=0, gzip;q=0.1", Some(Coding::Gzip)),
+            ("*", Some(Coding::Brotli)),
+            ("*;q=0.5, br;q=0", Some(Coding::Zstd)),
+            ("identity", None),
+            ("deflate", None),
+            ("", None),
+            ("gzip;q=0", None),
+            ("GZIP ; q=0.3 ", Some(Coding::Gzip)),
+        ] {
+            assert_eq!(best_coding(accepted.as_bytes()), expected, "{accepted}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! One answer: its bytes ready to send, what it depends on, and until when it may be shown.
+
+use crate::compress::{self, encode};
+use crate::conditions::{Coding, Conditions};
+use crate::limits;
+use crate::rules::Rules;
+use crate::tags::Snapshot;
+use forebay_http::{Answer, Head, HeaderLines, Reply};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a fill gives: an answer, and how it may be kept.
+#[derive(Debug, Clone)]
+pub struct Filled {
+    /// Status and fields.
+    pub head: Arc<Head>,
+    /// More fields, as [`HeaderLines`] wrote them.
+    pub extra: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The mark that the gate must have passed before this is shown; 0 for none.
+    pub mark: u64,
+    /// How it may be kept.
+    pub keep: Keep,
+}
+
+impl Filled {
+    /// A reply, to be kept as the endpoint's rules say.
+    pub fn new(reply: Reply) -> Filled {
+        let Reply { head, extra, body, mark } = reply;
+        Filled { head, extra, body, mark, keep: Keep::AsRules }
+    }
+
+    /// The same answer, kept otherwise.
+    #[must_use]
+    pub fn keep(self, keep: Keep) -> Filled {
+        Filled { keep, ..self }
+    }
+
+    /// The answer alone.
+    pub fn into_reply(self) -> Reply {
+        Reply { head: self.head, extra: self.extra, body: self.body, mark: self.mark }
+    }
+}
+
+/// How an answer may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// As the endpoint's rules say.
+    AsRules,
+    /// As a 404: as long as the rules keep what is not there.
+    Missing,
+    /// For so many milliseconds (`fresh`), and so many more where the rules let stale answers be shown (`stale`): what an upstream
+    /// server said itself.
+    For {
+        /// How long it is good.
+        fresh_ms: u64,
+        /// How much longer it may be shown.
+        stale_ms: u64,
+    },
+    /// Not at all, and it is for nobody but the one who asked.
+    No,
+}
+
+/// How long something is good: here, anywhere, stale while it is fetched anew, stale while that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lives {
+    pub(crate) here_ms: u64,
+    pub(crate) all_ms: u64,
+    pub(crate) revalidate_ms: u64,
+    pub(crate) error_ms: u64,
+}
+
+impl Lives {
+    pub(crate) fn of(keep: Keep, rules: &Rules, has_shared: bool) -> Lives {
+        let (all_ms, here_ms) = rules.lives_ms(has_shared);
+        let (revalidate_ms, error_ms) = (rules.stale_while_revalidate_ms, rules.stale_if_error_ms);
+        match keep {
+            Keep::AsRules => Lives { here_ms, all_ms, revalidate_ms, error_ms },
+            Keep::Missing => {
+                let all_ms = rules.missing_ms.min(all_ms);
+                Lives { here_ms: here_ms.min(all_ms), all_ms, revalidate_ms: 0, error_ms: 0 }
+            }
+            Keep::For { fresh_ms, stale_ms } => Lives {
+                here_ms: here_ms.min(fresh_ms),
+                all_ms: fresh_ms,
+                revalidate_ms: revalidate_ms.min(stale_ms),
+                error_ms: error_ms.min(stale_ms),
+            },
+            Keep::No => Lives { here_ms: 0, all_ms: 0, revalidate_ms: 0, error_ms: 0 },
+        }
+    }
+}
+
+/// A head and a body that go together.
+#[derive(Debug)]
+struct Form {
+    head: Arc<Head>,
+    body: Box<[u8]>,
+}
+
+/// One answer.
+#[derive(Debug)]
+pub struct Entry {
+    plain: Form,
+    /// By [`Coding::ALL`]; made when somebody first asks for it, `None` when it gains nothing.
+    encoded: [OnceLock<Option<Form>>; Coding::ALL.len()],
+    is_compressible: bool,
+    unchanged: Arc<Head>,
+    etag: Box<str>,
+    mark: u64,
+    pub(crate) snapshot: Snapshot,
+    /// What the shared level's generations were when it was filled.
+    pub(crate) shared_generations: Vec<Vec<u8>>,
+    filled_at_ms: u64,
+    refresh_at_ms: u64,
+    pub(crate) good_until_ms: u64,
+    revalidate_until_ms: u64,
+    error_until_ms: u64,
+    claimed_until_ms: AtomicU64,
+    failed_until_ms: AtomicU64,
+}
+
+/// The weak validator of a body, such as `W/"0123456789abcdef"`.
+pub fn etag(body: &[u8]) -> String {
+    format!("W/\"{:016x}\"", xxh3_64(body))
+}
+
+/// When an entry was filled and how long it lives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) now_ms: u64,
+    /// How long ago it was filled.
+    pub(crate) age_ms: u64,
+    pub(crate) lives: Lives,
+}
+
+impl Entry {
+    pub(crate) fn new(filled: Filled, rules: &Rules, snapshot: Snapshot, times: Times) -> Entry {
+        let Filled { head, extra, body, mark, .. } = filled;
+        let etag = etag(&body);
+        let is_compressible = rules.compress && compress::is_worth(body.len());
+        let vary = vary(&rules.vary, rules.compress);
+        let own = |mut lines: HeaderLines<'_>| {
+            let mut add = |name: &str, value: &str| {
+                if !value.is_empty() && !names_field(&head, &extra, name) {
+                    // Values from the config were checked there; what is no field is left out.
+                    let _ = lines.add(name, value);
+                }
+            };
+            add("ETag", &etag);
+            add("Cache-Control", &rules.cache_control);
+            add("Vary", &vary);
+        };
+        let mut lines = extra.clone();
+        own(HeaderLines::new(&mut lines));
+        let plain_head = Head::clone(&head).with_fields(&lines).unwrap_or_else(|_| Head::clone(&head));
+        let mut lines = Vec::new();
+        own(HeaderLines::new(&mut lines));
+        let unchanged = Head::new(304).with_fields(&lines).unwrap_or_else(|_| Head::new(304));
+        let Times { now_ms, age_ms, lives } = times;
+        let filled_at_ms = now_ms.saturating_sub(age_ms);
+        let left_ms = lives.all_ms.saturating_sub(age_ms);
+        let ends_ms = (now_ms + lives.all_ms).saturating_sub(age_ms);
+        let good_until_ms = now_ms + shortened(lives.here_ms).min(left_ms);
+        Entry {
+            plain: Form { head: Arc::new(plain_head), body: body.into_boxed_slice() },
+            encoded: Default::default(),
+            is_compressible,
+            unchanged: Arc::new(unchanged),
+            etag: etag.into_boxed_str(),
+            mark,
+            snapshot,
+            shared_generations: Vec::new(),
+            filled_at_ms,
+            refresh_at_ms: good_until_ms.saturating_sub(rules.refresh_ms),
+            good_until_ms,
+            revalidate_until_ms: ends_ms + lives.revalidate_ms,
+            error_until_ms: ends_ms + lives.error_ms,
+            claimed_until_ms: AtomicU64::new(0),
+            failed_until_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The same, filled when the shared level's generations were these.
+    pub(crate) fn with_generations(self, shared_generations: Vec<Vec<u8>>) -> Entry {
+        Entry { shared_generations, ..self }
+    }
+
+    /// What it takes, in bytes; what encodings may add is counted from the start.
+    pub(crate) fn weight(&self) -> u64 {
+        let body = self.plain.body.len() as u64;
+        let quarters =
+            if self.is_compressible { limits::COMPRESSED_QUARTERS_MAX * Coding::ALL.len() } else { 0 };
+        limits::ENTRY_BYTES + body + body * quarters as u64 / 4
+    }
+
+    /// The body, plain.
+    pub fn body(&self) -> &[u8] {
+        &self.plain.body
+    }
+
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.plain.head.status()
+    }
+
+    /// Its validator.
+    pub fn etag(&self) -> &str {
+        &self.etag
+    }
+
+    /// The mark that the gate must have passed before it is shown.
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// Whether it may be shown without asking anybody, its tags left aside.
+    #[inline]
+    pub(crate) fn is_good(&self, now_ms: u64) -> bool {
+        now_ms < self.good_until_ms
+    }
+
+    #[inline]
+    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
+        now_ms >= self.refresh_at_ms
+    }
+
+    pub(crate) fn may_revalidate(&self, now_ms: u64) -> bool {
+        now_ms < self.revalidate_until_ms
+    }
+
+    /// Whether it may stand in for an answer that could not be had.
+    pub(crate) fn may_stand_in(&self, now_ms: u64) -> bool {
+        now_ms < self.error_until_ms
+    }
+
+    /// Whether a fill failed just now, so that it stands in without another try.
+    pub(crate) fn stands_in(&self, now_ms: u64) -> bool {
+        now_ms < self.failed_until_ms.load(Relaxed) && self.may_stand_in(now_ms)
+    }
+
+    pub(crate) fn note_failure(&self, now_ms: u64) {
+        self.failed_until_ms.store(now_ms + limits::FAILURE_PAUSE_MS, Relaxed);
+        self.claimed_until_ms.store(now_ms + limits::FAILURE_PAUSE_MS, Relaxed);
+    }
+
+    /// Whether the caller is the one who fetches a new one.
+    pub(crate) fn claim(&self, now_ms: u64) -> bool {
+        let until_ms = self.claimed_until_ms.load(Relaxed);
+        until_ms <= now_ms
+            && self
+                .claimed_until_ms
+                .compare_exchange(until_ms, now_ms + limits::CLAIM_MS, Relaxed, Relaxed)
+                .is_ok()
+    }
+
+    fn select(&self, conditions: &Conditions<'_>) -> (&Arc<Head>, &[u8]) {
+        if self.plain.head.status() == 200 && conditions.has(&self.etag) {
+            return (&self.unchanged, &[]);
+        }
+        let form = match conditions.coding() {
+            Some(coding) if self.is_compressible => self.encoded(coding).unwrap_or(&self.plain),
+            _ => &self.plain,
+        };
+        (&form.head, &form.body)
+    }
+
+    fn encoded(&self, coding: Coding) -> Option<&Form> {
+        let place = &self.encoded[Coding::ALL.iter().position(|one| *one == coding)?];
+        let make = || {
+            let body = encode(coding, &self.plain.body)?.into_boxed_slice();
+            let head = Head::clone(&self.plain.head).try_header("Content-Encoding", coding.name()).ok()?;
+            Some(Form { head: Arc::new(head), body })
+        };
+        place.get_or_init(make).as_ref()
+    }
+
+    fn age(&self, now_ms: u64, lines: &mut HeaderLines<'_>) {
+        let age_s = now_ms.saturating_sub(self.filled_at_ms) / 1000;
+        let mut buffer = itoa::Buffer::new();
+        // Digits are always a field's value.
+        let _ = lines.add("Age", buffer.format(age_s));
+    }
+
+    /// Answers with it: whole, encoded, or 304.
+    #[inline]
+    pub fn respond(&self, conditions: &Conditions<'_>, now_ms: u64, answer: &mut Answer<'_>) {
+        let (head, body) = self.select(conditions);
+        answer.hold_until(self.mark);
+        answer.respond_extra(head, |lines| self.age(now_ms, lines), body);
+    }
+
+    /// The same for a request that waited.
+    pub fn reply(&self, conditions: &Conditions<'_>, now_ms: u64) -> Reply {
+        let (head, body) = self.select(conditions);
+        let mut extra = Vec::new();
+        self.age(now_ms, &mut HeaderLines::new(&mut extra));
+        Reply { head: head.clone(), extra, body: body.to_vec(), mark: self.mark }
+    }
+}
+
+fn vary(named: &str, compress: bool) -> String {
+    match (named, compress) {
+        (named, false) => named.to_owned(),
+        ("", true) => "Accept-Encoding".to_owned(),
+        (named, true) => format!("{named}, Accept-Encoding"),
+    }
+}
+
+/// Whether an answer has a field of this name already.
+fn names_field(head: &Head, extra: &[u8], name: &str) -> bool {
+    let has = |lines: &[u8]| {
+        lines.split(|byte| *byte == b'\n').any(|line| {
+            let field = line.split(|byte| *byte == b':').next().unwrap_or_default();
+            field.eq_ignore_ascii_case(name.as_bytes())
+        })
+    };
+    has(head.fields()) || has(extra)
+}
+
+/// A time to live with its jitter.
+fn shortened(life_ms: u64) -> u64 {
+    let part: f64 = rand::random::<f64>() * limits::JITTER_PART;
+    life_ms - (life_ms as f64 * part) as u64
+}

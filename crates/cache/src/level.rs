@@ -1,0 +1,390 @@
+//! The shared level: entries and generations on Redis or Valkey, and the lease that makes one server of many fill.
+//!
+//! | key | holds |
+//! |---|---|
+//! | `fb:c:e:{hash}:KEY` | an entry ([`crate::format`]), for its life and as long as it may be shown after it |
+//! | `fb:c:l:{hash}:KEY` | the lease of who fills it |
+//! | `fb:c:t:TAG` | the tag's generation: random bytes, new whenever the tag is dropped |
+//!
+//! An entry holds the generations as they were before its fill began, and counts only while they are the same: whoever reads compares.
+//! So nothing has to be checked when it is stored, and it does not matter that entry and generations are in different slots of a cluster.
+//! A generation lives longer than every entry that was filled before it; where there is none, none was dropped for so long.
+//!
+//! Promises what the servers do: a primary that fails without having replicated a drop can bring back what was dropped.
+
+use crate::clock::Clock;
+use crate::entry::{Filled, Keep, Lives};
+use crate::error::Error;
+use crate::format;
+use crate::limits;
+use crate::rules::Rules;
+use crate::stats::Stats;
+use forebay_redis::{Client, Command, Link, Script, Value, slot_of};
+use futures_util::future::{try_join, try_join_all};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What the keys of generations begin with.
+pub(crate) const TAG_PREFIX: &str = "fb:c:t:";
+
+static READ: Script =
+    Script::new("cache/read", "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}");
+static LEASE: Script = Script::new(
+    "cache/lease",
+    "if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then return 1 else return 0 end",
+);
+static STORE: Script = Script::new(
+    "cache/store",
+    "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]) \
+     if redis.call('GET', KEYS[2]) == ARGV[2] then redis.call('DEL', KEYS[2]) end return 1",
+);
+static RELEASE: Script = Script::new(
+    "cache/release",
+    "if redis.call('GET', KEYS[1]) == ARGV[2] then return redis.call('DEL', KEYS[1]) end return 0",
+);
+static DROP: Script =
+    Script::new("cache/drop", "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1");
+
+/// An answer as it was found or is to be stored.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) filled: Filled,
+    pub(crate) age_ms: u64,
+    pub(crate) lives: Lives,
+    pub(crate) generations: Vec<Vec<u8>>,
+}
+
+/// Whose turn it is.
+pub(crate) enum Turn {
+    /// Nobody's: here it is.
+    Found(Box<Stored>),
+    /// The caller's.
+    Fill {
+        lease: Option<Lease>,
+        /// To be stored with the answer.
+        generations: Vec<Vec<u8>>,
+        /// What may stand in when the fill fails.
+        older: Option<Box<Stored>>,
+    },
+}
+
+/// The right to fill, for a while.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease([u8; 16]);
+
+/// Whether everything up to a mark is durable.
+type IsDurable = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// The shared level as one process sees it.
+pub struct Shared {
+    pub(crate) client: Client,
+    clock: Clock,
+    /// It did not answer, and nobody has seen it since: it is left alone.
+    is_away: AtomicBool,
+    generation_ttl_ms: u64,
+    is_durable: IsDurable,
+    untold: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// A link's connections live on the runtime that uses them: one for each thread and client.
+    static LINKS: RefCell<Vec<(Client, Link)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Shared {
+    /// The shared level on these servers. `life_ms_max`: the longest that any entry may be shown after its fill. `is_durable`:
+    /// whether the gate has passed a mark; an answer that a crash here could undo is not shown to others.
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        life_ms_max: u64,
+        is_durable: impl Fn(u64) -> bool + Send + Sync + 'static,
+    ) -> Shared {
+        Shared {
+            client,
+            clock,
+            is_away: AtomicBool::new(false),
+            generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
+            is_durable: Box::new(is_durable),
+            untold: Arc::default(),
+        }
+    }
+
+    /// How a client for it is made: nothing on it must outlive a crash, and nobody waits long for it.
+    pub fn options() -> forebay_redis::Options {
+        forebay_redis::Options {
+            connect_timeout_ms: limits::SHARED_TIMEOUT_MS,
+            response_timeout_ms: limits::SHARED_TIMEOUT_MS,
+            wait_timeout_ms: limits::SHARED_TIMEOUT_MS / 2,
+            ..forebay_redis::Options::default()
+        }
+    }
+
+    fn link(&self) -> Link {
+        LINKS.with_borrow_mut(|links| {
+            if let Some((_, link)) = links.iter().find(|(client, _)| client.is_same(&self.client)) {
+                return link.clone();
+            }
+            let link = self.client.link();
+            links.push((self.client.clone(), link.clone()));
+            link
+        })
+    }
+
+    /// Whether it is worth asking.
+    fn check_there(&self) -> Result<(), Error> {
+        match self.is_away.load(Relaxed) {
+            true => Err(Error::away("the shared cache did not answer a moment ago")),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes whether it answered.
+    fn noted<T>(&self, result: Result<T, forebay_redis::Error>) -> Result<T, Error> {
+        result.map_err(|error| {
+            let error = Error::from(error);
+            if error.may_retry() {
+                self.is_away.store(true, Relaxed);
+            }
+            error
+        })
+    }
+
+    async fn ask_generations(&self, tags: &[String]) -> Result<Vec<Vec<u8>>, forebay_redis::Error> {
+        let link = self.link();
+        let values = try_join_all(tags.iter().map(|tag| {
+            let key = tag_key(tag);
+            let mut get = Command::new();
+            get.arg("GET").arg(&key);
+            link.read(slot_of(&key), get)
+        }));
+        let bytes = |value| match value {
+            Value::BulkString(bytes) => bytes,
+            _ => Vec::new(),
+        };
+        Ok(values.await?.into_iter().map(bytes).collect())
+    }
+
+    /// The generations of tags, as they are now.
+    ///
+    /// # Errors
+    /// When it does not answer, or has not been told of everything that was dropped.
+    pub(crate) async fn generations(&self, tags: &[String], stats: &Stats) -> Result<Vec<Vec<u8>>, Error> {
+        self.check_there()?;
+        let generations = self.noted(self.ask_generations(tags).await);
+        if generations.is_err() {
+            stats.shared_failures.fetch_add(1, Relaxed);
+        }
+        self.check_told(tags)?;
+        generations
+    }
+
+    /// What this server dropped and could not tell is not good on the shared level.
+    fn check_told(&self, tags: &[String]) -> Result<(), Error> {
+        let untold = self.untold.lock();
+        if untold.len() >= limits::UNTOLD_TAGS_MAX || tags.iter().any(|tag| untold.contains(tag)) {
+            return Err(Error::away("the shared cache does not know yet what was dropped here"));
+        }
+        Ok(())
+    }
+
+    /// What is there, as long as nothing of it was dropped, and the generations to store something newer with.
+    async fn look(
+        &self,
+        key: &[u8],
+        tags: &[String],
+        rules: &Rules,
+    ) -> Result<(Vec<Vec<u8>>, Option<Stored>), Error> {
+        self.check_there()?;
+        let name = entry_key(key);
+        let entry = self.link().eval_read(slot_of(&name), &READ, vec![name], Vec::new());
+        let (generations, found) = self.noted(try_join(self.ask_generations(tags), entry).await)?;
+        self.check_told(tags)?;
+        let stored = read(found, rules).filter(|stored| stored.generations == generations);
+        Ok((generations, stored))
+    }
+
+    /// Finds the entry, or finds out that the caller has to fill it; waits while another server does.
+    pub(crate) async fn turn(
+        &self,
+        key: &[u8],
+        tags: &[String],
+        rules: &Rules,
+        stats: &Stats,
+    ) -> Result<Turn, Error> {
+        let turn = self.take_turn(key, tags, rules).await;
+        match &turn {
+            Ok(Turn::Found(_)) => stats.shared_hits.fetch_add(1, Relaxed),
+            Ok(Turn::Fill { .. }) => 0,
+            Err(_) => stats.shared_failures.fetch_add(1, Relaxed),
+        };
+        turn
+    }
+
+    async fn take_turn(&self, key: &[u8], tags: &[String], rules: &Rules) -> Result<Turn, Error> {
+        let give_up_ms = self.clock.now_ms() + limits::LEASE_MS;
+        let mut pause_ms = limits::LEASE_LOOK_MS;
+        loop {
+            let (generations, stored) = self.look(key, tags, rules).await?;
+            let older = match stored {
+                Some(stored) if stored.age_ms < stored.lives.all_ms => {
+                    return Ok(Turn::Found(Box::new(stored)));
+                }
+                older => older.map(Box::new),
+            };
+            let lease = self.lease(key).await?;
+            if lease.is_some() || self.clock.now_ms() >= give_up_ms {
+                let older = older.filter(|older| older.is_stale_for(older.lives.error_ms));
+                return Ok(Turn::Fill { lease, generations, older });
+            }
+            if let Some(older) = older.filter(|older| older.is_stale_for(older.lives.revalidate_ms)) {
+                return Ok(Turn::Found(older));
+            }
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            pause_ms = (pause_ms * 2).min(limits::LEASE_LOOK_MS_MAX);
+        }
+    }
+
+    async fn lease(&self, key: &[u8]) -> Result<Option<Lease>, Error> {
+        let (name, lease) = (lease_key(key), Lease(rand::random()));
+        let args = vec![lease.0.to_vec(), limits::LEASE_MS.to_string().into_bytes()];
+        let got = self.link().write(slot_of(&name), &LEASE, vec![name], args).await;
+        Ok((self.noted(got)? == Value::Int(1)).then_some(lease))
+    }
+
+    /// Stores an answer, if others may have it, and gives the lease back. A failure costs the others a fill.
+    pub(crate) async fn store(&self, key: &[u8], stored: &Stored, lease: Option<Lease>, stats: &Stats) {
+        let Filled { keep, mark, body, .. } = &stored.filled;
+        let Lives { all_ms, revalidate_ms, error_ms, .. } = stored.lives;
+        let is_for_all = *keep != Keep::No && (*mark == 0 || (self.is_durable)(*mark));
+        if !is_for_all || all_ms == 0 || body.len() > limits::BODY_BYTES_MAX || self.check_there().is_err() {
+            return self.release(key, lease).await;
+        }
+        let (entry, lease_name) = (entry_key(key), lease_key(key));
+        let ttl_ms = (all_ms + revalidate_ms.max(error_ms)).min(self.generation_ttl_ms);
+        let lease = lease.map(|lease| lease.0.to_vec()).unwrap_or_default();
+        let args = vec![lease, format::encode(stored), ttl_ms.to_string().into_bytes()];
+        let link = self.link();
+        let done = link.write(slot_of(&entry), &STORE, vec![entry, lease_name], args).await;
+        if self.noted(done).is_err() {
+            stats.shared_failures.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Gives a lease back without an answer. One that cannot be given back ends by itself.
+    pub(crate) async fn release(&self, key: &[u8], lease: Option<Lease>) {
+        if let (Some(lease), Ok(())) = (lease, self.check_there()) {
+            let name = lease_key(key);
+            let done = self.link().write(slot_of(&name), &RELEASE, vec![name], vec![lease.0.to_vec()]).await;
+            drop(self.noted(done));
+        }
+    }
+
+    /// Gives tags new generations; waits for a shared level that does not answer for so long.
+    ///
+    /// # Errors
+    /// When it could not be told; it will be.
+    pub(crate) async fn drop_tags(&self, tags: &[String], patience_ms: u64) -> Result<(), Error> {
+        let give_up_ms = self.clock.now_ms() + patience_ms;
+        loop {
+            let told = match self.check_there() {
+                Ok(()) => self.tell(tags).await,
+                Err(error) => Err(error),
+            };
+            match told {
+                Err(error) if error.may_retry() && self.clock.now_ms() < give_up_ms => {
+                    tokio::time::sleep(Duration::from_millis(limits::LEASE_LOOK_MS_MAX)).await;
+                }
+                Err(error) => {
+                    self.tell_later(tags);
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    async fn tell(&self, tags: &[String]) -> Result<(), Error> {
+        let link = self.link();
+        let ttl = self.generation_ttl_ms.to_string().into_bytes();
+        let told = try_join_all(tags.iter().map(|tag| {
+            let key = tag_key(tag);
+            let generation = rand::random::<[u8; 16]>().to_vec();
+            link.write(slot_of(&key), &DROP, vec![key], vec![generation, ttl.clone()])
+        }));
+        self.noted(told.await).map(drop)
+    }
+
+    fn tell_later(&self, tags: &[String]) {
+        let mut untold = self.untold.lock();
+        let room = limits::UNTOLD_TAGS_MAX.saturating_sub(untold.len());
+        untold.extend(tags.iter().take(room).cloned());
+    }
+
+    /// Looks for a level that was away, and tells what could not be told. Runs as long as the process.
+    pub(crate) async fn watch(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(limits::SHARED_PAUSE_MS)).await;
+            if self.is_away.load(Relaxed) && self.ask_generations(&[String::new()]).await.is_ok() {
+                self.is_away.store(false, Relaxed);
+            }
+            let tags: Vec<String> = self.untold.lock().iter().cloned().collect();
+            for tags in tags.chunks(limits::TELL_TAGS) {
+                if self.tell(tags).await.is_err() {
+                    break;
+                }
+                self.untold.lock().retain(|tag| !tags.contains(tag));
+            }
+        }
+    }
+}
+
+impl Stored {
+    fn is_stale_for(&self, stale_ms: u64) -> bool {
+        self.age_ms < self.lives.all_ms + stale_ms
+    }
+}
+
+fn read(value: Value, rules: &Rules) -> Option<Stored> {
+    let Value::Array(parts) = value else { return None };
+    let (Some(Value::BulkString(bytes)), Some(Value::Int(ttl_ms))) = (parts.first(), parts.get(1)) else {
+        return None;
+    };
+    let here_ms = |all_ms: u64| rules.lives_ms(true).1.min(all_ms);
+    let mut stored = format::decode(bytes, here_ms)?;
+    let lives = stored.lives;
+    let whole_ms = lives.all_ms + lives.revalidate_ms.max(lives.error_ms);
+    stored.age_ms = whole_ms.saturating_sub(u64::try_from(*ttl_ms).ok()?);
+    Some(stored)
+}
+
+fn tag_key(tag: &str) -> Vec<u8> {
+    format!("{TAG_PREFIX}{tag}").into_bytes()
+}
+
+/// Entry and lease of a key are in one slot, whatever is in the key.
+fn named(kind: char, key: &[u8]) -> Vec<u8> {
+    let mut name = format!("fb:c:{kind}:{{{:016x}}}:", xxh3_64(key)).into_bytes();
+    name.extend_from_slice(key);
+    name
+}
+
+fn entry_key(key: &[u8]) -> Vec<u8> {
+    named('e', key)
+}
+
+fn lease_key(key: &[u8]) -> Vec<u8> {
+    named('l', key)
+}

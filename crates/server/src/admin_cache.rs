@@ -1,0 +1,75 @@
+//! The response cache on the admin listener: what it counted, and dropping by hand.
+
+use crate::compile::route_tag;
+use crate::config::model;
+use crate::problem::Problem;
+use forebay_cache::{Cache, Counts};
+use forebay_http::{Request, query_pairs};
+use serde_json::json;
+
+/// The cache, for whoever steers it.
+pub struct CacheAdmin {
+    cache: Cache<Problem>,
+    /// The tags that stand for all that is kept.
+    all: Vec<String>,
+}
+
+impl CacheAdmin {
+    /// For the endpoints of a config.
+    pub fn new(cache: Cache<Problem>, endpoints: &[model::Endpoint]) -> CacheAdmin {
+        let cached = endpoints.iter().filter(|endpoint| endpoint.cache.is_some());
+        CacheAdmin { cache, all: cached.map(route_tag).collect() }
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> serde_json::Value {
+        let Counts { hits, misses, fills, failures, shared_hits, shared_failures, drops, entries, bytes } =
+            self.cache.counts();
+        json!({
+            "entries": entries,
+            "bytes": bytes,
+            "hits": hits,
+            "misses": misses,
+            "fills": fills,
+            "failures": failures,
+            "shared_hits": shared_hits,
+            "shared_failures": shared_failures,
+            "drops": drops,
+        })
+    }
+
+    /// Drops by the tags in the query.
+    pub fn invalidate(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<impl Future<Output = Result<serde_json::Value, Problem>> + Send + use<>, Problem> {
+        let mut tags = Vec::new();
+        for pair in query_pairs(request.query().unwrap_or_default()) {
+            let (name, value) = pair.map_err(|error| Problem::new(400, format!("the query has {error}")))?;
+            if name == "tag" {
+                tags.push(value.into_owned());
+            }
+        }
+        if tags.is_empty() {
+            return Err(Problem::parameter("tag", "is required: ?tag=item:1&tag=items"));
+        }
+        Ok(self.drop_tags(tags))
+    }
+
+    /// Drops everything that the endpoints of this config answered.
+    pub fn clear(&self) -> impl Future<Output = Result<serde_json::Value, Problem>> + Send + use<> {
+        self.cache.drop_all_here();
+        self.drop_tags(self.all.clone())
+    }
+
+    fn drop_tags(
+        &self,
+        tags: Vec<String>,
+    ) -> impl Future<Output = Result<serde_json::Value, Problem>> + Send + use<> {
+        let cache = self.cache.clone();
+        async move {
+            cache.drop_tags(&tags).await.map_err(|error| Problem::unavailable(error.to_string()))?;
+            Ok(json!({ "dropped": tags }))
+        }
+    }
+}

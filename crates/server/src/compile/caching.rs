@@ -1,0 +1,111 @@
+//! `cache` and `invalidates`, from the config to what runs.
+
+use super::Context;
+use super::params::{Columns, ParamTable, Wanted};
+use crate::config::model::{self, Config, Expr};
+use crate::endpoint::cached::{Cached, Tags};
+use crate::endpoint::drops::Drops;
+use crate::endpoint::eval::Eval;
+use crate::problem::Problem;
+use forebay_cache::{Cache, Promise, Rules, fingerprint};
+use std::sync::Arc;
+
+/// The response cache, and what of the config it depends on.
+pub struct Keeping<'a> {
+    cache: &'a Cache<Problem>,
+    /// Where the record store is: what is kept for one is nothing to another.
+    record_url: &'a str,
+    /// Whether some endpoint promises `strict`.
+    is_strict: bool,
+}
+
+impl<'a> Keeping<'a> {
+    /// For the endpoints of a config.
+    pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> Keeping<'a> {
+        let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
+        let is_strict =
+            cached.map(|caching| caching.promise).any(|promise| promise == model::Promise::Strict);
+        Keeping { cache, record_url: &config.record.url, is_strict }
+    }
+}
+
+/// How an endpoint's answers are kept.
+pub fn cached(
+    endpoint: &model::Endpoint,
+    params: &mut ParamTable,
+    context: &Context<'_>,
+) -> Result<Option<Cached>, String> {
+    let Some(caching) = &endpoint.cache else { return Ok(None) };
+    let tags = Tags { own: Some(route_tag(endpoint)), given: tags(&caching.tags, params)? };
+    // What another configuration keeps is another answer, and so is what comes from another record store.
+    let config = model::Endpoint { line: 0, ..endpoint.clone() };
+    let public_url = context.public_url.unwrap_or_default();
+    let who = format!("{config:?} {} {public_url}", context.keeping.record_url);
+    Ok(Some(Cached {
+        cache: context.keeping.cache.clone(),
+        rules: Arc::new(rules(endpoint, caching)),
+        fingerprint: fingerprint(who.as_bytes()),
+        vary: caching.vary.clone(),
+        tags,
+    }))
+}
+
+/// What an endpoint's writes drop.
+pub fn drops(
+    endpoint: &model::Endpoint,
+    params: &mut ParamTable,
+    context: &Context<'_>,
+) -> Result<Option<Drops>, String> {
+    if endpoint.invalidates.is_empty() {
+        return Ok(None);
+    }
+    let tags = Tags { own: None, given: tags(&endpoint.invalidates, params)? };
+    Ok(Some(Drops { cache: context.keeping.cache.clone(), tags, is_strict: context.keeping.is_strict }))
+}
+
+/// The tag that stands for everything that an endpoint answered.
+pub fn route_tag(endpoint: &model::Endpoint) -> String {
+    format!("{} {}", endpoint.method.as_str(), endpoint.route)
+}
+
+/// The longest that anything may be shown after it was made.
+pub fn life_ms_max(endpoints: &[model::Endpoint]) -> u64 {
+    let cached = endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
+    let life_ms = |caching: &model::Caching| {
+        let stale_ms = caching.stale_while_revalidate_ms.max(caching.stale_if_error_ms);
+        caching.burst_ms.max(caching.shared_ms.unwrap_or(0)) + stale_ms
+    };
+    cached.map(life_ms).max().unwrap_or(0)
+}
+
+fn tags(exprs: &[Expr], params: &mut ParamTable) -> Result<Vec<Eval>, String> {
+    exprs.iter().map(|expr| params.compile(expr, Wanted::ANY, Columns::None)).collect()
+}
+
+fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
+    let by_header = endpoint.headers.iter().map(|(header, _)| header);
+    let mut vary: Vec<&str> = by_header.chain(&caching.vary).map(String::as_str).collect();
+    vary.dedup();
+    // What depends on a header of the request, or lies behind a secret, is not for proxies that do not look at it.
+    let is_private = !endpoint.headers.is_empty() || endpoint.guard.is_some();
+    let privacy = if is_private { "private, " } else { "" };
+    let freshness = match caching.max_age_ms {
+        Some(age_ms) if age_ms >= 1000 => format!("max-age={}", age_ms / 1000),
+        _ => "no-cache".to_owned(),
+    };
+    Rules {
+        promise: match caching.promise {
+            model::Promise::Eventual => Promise::Eventual,
+            model::Promise::Strict => Promise::Strict,
+        },
+        burst_ms: caching.burst_ms,
+        shared_ms: caching.shared_ms,
+        missing_ms: caching.missing_ms,
+        stale_while_revalidate_ms: caching.stale_while_revalidate_ms,
+        stale_if_error_ms: caching.stale_if_error_ms,
+        refresh_ms: caching.refresh_ms,
+        compress: endpoint.compress,
+        cache_control: format!("{privacy}{freshness}").into(),
+        vary: vary.join(", ").into(),
+    }
+}

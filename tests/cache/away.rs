@@ -1,0 +1,111 @@
+//! The database is away, or the shared cache is.
+
+use super::{Ground, counted};
+use forebay_tests::wait_for;
+use forebay_topology::{Flavour, Topology};
+use serde_json::json;
+
+const CONFIG: &str = r#"
+[table.things]
+hot = false
+columns = { id = "bigint key", name = "text" }
+
+[[endpoint]]
+route = "GET /things/{id}"
+sql = "SELECT id, name FROM things WHERE id = $id"
+timeout = "5s"
+cache = { burst = "50ms", shared = "100ms", missing = "50ms", stale_if_error = "10m", tags = ["thing:{id}"] }
+
+[[endpoint]]
+route = "PUT /things/{id}"
+params = { name = "text" }
+sql = "INSERT INTO things (id, name) VALUES ($id, $name) ON CONFLICT (id) DO UPDATE SET name = $name RETURNING id, name"
+invalidates = ["thing:{id}"]
+"#;
+
+#[test]
+fn stale_answers_while_the_database_is_away() {
+    let ground = Ground::new(CONFIG);
+    let server = ground.start("a").start();
+    let mut client = server.client();
+    client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
+    let kept = client.get("/things/1").expect(200);
+    assert_eq!(kept, json!({ "id": 1, "name": "one" }));
+    ground.stores.set_reachable(false);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    for _ in 0..20 {
+        assert_eq!(client.get("/things/1").expect(200), kept, "what was kept stands in");
+    }
+    let answer = client.get("/things/2");
+    answer.expect_problem(503, "");
+    assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    ground.stores.set_reachable(true);
+    wait_for("what was never kept can be had again", || {
+        (client.get("/things/2").status == 404).then_some(())
+    });
+    let put = wait_for("it can be written again", || {
+        let answer = client.ask("PUT", "/things/1", Some(r#"{"name":"two"}"#));
+        (answer.status == 200).then(|| answer.json())
+    });
+    assert_eq!(client.get("/things/1").expect(200), put);
+}
+
+#[test]
+fn what_was_dropped_does_not_stand_in() {
+    let ground = Ground::new(CONFIG);
+    let server = ground.start("a").start();
+    let mut client = server.client();
+    client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
+    client.get("/things/1").expect(200);
+    client.ask("PUT", "/things/1", Some(r#"{"name":"two"}"#)).expect(200);
+    ground.stores.set_reachable(false);
+    client.get("/things/1").expect_problem(503, "");
+    ground.stores.set_reachable(true);
+}
+
+#[test]
+fn everything_goes_on_without_the_shared_cache() {
+    for flavour in [Flavour::Redis, Flavour::Valkey] {
+        let config =
+            CONFIG.replace("burst = \"50ms\", shared = \"100ms\"", "burst = \"1m\", shared = \"10m\"");
+        let mut ground = Ground::shared(&config, Topology::Single, flavour);
+        let server = ground.start("a").start();
+        let mut client = server.client();
+        client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
+        client.get("/things/1").expect(200);
+        drop(ground.redis.take());
+        for round in 0..5 {
+            let body = json!({ "name": format!("name {round}") }).to_string();
+            let put = client.ask("PUT", "/things/1", Some(&body)).expect(200);
+            for _ in 0..5 {
+                assert_eq!(client.get("/things/1").expect(200), put);
+            }
+            client.get("/things/2").expect_problem(404, "");
+        }
+        assert!(counted(&server, "hits") > 0, "this process goes on keeping");
+    }
+}
+
+#[test]
+fn dropping_by_hand_reaches_every_server() {
+    let config = CONFIG.replace("burst = \"50ms\", shared = \"100ms\"", "burst = \"10m\", shared = \"10m\"");
+    let ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
+    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let mut clients = [servers[0].client(), servers[1].client()];
+    clients[0].ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
+    let archive = ground.stores.archive(&ground.folder);
+    for (round, target) in ["/cache/invalidate?tag=thing:1", "/cache/clear"].into_iter().enumerate() {
+        for client in &mut clients {
+            client.get("/things/1").expect(200);
+        }
+        // Somebody else writes, whom no cache hears.
+        archive.rows(&format!("UPDATE things SET name = 'other {round}' RETURNING id"));
+        assert_ne!(clients[1].get("/things/1").json()["name"], format!("other {round}"));
+        servers[0].admin("POST", target).expect(200);
+        assert_eq!(clients[0].get("/things/1").json()["name"], format!("other {round}"));
+        wait_for("the other server hears of it", || {
+            (clients[1].get("/things/1").json()["name"] == format!("other {round}")).then_some(())
+        });
+    }
+    servers[0].admin("POST", "/cache/invalidate").expect_problem(400, "tag");
+}

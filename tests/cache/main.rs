@@ -1,0 +1,71 @@
+//! The cache under what it is there for: stampedes, a database and a Redis that die, writes through several servers, and requests that
+//! try to get each other's answers.
+//!
+//! How often the record store was asked is counted by the server itself (`/cache` of the admin listener) and, where the statement says so,
+//! by the record store.
+
+mod away;
+mod freshness;
+mod poisoning;
+mod stampede;
+
+use forebay_tests::{Folder, Server, Start, Stores, binary};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: a thousand connections and several servers each, on two cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// PostgreSQL, a folder and, if wanted, a Redis, for one test.
+struct Ground {
+    folder: Folder,
+    stores: Stores,
+    redis: Option<Local>,
+    config: std::path::PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Ground {
+    #[track_caller]
+    fn new(config: &str) -> Ground {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        raise_file_limit();
+        let folder = Folder::new();
+        let config = folder.write("cache.toml", config);
+        Ground { folder, stores: Stores::postgres(), redis: None, config, _turn: turn }
+    }
+
+    /// With a Redis or Valkey as the shared cache.
+    #[track_caller]
+    fn shared(config: &str, topology: Topology, flavour: Flavour) -> Ground {
+        let spec = Spec::new(topology).on(flavour).keep(Persistence::None);
+        let redis = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
+        Ground { redis: Some(redis), ..Ground::new(config) }
+    }
+
+    /// A server with a data folder of its own.
+    fn start(&self, name: &str) -> Start {
+        let start = Start::new(binary(), &self.folder, &self.config)
+            .stores(&self.stores, &self.folder)
+            .data(self.folder.path().join(name));
+        match &self.redis {
+            Some(redis) => start.set(&format!("cache.shared={}", redis.url())),
+            None => start,
+        }
+    }
+}
+
+/// A thousand connections need as many files; servers that are started inherit the limit.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+        .expect("a limit can be raised to its maximum");
+}
+
+/// A number of `/cache`.
+#[track_caller]
+fn counted(server: &Server, what: &str) -> u64 {
+    let counts = server.admin("GET", "/cache").expect(200);
+    counts[what].as_u64().unwrap_or_else(|| panic!("no {what} in {counts}"))
+}
