@@ -1,7 +1,7 @@
 //! The database is away, or the shared cache is.
 
 use super::{Ground, counted};
-use forebay_tests::wait_for;
+use forebay_tests::{Postgres, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
 use serde_json::json;
 
@@ -25,21 +25,22 @@ invalidates = ["thing:{id}"]
 
 #[test]
 fn stale_answers_while_the_database_is_away() {
-    let ground = Ground::new(CONFIG);
+    let postgres = Postgres::start(&[]);
+    let ground = Ground::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
     let server = ground.start("a").start();
     let mut client = server.client();
     client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
     let kept = client.get("/things/1").expect(200);
     assert_eq!(kept, json!({ "id": 1, "name": "one" }));
-    ground.stores.set_reachable(false);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    postgres.kill();
+    std::thread::sleep(std::time::Duration::from_millis(500));
     for _ in 0..20 {
         assert_eq!(client.get("/things/1").expect(200), kept, "what was kept stands in");
     }
     let answer = client.get("/things/2");
     answer.expect_problem(503, "");
     assert!(answer.header("retry-after").is_some(), "{answer:?}");
-    ground.stores.set_reachable(true);
+    postgres.restart();
     wait_for("what was never kept can be had again", || {
         (client.get("/things/2").status == 404).then_some(())
     });
@@ -52,15 +53,18 @@ fn stale_answers_while_the_database_is_away() {
 
 #[test]
 fn what_was_dropped_does_not_stand_in() {
-    let ground = Ground::new(CONFIG);
+    let postgres = Postgres::start(&[]);
+    let ground = Ground::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
     let server = ground.start("a").start();
     let mut client = server.client();
     client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
     client.get("/things/1").expect(200);
     client.ask("PUT", "/things/1", Some(r#"{"name":"two"}"#)).expect(200);
-    ground.stores.set_reachable(false);
+    postgres.kill();
+    // What the killed postmaster left ends by itself, not at once.
+    std::thread::sleep(std::time::Duration::from_millis(500));
     client.get("/things/1").expect_problem(503, "");
-    ground.stores.set_reachable(true);
+    postgres.restart();
 }
 
 #[test]

@@ -29,11 +29,17 @@ struct Ground {
 impl Ground {
     #[track_caller]
     fn new(config: &str) -> Ground {
+        Ground::on(config, Stores::postgres)
+    }
+
+    /// On those stores, which are made when it is this test's turn.
+    #[track_caller]
+    fn on(config: &str, stores: impl FnOnce() -> Stores) -> Ground {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         raise_file_limit();
         let folder = Folder::new();
         let config = folder.write("cache.toml", config);
-        Ground { folder, stores: Stores::postgres(), redis: None, config, _turn: turn }
+        Ground { folder, stores: stores(), redis: None, config, _turn: turn }
     }
 
     /// With a Redis or Valkey as the shared cache.
