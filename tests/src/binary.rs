@@ -26,10 +26,11 @@ fn build() -> PathBuf {
     let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let status = Command::new(cargo)
         .current_dir(root())
-        .args(["build", "--quiet", "--package", "forebay", "--bin", "forebay", "--profile", profile])
+        // As `make test` builds it, for the whole workspace: with `--package` its crates would have other features, and be built again.
+        .args(["build", "--quiet", "--bin", "forebay", "--profile", profile])
         .status()
         .expect("cargo can be run");
-    assert!(status.success(), "`cargo build -p forebay` failed");
+    assert!(status.success(), "`cargo build --bin forebay` failed");
     let folder = if profile == "test" { "debug" } else { "release" };
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let binary = target.join(folder).join("forebay");
