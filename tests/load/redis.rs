@@ -2,7 +2,7 @@
 
 use crate::{ended, forebay, shown};
 use ::redis::{Client, Connection, FromRedisValue, cmd};
-use forebay_topology::{Local, Node, Spec, Topology};
+use forebay_topology::{Flavour, Local, Node, Spec, Topology};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::path::Path;
@@ -249,7 +249,8 @@ fn by_tls() {
     let [key, own] = certificate(folder.path());
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-    let mut spec = Spec::new(Topology::Single);
+    // Not every build of Valkey has TLS; Debian's Redis does.
+    let mut spec = Spec::new(Topology::Single).on(Flavour::Redis);
     spec.password = Some("secret".into());
     let spec = [
         format!("tls-port {port}"),
