@@ -232,9 +232,19 @@ impl Local {
         self.wait_serving(node)
     }
 
-    /// SIGSTOP: it keeps its connections and answers nothing, as behind a cut cable.
+    /// SIGSTOP: it keeps its connections and answers nothing, as behind a cut cable. It stands still when this returns.
     pub fn pause(&self, name: &str) -> Result<()> {
-        self.signal_living(name, Signal::STOP)
+        self.signal_living(name, Signal::STOP)?;
+        // The signal is sent; a process that runs on another core stops a little later.
+        let node = self.layout.find(name)?;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        while !self.processes_of(node)?.iter().all(|process| process.paused) {
+            if Instant::now() > deadline {
+                return Err(Error::new(Kind::Node, format!("{} goes on in spite of SIGSTOP", node.name)));
+            }
+            thread::sleep(POLL_INTERVAL / 10);
+        }
+        Ok(())
     }
 
     /// SIGCONT.
