@@ -41,7 +41,13 @@ fn interleave(addresses: &[SocketAddr], route: &str, writes: i64) -> u64 {
     let acknowledged: Vec<_> = (0..THINGS).map(|_| AtomicI64::new(0)).collect();
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     let write = |client: &mut Client, id: usize, version: i64| {
-        client.ask("PUT", &format!("/things/{id}"), Some(&format!("{{\"version\":{version}}}"))).expect(200);
+        let body = format!("{{\"version\":{version}}}");
+        // 503 says that nothing or an unknown thing was done: it is asked for again, as a client does.
+        forebay_tests::wait_for("the write is done", || {
+            let answer = client.ask("PUT", &format!("/things/{id}"), Some(&body));
+            assert!(matches!(answer.status, 200 | 503), "{answer:?}");
+            (answer.status == 200).then_some(())
+        });
         acknowledged[id].store(version, SeqCst);
     };
     let mut first = Client::connect(addresses[0]).expect("a connection");

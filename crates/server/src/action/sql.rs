@@ -112,7 +112,10 @@ pub fn sql_problem(error: &Error) -> Problem {
             None => at(400, None, "a value has the wrong type".into()),
         },
         Kind::Timeout => at(504, None, "the statement took too long".into()),
-        Kind::UnknownOutcome => Problem::unavailable("the connection broke at commit: outcome unknown"),
+        Kind::UnknownOutcome => {
+            eprintln!("forebay: {error}");
+            Problem::unavailable("the connection broke at commit: outcome unknown")
+        }
         Kind::Busy => Problem::unavailable("the record store is busy"),
         Kind::Unavailable | Kind::Full | Kind::ReadOnly => {
             Problem::unavailable("the record store does not answer")
