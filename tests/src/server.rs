@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A start that takes longer has failed: ten million rows are read in well under a minute.
@@ -240,9 +240,10 @@ pub struct Server {
     /// From the start of the process until the ports were known.
     pub started_in: Duration,
     printed: Arc<Printed>,
+    readers: Vec<JoinHandle<()>>,
 }
 
-fn collect(stream: impl Read + Send + 'static, printed: Arc<Printed>) {
+fn collect(stream: impl Read + Send + 'static, printed: Arc<Printed>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
@@ -251,7 +252,14 @@ fn collect(stream: impl Read + Send + 'static, printed: Arc<Printed>) {
             printed.grown.notify_all();
             line.clear();
         }
-    });
+    })
+}
+
+/// Waits for the last lines of a process that has ended.
+fn read_all(readers: &mut Vec<JoinHandle<()>>) {
+    for reader in readers.drain(..) {
+        reader.join().expect("no reader panics");
+    }
 }
 
 /// The address behind a phrase, once it has been printed.
@@ -265,22 +273,23 @@ impl Server {
     fn new(mut child: Child) -> Result<Server, Ended> {
         let began = Instant::now();
         let printed = Arc::new(Printed::default());
-        collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed));
-        collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed));
+        let mut readers = vec![
+            collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed)),
+            collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed)),
+        ];
         loop {
             let text = printed.text.lock().expect("no reader panics");
             let address = address_behind(&text, "listening on http://");
             let admin = address_behind(&text, "admin on http://");
             if let (Some(address), Some(admin)) = (address, admin) {
                 drop(text);
-                return Ok(Server { child, address, admin, started_in: began.elapsed(), printed });
+                return Ok(Server { child, address, admin, started_in: began.elapsed(), printed, readers });
             }
             let waited =
                 printed.grown.wait_timeout(text, Duration::from_millis(5)).expect("no reader panics");
             drop(waited);
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
-                // The readers may still hold the last lines.
-                thread::sleep(Duration::from_millis(50));
+                read_all(&mut readers);
                 return Err(Ended { status, output: printed.text() });
             }
             if began.elapsed() > START_TIMEOUT {
@@ -380,7 +389,7 @@ impl Server {
         let deadline = Instant::now() + STOP_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                thread::sleep(Duration::from_millis(50));
+                read_all(&mut self.readers);
                 return Ended { status, output: self.output() };
             }
             assert!(Instant::now() < deadline, "the server does not stop\n{}", self.output());
