@@ -9,6 +9,7 @@ mod life;
 mod links;
 mod load;
 pub mod peers;
+mod servers;
 mod store;
 mod testers;
 mod usages;
@@ -46,7 +47,9 @@ pub const ALL: &[Row] = &[
     Row { name: "7", title: "POST /code on PostgreSQL, system", run: peers::code_on_postgres },
     Row { name: "8", title: "GET /code-v4 on PostgreSQL, system", run: peers::code_v4_on_postgres },
     Row { name: "9", title: "drain into SQLite", run: store::drain },
+    Row { name: "9-postgres", title: "drain into PostgreSQL", run: servers::drain },
     Row { name: "10", title: "seed and warm", run: store::seed_and_warm },
+    Row { name: "10-servers", title: "seed into PostgreSQL, warm from it", run: servers::seed_and_warm },
     Row { name: "11", title: "memory of a hot table", run: hot::memory },
     Row { name: "12", title: "a kept answer, 304, server", run: cache::hit },
     Row { name: "13", title: "1,000 simultaneous misses", run: cache::stampede },
@@ -64,6 +67,7 @@ pub const ALL: &[Row] = &[
         title: "POST /links, GET /{code}, sync, drain paused, system",
         run: links::shorten_and_follow,
     },
+    Row { name: "nodes", title: "a cluster of 15 masters and 15 replicas", run: servers::nodes },
     Row { name: "redis", title: "forebay load beside redis-benchmark", run: testers::beside_redis_benchmark },
     Row {
         name: "tls",

@@ -45,11 +45,15 @@ fn bad_input_is_one_line_that_names_it() {
 #[test]
 fn what_cannot_be_run_is_one() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
-    for (target, named) in
-        [(url(nobody), "connection refused"), ("http://no.such.name.invalid/".into(), "no.such.name.invalid")]
-    {
-        let (code, _, error) = ended(&["load", "-d", "200ms", &target]);
+    for (target, named, kind) in [
+        (url(nobody), "connection refused", "refused"),
+        ("http://no.such.name.invalid/".into(), "no.such.name.invalid", "dns"),
+    ] {
+        let (code, out, error) = ended(&["load", "-d", "200ms", "-c", "3", "--json", "-", &target]);
         assert_eq!(code, 1, "{error}");
+        let json: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(json["errors_by_kind"][kind], 3, "{}", json["errors_by_kind"]);
+        assert_eq!((&json["connects"]["failed"], &json["complete"]), (&3.into(), &false.into()));
         let sentences = error.lines().filter(|line| line.starts_with("forebay: ")).collect::<Vec<_>>();
         assert!(sentences.len() == 1 && sentences[0].contains(named), "{error}");
     }

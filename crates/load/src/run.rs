@@ -1,7 +1,7 @@
 //! A run: its workers begin at the same moment, and what they counted becomes one result.
 
 use crate::limits::{FILES_BESIDE, SWEEP_NS};
-use crate::results::{ErrorKind, Live, Load, Model, Results};
+use crate::results::{Connects, ErrorKind, Live, Load, Model, Results};
 use crate::schedule::SECOND_NS;
 use crate::series::Sink;
 use crate::settings::{Pace, Settings, Stop};
@@ -319,6 +319,20 @@ fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Resul
     results.settle();
     results.notes = notes(&results);
     Ok(results)
+}
+
+/// The results of a run that cannot even begin: each of its connections failed for that reason.
+pub fn not_begun(settings: &Settings, kind: ErrorKind, why: String) -> Results {
+    let failed = settings.connections as u64;
+    Results {
+        model: if matches!(settings.pace, Pace::Open(_)) { Model::Open } else { Model::Closed },
+        load: load_of(settings, settings.workers.min(settings.connections)),
+        errors_by_kind: [(kind, failed)].into(),
+        connects: Connects { failed, ..Connects::default() },
+        complete: false,
+        partial_reason: Some(why),
+        ..Results::default()
+    }
 }
 
 fn advice(kind: ErrorKind) -> &'static str {

@@ -12,6 +12,7 @@ use crate::target::{Protocol, Target};
 use crate::tls::Tls;
 use crate::units;
 use crate::work::{Work, WorkTraffic};
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -105,10 +106,12 @@ impl Planned {
     /// Looks the name up, once, and reads the machine's root certificates.
     ///
     /// # Errors
-    /// When the name has no address, or there are no certificates.
-    pub fn connectable(&self) -> io::Result<Settings> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.target.host));
-        let address = self.target.resolve(self.settings.connect_timeout).map_err(named)?;
+    /// When the name has no address ([`Unconnectable::NameNotFound`]), there are no certificates, or a Redis says no.
+    pub fn connectable(&self) -> Result<Settings, Unconnectable> {
+        let text = |error: io::Error| format!("{}: {error}", self.target.host);
+        let named = |error: io::Error| io::Error::new(error.kind(), text(error));
+        let address = self.target.resolve(self.settings.connect_timeout);
+        let address = address.map_err(|error| Unconnectable::NameNotFound(text(error)))?;
         let protocols: &[&str] = if self.target.protocol == Protocol::Http { &["http/1.1"] } else { &[] };
         let tls =
             self.target.tls.then(|| Tls::new(&self.target.host, self.insecure, protocols)).transpose()?;
@@ -126,6 +129,32 @@ impl Planned {
         self.work.traffic(worker, settings)
     }
 }
+
+/// Why nothing can be connected to.
+#[derive(Debug)]
+pub enum Unconnectable {
+    /// The name has no address, and why.
+    NameNotFound(String),
+    /// Certificates, or what a Redis answered.
+    Other(io::Error),
+}
+
+impl From<io::Error> for Unconnectable {
+    fn from(error: io::Error) -> Unconnectable {
+        Unconnectable::Other(error)
+    }
+}
+
+impl fmt::Display for Unconnectable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unconnectable::NameNotFound(why) => f.write_str(why),
+            Unconnectable::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unconnectable {}
 
 /// A flag read, with its name before what is wrong with it.
 fn flag<T>(

@@ -203,6 +203,11 @@ impl Postgres {
         self.psql(&self.url(), &["-c", sql]).map(drop)
     }
 
+    /// What SQL in the database prints.
+    pub fn ask(&self, sql: &str) -> Result<String, Box<dyn Error>> {
+        self.psql(&self.url(), &["-c", sql])
+    }
+
     /// Runs a file of `bench/pgbench` in the database, with `:rows` set.
     pub fn run_file(&self, name: &str, rows: u64) -> Result<(), Box<dyn Error>> {
         let path = script(name).display().to_string();

@@ -8,7 +8,9 @@ use crate::cli::load::Load;
 use forebay_load::agent::Controller;
 use forebay_load::monitor::Monitor;
 use forebay_load::report::{self, Checked, Comparison, Screen, Threshold};
-use forebay_load::{Handle, Pace, Planned, Results, Settings, Stop, find, run_workers};
+use forebay_load::{
+    ErrorKind, Handle, Pace, Planned, Results, Settings, Stop, Unconnectable, find, not_begun, run_workers,
+};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -82,7 +84,14 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     // Agents look names up themselves, and watch their own machines.
     let token = agent::token(args.token.as_deref());
     let (settings, monitor) = match &task.agents {
-        None => (task.planned.connectable().map_err(Failure::from)?, Monitor::start(&args.monitor, &token)),
+        None => match task.planned.connectable() {
+            Ok(settings) => (settings, Monitor::start(&args.monitor, &token)),
+            Err(Unconnectable::NameNotFound(why)) => {
+                let results = not_begun(&task.planned.settings, ErrorKind::Dns, why);
+                return conclude(args, task, results, false);
+            }
+            Err(error) => return Err(Failure::from(error)),
+        },
         Some(_) => (task.planned.settings.clone(), Monitor::start_elsewhere(&args.monitor, &token)),
     };
     let monitor = monitor.map_err(Failure::from)?;
@@ -94,15 +103,25 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     };
     screen.end();
     monitor.complete(&mut results);
+    conclude(args, task, results, interrupt.is_caught())
+}
+
+/// Shows and writes what came of it, and says it with the exit code.
+fn conclude(
+    args: &Load,
+    task: &Task,
+    mut results: Results,
+    is_interrupted: bool,
+) -> Result<ExitCode, Failure> {
     results.command = without_secrets(std::env::args());
     results.target = task.planned.target.to_string();
     let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
     tell(args, task, &results, &checked)?;
-    if results.connects.made == 0 && !interrupt.is_caught() {
+    if results.connects.made == 0 && !is_interrupted {
         let why = results.partial_reason.unwrap_or_default();
         return Err(Failure(why));
     }
-    Ok(if interrupt.is_caught() {
+    Ok(if is_interrupted {
         ExitCode::from(INTERRUPTED)
     } else if checked.iter().any(|one| !one.held) {
         ExitCode::from(THRESHOLD_BROKEN)

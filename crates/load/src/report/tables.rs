@@ -24,9 +24,11 @@ pub fn tables(results: &Results, comparison: Option<&Comparison>, thresholds: &[
         }
     };
     add(heading(results));
-    add(latency(results).to_string());
-    add(rates(results).to_string());
-    add(list(results).to_string());
+    if results.requests.completed > 0 {
+        add(latency(results).to_string());
+        add(rates(results).to_string());
+        add(list(results).to_string());
+    }
     add(endpoints(&results.endpoints));
     add(outcomes(results));
     add(hosts(&results.hosts));

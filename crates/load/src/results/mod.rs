@@ -4,17 +4,21 @@
 //! add bucket for bucket, seconds add by their number. `sent = completed + errors + timeouts + in_flight` holds in a result,
 //! in each of its endpoints, and after every merge.
 
+mod counts;
 mod error_kind;
 mod hosts;
 mod live;
 mod rates;
+mod second;
 
+pub use counts::{Bytes, Connects, Requests};
 pub use error_kind::ErrorKind;
 pub use hosts::{Agent, Host, HostSecond, Limit, Role, Verdict};
 pub use live::Live;
 pub use rates::Rates;
+pub use second::Second;
 
-use crate::latency::{Latency, Packed, add_counts};
+use crate::latency::{Latency, add_counts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,91 +46,6 @@ impl fmt::Display for Model {
     }
 }
 
-/// Requests, counted.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Requests {
-    /// Given to connections.
-    pub sent: u64,
-    /// Answered whole, whatever the status.
-    pub completed: u64,
-    /// Lost with their connection or answered with garbage. Attempts to connect that failed are no requests: see
-    /// [`Connects::failed`].
-    pub errors: u64,
-    /// Not answered within the time-out.
-    pub timeouts: u64,
-    /// Sent, and without answer when the run was over.
-    pub in_flight: u64,
-    /// Open model: due, but never sent, because no connection had room until the run was over. Not part of `sent`.
-    #[serde(default)]
-    pub never_sent: u64,
-    /// Open model: sent more than a millisecond after they were due; their latency counts from the time due all the same.
-    #[serde(default)]
-    pub sent_late: u64,
-    /// Answered with a status that was not expected (plans name them; otherwise 2xx and 3xx are). Part of `completed`.
-    #[serde(default)]
-    pub unexpected: u64,
-    /// Answered before the time of sending was over: what the rate is made of. Part of `completed`.
-    #[serde(default)]
-    pub completed_in_time: u64,
-    /// Answers a second: `completed_in_time / duration_s`.
-    pub rate_per_s: f64,
-    /// Open model: requests due a second, over the whole time of sending.
-    pub offered_per_s: Option<f64>,
-}
-
-impl Requests {
-    fn merge(&mut self, other: &Requests) {
-        self.sent += other.sent;
-        self.completed += other.completed;
-        self.errors += other.errors;
-        self.timeouts += other.timeouts;
-        self.in_flight += other.in_flight;
-        self.never_sent += other.never_sent;
-        self.sent_late += other.sent_late;
-        self.unexpected += other.unexpected;
-        self.completed_in_time += other.completed_in_time;
-    }
-
-    fn settle(&mut self, model: Model, duration_s: f64) {
-        let seconds = duration_s.max(f64::MIN_POSITIVE);
-        self.rate_per_s = if duration_s > 0.0 { self.completed_in_time as f64 / seconds } else { 0.0 };
-        self.offered_per_s = match model {
-            Model::Open if duration_s > 0.0 => Some((self.sent + self.never_sent) as f64 / seconds),
-            Model::Open => Some(0.0),
-            Model::Closed => None,
-        };
-    }
-}
-
-/// Bytes on the wire (of the protocol; TLS adds its own).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Bytes {
-    /// Of answers.
-    pub read: u64,
-    /// Of requests.
-    pub written: u64,
-}
-
-impl Bytes {
-    pub(crate) fn merge(&mut self, other: Bytes) {
-        self.read += other.read;
-        self.written += other.written;
-    }
-}
-
-/// Connections, counted from the very start (the warm-up included).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Connects {
-    /// Made, the first ones and again.
-    pub made: u64,
-    /// Attempts that failed; `errors_by_kind` says why.
-    pub failed: u64,
-    /// Of those made, how many took the place of one that was closed or lost.
-    pub reconnects: u64,
-    /// Most that were open at once.
-    pub open_max: u64,
-}
-
 /// One kind of request of a plan.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Endpoint {
@@ -142,60 +61,6 @@ pub struct Endpoint {
     pub statuses: BTreeMap<u16, u64>,
     /// Requests lost, by kind.
     pub errors_by_kind: BTreeMap<ErrorKind, u64>,
-}
-
-/// One second of the run: what came in it.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Second {
-    /// From 0, counted from the end of the warm-up.
-    pub second: u64,
-    /// Requests given to connections.
-    pub sent: u64,
-    /// Answers.
-    pub completed: u64,
-    /// Requests lost, without time-outs.
-    pub errors: u64,
-    /// Requests timed out.
-    pub timeouts: u64,
-    /// Bytes.
-    pub bytes: Bytes,
-    /// Of the answers that came in this second; 0 when none did.
-    pub mean_ms: f64,
-    /// Median.
-    pub p50_ms: f64,
-    /// 90 %.
-    pub p90_ms: f64,
-    /// 99 %.
-    pub p99_ms: f64,
-    /// Exact.
-    pub max_ms: f64,
-    /// All of them, two significant digits.
-    pub latency: Packed,
-}
-
-impl Second {
-    /// Takes the figures from these latencies.
-    pub fn set_latency(&mut self, latency: &Latency) {
-        self.mean_ms = latency.mean_ms();
-        self.p50_ms = latency.percentile_ms(50.0);
-        self.p90_ms = latency.percentile_ms(90.0);
-        self.p99_ms = latency.percentile_ms(99.0);
-        self.max_ms = latency.max_ms();
-        self.latency = latency.pack();
-    }
-
-    /// Adds the same second of another one.
-    pub fn merge(&mut self, other: &Second) {
-        self.sent += other.sent;
-        self.completed += other.completed;
-        self.errors += other.errors;
-        self.timeouts += other.timeouts;
-        self.bytes.merge(other.bytes);
-        if let (Some(mut own), Some(others)) = (self.latency.unpack(), other.latency.unpack()) {
-            own.merge(&others);
-            self.set_latency(&own);
-        }
-    }
 }
 
 /// How the load was made.

@@ -1,0 +1,169 @@
+//! Where the stores are servers: rows 9 and 10 into PostgreSQL and Redis, and a write load over a cluster of 15 masters and 15 replicas.
+//!
+//! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY from a file of the server's, of the same rows, into the same table
+//! with its indexes.
+
+use super::Lines;
+use super::peers::stores::{Persistence, Postgres, Redis};
+use super::store::{drain_all, fill};
+use crate::measure::{Drive, clean, median};
+use crate::process::{Bench, Pinning, start_loaded, succeeded};
+use crate::report::{Bar, Line};
+use forebay_load::{Fixed, run};
+use forebay_tests::{Folder, example};
+use forebay_topology::{Local, NodeStatus, Persistence as Kept, Spec, Topology};
+use serde_json::json;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// Masters of the large cluster; each has one replica.
+const MASTERS: usize = 15;
+
+/// Rows a second of the server's own COPY, into the table that they are in already.
+fn copy_rate(postgres: &Postgres, table: &str, rows: u64) -> Result<f64, Box<dyn Error>> {
+    let file = format!("{}/bench-{table}.copy", postgres.ask("SHOW data_directory")?);
+    postgres.run(&format!("COPY {table} TO '{file}' (FORMAT binary)"))?;
+    postgres.run(&format!("TRUNCATE {table}"))?;
+    postgres.run("CHECKPOINT")?;
+    let began = Instant::now();
+    postgres.run(&format!("COPY {table} FROM '{file}' (FORMAT binary)"))?;
+    let took = began.elapsed();
+    let stored: u64 = postgres.ask(&format!("SELECT count(*) FROM {table}"))?.parse()?;
+    if stored == rows {
+        Ok(rows as f64 / took.as_secs_f64())
+    } else {
+        Err(format!("{stored} of {rows} rows are copied").into())
+    }
+}
+
+/// Row 9 into PostgreSQL.
+pub fn drain(bench: &Bench) -> Lines {
+    let rows = bench.scaled(500_000, 100_000);
+    let (mut drained, mut copied) = (Vec::new(), Vec::new());
+    for _ in 0..bench.turns() {
+        let (postgres, folder) = (Postgres::start()?, Folder::new());
+        let start = bench.start("codes.toml", &folder, Pinning::Free).record(&postgres.url());
+        let server = start_loaded(&start.set("drain.paused=true"))?;
+        fill(&server, "/code-ultra-fast", rows)?;
+        postgres.run("CHECKPOINT")?;
+        drained.push(rows as f64 / drain_all(&server).as_secs_f64());
+        let stored: u64 = postgres.ask("SELECT count(*) FROM ucodes")?.parse()?;
+        if stored != rows {
+            return Err(format!("{stored} of {rows} rows are in PostgreSQL").into());
+        }
+        server.kill();
+        copied.push(copy_rate(&postgres, "ucodes", rows)?);
+    }
+    let bar = 0.8 * median(copied.clone());
+    let what = format!("drain alone, {rows} rows, UUID key");
+    let mut lines = vec![
+        Line::quoted("server-side binary COPY", median(copied.clone()), "rows/s").samples(json!(copied)),
+        Line::new(what, median(drained.clone()), "rows/s", Bar::AtLeast(bar), "0.8 × COPY")
+            .samples(json!(drained)),
+    ];
+    lines.extend(drain_under_load(bench)?);
+    Ok(lines)
+}
+
+/// Both rates while both happen.
+fn drain_under_load(bench: &Bench) -> Lines {
+    let (postgres, folder) = (Postgres::start()?, Folder::new());
+    let server = start_loaded(&bench.start("codes.toml", &folder, Pinning::Free).record(&postgres.url()))?;
+    let settings = Drive::new(server.address, None).settings(bench.sample());
+    let drained = || server.drain_state()["rows_total"].as_f64().unwrap_or(0.0);
+    let before = drained();
+    let report = clean(run(&settings, &mut Fixed::new("POST", "/code-ultra-fast", None))?)?;
+    let rate = (drained() - before) / report.duration_s;
+    Ok(vec![
+        Line::quoted("writes while it drains", report.requests.rate_per_s, "rps").beside(format!("{report}")),
+        Line::quoted("drain while it is written to", rate, "rows/s"),
+    ])
+}
+
+/// Row 10 with servers: seed into PostgreSQL, and from there into memory and into one Redis.
+pub fn seed_and_warm(bench: &Bench) -> Lines {
+    let rows = bench.scaled(1_000_000, 100_000);
+    let mut figures: [Vec<f64>; 4] = Default::default();
+    for _ in 0..bench.turns() {
+        let (postgres, folder) = (Postgres::start()?, Folder::new());
+        let start = bench.start("codes.toml", &folder, Pinning::Free).record(&postgres.url());
+        let began = Instant::now();
+        drop(start_loaded(&start)?);
+        let empty = began.elapsed();
+        let began = Instant::now();
+        succeeded(&start.seed("codes", rows))?;
+        figures[1].push(rows as f64 / began.elapsed().as_secs_f64());
+        let began = Instant::now();
+        drop(start_loaded(&start)?);
+        figures[2].push(rows as f64 / began.elapsed().saturating_sub(empty).as_secs_f64().max(1e-9));
+        figures[3].push(warm_redis(bench, &postgres, rows)?);
+        figures[0].push(copy_rate(&postgres, "codes", rows)?);
+    }
+    let [copied, seeded, loaded, warmed] = figures.clone().map(median);
+    let [raw_copied, raw_seeded, raw_loaded, raw_warmed] = figures.map(|samples| json!(samples));
+    let bar = Bar::AtLeast(0.8 * copied);
+    Ok(vec![
+        Line::quoted("server-side binary COPY", copied, "rows/s").samples(raw_copied),
+        Line::new(format!("seed, {rows} rows"), seeded, "rows/s", bar, "0.8 × COPY").samples(raw_seeded),
+        Line::new("warm at start", loaded, "rows/s", Bar::AtLeast(400_000.0), "").samples(raw_loaded),
+        Line::new("warm one Redis", warmed, "rows/s", Bar::AtLeast(200_000.0), "").samples(raw_warmed),
+    ])
+}
+
+/// Rows a second from PostgreSQL into a Redis, by `forebay warm` beside a server.
+fn warm_redis(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<dyn Error>> {
+    let (folder, redis) = (Folder::new(), Redis::start(Persistence::None)?);
+    let start = bench.start_remote(&example("codes.toml"), &folder, &postgres.url(), &redis.url());
+    let server = start_loaded(&start.set("memory.durability=async"))?;
+    let began = Instant::now();
+    let answer = server.admin("POST", "/warm?table=codes").expect(200);
+    let rate = rows as f64 / began.elapsed().as_secs_f64();
+    match answer["warmed"][0]["rows"].as_u64() {
+        Some(warmed) if warmed == rows => Ok(rate),
+        _ => Err(format!("{rows} rows were seeded, warm says {answer}").into()),
+    }
+}
+
+/// A cluster of 15 + 15: how soon it is up, and how evenly writes spread over it.
+pub fn nodes(bench: &Bench) -> Lines {
+    let began = Instant::now();
+    let cluster = Local::up(Spec {
+        persistence: Kept::None,
+        ..Spec::new(Topology::Cluster { masters: MASTERS, replicas: 1 })
+    })?;
+    let up_s = began.elapsed().as_secs_f64();
+    let (folder, database) = (Folder::new(), Folder::new());
+    let record = format!("sqlite:{}", database.database().display());
+    let start = bench.start_remote(&example("codes.toml"), &folder, &record, &cluster.url());
+    let server = start_loaded(&start.set("memory.durability=async").set("drain.paused=true"))?;
+    let settings = Drive::new(server.address, None).settings(bench.sample());
+    let masters = || -> Result<Vec<NodeStatus>, Box<dyn Error>> {
+        let nodes = cluster.status()?.nodes;
+        Ok(nodes.into_iter().filter(|node| node.slots > 0).collect())
+    };
+    let before = masters()?;
+    let report = clean(run(&settings, &mut Fixed::new("POST", "/code-ultra-fast", None))?)?;
+    // What a primary has told its replicas is what was written to it.
+    let written: Vec<f64> = before
+        .iter()
+        .zip(masters()?)
+        .map(|(before, after)| after.offset_bytes.saturating_sub(before.offset_bytes) as f64)
+        .collect();
+    let mean = written.iter().sum::<f64>() / written.len() as f64;
+    let most = written.iter().copied().fold(0.0, f64::max);
+    Ok(vec![
+        Line::new(
+            format!("{MASTERS} + {MASTERS} nodes are up"),
+            up_s,
+            "s",
+            Bar::AtMost(UP.as_secs_f64()),
+            "",
+        ),
+        Line::new("most written to one master", most / mean, "× mean", Bar::AtMost(1.5), "")
+            .beside(format!("{report}"))
+            .samples(json!(written)),
+    ])
+}
+
+/// In which a cluster of thirty is ready on two cores.
+const UP: Duration = Duration::from_secs(30);
