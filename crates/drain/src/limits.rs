@@ -9,6 +9,10 @@ pub const BATCH_ROWS_DEFAULT: usize = 100_000;
 /// Log records in one batch at least: what a record store applies without giving way (`forebay_record::limits::YIELD_FLOOR`).
 pub const BATCH_ROWS_MIN: usize = forebay_record::limits::YIELD_FLOOR;
 
+/// Log records in the first batch of a backlog: a store that has nothing to do shall not wait until the largest batch is ready. The next
+/// ones double, which keeps making ready (about 3 µs a row) and applying (5 µs and more) side by side.
+pub const BATCH_ROWS_FIRST: usize = 10_000;
+
 /// Bytes of one read of the log. Bounds, with the batch, what the drain holds in memory.
 pub const READ_BYTES: usize = 4 << 20;
 

@@ -171,7 +171,7 @@ impl Runner {
         }
         let prepared = match self.place().ahead.take() {
             Some(prepared) => prepared,
-            None => self.prepare(control.pace_rows_per_s)?,
+            None => self.prepare(0, control.pace_rows_per_s)?,
         };
         if prepared.rows == 0 {
             self.pass(prepared.next);
@@ -242,10 +242,12 @@ impl Runner {
         self.free_at <= Instant::now()
     }
 
-    /// Reads and coalesces the next batch.
-    fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
+    /// Reads and coalesces the next batch, while the store is busy with one of `in_hand` rows: at most twice as many, so that it does not wait
+    /// for a large one while a small one would do.
+    fn prepare(&mut self, in_hand: usize, pace: Option<f64>) -> Result<Prepared, Error> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
-        let rows_max = self.rows_now.min(paced).max(1);
+        let meanwhile = in_hand.saturating_mul(2).max(BATCH_ROWS_FIRST);
+        let rows_max = self.rows_now.min(paced).min(meanwhile).max(1);
         let until = self.uncoalesced_until;
         let place = self.place.as_mut().expect("every round begins with locate");
         let taken = place.records.take(rows_max, until, &self.catalogue, &mut self.schemas)?;
@@ -260,12 +262,12 @@ impl Runner {
         })
     }
 
-    /// Makes the next batch ready, when there is much behind the one in hand, which ends at `next`.
-    fn prepare_ahead(&mut self, next: Position, pace: Option<f64>) {
+    /// Makes the next batch ready, when there is much behind the one in hand, which has `in_hand` rows and ends at `next`.
+    fn prepare_ahead(&mut self, in_hand: usize, next: Position, pace: Option<f64>) {
         if self.uncoalesced_until.is_some() || self.log.durable().0.saturating_sub(next.0) < AHEAD_BYTES {
             return;
         }
-        let prepared = self.prepare(pace);
+        let prepared = self.prepare(in_hand, pace);
         let place = self.place();
         match prepared {
             Ok(prepared) => place.ahead = (prepared.rows > 0).then_some(prepared),
@@ -300,7 +302,7 @@ impl Runner {
         let batch = Batch { log, from, to: to.0, schemas, changes, on_error, priority };
         let (record, runtime) = (self.record.clone(), self.runtime.clone());
         // Polled in this order: the batch is on its way before the next one is made ready.
-        let ahead = async { self.prepare_ahead(next, pace) };
+        let ahead = async { self.prepare_ahead(rows, next, pace) };
         let (applied, ()) = runtime.block_on(async { tokio::join!(biased; record.apply(batch), ahead) });
         match applied {
             Ok(applied) => {
