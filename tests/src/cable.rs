@@ -1,4 +1,4 @@
-//! A cable between a client and a server: it can be held, and what went over it can be looked for.
+//! A cable between a client and a server: it can be held or cut, and what went over it can be looked for.
 //!
 //! Its threads end with their connections, the one that takes connections with the process.
 
@@ -22,11 +22,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
+    /// Nothing of what clients send arrives.
     is_held: bool,
+    /// Nothing of what the server sends arrives either.
+    is_cut: bool,
     /// Bytes of clients that were read and not sent on, since the cable is held.
     held_bytes: usize,
-    /// Everything that the server has sent.
-    answers: Vec<u8>,
+    /// Everything that the server has sent since the last release; `None` before the first.
+    answers: Option<Vec<u8>>,
 }
 
 impl Cable {
@@ -40,6 +43,8 @@ impl Cable {
             for client in listener.incoming().flatten() {
                 // A server that is away: the client sees its connection closed.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                // Small messages at once, as the two ends send them; where it is refused, they are late.
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 let (own, back) = (own.clone(), own.clone());
                 let (from, to) = (client.try_clone(), server.try_clone());
                 if let (Ok(from), Ok(to)) = (from, to) {
@@ -66,14 +71,27 @@ impl Cable {
     pub fn release(&self) {
         let mut state = self.shared.state.lock().expect("no thread panics");
         state.is_held = false;
-        state.answers.clear();
+        state.answers = Some(Vec::new());
+        self.shared.changed.notify_all();
+    }
+
+    /// Lets nothing through in either direction, until it is mended. Connections stay, and new ones are taken: nobody is told.
+    pub fn cut(&self) {
+        let mut state = self.shared.state.lock().expect("no thread panics");
+        (state.is_held, state.is_cut, state.held_bytes) = (true, true, 0);
+    }
+
+    /// Lets everything through again, what was sent meanwhile first.
+    pub fn mend(&self) {
+        let mut state = self.shared.state.lock().expect("no thread panics");
+        (state.is_held, state.is_cut) = (false, false);
         self.shared.changed.notify_all();
     }
 
     /// Whether the server has sent this since the release, on one connection without a break.
     pub fn answered(&self, bytes: &[u8]) -> bool {
         let state = self.shared.state.lock().expect("no thread panics");
-        state.answers.windows(bytes.len()).any(|window| window == bytes)
+        state.answers.iter().any(|answers| answers.windows(bytes.len()).any(|window| window == bytes))
     }
 }
 
@@ -100,7 +118,14 @@ impl Shared {
     fn answers(&self, mut server: TcpStream, mut client: TcpStream) {
         let mut buffer = [0; 16 << 10];
         while let Ok(length @ 1..) = server.read(&mut buffer) {
-            self.state.lock().expect("no thread panics").answers.extend(&buffer[..length]);
+            let mut state = self.state.lock().expect("no thread panics");
+            while state.is_cut {
+                state = self.changed.wait(state).expect("no thread panics");
+            }
+            if let Some(answers) = &mut state.answers {
+                answers.extend(&buffer[..length]);
+            }
+            drop(state);
             if client.write_all(&buffer[..length]).is_err() {
                 break;
             }

@@ -2,8 +2,10 @@
 
 use super::Ground;
 use super::writers::Writers;
-use forebay_tests::{Postgres, Server, Stores, wait_for};
+use forebay_tests::{Cable, Postgres, Server, Stores, request_bytes, wait_for};
 use forebay_topology::{Flavour, Topology};
+use rustix::process::Signal;
+use std::time::Duration;
 
 const SOME: usize = 300;
 
@@ -97,4 +99,30 @@ fn others_have_all_connections_and_let_go() {
     ground.assert_stored(&server, &told);
     let archive = ground.stores.archive(&ground.folder);
     assert_eq!(archive.number("SELECT count(*) FROM notes WHERE token = 'full'"), 0);
+}
+
+/// A machine that stood still for longer than a statement may take (a virtual machine that is moved, a process that is stopped) has not waited: the
+/// answer that comes then is one, and no write is told to be of unknown outcome.
+#[test]
+fn a_server_that_stood_still_has_not_waited() {
+    let postgres = Postgres::start(&[]);
+    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let cable = Cable::to(postgres.port());
+    let direct = ground.stores.record_url(&ground.folder);
+    let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
+    let server = ground.start("a", "sync").set("drain.paused=true").record(&through).start();
+    server.wait_healthy();
+    server.client().post_json("/notes", "{\"token\":\"before\"}").expect(201);
+    cable.hold();
+    let mut client = server.client();
+    let request = request_bytes("POST", "/notes", &[], Some("{\"token\":\"during\"}"));
+    client.send(&request).expect("sent");
+    wait_for("the statement is on its way", || (cable.held_bytes() > 0).then_some(()));
+    server.signal(Signal::STOP);
+    // Five seconds for the statement, two for the answer.
+    std::thread::sleep(Duration::from_secs(8));
+    server.signal(Signal::CONT);
+    std::thread::sleep(Duration::from_millis(200));
+    cable.release();
+    client.receive(false).expect("it is answered").expect(201);
 }

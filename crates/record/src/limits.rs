@@ -107,6 +107,10 @@ pub const QUICK_AGAIN_AFTER: u8 = 16;
 /// How long after its time-out a statement that the server does not end is given up, with its connection.
 pub const SERVER_GRACE_MS: u64 = 2_000;
 
+/// What a pause of this process counts at most towards the time that a server has: little of [`SERVER_GRACE_MS`], and few wake-ups while a
+/// statement is waited for.
+pub const PATIENCE_SLICE_MS: u64 = 250;
+
 /// The first and the longest pause between two attempts to connect.
 pub const RECONNECT_FIRST_MS: u64 = 50;
 /// See [`RECONNECT_FIRST_MS`]. A server that starts again after a crash takes seconds; it must be found soon after.
@@ -131,4 +135,5 @@ pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;
 
 const _: () = assert!(YIELD_EVERY <= YIELD_FLOOR);
 const _: () = assert!(SHARED_STATEMENT_MS <= SLICE_MS);
+const _: () = assert!(PATIENCE_SLICE_MS * 4 <= SERVER_GRACE_MS);
 const _: () = assert!(POOL_MIN <= POOL_DEFAULT && POOL_DEFAULT <= POOL_MAX);

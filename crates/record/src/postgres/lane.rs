@@ -6,6 +6,7 @@
 //! - A statement that takes long holds up those sent behind it for one slice: then they are sent on another lane.
 
 use super::errors;
+use super::patience::{lasts, within};
 use super::queue::{Plan, Queue, Waiting, Work};
 use super::session::{Connector, Failure, Prepared, Role, Session, fly};
 use super::url::Pooler;
@@ -16,7 +17,7 @@ use futures_util::stream::FuturesOrdered;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_postgres::Client;
 
 pub(super) struct Lane {
@@ -183,26 +184,23 @@ impl Lane {
         let slice = Duration::from_millis(SHARED_STATEMENT_MS);
         let mut stall = pin!(sleep(slice));
         let mut is_stalled = false;
+        let mut given_up = pin!(lasts(self.give_up_after()));
         let mut ended = Vec::new();
         loop {
             let result = tokio::select! {
                 biased;
                 result = flight.next() => result,
-                () = &mut stall => {
-                    if is_stalled {
-                        None
-                    } else {
-                        // Whoever is first has used up the slice of all: the others are sent elsewhere.
-                        is_stalled = true;
-                        if let Some(first) = waiting.front() {
-                            first.call.plan.took(false);
-                        }
-                        let others = waiting.split_off(waiting.len().min(1));
-                        self.queue.again(self.role, others.into());
-                        self.queue.flight_ended(self.role);
-                        stall.as_mut().reset((Instant::now() + self.give_up_after()).into());
-                        continue;
+                () = &mut given_up, if is_stalled => None,
+                () = &mut stall, if !is_stalled => {
+                    // Whoever is first has used up the slice of all: the others are sent elsewhere.
+                    is_stalled = true;
+                    if let Some(first) = waiting.front() {
+                        first.call.plan.took(false);
                     }
+                    let others = waiting.split_off(waiting.len().min(1));
+                    self.queue.again(self.role, others.into());
+                    self.queue.flight_ended(self.role);
+                    continue;
                 }
             };
             let Some(first) = waiting.pop_front() else {
@@ -289,7 +287,7 @@ impl Lane {
                 Err(error) => return self.unprepared(waiting, error),
             };
             let run = self.run_alone(&prepared, &waiting);
-            let Ok(result) = timeout(self.give_up_after(), run).await else {
+            let Some(result) = within(self.give_up_after(), run).await else {
                 self.drop_session();
                 let error = unanswered();
                 break Err(Failure::Ours(if plan.writes() { errors::uncertain(&error) } else { error }));
@@ -422,9 +420,9 @@ impl Lane {
             }
             results
         };
-        match timeout(self.give_up_after(), all).await {
-            Ok(results) => settled(results),
-            Err(_) => {
+        match within(self.give_up_after(), all).await {
+            Some(results) => settled(results),
+            None => {
                 drop(flight);
                 self.drop_session();
                 Err(Broken::Lost(errors::uncertain(&unanswered())))

@@ -19,6 +19,7 @@ mod keys;
 mod lane;
 mod letters;
 mod numeric;
+mod patience;
 mod queue;
 mod scan;
 mod schema;
