@@ -238,7 +238,9 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     /// What was counted so far.
     pub fn counts(&self) -> Counts {
         let burst = &self.inner.burst;
-        Counts { entries: burst.len() as u64, bytes: burst.weight(), ..self.inner.stats.counts() }
+        let (shared_away, untold) = self.inner.shared.as_ref().map_or((false, 0), |shared| shared.state());
+        let (entries, bytes) = (burst.len() as u64, burst.weight());
+        Counts { entries, bytes, shared_away, untold, ..self.inner.stats.counts() }
     }
 
     /// How many fills are under way.

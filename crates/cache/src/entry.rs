@@ -162,7 +162,8 @@ impl Entry {
         let Times { now_ms, age_ms, lives } = times;
         let filled_at_ms = now_ms.saturating_sub(age_ms);
         let left_ms = lives.all_ms.saturating_sub(age_ms);
-        let ends_ms = (now_ms + lives.all_ms).saturating_sub(age_ms);
+        // Whoever cannot hear what others drop is bounded by its life here, whatever is left of its life on the shared level.
+        let ends_ms = now_ms + lives.here_ms.min(left_ms);
         let good_until_ms = now_ms + shortened(lives.here_ms).min(left_ms);
         Entry {
             plain: Form { head: Arc::new(plain_head), body: body.into_boxed_slice() },
@@ -324,4 +325,23 @@ fn names_field(head: &Head, extra: &[u8], name: &str) -> bool {
 fn shortened(life_ms: u64) -> u64 {
     let part: f64 = rand::random::<f64>() * limits::JITTER_PART;
     life_ms - (life_ms as f64 * part) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tags::Generations;
+
+    /// While a server was cut off, what had outlived `burst` was shown for as long as it would have been good on the shared level, if only
+    /// somebody was fetching it anew.
+    #[test]
+    fn what_outlives_burst_is_not_shown_for_the_sake_of_its_life_elsewhere() {
+        let reply = Reply { head: Arc::new(Head::new(200)), extra: Vec::new(), body: b"x".to_vec(), mark: 0 };
+        let lives = Lives { here_ms: 500, all_ms: 30_000, revalidate_ms: 0, error_ms: 0 };
+        let times = Times { now_ms: 1_000, age_ms: 100, lives };
+        let snapshot = Generations::new().snapshot(&[]);
+        let entry = Entry::new(Filled::new(reply), &Rules::default(), snapshot, times);
+        assert!(entry.may_revalidate(1_499), "within its life somebody fetches and nobody waits");
+        assert!(!entry.is_good(1_500) && !entry.may_revalidate(1_500) && !entry.may_stand_in(1_500));
+    }
 }

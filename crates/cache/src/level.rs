@@ -151,6 +151,11 @@ impl Shared {
         }
     }
 
+    /// Whether it did not answer, and how many tags it has to be told of.
+    pub(crate) fn state(&self) -> (bool, u64) {
+        (self.is_away.load(Relaxed), self.untold.lock().len() as u64)
+    }
+
     /// Notes whether it answered.
     fn noted<T>(&self, result: Result<T, forebay_redis::Error>) -> Result<T, Error> {
         result.map_err(|error| {

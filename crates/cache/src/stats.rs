@@ -18,6 +18,10 @@ pub struct Counts {
     pub shared_hits: u64,
     /// Requests to the shared level that failed.
     pub shared_failures: u64,
+    /// Whether the shared level did not answer when it was asked last.
+    pub shared_away: bool,
+    /// Tags that were dropped here and that the shared level does not know of yet.
+    pub untold: u64,
     /// Drops of a tag, by this server or another.
     pub drops: u64,
     /// Entries in this process.
@@ -65,8 +69,7 @@ impl Stats {
             shared_hits: self.shared_hits.load(Relaxed),
             shared_failures: self.shared_failures.load(Relaxed),
             drops: self.drops.load(Relaxed),
-            entries: 0,
-            bytes: 0,
+            ..Counts::default()
         }
     }
 }

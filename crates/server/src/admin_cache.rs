@@ -23,8 +23,8 @@ impl CacheAdmin {
 
     /// What was counted.
     pub fn counts(&self) -> serde_json::Value {
-        let Counts { hits, misses, fills, failures, shared_hits, shared_failures, drops, entries, bytes } =
-            self.cache.counts();
+        let Counts { hits, misses, fills, failures, shared_hits, shared_failures, .. } = self.cache.counts();
+        let Counts { shared_away, untold, drops, entries, bytes, .. } = self.cache.counts();
         json!({
             "entries": entries,
             "bytes": bytes,
@@ -34,6 +34,8 @@ impl CacheAdmin {
             "failures": failures,
             "shared_hits": shared_hits,
             "shared_failures": shared_failures,
+            "shared_away": shared_away,
+            "untold": untold,
             "drops": drops,
         })
     }
