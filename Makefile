@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo test lint bench bench-peers load-long torture fuzz tools test-bodies
+.PHONY: run demo test lint bench bench-peers load-long freshness-long torture fuzz tools test-bodies
 
 run:
 	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
@@ -44,6 +44,12 @@ bench-peers: tools
 load-long: tools
 	$(CARGO) build --release --bin forebay
 	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test -p forebay-tests --test load -- --nocapture memory
+
+# A million reads and ten thousand writes through two servers, by each promise, one server cut off for 10 s: what the readers saw is printed.
+# `make test` does the same with some thousand.
+freshness-long: tools
+	$(CARGO) build --release --bin forebay
+	@$(WITH_SERVICES) FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_READS=$${FOREBAY_READS:-1000000} $(CARGO) test -p forebay-tests --test cache -- --nocapture --test-threads 1 never_older
 
 # Fifty rounds of kill -9 under full write load.
 torture:

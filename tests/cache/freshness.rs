@@ -1,10 +1,10 @@
 //! Two servers, reads and writes interleaved: what is answered is as new as was promised.
 
-use super::{Ground, counted};
-use forebay_tests::Client;
+use super::race::{Race, SMALL, size};
+use super::{Ground, counted, version};
+use forebay_tests::{Cable, Server};
 use forebay_topology::{Flavour, Topology};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 const CONFIG: &str = r#"
 [table.things]
@@ -19,7 +19,7 @@ cache = { burst = "1m", shared = "10m", promise = "strict", tags = ["thing:{id}"
 [[endpoint]]
 route = "GET /eventual/{id}"
 sql = "SELECT id, version FROM things WHERE id = $id"
-cache = { burst = "BURST", shared = "10m", tags = ["thing:{id}"] }
+cache = { burst = "BURST", shared = "SHARED", tags = ["thing:{id}"] }
 
 [[endpoint]]
 route = "PUT /things/{id}"
@@ -28,97 +28,76 @@ sql = "INSERT INTO things (id, version) VALUES ($id, $version) ON CONFLICT (id) 
 invalidates = ["thing:{id}"]
 "#;
 
-const THINGS: usize = 4;
-
-#[track_caller]
-fn version(client: &mut Client, target: &str) -> i64 {
-    let answer = client.get(target).expect(200);
-    answer["version"].as_i64().unwrap_or_else(|| panic!("{target}: {answer}"))
+fn config(burst: &str, shared: &str) -> String {
+    CONFIG.replace("BURST", burst).replace("SHARED", shared)
 }
 
-/// Reads through all addresses while versions rise through all addresses. No read shows less than what was acknowledged before it began.
-fn interleave(addresses: &[SocketAddr], route: &str, writes: i64) -> u64 {
-    let acknowledged: Vec<_> = (0..THINGS).map(|_| AtomicI64::new(0)).collect();
-    let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
-    let write = |client: &mut Client, id: usize, version: i64| {
-        let body = format!("{{\"version\":{version}}}");
-        // 503 says that nothing or an unknown thing was done: it is asked for again, as a client does.
-        forebay_tests::wait_for("the write is done", || {
-            let answer = client.ask("PUT", &format!("/things/{id}"), Some(&body));
-            assert!(matches!(answer.status, 200 | 503), "{answer:?}");
-            (answer.status == 200).then_some(())
-        });
-        acknowledged[id].store(version, SeqCst);
-    };
-    let mut first = Client::connect(addresses[0]).expect("a connection");
-    (0..THINGS).for_each(|id| write(&mut first, id, 1));
-    std::thread::scope(|scope| {
-        for reader in 0..4 {
-            let address = addresses[reader % addresses.len()];
-            let (acknowledged, done, reads) = (&acknowledged, &done, &reads);
-            scope.spawn(move || {
-                let mut client = Client::connect(address).expect("a connection");
-                let mut turn = reader;
-                while !done.load(SeqCst) {
-                    turn += 1;
-                    let before = acknowledged[turn % THINGS].load(SeqCst);
-                    let shown = version(&mut client, &format!("/{route}/{}", turn % THINGS));
-                    assert!(
-                        shown >= before,
-                        "{route}: version {before} was acknowledged before a read that showed {shown}"
-                    );
-                    reads.fetch_add(1, SeqCst);
-                }
-            });
-        }
-        let mut clients: Vec<_> =
-            addresses.iter().map(|address| Client::connect(*address).expect("a connection")).collect();
-        // A failed check ends its reader; the others must end too.
-        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for turn in 0..writes {
-                let count = clients.len();
-                let id = turn as usize % THINGS;
-                write(&mut clients[turn as usize % count], id, 2 + turn);
-            }
-        }));
-        done.store(true, SeqCst);
-        written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-    reads.load(SeqCst)
+/// Two servers on one shared level, the second one by way of a cable.
+fn two_servers(ground: &Ground) -> ([Server; 2], Cable) {
+    let redis = ground.redis.as_ref().expect("a shared level").url();
+    let port = redis.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
+    let cable = Cable::to(port.unwrap_or_else(|| panic!("{redis} has no port")));
+    let through = format!("cache.shared=redis://{}", cable.address);
+    ([ground.start("a").start(), ground.start("b").set(&through).start()], cable)
 }
 
-fn config(burst: &str) -> String {
-    CONFIG.replace("BURST", burst)
+/// Not one read that began after a write's answer shows the older row, also while a server is cut off.
+#[test]
+fn strict_is_never_older_than_a_finished_write() {
+    let ground = Ground::shared(&config("1m", "10m"), Topology::Single, Flavour::Redis);
+    let (servers, cable) = two_servers(&ground);
+    let seen = Race::new(&servers, "strict", size()).cutting(&cable).run();
+    assert_eq!((seen.outdated(), seen.outdated_untold()), (Duration::ZERO, Duration::ZERO));
+    assert!(seen.cut_off() > 0, "nobody read through the server that was cut off");
+    let fills: u64 = servers.iter().map(|server| counted(server, "fills")).sum();
+    assert!(fills < seen.reads(), "{fills} fills for {} reads: nothing was kept", seen.reads());
 }
 
 #[test]
-fn strict_is_never_older_than_a_finished_write() {
-    for (topology, flavour) in
-        [(Topology::Single, Flavour::Redis), (Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Valkey)]
-    {
-        let ground = Ground::shared(&config("1m"), topology, flavour);
-        let servers = ["a", "b"].map(|name| ground.start(name).start());
-        let addresses = servers.each_ref().map(|server| server.address);
-        let reads = interleave(&addresses, "strict", 500);
-        assert!(reads > 500, "only {reads} reads");
-        let fills: u64 = servers.iter().map(|server| counted(server, "fills")).sum();
-        assert!(fills < reads, "{fills} fills for {reads} reads: nothing was kept");
-    }
+fn strict_on_a_cluster_is_never_older_than_a_finished_write() {
+    let topology = Topology::Cluster { masters: 3, replicas: 0 };
+    let ground = Ground::shared(&config("1m", "10m"), topology, Flavour::Valkey);
+    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let seen = Race::new(&servers, "strict", SMALL).run();
+    assert_eq!(seen.outdated(), Duration::ZERO);
+    let fills: u64 = servers.iter().map(|server| counted(server, "fills")).sum();
+    assert!(fills < seen.reads(), "{fills} fills for {} reads: nothing was kept", seen.reads());
 }
 
 #[test]
 fn one_server_alone_is_strict_whatever_it_promises() {
-    let ground = Ground::new(&config("1m"));
-    let server = ground.start("a").start();
+    let ground = Ground::new(&config("1m", "10m"));
+    let server = [ground.start("a").start()];
     for route in ["strict", "eventual"] {
-        let reads = interleave(&[server.address], route, 300);
-        assert!(reads > 300 && counted(&server, "hits") > 0, "only {reads} reads");
+        let seen = Race::new(&server, route, SMALL).run();
+        assert_eq!(seen.outdated(), Duration::ZERO);
+        assert!(counted(&server[0], "hits") > 0, "nothing was kept");
     }
+}
+
+/// What was shown on another server than the one that was written to is no older than `burst`, also while one is cut off; what is written through
+/// one that is cut off the others see when `shared` ends, at the latest. An answer's life begins when it is there: between that and its query lies less than
+/// the slowest read took.
+#[test]
+fn eventual_is_never_older_than_burst() {
+    let (burst, shared) = (Duration::from_millis(500), Duration::from_secs(3));
+    let config = config("500ms", "3s").replace("promise = \"strict\", ", "");
+    let ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
+    let (servers, cable) = two_servers(&ground);
+    let seen = Race::new(&servers, "eventual", size()).cutting(&cable).run();
+    let (told, untold) = (seen.outdated(), seen.outdated_untold());
+    assert!(
+        told <= burst + seen.slowest(),
+        "outdated for {told:?}, the slowest read took {:?}",
+        seen.slowest()
+    );
+    assert!(untold <= shared + seen.slowest(), "outdated for {untold:?}");
+    assert!(seen.cut_off() > 0, "nobody read through the server that was cut off");
 }
 
 #[test]
 fn other_servers_hear_of_a_write() {
-    let ground = Ground::shared(&config("10m"), Topology::Single, Flavour::Redis);
+    let ground = Ground::shared(&config("10m", "10m"), Topology::Single, Flavour::Redis);
     let servers = ["a", "b"].map(|name| ground.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());
     for round in 1..20 {
@@ -134,7 +113,7 @@ fn other_servers_hear_of_a_write() {
 /// A server that hears nothing shows what is older until `burst` ends (300 ms), not until `shared` does (10 minutes).
 #[test]
 fn who_is_cut_off_catches_up_when_burst_ends() {
-    let config = config("300ms").replace("promise = \"strict\", ", "");
+    let config = config("300ms", "10m").replace("promise = \"strict\", ", "");
     let mut ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
     let servers = ["a", "b"].map(|name| ground.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());
@@ -154,7 +133,7 @@ fn who_is_cut_off_catches_up_when_burst_ends() {
 /// Where `strict` is promised a write of which others could not be told says so; what is read is never older all the same.
 #[test]
 fn strict_says_when_others_could_not_be_told() {
-    let mut ground = Ground::shared(&config("300ms"), Topology::Single, Flavour::Valkey);
+    let mut ground = Ground::shared(&config("300ms", "10m"), Topology::Single, Flavour::Valkey);
     let servers = ["a", "b"].map(|name| ground.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());
     clients[0].ask("PUT", "/things/1", Some("{\"version\":1}")).expect(200);

@@ -7,9 +7,10 @@
 mod away;
 mod freshness;
 mod poisoning;
+mod race;
 mod stampede;
 
-use forebay_tests::{Folder, Server, Start, Stores, binary};
+use forebay_tests::{Client, Folder, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -74,4 +75,11 @@ fn raise_file_limit() {
 fn counted(server: &Server, what: &str) -> u64 {
     let counts = server.admin("GET", "/cache").expect(200);
     counts[what].as_u64().unwrap_or_else(|| panic!("no {what} in {counts}"))
+}
+
+/// The version that a row has which is shown.
+#[track_caller]
+fn version(client: &mut Client, target: &str) -> i64 {
+    let answer = client.get(target).expect(200);
+    answer["version"].as_i64().unwrap_or_else(|| panic!("{target}: {answer}"))
 }

@@ -1,9 +1,10 @@
 //! A thousand clients ask for the same at once, and it is not there.
 
 use super::{Ground, counted};
-use forebay_tests::{Client, request_bytes, wait_for};
+use forebay_tests::{Client, Postgres, Server, Stores, request_bytes, wait_for};
 use forebay_topology::{Flavour, Topology};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const CLIENTS: usize = 1000;
 
@@ -20,6 +21,15 @@ sql = "SELECT nextval('runs_id_seq') AS run, $name AS name, pg_sleep(2)::text AS
 reply = { fields = ["run", "name"] }
 concurrency = 5000
 cache = { burst = "1m", shared = "1m" }
+
+# Good for a moment, and shown for long while there is nothing better.
+[[endpoint]]
+route = "GET /stale/{name}"
+params = { name = "text" }
+sql = "SELECT nextval('runs_id_seq') AS run, $name AS name, pg_sleep(2)::text AS slept"
+reply = { fields = ["run", "name"] }
+concurrency = 5000
+cache = { burst = "100ms", stale_if_error = "10m" }
 
 [[endpoint]]
 route = "GET /quick/{name}"
@@ -95,4 +105,68 @@ fn one_query_for_several_servers() {
         let fills: u64 = servers.iter().map(|server| counted(server, "fills")).sum();
         assert_eq!(fills, 1, "{flavour:?}");
     }
+}
+
+/// Waits until PostgreSQL sleeps in the statement.
+#[track_caller]
+fn wait_for_query(server: &Server, fills: u64) {
+    wait_for("the query runs", || (counted(server, "fills") == fills).then_some(()));
+    // From the count to the statement's begin is a moment; the statement takes two seconds.
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+/// The database dies in the middle of the query: who has never been answered gets 503 and when to ask again, who can be shown something older is.
+#[test]
+fn the_database_dies_under_a_thousand() {
+    let postgres = Postgres::start(&[]);
+    let ground = Ground::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
+    let server = ground.start("a").start();
+    let kept = server.client().get("/stale/a").expect(200);
+    // Its life is over, so that the thousand ask anew.
+    std::thread::sleep(Duration::from_millis(200));
+    let older = send_all(&[server.address], CLIENTS / 2, |_| "/stale/a".to_owned());
+    let never = send_all(&[server.address], CLIENTS / 2, |_| "/slow/a".to_owned());
+    wait_for_query(&server, 3);
+    postgres.kill();
+    for mut client in older {
+        assert_eq!(client.receive(false).expect("everybody is answered").expect(200), kept);
+    }
+    for mut client in never {
+        let answer = client.receive(false).expect("everybody is answered");
+        answer.expect_problem(503, "");
+        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    }
+    assert_eq!(counted(&server, "fills"), 3, "nobody asked again for himself");
+    postgres.restart();
+    wait_for("it can be asked again", || (server.client().get("/quick/b").status == 200).then_some(()));
+}
+
+/// Redis dies while a thousand clients of three servers wait for one query: all are answered, and each server goes on with its own memory.
+#[test]
+fn redis_dies_under_a_thousand() {
+    let mut ground = Ground::shared(CONFIG, Topology::Single, Flavour::Redis);
+    let servers = ["a", "b", "c"].map(|name| ground.start(name).start());
+    let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
+    let clients = send_all(&addresses, CLIENTS, |_| "/slow/a".to_owned());
+    let fills = || servers.iter().map(|server| counted(server, "fills")).sum::<u64>();
+    wait_for("one of them asks", || (fills() == 1).then_some(()));
+    drop(ground.redis.take());
+    for mut client in clients {
+        client.receive(false).expect("everybody is answered").expect(200);
+    }
+    let after = fills();
+    // Once for those who came before it was noticed, and once for those after: they must not be shown what somebody may have dropped unheard.
+    assert!(after <= 2 * servers.len() as u64, "a server asks once or twice, however many wait: {after}");
+    // What they kept from before is dropped once, since nobody tells them any more what others write. Then burst and database go on.
+    let mut clients = servers.each_ref().map(Server::client);
+    for client in &mut clients {
+        client.get("/quick/a").expect(200);
+    }
+    wait_for("each of them keeps answers", || {
+        let before = fills();
+        for client in &mut clients {
+            client.get("/slow/a").expect(200);
+        }
+        (fills() == before).then_some(())
+    });
 }
