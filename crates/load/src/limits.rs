@@ -54,6 +54,13 @@ pub(crate) const PIPELINING_MAX: usize = 10_000;
 /// Most threads.
 pub(crate) const WORKERS_MAX: usize = 1024;
 
+/// URLs of which a client remembers the validator: a page and what it is made of. The oldest is forgotten first.
+pub(crate) const VALIDATORS_MAX: usize = 16;
+
+/// Longest validator that is remembered, in bytes: a hash in hexadecimal, several times over. 10,000 clients that remember as much as they may
+/// take 30 MB.
+pub(crate) const VALIDATOR_BYTES_MAX: usize = 128;
+
 /// Files that this process needs beside its connections: epoll sets, standard streams, reports, what libraries open.
 pub(crate) const FILES_BESIDE: u64 = 64;
 

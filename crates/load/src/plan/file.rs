@@ -22,7 +22,8 @@ const PLAN_KEYS: [&str; 14] = [
     "endpoint",
     "stage",
 ];
-const ENDPOINT_KEYS: [&str; 7] = ["name", "weight", "method", "path", "headers", "body", "expect"];
+const ENDPOINT_KEYS: [&str; 8] =
+    ["name", "weight", "method", "path", "headers", "body", "expect", "validate"];
 const STAGE_KEYS: [&str; 3] = ["for", "from", "to"];
 
 /// A plan as it was typed.
@@ -77,6 +78,8 @@ pub struct PlannedEndpoint {
     pub body: Option<String>,
     /// Statuses; none means 200 to 399.
     pub expect: Vec<u16>,
+    /// Whether a client sends `If-None-Match` with what it got last from the same URL.
+    pub validate: bool,
     /// Where it stands in the file.
     pub line: usize,
 }
@@ -125,6 +128,16 @@ impl Source<'_> {
             _ => {
                 Err(self
                     .wrong(entry.1.span().start, format!("`{}` must be a text in quotes", entry.0.get_ref())))
+            }
+        }
+    }
+
+    fn truth(&self, entry: Entry<'_, '_>) -> Result<bool, String> {
+        match entry.1.get_ref() {
+            DeValue::Boolean(truth) => Ok(*truth),
+            _ => {
+                Err(self
+                    .wrong(entry.1.span().start, format!("`{}` must be true or false", entry.0.get_ref())))
             }
         }
     }
@@ -229,6 +242,7 @@ impl Plan {
 fn endpoint(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedEndpoint, String> {
     let (mut name, mut path, mut body) = (None, None, None);
     let (mut weight, mut method, mut headers, mut expect) = (1, "GET".to_owned(), Vec::new(), Vec::new());
+    let mut validate = false;
     for entry in table.iter() {
         match entry.0.get_ref().as_ref() {
             "name" => name = Some(source.text_of(entry)?.to_owned()),
@@ -238,6 +252,7 @@ fn endpoint(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<Plann
             "headers" => headers = source.texts(entry)?,
             "body" => body = Some(source.text_of(entry)?.to_owned()),
             "expect" => expect = statuses(source, entry)?,
+            "validate" => validate = source.truth(entry)?,
             _ => return Err(source.unknown(entry, &ENDPOINT_KEYS)),
         }
     }
@@ -247,7 +262,7 @@ fn endpoint(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<Plann
     if weight == 0 {
         return Err(source.wrong(at, format!("the weight of `{name}` must be above zero")));
     }
-    Ok(PlannedEndpoint { name, weight, method, path, headers, body, expect, line })
+    Ok(PlannedEndpoint { name, weight, method, path, headers, body, expect, validate, line })
 }
 
 fn statuses(source: &Source<'_>, entry: Entry<'_, '_>) -> Result<Vec<u16>, String> {
@@ -313,6 +328,7 @@ mod tests {
             ),
             ("[[stage]]\nfro = 5", "p.toml:2: unknown key `fro`; did you mean `for`?"),
             ("[[endpoint]]\nweight = 2", "p.toml:1: an endpoint needs a `path`"),
+            ("[[endpoint]]\npath = '/'\nvalidate = 1", "p.toml:3: `validate` must be true or false"),
             ("rate = 'x'", "p.toml:1: `rate`: `x` is not a rate"),
             ("rate = [", "p.toml:1: "),
             ("url = 5", "p.toml:1: `url` must be a text"),

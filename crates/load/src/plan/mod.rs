@@ -2,6 +2,7 @@
 //!
 //! A plan is a TOML file; `docs/load.md` lists its keys. [`Plan::parse`] reads it, [`requests::Requests`] is what workers send.
 
+mod clients;
 mod file;
 mod requests;
 mod rows;

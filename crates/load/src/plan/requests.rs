@@ -1,9 +1,11 @@
 //! The requests of a plan, compiled: what is the same every time is made once, and the hot path fills holes.
 
+use super::clients::Clients;
 use super::file::{Plan, PlannedEndpoint};
 use super::rows::Rows;
 use super::template::{Template, below};
 use crate::recorder::Kind;
+use crate::response::Response;
 use crate::target::Target;
 use crate::traffic::Traffic;
 use rand::SeedableRng;
@@ -26,6 +28,8 @@ struct Request {
     body: Option<Template>,
     /// All of it, when it is the same every time.
     whole: Option<Vec<u8>>,
+    /// It says what the client has from the same URL.
+    validates: bool,
 }
 
 /// What the workers of a run send. Whole in itself, so that it can travel: no file is looked at any more.
@@ -67,8 +71,14 @@ impl Requests {
         let shown = path.split('?').next().unwrap_or(path);
         let kind = Kind::named(format!("{method} {shown}"));
         let expects_body = expects_body(method);
-        let request =
-            Request { kind, expects_body, head: Template::default(), body: None, whole: Some(bytes) };
+        let request = Request {
+            kind,
+            expects_body,
+            head: Template::default(),
+            body: None,
+            whole: Some(bytes),
+            validates: false,
+        };
         Ok(Requests { requests: vec![request], rows: Vec::new(), cycle: vec![0], seed: 0 })
     }
 
@@ -97,11 +107,17 @@ impl Requests {
         let parse = |body: &String| Template::parse(body, &plan.folder, &mut self.rows).map_err(wrong);
         let body = endpoint.body.as_ref().map(parse).transpose()?;
         let kind = Kind { name: endpoint.name.clone(), expected: endpoint.expect.clone() };
-        let mut request = Request { kind, expects_body: expects_body(method), head, body, whole: None };
-        if request.head.is_fixed() && request.body.as_ref().is_none_or(Template::is_fixed) {
+        let validates = endpoint.validate;
+        if validates && text.to_ascii_lowercase().contains("\r\nif-none-match:") {
+            return Err(wrong("`validate` sends If-None-Match by itself; leave the header out".into()));
+        }
+        let expects_body = expects_body(method);
+        let mut request = Request { kind, expects_body, head, body, whole: None, validates };
+        let is_fixed = request.head.is_fixed() && request.body.as_ref().is_none_or(Template::is_fixed);
+        if is_fixed && !validates {
             let mut bytes = Vec::new();
             let mut filling = Filling::new(0, &[]);
-            request.write(&mut bytes, &mut filling, &[]);
+            request.write(&mut bytes, &mut filling, &[], |_| None);
             request.whole = Some(bytes);
         }
         self.requests.push(request);
@@ -131,32 +147,56 @@ impl Requests {
         let filling = Filling::new(self.seed.wrapping_add(worker as u64), &self.rows);
         // Workers begin at different places, so that they do not all send the same kind at once.
         let next = worker * 7919 % self.cycle.len();
-        PlanTraffic { requests: self.clone(), next, kind: 0, filling }
+        let clients = self.requests.iter().any(|request| request.validates).then(Clients::default);
+        PlanTraffic { requests: self.clone(), next, kind: 0, filling, clients }
     }
 }
 
 /// Random values, and room for a body.
 struct Filling {
     random: SmallRng,
+    /// What tells this sender's clients from those of others.
+    sender: u64,
+    client: u64,
     chosen: Vec<usize>,
     body: Vec<u8>,
 }
 
 impl Filling {
     fn new(seed: u64, rows: &[Rows]) -> Filling {
-        Filling { random: SmallRng::seed_from_u64(seed), chosen: vec![0; rows.len()], body: Vec::new() }
+        Filling {
+            random: SmallRng::seed_from_u64(seed),
+            sender: seed,
+            client: 0,
+            chosen: vec![0; rows.len()],
+            body: Vec::new(),
+        }
     }
 }
 
 impl Request {
-    fn write(&self, out: &mut Vec<u8>, filling: &mut Filling, rows: &[Rows]) {
+    /// Appends it. `known` gives what the client has from the URL of a request that begins with this line.
+    fn write<'a>(
+        &self,
+        out: &mut Vec<u8>,
+        filling: &mut Filling,
+        rows: &[Rows],
+        known: impl FnOnce(&[u8]) -> Option<&'a [u8]>,
+    ) {
+        let from = out.len();
         for (place, file) in filling.chosen.iter_mut().zip(rows) {
             *place = below(&mut filling.random, file.count() as u64) as usize;
         }
-        self.head.write(out, &mut filling.random, rows, &filling.chosen);
+        self.head.write(out, &mut filling.random, rows, &filling.chosen, filling.client);
+        let line = out[from..].split(|byte| *byte == b'\r').next().unwrap_or_default();
+        if let Some(validator) = known(line) {
+            out.extend_from_slice(b"If-None-Match: ");
+            out.extend_from_slice(validator);
+            out.extend_from_slice(b"\r\n");
+        }
         let length = self.body.as_ref().map(|body| {
             filling.body.clear();
-            body.write(&mut filling.body, &mut filling.random, rows, &filling.chosen);
+            body.write(&mut filling.body, &mut filling.random, rows, &filling.chosen, filling.client);
             filling.body.len()
         });
         end_head(out, self.expects_body, length);
@@ -172,17 +212,32 @@ pub struct PlanTraffic {
     next: usize,
     kind: usize,
     filling: Filling,
+    /// Where some request validates.
+    clients: Option<Clients>,
 }
 
 impl Traffic for PlanTraffic {
-    fn request(&mut self, _connection: usize, out: &mut Vec<u8>) {
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
         let requests = &*self.requests;
         self.kind = usize::from(requests.cycle[self.next]);
         self.next = if self.next + 1 == requests.cycle.len() { 0 } else { self.next + 1 };
         let request = &requests.requests[self.kind];
-        match &request.whole {
-            Some(bytes) => out.extend_from_slice(bytes),
-            None => request.write(out, &mut self.filling, &requests.rows),
+        if request.whole.is_none() {
+            self.filling.client = mixed(self.filling.sender ^ mixed(connection as u64));
+        }
+        match (&request.whole, &mut self.clients) {
+            (whole, Some(clients)) if !request.validates => {
+                clients.sends(connection);
+                match whole {
+                    Some(bytes) => out.extend_from_slice(bytes),
+                    None => request.write(out, &mut self.filling, &requests.rows, |_| None),
+                }
+            }
+            (_, Some(clients)) => {
+                request.write(out, &mut self.filling, &requests.rows, |line| clients.asks(connection, line));
+            }
+            (Some(bytes), None) => out.extend_from_slice(bytes),
+            (None, None) => request.write(out, &mut self.filling, &requests.rows, |_| None),
         }
     }
 
@@ -195,8 +250,28 @@ impl Traffic for PlanTraffic {
     }
 
     fn reads_answers(&self) -> bool {
-        false
+        self.clients.is_some()
     }
+
+    fn response(&mut self, connection: usize, response: &Response<'_>) {
+        if let Some(clients) = &mut self.clients {
+            clients.answered(connection, response);
+        }
+    }
+
+    fn lost(&mut self, connection: usize, _unanswered: usize) {
+        if let Some(clients) = &mut self.clients {
+            clients.lost(connection);
+        }
+    }
+}
+
+/// A number that looks drawn at random (SplitMix64's last step).
+pub(super) fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 fn expects_body(method: &str) -> bool {
@@ -308,10 +383,39 @@ mod tests {
             ("[[endpoint]]\npath = '/a b'", "no spaces"),
             ("[[endpoint]]\npath = '/'\nheaders = { 'a b' = 'c' }", "is no header"),
             ("[[endpoint]]\npath = '/'\nheaders = { Content-Length = '5' }", "leave it out"),
+            (
+                "[[endpoint]]\npath = '/'\nvalidate = true\nheaders = { if-none-match = '*' }",
+                "by itself; leave the header out",
+            ),
             ("[[endpoint]]\npath = '/{uid()}'", "did you mean `uuid`?"),
         ] {
             let error = written(plan).unwrap_err();
             assert!(error.contains(why), "{plan}: {error}");
         }
+    }
+
+    #[test]
+    fn clients_send_what_they_have() {
+        let plan = "[[endpoint]]\npath = '/a/{client_int(1,1000)}'\nvalidate = true\n[[endpoint]]\nmethod = 'PUT'\npath = '/b'";
+        let plan = Plan::parse("p.toml", plan, Path::new(".")).unwrap();
+        let target = Target::parse("http://h:1/").unwrap();
+        let mut traffic = Arc::new(Requests::of_plan(&plan, &target).unwrap()).traffic(0);
+        assert!(traffic.reads_answers());
+        let mut send = |client: usize, etag: Option<&str>| {
+            let mut out = Vec::new();
+            traffic.request(client, &mut out);
+            let field = etag.map_or_else(String::new, |etag| format!("ETag: {etag}\r\n"));
+            let head = format!("HTTP/1.1 200 OK\r\n{field}\r\n");
+            traffic.response(client, &Response { status: 200, head: head.as_bytes(), body: b"" });
+            String::from_utf8(out).unwrap()
+        };
+        let first = send(7, Some("W/\"1\""));
+        assert!(!first.contains("If-None-Match"), "{first}");
+        assert_eq!(send(7, None), "PUT /b HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\n\r\n");
+        let again = send(7, None);
+        assert_eq!(again, first.replace("\r\n\r\n", "\r\nIf-None-Match: W/\"1\"\r\n\r\n"), "the same URL");
+        send(7, None);
+        let other = send(8, None);
+        assert!(!other.contains("If-None-Match") && other != first, "{other}");
     }
 }

@@ -1,4 +1,4 @@
-//! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{pick(a,b)}`, `{row(file.csv,col)}`.
+//! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{client_int(1,1000)}`, `{pick(a,b)}`, `{row(file.csv,col)}`.
 //!
 //! A brace that does not begin `{name(` is itself, so that JSON needs no escapes.
 
@@ -10,13 +10,18 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
-const FUNCTIONS: [&str; 4] = ["uuid", "random_int", "pick", "row"];
+const FUNCTIONS: [&str; 5] = ["uuid", "random_int", "client_int", "pick", "row"];
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 enum Part {
     Text(Vec<u8>),
     Uuid,
     Integer {
+        low: i64,
+        span: u64,
+    },
+    /// The same for every request of a client.
+    ClientInteger {
         low: i64,
         span: u64,
     },
@@ -36,7 +41,11 @@ pub(crate) struct Template {
 
 /// A number below `span`, every one as likely as any other to 1 in 2^64 (Lemire's multiplication).
 pub(super) fn below(random: &mut SmallRng, span: u64) -> u64 {
-    ((u128::from(random.next_u64()) * u128::from(span)) >> 64) as u64
+    scaled(random.next_u64(), span)
+}
+
+fn scaled(number: u64, span: u64) -> u64 {
+    ((u128::from(number) * u128::from(span)) >> 64) as u64
 }
 
 impl Template {
@@ -76,7 +85,7 @@ impl Template {
         self.parts.iter().all(|part| match part {
             Part::Pick(choices) => !choices.is_empty(),
             Part::Row { file, column } => rows.get(*file).is_some_and(|rows| *column < rows.columns()),
-            Part::Text(_) | Part::Uuid | Part::Integer { .. } => true,
+            Part::Text(_) | Part::Uuid | Part::Integer { .. } | Part::ClientInteger { .. } => true,
         })
     }
 
@@ -87,12 +96,19 @@ impl Template {
             Part::Text(text) => clean(text),
             Part::Pick(choices) => choices.iter().all(|choice| clean(choice.as_bytes())),
             Part::Row { file, column } => rows[*file].column(*column).all(|value| clean(value.as_bytes())),
-            Part::Uuid | Part::Integer { .. } => true,
+            Part::Uuid | Part::Integer { .. } | Part::ClientInteger { .. } => true,
         })
     }
 
-    /// Appends it with its holes filled; `chosen` says which row of each file this request has.
-    pub fn write(&self, out: &mut Vec<u8>, random: &mut SmallRng, rows: &[Rows], chosen: &[usize]) {
+    /// Appends it with its holes filled; `chosen` says which row of each file this request has, `client` tells its client from others.
+    pub fn write(
+        &self,
+        out: &mut Vec<u8>,
+        random: &mut SmallRng,
+        rows: &[Rows],
+        chosen: &[usize],
+        client: u64,
+    ) {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.extend_from_slice(text),
@@ -105,6 +121,11 @@ impl Template {
                 }
                 Part::Integer { low, span } => {
                     let value = low.wrapping_add_unsigned(below(random, *span));
+                    // Writing into memory does not fail.
+                    let _ = write!(out, "{value}");
+                }
+                Part::ClientInteger { low, span } => {
+                    let value = low.wrapping_add_unsigned(scaled(client, *span));
                     // Writing into memory does not fail.
                     let _ = write!(out, "{value}");
                 }
@@ -135,14 +156,19 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
     let list: Vec<&str> = arguments.split(',').map(str::trim).collect();
     match (name, list.as_slice()) {
         ("uuid", [""]) => Ok(Part::Uuid),
-        ("random_int", [low, high]) => {
+        ("random_int" | "client_int", [low, high]) => {
             let parse =
                 |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a whole number"));
             let (low, high) = (parse(low)?, parse(high)?);
             if low > high {
-                return Err(format!("random_int({low},{high}): the first must not be above the second"));
+                return Err(format!("{name}({low},{high}): the first must not be above the second"));
             }
-            Ok(Part::Integer { low, span: low.abs_diff(high).saturating_add(1) })
+            let span = low.abs_diff(high).saturating_add(1);
+            Ok(if name == "random_int" {
+                Part::Integer { low, span }
+            } else {
+                Part::ClientInteger { low, span }
+            })
         }
         ("pick", choices) if choices.iter().all(|choice| !choice.is_empty()) => {
             Ok(Part::Pick(choices.iter().map(ToString::to_string).collect()))
@@ -158,8 +184,8 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
             };
             Ok(Part::Row { file: place, column: rows[place].find(column)? })
         }
-        ("uuid" | "random_int" | "pick" | "row", _) => Err(format!(
-            "{name}({arguments}): write uuid(), random_int(1,1000), pick(a,b) or row(file.csv,column)"
+        ("uuid" | "random_int" | "client_int" | "pick" | "row", _) => Err(format!(
+            "{name}({arguments}): write uuid(), random_int(1,1000), client_int(1,1000), pick(a,b) or row(file.csv,column)"
         )),
         _ => Err(match nearest(name, &FUNCTIONS) {
             Some(near) => format!("no function `{name}`; did you mean `{near}`?"),
@@ -176,7 +202,7 @@ mod tests {
     fn render(text: &str) -> String {
         let template = Template::parse(text, Path::new("."), &mut Vec::new()).unwrap();
         let mut out = Vec::new();
-        template.write(&mut out, &mut SmallRng::seed_from_u64(7), &[], &[]);
+        template.write(&mut out, &mut SmallRng::seed_from_u64(7), &[], &[], 1 << 63);
         String::from_utf8(out).unwrap()
     }
 
@@ -184,6 +210,7 @@ mod tests {
     fn holes() {
         assert_eq!(render("{\"a\":{\"b\":1}}"), "{\"a\":{\"b\":1}}");
         assert_eq!(render("{pick(x)}{random_int(5,5)}!"), "x5!");
+        assert_eq!(render("{client_int(1,100)} {client_int(1,100)}"), "51 51");
         assert_eq!(render("/{uuid()}").len(), 37);
         for _ in 0..100 {
             let value: i64 = render("{random_int(-2,2)}").parse().unwrap();
