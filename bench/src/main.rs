@@ -5,13 +5,14 @@
 //! ratios. A table (Markdown) and all samples (JSON) go to `bench/results/`.
 //!
 //! `machine` reads the clocks of processes and machine, `process` starts servers and peers, `measure` drives and samples, `report` is what
-//! is printed, `rows` holds one module a topic.
+//! is printed, `rows` holds one module a topic, `wire` counts bytes on connections.
 
 mod machine;
 mod measure;
 mod process;
 mod report;
 mod rows;
+mod wire;
 
 use process::Bench;
 use report::Report;

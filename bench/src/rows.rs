@@ -5,6 +5,7 @@ mod cache;
 mod fairness;
 mod hot;
 mod http;
+mod items;
 mod life;
 mod links;
 mod load;
@@ -74,7 +75,8 @@ pub const ALL: &[Row] = &[
         title: "forebay load beside wrk against nginx with TLS",
         run: testers::beside_wrk_by_tls,
     },
-    Row { name: "items", title: "an item four ways, system", run: cache::four_ways },
+    Row { name: "items", title: "an item four ways, system", run: items::four_ways },
+    Row { name: "polls", title: "10,000 clients poll the items, one server core", run: items::polls },
     Row { name: "connections", title: "20 connections on 2 workers", run: fairness::connections },
     Row {
         name: "slow-sql",

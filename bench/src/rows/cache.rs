@@ -1,12 +1,11 @@
-//! Rows 12 and 13, and the four ways of the items application: answers that are kept.
+//! Rows 12 and 13: answers that are kept.
 
 use super::Lines;
-use super::peers::stores::{Persistence, Postgres, Redis};
-use crate::measure::{Cost, Drive, Sample, beside, beside_stores, cpu, raw, sample};
+use crate::measure::{Cost, Drive, Sample, beside, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
 use crate::report::{Bar, Line};
 use forebay_load::Fixed;
-use forebay_tests::{Client, Folder, Server, example, request_bytes};
+use forebay_tests::{Client, Folder, Server, request_bytes};
 use std::error::Error;
 
 /// The same bytes from a constant and from the cache, and a statement that takes a while.
@@ -97,42 +96,4 @@ pub fn stampede(bench: &Bench) -> Lines {
         Line::new("1,000 misses of one key", one, "queries", Bar::AtMost(1.0), ""),
         Line::new("1,000 misses of 1,000 keys", thousand, "queries", Bar::AtMost(1000.0), ""),
     ])
-}
-
-/// The same bytes four ways: from nowhere, from PostgreSQL, from the shared level, from the process.
-pub fn four_ways(bench: &Bench) -> Lines {
-    let (postgres, redis) = (Postgres::start()?, Redis::start(Persistence::None)?);
-    let folder = Folder::new();
-    let config = example("items.toml");
-    // The memory tier stays in the process: Redis holds answers and nothing else.
-    let start = bench.start_file(&config, &folder, Pinning::Free).record(&postgres.url());
-    let server = start.set(&format!("cache.shared={}", redis.url())).start();
-    server.client().post("/items/generate?size=10000").expect(200);
-    let ways = ["/bench/empty", "/bench/db/items/1", "/bench/shared/items/1", "/bench/burst/items/1"];
-    let mut samples: [Vec<Sample>; 4] = Default::default();
-    let mut redis_bytes = [0.0; 4];
-    for _ in 0..bench.turns() {
-        for ((way, samples), bytes) in ways.iter().zip(&mut samples).zip(&mut redis_bytes) {
-            let before = redis.bytes()?;
-            let drive = Drive::new(server.address, None);
-            let sampled =
-                sample(bench, drive, Cost::System(server.pid()), &mut Fixed::new("GET", way, None))?;
-            // The warm-up's bytes count as well, its requests do not: at most a fifth too many.
-            *bytes = (redis.bytes()? - before) / sampled.report.requests.completed as f64;
-            samples.push(sampled);
-        }
-    }
-    let [shared, burst] = [redis_bytes[2], redis_bytes[3]];
-    let mut lines: Vec<Line> = ways
-        .iter()
-        .zip(&samples)
-        .zip(redis_bytes)
-        .map(|((way, samples), bytes)| {
-            Line::quoted(*way, cpu(samples), "cores/Mrps")
-                .beside(format!("{bytes:.1} B a request from and to Redis; {}", beside_stores(samples)))
-                .samples(raw(samples))
-        })
-        .collect();
-    lines.push(Line::new("Redis' bytes, shared to burst", shared / burst, "times", Bar::AtLeast(5.0), ""));
-    Ok(lines)
 }

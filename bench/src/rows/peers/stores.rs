@@ -173,6 +173,11 @@ impl Postgres {
         with_database(&self.admin, &self.database)
     }
 
+    /// The bytes that its clients' connections have carried so far, as far as these are open still.
+    pub fn bytes(&self) -> Result<f64, Box<dyn Error>> {
+        crate::wire::bytes_with(port(&self.admin).ok_or("the URL of PostgreSQL names no port")?)
+    }
+
     fn psql(&self, url: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
         let output = Command::new(self.programs.join("psql"))
             .args(["-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-d", url])
@@ -275,6 +280,13 @@ fn script(name: &str) -> PathBuf {
     root().join("bench/pgbench").join(name)
 }
 
+/// The port in a URL; PostgreSQL's own when there is none.
+fn port(url: &str) -> Option<u16> {
+    let authority = url.split_once("://")?.1.split(['/', '?']).next()?;
+    let host = authority.rsplit('@').next()?;
+    host.rsplit_once(':').map_or(Some(5432), |(_, port)| port.parse().ok())
+}
+
 /// The same URL with another database.
 fn with_database(url: &str, database: &str) -> String {
     let (place, query) = url.split_once('?').map_or((url, None), |(place, query)| (place, Some(query)));
@@ -349,7 +361,18 @@ fn private(programs: &Path) -> Result<(Child, Folder, String), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    use super::with_database;
+    use super::{port, with_database};
+
+    #[test]
+    fn the_port_of_a_url() {
+        for (url, expected) in [
+            ("postgres://u:p@h:5433/db", Some(5433)),
+            ("postgres://h", Some(5432)),
+            ("postgres://127.0.0.1:77?x=y:5", Some(77)),
+        ] {
+            assert_eq!(port(url), expected, "{url}");
+        }
+    }
 
     #[test]
     fn another_database_of_the_same_server() {
