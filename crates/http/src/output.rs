@@ -360,6 +360,9 @@ fn nonzero(count: usize) -> io::Result<usize> {
 }
 
 #[cfg(test)]
+mod streamed_tests;
+
+#[cfg(test)]
 mod tests {
     use std::task::Waker;
 
@@ -372,9 +375,9 @@ mod tests {
     const FORM: Form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
 
     /// Takes at most so many bytes a call, and nothing when the next allowance is 0.
-    struct Narrow {
-        taken: Vec<u8>,
-        allowances: Vec<usize>,
+    pub(super) struct Narrow {
+        pub(super) taken: Vec<u8>,
+        pub(super) allowances: Vec<usize>,
     }
 
     impl AsyncWrite for Narrow {
