@@ -32,7 +32,7 @@ pub(crate) fn write(topology: &Path, layout: &Layout, spec: &Spec) -> Result<()>
         fs::create_dir(&folder).map_err(|error| Error::io("create", &folder, error))?;
         let text = match node.kind {
             NodeKind::Server => server(&folder, node, layout, spec),
-            NodeKind::Sentinel => sentinel(&folder, node, layout),
+            NodeKind::Sentinel => sentinel(&folder, node, layout, spec),
         };
         put(&path(topology, node), &text)?;
         if layout.topology.is_cluster() {
@@ -71,20 +71,10 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     if let Some(password) = &spec.password {
         text.push_str(&format!("requirepass {password:?}\nmasterauth {password:?}\n"));
     }
-    if let (Some(tls), Some(port)) = (&spec.tls, node.tls_port) {
-        text.push_str(&format!(
-            "tls-port {port}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients no\n",
-            quoted(&tls.certificate),
-            quoted(&tls.key),
-            quoted(&tls.ca)
-        ));
-        if layout.topology.is_cluster() {
-            // Only then does a node tell clients that speak TLS the others' TLS ports.
-            text.push_str(&format!(
-                "tls-cluster yes\ntls-replication yes\ncluster-port {}\n",
-                node.port + BUS_OFFSET
-            ));
-        }
+    text.push_str(&tls(node, spec));
+    if layout.topology.is_cluster() && node.tls_port.is_some() {
+        // Only then does a node tell clients that speak TLS the others' TLS ports.
+        text.push_str(&format!("tls-cluster yes\ncluster-port {}\n", node.port + BUS_OFFSET));
     }
     if layout.topology.is_cluster() {
         // A topology keeps the shape that was asked for: a replica does not move to another primary, and a primary that gave all
@@ -94,7 +84,7 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
             spec.node_timeout_ms
         ));
     } else if node.replica_of.is_some() {
-        text.push_str(&format!("replicaof 127.0.0.1 {}\n", layout.nodes[0].port));
+        text.push_str(&format!("replicaof 127.0.0.1 {}\n", layout.nodes[0].peer_port()));
     }
     for line in &spec.directives {
         text.push_str(line);
@@ -103,23 +93,36 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     text
 }
 
-fn sentinel(folder: &Path, node: &Node, layout: &Layout) -> String {
+/// TLS on a second port, and for what nodes say to each other; nothing without.
+fn tls(node: &Node, spec: &Spec) -> String {
+    let (Some(tls), Some(port)) = (&spec.tls, node.tls_port) else { return String::new() };
+    format!(
+        "tls-port {port}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients no\ntls-replication yes\n",
+        quoted(&tls.certificate),
+        quoted(&tls.key),
+        quoted(&tls.ca)
+    )
+}
+
+fn sentinel(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     let mut text = common(folder, node);
+    text.push_str(&tls(node, spec));
     let (name, primary) = (SENTINEL_NAME, &layout.nodes[0]);
     text.push_str(&format!(
         "sentinel myid {}\nsentinel monitor {name} 127.0.0.1 {} {}\nsentinel down-after-milliseconds {name} {SENTINEL_DOWN_AFTER_MS}\nsentinel failover-timeout {name} {SENTINEL_FAILOVER_MS}\nsentinel parallel-syncs {name} 1\n",
         node.id,
-        primary.port,
+        primary.peer_port(),
         SENTINELS / 2 + 1,
     ));
     if let Some(password) = &layout.password {
         text.push_str(&format!("sentinel auth-pass {name} {password:?}\n"));
     }
     for replica in layout.servers().skip(1) {
-        text.push_str(&format!("sentinel known-replica {name} 127.0.0.1 {}\n", replica.port));
+        text.push_str(&format!("sentinel known-replica {name} 127.0.0.1 {}\n", replica.peer_port()));
     }
     for other in layout.sentinels().filter(|other| *other != node) {
-        text.push_str(&format!("sentinel known-sentinel {name} 127.0.0.1 {} {}\n", other.port, other.id));
+        let port = other.peer_port();
+        text.push_str(&format!("sentinel known-sentinel {name} 127.0.0.1 {port} {}\n", other.id));
     }
     text
 }
@@ -131,7 +134,7 @@ fn nodes(myself: &Node, layout: &Layout) -> String {
         let flag = if node == myself { "myself," } else { "" };
         // An epoch of its own for each primary: two with the same would have to settle who is right. A replica has its primary's.
         let epoch = index % primaries + 1;
-        let port = node.tls_port.unwrap_or(node.port);
+        let port = node.peer_port();
         let address = format!("127.0.0.1:{port}@{}", node.port + BUS_OFFSET);
         text.push_str(&format!("{} {address} ", node.id));
         match layout.first_slots(node) {

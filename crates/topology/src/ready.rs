@@ -169,8 +169,7 @@ impl Local {
         if let Some(missing) = behind(&servers, &views) {
             return Some(missing);
         }
-        let replicas: Vec<_> =
-            servers.iter().filter(|node| **node != primary).map(|node| node.port).collect();
+        let replicas: Vec<_> = servers.iter().copied().filter(|node| *node != primary).collect();
         self.ask(&sentinels, |connection| sentinel_agrees(connection, primary, &replicas)).err()
     }
 }
@@ -178,8 +177,12 @@ impl Local {
 /// The first replica that is not in step, in its own view or in that of a primary among these nodes.
 fn behind(nodes: &[&Node], replications: &[Replication]) -> Missing {
     for (node, view) in nodes.iter().zip(replications).filter(|(_, view)| !view.is_primary) {
-        let primary = nodes.iter().zip(replications).find(|(node, _)| Some(node.port) == view.primary_port);
-        let streams = primary.is_some_and(|(_, primary)| primary.streams_to.contains(&node.port));
+        let primary = nodes
+            .iter()
+            .zip(replications)
+            .find(|(node, _)| view.primary_port.is_some_and(|port| node.is_at(port)));
+        let streams =
+            primary.is_some_and(|(_, primary)| primary.streams_to.iter().any(|port| node.is_at(*port)));
         if !view.in_step || !streams {
             return Some(format!("{} is not in step with its primary", node.name));
         }
@@ -204,11 +207,11 @@ fn owners(peers: &[Peer]) -> HashMap<String, Vec<(u16, u16)>> {
 fn sentinel_agrees(
     connection: &mut redis::Connection,
     primary: &Node,
-    replicas: &[u16],
+    replicas: &[&Node],
 ) -> RedisResult<std::result::Result<(), String>> {
     let address: (String, u16) =
         cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SENTINEL_NAME).query(connection)?;
-    if address.1 != primary.port {
+    if !primary.is_at(address.1) {
         return Ok(Err(format!("takes port {} for the primary, which is {}", address.1, primary.name)));
     }
     let quorum: RedisResult<String> = cmd("SENTINEL").arg("CKQUORUM").arg(SENTINEL_NAME).query(connection);
@@ -228,8 +231,9 @@ fn sentinel_agrees(
         .filter(|replica| replica.get("master-link-status").map(String::as_str) == Some("ok"))
         .filter_map(|replica| replica.get("port")?.parse::<u16>().ok())
         .collect();
-    Ok(match replicas.iter().find(|port| !usable.contains(port)) {
-        Some(port) => Err(format!("does not see the replica at port {port} in step")),
+    let is_usable = |replica: &Node| usable.iter().any(|port| replica.is_at(*port));
+    Ok(match replicas.iter().find(|replica| !is_usable(replica)) {
+        Some(replica) => Err(format!("does not see {} in step", replica.name)),
         None => Ok(()),
     })
 }

@@ -181,7 +181,7 @@ pub struct Spec {
     pub persistence: Persistence,
     /// Password of the default user of every server that holds data.
     pub password: Option<String>,
-    /// What the servers need to speak TLS as well, each on a second port. One instance and clusters only.
+    /// What the servers need to speak TLS as well, each on a second port, and among each other. Not for a primary with replicas alone.
     pub tls: Option<Tls>,
     /// How long a cluster node is silent before its peers take it for dead.
     pub node_timeout_ms: u32,
@@ -240,8 +240,8 @@ impl Spec {
             }
             _ => {}
         }
-        if self.tls.is_some() && !matches!(self.topology, Topology::Single | Topology::Cluster { .. }) {
-            return refuse("TLS is for one instance and for clusters".into());
+        if self.tls.is_some() && matches!(self.topology, Topology::Replicas { .. }) {
+            return refuse("TLS is for one instance, for Sentinels and for clusters".into());
         }
         let nodes = self.topology.servers().saturating_add(self.topology.sentinels());
         if nodes > NODES_MAX {

@@ -56,6 +56,16 @@ impl Node {
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
+
+    /// The port by which the others reach it.
+    pub(crate) fn peer_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
+    /// Whether this is one of its ports.
+    pub(crate) fn is_at(&self, port: u16) -> bool {
+        self.port == port || self.tls_port == Some(port)
+    }
 }
 
 /// A topology as planned, with every choice made.
@@ -130,8 +140,8 @@ impl Layout {
     pub(crate) fn url(&self) -> String {
         let user = self.password.as_ref().map_or(String::new(), |password| format!(":{}@", encode(password)));
         let addresses = |nodes: Vec<&Node>| -> String {
-            let port = |node: &Node| node.tls_port.unwrap_or(node.port);
-            let all: Vec<_> = nodes.into_iter().map(|node| format!("127.0.0.1:{}", port(node))).collect();
+            let all: Vec<_> =
+                nodes.into_iter().map(|node| format!("127.0.0.1:{}", node.peer_port())).collect();
             all.join(",")
         };
         let (s, ca) = match &self.tls_ca {
@@ -143,7 +153,8 @@ impl Layout {
                 format!("redis{s}://{user}{}{ca}", addresses(vec![&self.nodes[0]]))
             }
             Topology::Sentinel { .. } => {
-                format!("redis-sentinel://{user}{}/{SENTINEL_NAME}", addresses(self.sentinels().collect()))
+                let sentinels = addresses(self.sentinels().collect());
+                format!("redis{s}-sentinel://{user}{sentinels}/{SENTINEL_NAME}{ca}")
             }
             Topology::Cluster { .. } => {
                 let seeds = self.servers().take(URL_SEEDS).collect();

@@ -141,7 +141,8 @@ impl Local {
         status.offset_bytes = replication.offset;
         status.keys = cmd("DBSIZE").query(&mut connection)?;
         if !replication.is_primary {
-            let primary = self.layout.nodes.iter().find(|node| Some(node.port) == replication.primary_port);
+            let is_at = |node: &&Node| replication.primary_port.is_some_and(|port| node.is_at(port));
+            let primary = self.layout.nodes.iter().find(is_at);
             status.primary = primary.map(|node| node.name.clone());
         }
         if self.layout.topology.is_cluster() {

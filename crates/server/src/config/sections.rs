@@ -205,8 +205,8 @@ enum MemoryUrl {
 }
 
 /// The schemes of servers over the network.
-const REMOTE_SCHEMES: [&str; 6] =
-    ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "redis+unix"];
+const REMOTE_SCHEMES: [&str; 7] =
+    ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel", "redis+unix"];
 
 fn memory_url(node: &Node) -> Result<MemoryUrl, String> {
     let url = text(node)?;
