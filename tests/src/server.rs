@@ -203,6 +203,13 @@ impl Start {
         self.run_bare(command, all.iter().map(String::as_str).chain(arguments.iter().copied()))
     }
 
+    /// The same as [`Start::run`], not waited for; it prints nothing.
+    pub fn spawn(&self, command: &str) -> Child {
+        let mut program = self.program();
+        program.arg(command).arg(&self.config).args(self.places()).args(&self.arguments);
+        program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary can be run")
+    }
+
     /// `forebay seed TABLE -r ROWS --config FILE …`.
     pub fn seed(&self, table: &str, rows: u64) -> Output {
         let (rows, config) = (rows.to_string(), self.config.display().to_string());

@@ -1,4 +1,4 @@
-//! Two drainers that both believe they own a shard.
+//! Drainers that are stopped or killed in the middle of a batch, and others that take over.
 
 use super::Ground;
 use super::writers::Writers;
@@ -8,6 +8,8 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 const SOME: usize = 200;
+/// Each of them costs as long as a dead drainer's lease lasts.
+const KILLS: usize = 4;
 /// It depends on the moment whether a batch has begun: two that have not are waited for.
 const ROUNDS_MAX: usize = 8;
 
@@ -72,4 +74,51 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     assert!(fenced > 0, "it was never stopped between reading a batch and writing it");
     let told = writers.stop();
     ground.assert_stored(&idle, &told);
+}
+
+/// Processes of `forebay drain`, each killed in the middle of a batch while writes go on. What was on its way to PostgreSQL arrives after its
+/// sender is dead, a part of the batch or all of it; whoever takes over finds out which. Nothing is lost and nothing is there twice.
+#[test]
+fn drain_processes_that_are_killed_are_taken_over() {
+    let postgres = Postgres::start(&[]);
+    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let cable = Cable::to(postgres.port());
+    let direct = ground.stores.record_url(&ground.folder);
+    let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
+    let server = ground.start("a", "sync").set("drain.paused=true").start();
+    server.wait_healthy();
+    let archive = ground.stores.archive(&ground.folder);
+    let stored = || archive.number("SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM tokens)");
+    let writers = Writers::start(&[server.address], 4);
+    let drainer = ground.start("c", "sync").record(&through);
+    // Slowly, so that there is a middle.
+    let slow = drainer.clone().set("drain.pace=100");
+    let mut killed = 0;
+    for _ in 0..ROUNDS_MAX {
+        writers.wait_for_more(SOME);
+        let before = stored();
+        let mut process = slow.spawn("drain");
+        let mut has_ended = || process.try_wait().expect("a child can be waited for").is_some();
+        // The dead one's lease must end before.
+        wait_for("it has taken over", || (stored() > before || has_ended()).then_some(()));
+        cable.hold();
+        wait_for("a batch is on its way", || (cable.held_bytes() > 0 || has_ended()).then_some(()));
+        killed += usize::from(!has_ended());
+        // One that has ended by itself cannot be killed.
+        let _ = process.kill();
+        process.wait().expect("a child can be waited for");
+        cable.release();
+        if killed == KILLS {
+            break;
+        }
+    }
+    assert!(killed > 1, "they ended by themselves while writes went on");
+    writers.wait_for_more(SOME);
+    let told = writers.stop();
+    let last = drainer.run("drain", &[]);
+    assert!(last.status.success(), "{last:?}");
+    assert!(stored() as usize >= told.count(), "{} of {} are stored", stored(), told.count());
+    let check = drainer.run("check", &[]);
+    assert!(check.status.success(), "{check:?}");
+    ground.assert_stored(&server, &told);
 }
