@@ -4,7 +4,9 @@
 
 mod bodies;
 mod jobs;
+mod kept;
 mod limits;
+mod poisoning;
 mod proxy;
 mod smuggling;
 mod upstream;

@@ -110,6 +110,11 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.clock.now_ms()
     }
 
+    /// The cache's clock.
+    pub fn clock(&self) -> Clock {
+        self.inner.clock.clone()
+    }
+
     /// What this process has under a key. `worker` is whose counters count it.
     #[inline]
     pub fn find(&self, key: &[u8], rules: &Rules, worker: usize) -> Found {

@@ -2,6 +2,7 @@
 
 use crate::compress::{self, encode};
 use crate::conditions::{Coding, Conditions};
+use crate::fields;
 use crate::limits;
 use crate::rules::Rules;
 use crate::tags::Snapshot;
@@ -23,13 +24,21 @@ pub struct Filled {
     pub mark: u64,
     /// How it may be kept.
     pub keep: Keep,
+    /// How old it was when it was made here: what an upstream cache said of it, in milliseconds.
+    pub age_ms: u64,
 }
 
 impl Filled {
     /// A reply, to be kept as the endpoint's rules say.
     pub fn new(reply: Reply) -> Filled {
         let Reply { head, extra, body, mark } = reply;
-        Filled { head, extra, body, mark, keep: Keep::AsRules }
+        Filled { head, extra, body, mark, keep: Keep::AsRules, age_ms: 0 }
+    }
+
+    /// Nothing: what came is for nobody else, and who asked for it has it or asks for it elsewhere.
+    pub fn nothing() -> Filled {
+        let reply = Reply { head: Arc::new(Head::new(204)), extra: Vec::new(), body: Vec::new(), mark: 0 };
+        Filled::new(reply).keep(Keep::No)
     }
 
     /// The same answer, kept otherwise.
@@ -51,13 +60,14 @@ pub enum Keep {
     AsRules,
     /// As a 404: as long as the rules keep what is not there.
     Missing,
-    /// For so many milliseconds (`fresh`), and so many more where the rules let stale answers be shown (`stale`): what an upstream
-    /// server said itself.
+    /// For so many milliseconds, as far as the endpoint's rules allow: what came of what an upstream server said itself ([`crate::Policy`]).
     For {
         /// How long it is good.
         fresh_ms: u64,
-        /// How much longer it may be shown.
-        stale_ms: u64,
+        /// How much longer it may be shown while a new one is fetched.
+        revalidate_ms: u64,
+        /// How much longer it may be shown while no new one can be had.
+        error_ms: u64,
     },
     /// Not at all, and it is for nobody but the one who asked.
     No,
@@ -82,11 +92,11 @@ impl Lives {
                 let all_ms = rules.missing_ms.min(all_ms);
                 Lives { here_ms: here_ms.min(all_ms), all_ms, revalidate_ms: 0, error_ms: 0 }
             }
-            Keep::For { fresh_ms, stale_ms } => Lives {
+            Keep::For { fresh_ms, revalidate_ms, error_ms } => Lives {
                 here_ms: here_ms.min(fresh_ms),
-                all_ms: fresh_ms,
-                revalidate_ms: revalidate_ms.min(stale_ms),
-                error_ms: error_ms.min(stale_ms),
+                all_ms: all_ms.min(fresh_ms),
+                revalidate_ms,
+                error_ms,
             },
             Keep::No => Lives { here_ms: 0, all_ms: 0, revalidate_ms: 0, error_ms: 0 },
         }
@@ -113,7 +123,9 @@ pub struct Entry {
     pub(crate) snapshot: Snapshot,
     /// What the shared level's generations were when it was filled.
     pub(crate) shared_generations: Vec<Vec<u8>>,
-    filled_at_ms: u64,
+    placed_at_ms: u64,
+    /// How old it was then.
+    age_ms: u64,
     refresh_at_ms: u64,
     pub(crate) good_until_ms: u64,
     revalidate_until_ms: u64,
@@ -138,29 +150,37 @@ pub(crate) struct Times {
 
 impl Entry {
     pub(crate) fn new(filled: Filled, rules: &Rules, snapshot: Snapshot, times: Times) -> Entry {
-        let Filled { head, extra, body, mark, .. } = filled;
-        let etag = etag(&body);
-        let is_compressible = rules.compress && compress::is_worth(body.len());
-        let vary = vary(&rules.vary, rules.compress);
-        let own = |mut lines: HeaderLines<'_>| {
-            let mut add = |name: &str, value: &str| {
-                if !value.is_empty() && !names_field(&head, &extra, name) {
-                    // Values from the config were checked there; what is no field is left out.
-                    let _ = lines.add(name, value);
-                }
-            };
-            add("ETag", &etag);
-            add("Cache-Control", &rules.cache_control);
-            add("Vary", &vary);
+        let Filled { head, extra, body, mark, age_ms: made_ago_ms, .. } = filled;
+        let fields = [head.fields(), &extra].concat();
+        let is_compressible =
+            rules.compress && compress::is_worth(body.len()) && fields::may_be_encoded(&fields);
+        let etag = match fields::value(&fields, "ETag").and_then(|value| std::str::from_utf8(value).ok()) {
+            // One validator for several forms is a weak one (RFC 9110 section 8.8.3.3).
+            Some(own) if is_compressible && !own.starts_with("W/") => format!("W/{own}"),
+            Some(own) => own.to_owned(),
+            None => etag(&body),
         };
-        let mut lines = extra.clone();
-        own(HeaderLines::new(&mut lines));
-        let plain_head = Head::clone(&head).with_fields(&lines).unwrap_or_else(|_| Head::clone(&head));
-        let mut lines = Vec::new();
-        own(HeaderLines::new(&mut lines));
-        let unchanged = Head::new(304).with_fields(&lines).unwrap_or_else(|_| Head::new(304));
+        let vary = vary(&rules.vary, rules.compress);
+        let mut lines = fields::without(&fields, "ETag");
+        let mut add = |name: &str, value: &str| {
+            if !value.is_empty() && fields::value(&fields, name).is_none() {
+                // Values from the config were checked there; what is no field is left out.
+                let _ = HeaderLines::new(&mut lines).add(name, value);
+            }
+        };
+        // Where an upstream says by a date until when clients may keep it, that holds.
+        if fields::value(&fields, "Expires").is_none() {
+            add("Cache-Control", &rules.cache_control);
+        }
+        add("Vary", &vary);
+        // An upstream's own is a field as it was read.
+        let _ = HeaderLines::new(&mut lines).add("ETag", &etag);
+        let with = |status: u16, lines: &[u8]| {
+            Head::new(status).with_fields(lines).unwrap_or_else(|_| Head::new(status))
+        };
+        let unchanged = with(304, &fields::of_unchanged(&lines));
+        let plain_head = with(head.status(), &lines);
         let Times { now_ms, age_ms, lives } = times;
-        let filled_at_ms = now_ms.saturating_sub(age_ms);
         let left_ms = lives.all_ms.saturating_sub(age_ms);
         // Whoever cannot hear what others drop is bounded by its life here, whatever is left of its life on the shared level.
         let ends_ms = now_ms + lives.here_ms.min(left_ms);
@@ -174,7 +194,8 @@ impl Entry {
             mark,
             snapshot,
             shared_generations: Vec::new(),
-            filled_at_ms,
+            placed_at_ms: now_ms,
+            age_ms: age_ms + made_ago_ms,
             refresh_at_ms: good_until_ms.saturating_sub(rules.refresh_ms),
             good_until_ms,
             revalidate_until_ms: ends_ms + lives.revalidate_ms,
@@ -192,9 +213,11 @@ impl Entry {
     /// What it takes, in bytes; what encodings may add is counted from the start.
     pub(crate) fn weight(&self) -> u64 {
         let body = self.plain.body.len() as u64;
-        let quarters =
-            if self.is_compressible { limits::COMPRESSED_QUARTERS_MAX * Coding::ALL.len() } else { 0 };
-        limits::ENTRY_BYTES + body + body * quarters as u64 / 4
+        let codings = if self.is_compressible { Coding::ALL.len() } else { 0 };
+        let quarters = limits::COMPRESSED_QUARTERS_MAX * codings;
+        // Each form has a head of its own, and so has 304.
+        let heads = self.plain.head.fields().len() * (2 + codings);
+        limits::ENTRY_BYTES + heads as u64 + body + body * quarters as u64 / 4
     }
 
     /// The body, plain.
@@ -279,7 +302,7 @@ impl Entry {
     }
 
     fn age(&self, now_ms: u64, lines: &mut HeaderLines<'_>) {
-        let age_s = now_ms.saturating_sub(self.filled_at_ms) / 1000;
+        let age_s = (now_ms.saturating_sub(self.placed_at_ms) + self.age_ms) / 1000;
         let mut buffer = itoa::Buffer::new();
         // Digits are always a field's value.
         let _ = lines.add("Age", buffer.format(age_s));
@@ -308,17 +331,6 @@ fn vary(named: &str, compress: bool) -> String {
         ("", true) => "Accept-Encoding".to_owned(),
         (named, true) => format!("{named}, Accept-Encoding"),
     }
-}
-
-/// Whether an answer has a field of this name already.
-fn names_field(head: &Head, extra: &[u8], name: &str) -> bool {
-    let has = |lines: &[u8]| {
-        lines.split(|byte| *byte == b'\n').any(|line| {
-            let field = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            field.eq_ignore_ascii_case(name.as_bytes())
-        })
-    };
-    has(head.fields()) || has(extra)
 }
 
 /// A time to live with its jitter.

@@ -2,9 +2,9 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | version, 1 |
+//! | 1 | version, 2 |
 //! | 2 | status |
-//! | 3 × 8 | life, stale while revalidating, stale on errors, in milliseconds |
+//! | 4 × 8 | life, stale while revalidating, stale on errors, age when it was made, in milliseconds |
 //! | 1 | number of generations, then for each 1 byte length and so many bytes |
 //! | 4 | length of the header lines, then the lines |
 //! | 4 | length of the body, then the body |
@@ -17,7 +17,7 @@ use crate::level::Stored;
 use forebay_http::Head;
 use std::sync::Arc;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 pub(crate) fn encode(stored: &Stored) -> Vec<u8> {
     let Stored { filled, lives, generations, .. } = stored;
@@ -25,8 +25,8 @@ pub(crate) fn encode(stored: &Stored) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len() + filled.body.len() + 128);
     out.push(VERSION);
     out.extend_from_slice(&filled.head.status().to_le_bytes());
-    for life_ms in [lives.all_ms, lives.revalidate_ms, lives.error_ms] {
-        out.extend_from_slice(&life_ms.to_le_bytes());
+    for time_ms in [lives.all_ms, lives.revalidate_ms, lives.error_ms, filled.age_ms] {
+        out.extend_from_slice(&time_ms.to_le_bytes());
     }
     out.push(generations.len() as u8);
     for generation in generations {
@@ -50,8 +50,8 @@ pub(crate) fn decode(bytes: &[u8], here_ms: impl FnOnce(u64) -> u64) -> Option<S
     if !(200..=599).contains(&status) {
         return None;
     }
-    let [all_ms, revalidate_ms, error_ms] =
-        [reader.array()?, reader.array()?, reader.array()?].map(u64::from_le_bytes);
+    let times = [reader.array()?, reader.array()?, reader.array()?, reader.array()?];
+    let [all_ms, revalidate_ms, error_ms, made_ago_ms] = times.map(u64::from_le_bytes);
     let [count] = reader.array()?;
     let mut generations = Vec::with_capacity(count.into());
     for _ in 0..count {
@@ -64,7 +64,7 @@ pub(crate) fn decode(bytes: &[u8], here_ms: impl FnOnce(u64) -> u64) -> Option<S
         return None;
     }
     let lives = Lives { here_ms: here_ms(all_ms), all_ms, revalidate_ms, error_ms };
-    let filled = Filled { head, extra: Vec::new(), body, mark: 0, keep: Keep::AsRules };
+    let filled = Filled { head, extra: Vec::new(), body, mark: 0, keep: Keep::AsRules, age_ms: made_ago_ms };
     Some(Stored { filled, age_ms: 0, lives, generations })
 }
 
@@ -103,6 +103,7 @@ mod tests {
             body: b"nothing".to_vec(),
             mark: 0,
             keep: Keep::Missing,
+            age_ms: 7,
         };
         let lives = Lives { here_ms: 2, all_ms: 30, revalidate_ms: 4, error_ms: 5 };
         Stored { filled, age_ms: 0, lives, generations: vec![b"g1".to_vec(), Vec::new()] }
@@ -113,7 +114,7 @@ mod tests {
         let read = decode(&encode(&one()), |all_ms| all_ms / 10).expect("whole");
         assert_eq!(read.filled.head.status(), 404);
         assert_eq!(read.filled.head.fields(), b"Content-Type: text/plain\r\nX-A: 1\r\n");
-        assert_eq!(read.filled.body, b"nothing");
+        assert_eq!((read.filled.body.as_slice(), read.filled.age_ms), (&b"nothing"[..], 7));
         assert_eq!(read.lives, Lives { here_ms: 3, all_ms: 30, revalidate_ms: 4, error_ms: 5 });
         assert_eq!(read.generations, one().generations);
     }
@@ -130,7 +131,7 @@ mod tests {
             bytes[at] = to;
             decode(&bytes, |all_ms| all_ms).is_none()
         };
-        assert!(changed(0, 2), "another version");
+        assert!(changed(0, 1), "another version");
         assert!(changed(2, 9), "no status");
     }
 }

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`Cache`] | both levels: what is found, who fills, what is dropped |
 //! | [`Rules`] | what one endpoint promises, and for how long |
-//! | `entry` | one answer with its validator, its forms and its times |
+//! | `upstream` | what an upstream server says of its answer: whether it may be kept, and for how long |
+//! | [`Alone`] | which questions have answers for one client only |
+//! | `entry`, `fields` | one answer with its validator, its forms and its times |
 //! | [`Conditions`] | what a request says about the form of its answer |
 //! | `compress` | encodings, made once for an entry, when first asked for |
 //! | `tags` | generations: what was dropped since an entry's fill began |
@@ -28,12 +30,14 @@
 //!
 //! SQL, the config, routes; what a tag or a key means.
 
+mod alone;
 mod cache;
 mod clock;
 mod compress;
 mod conditions;
 mod entry;
 mod error;
+mod fields;
 mod flight;
 mod format;
 mod hear;
@@ -42,7 +46,9 @@ pub mod limits;
 mod rules;
 mod stats;
 mod tags;
+mod upstream;
 
+pub use alone::Alone;
 pub use cache::{Cache, Found, Options};
 pub use clock::Clock;
 pub use compress::encode;
@@ -54,3 +60,4 @@ pub use format::fingerprint;
 pub use level::Shared;
 pub use rules::{Promise, Rules};
 pub use stats::Counts;
+pub use upstream::{Heed, Kept, Policy};

@@ -17,6 +17,23 @@ pub const KEY_BYTES_MAX: usize = 1024;
 /// Largest body that is kept, in bytes. Larger ones are answered and forgotten: a few hundred of them would be the whole cache.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 
+/// Default for the longest body that is kept of an upstream server's answer, in bytes: pages and lists, not downloads. So much of each
+/// question that is being asked is held at one time.
+pub const UPSTREAM_BYTES: u64 = 1 << 20;
+
+/// Longest that an upstream server's own word lets its answer be shown stale where the rules say nothing of it, in milliseconds: a day.
+pub const UPSTREAM_STALE_MS_MAX: u64 = 86_400_000;
+
+/// Longest time that is read from an upstream's fields, in milliseconds: what is longer means for ever (RFC 9111 section 1.2.2).
+pub const UPSTREAM_LIFE_MS_MAX: u64 = 1 << 41;
+
+/// For how long a question whose answer turned out to be for nobody else is not asked for everybody again, in milliseconds. Asking
+/// costs one request more; not asking costs the shield of a page that says for once that it is for one client.
+pub const ALONE_MS: u64 = 10_000;
+
+/// Questions of an endpoint of which that is remembered: 64 KiB. With more, some are asked for everybody again.
+pub const ALONE_PLACES: usize = 8192;
+
 /// Generations kept. Two tags that share one are dropped together, which costs a fill and never shows anything old. 1 MiB.
 pub const GENERATIONS: usize = 1 << 17;
 
@@ -78,6 +95,7 @@ pub const TELL_TAGS: usize = 256;
 /// Counters are spread over so many places, so that workers do not write to one cache line.
 pub const COUNTER_PLACES: usize = 16;
 
-const _: () = assert!(GENERATIONS.is_power_of_two());
+const _: () = assert!(GENERATIONS.is_power_of_two() && ALONE_PLACES.is_power_of_two());
+const _: () = assert!(UPSTREAM_BYTES <= BODY_BYTES_MAX as u64);
 const _: () = assert!(COMPRESS_BYTES_MIN < COMPRESS_BYTES_MAX && COMPRESS_BYTES_MAX <= BODY_BYTES_MAX);
 const _: () = assert!(LEASE_LOOK_MS <= LEASE_LOOK_MS_MAX && LEASE_LOOK_MS_MAX < LEASE_MS);

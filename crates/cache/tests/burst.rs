@@ -247,7 +247,7 @@ async fn an_answer_for_one_is_for_one() {
 async fn what_an_upstream_says_of_its_answer_counts() {
     let (ground, rules) = (Ground::new(), rules(|rules| rules.stale_if_error_ms = 1_000));
     ground
-        .fill_as("k", &rules, Ok("one"), Keep::For { fresh_ms: 100, stale_ms: 50 })
+        .fill_as("k", &rules, Ok("one"), Keep::For { fresh_ms: 100, revalidate_ms: 0, error_ms: 50 })
         .await
         .expect("an answer");
     assert!(ground.find("k", &rules).is_some());

@@ -212,6 +212,11 @@ impl AnswerBody {
         self.incoming.is_end_stream()
     }
 
+    /// The next piece, waited for; as [`AnswerBody::poll_next`].
+    pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
     /// The next piece. An error: the upstream broke off or fell silent, and the client must not take what it got for the whole.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         loop {

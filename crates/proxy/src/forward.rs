@@ -45,10 +45,11 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(header::CONTENT_LENGTH);
 }
 
-/// The client's fields as the upstream is to see them. `host` is what it is asked for.
+/// The client's fields as the upstream is to see them. `host` is what it is asked for; without a `peer` the request is nobody's in
+/// particular, and nothing is said of whom it came from.
 pub(crate) fn prepare_request(
     headers: &mut HeaderMap,
-    peer: IpAddr,
+    peer: Option<IpAddr>,
     trust: Trust,
     host: Option<&HeaderValue>,
 ) {
@@ -63,20 +64,20 @@ pub(crate) fn prepare_request(
     }
 }
 
-fn say_where_from(headers: &mut HeaderMap, peer: IpAddr, trust: Trust, asked: Option<&HeaderValue>) {
-    let peer = peer.to_canonical();
+fn say_where_from(headers: &mut HeaderMap, peer: Option<IpAddr>, trust: Trust, asked: Option<&HeaderValue>) {
     if trust == Trust::Nobody {
         for name in [&X_FORWARDED_FOR, &X_FORWARDED_HOST, &X_FORWARDED_PROTO, &header::FORWARDED] {
             headers.remove(name);
         }
     }
-    append(headers, &X_FORWARDED_FOR, &peer.to_string());
     if let (Some(asked), false) = (asked, headers.contains_key(&X_FORWARDED_HOST)) {
         headers.insert(X_FORWARDED_HOST, asked.clone());
     }
     if !headers.contains_key(&X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
     }
+    let Some(peer) = peer.map(|peer| peer.to_canonical()) else { return };
+    append(headers, &X_FORWARDED_FOR, &peer.to_string());
     let node = match peer {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("\"[{address}]\""),
@@ -157,7 +158,8 @@ mod tests {
             ("Expect", "100-continue"),
         ];
         let mut headers = map(&sent);
-        prepare_request(&mut headers, "10.1.2.3".parse().expect("an address"), Trust::Nobody, None);
+        let peer = |text: &str| Some(text.parse().expect("an address"));
+        prepare_request(&mut headers, peer("10.1.2.3"), Trust::Nobody, None);
         assert_eq!(
             lines(&headers),
             [
@@ -171,7 +173,7 @@ mod tests {
         );
         let mut headers = map(&sent[..5]);
         let host = HeaderValue::from_static("app:8080");
-        prepare_request(&mut headers, "2001:db8::1".parse().expect("an address"), Trust::Front, Some(&host));
+        prepare_request(&mut headers, peer("2001:db8::1"), Trust::Front, Some(&host));
         assert_eq!(
             lines(&headers),
             [
@@ -181,6 +183,21 @@ mod tests {
                 "x-forwarded-for: 6.6.6.6, 2001:db8::1",
                 "x-forwarded-host: evil.example",
                 "x-forwarded-proto: https",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_asked_for_everybody_names_nobody() {
+        let mut headers = map(&[("Host", "shop.example"), ("X-Forwarded-For", "6.6.6.6")]);
+        prepare_request(&mut headers, None, Trust::Nobody, None);
+        assert_eq!(
+            lines(&headers),
+            [
+                "host: shop.example",
+                "via: 1.1 forebay",
+                "x-forwarded-host: shop.example",
+                "x-forwarded-proto: http",
             ]
         );
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Uri};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
@@ -51,8 +52,8 @@ pub struct Request {
     pub target: PathAndQuery,
     /// All fields as the client sent them.
     pub headers: HeaderMap,
-    /// Whom it came from.
-    pub peer: IpAddr,
+    /// Whom it came from; `None`: it is asked for everybody, and the upstream is not told of anybody.
+    pub peer: Option<IpAddr>,
     /// The body.
     pub body: RequestBody,
 }
@@ -66,6 +67,8 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// What the upstream said of the body's length.
     pub length: Option<u64>,
+    /// Whether the end of the body can be told from a connection that broke: it has a length, or is chunked.
+    pub is_delimited: bool,
     /// The body.
     pub body: AnswerBody,
 }
@@ -140,7 +143,7 @@ impl Proxy {
         method: &Method,
         target: &PathAndQuery,
         mut headers: HeaderMap,
-        peer: IpAddr,
+        peer: Option<IpAddr>,
         supply: Supply,
     ) -> Result<http::Request<Sending>, Error> {
         let upstream = &self.settings.upstreams[index];
@@ -335,6 +338,8 @@ fn accept(
         Ok(length) => length,
         Err(what) => return refuse(what),
     };
+    let is_delimited =
+        length.is_some() || parts.headers.contains_key(TRANSFER_ENCODING) || incoming.is_end_stream();
     strip_hop_by_hop(&mut parts.headers);
     in_flight.succeeded();
     let body = AnswerBody::new(incoming, silence, move |well| {
@@ -342,7 +347,7 @@ fn accept(
             in_flight.failed();
         }
     });
-    Ok(Answer { status, headers: parts.headers, length, body })
+    Ok(Answer { status, headers: parts.headers, length, is_delimited, body })
 }
 
 /// The length that an answer announces, if what frames it can be read in one way only.

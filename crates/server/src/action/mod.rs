@@ -7,6 +7,7 @@ pub mod any_of;
 pub mod generate;
 pub mod list;
 pub mod proxy;
+pub mod proxy_fill;
 pub mod read;
 pub mod redirect;
 mod remote;

@@ -3,13 +3,11 @@
 //! Leaves connections, attempts and what may be passed on to `forebay_proxy`, and framing to `forebay_http`; here the one's
 //! requests become the other's.
 
-use crate::endpoint::out::OwnedOut;
-use crate::endpoint::out::respond_problem;
-use crate::endpoint::{Endpoint, WaitingPlace};
+use crate::endpoint::drops::Dropping;
+use crate::endpoint::target::refuse_dots;
+use crate::endpoint::{Endpoint, WaitingPlace, problem_reply};
 use crate::problem::Problem;
-use forebay_http::{
-    BodyBroken, BodySource, Filled, Given, HeaderLines, Outcome, Request, Streamed, percent_decode,
-};
+use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Outcome, Request, Streamed};
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody};
 use futures_util::StreamExt;
 use http::header::{DATE, HeaderMap, HeaderName, HeaderValue};
@@ -58,31 +56,79 @@ impl ProxyAction {
         self: &Arc<Self>,
         endpoint: &Arc<Endpoint>,
         request: &Request<'_>,
+        path: &[(&str, &str)],
     ) -> Result<Outcome, Problem> {
         if request.body().len() as u64 > self.body_bytes_max {
             return Err(Problem::new(413, "the request body is too large"));
         }
-        let place = WaitingPlace::take(endpoint)?;
-        let outbound = outbound(request)?;
-        let (me, worker) = (self.clone(), request.worker());
+        let dropping = match &endpoint.drops {
+            Some(drops) => drops.of_passed(endpoint, request, path)?,
+            None => None,
+        };
+        let place = Arc::new(WaitingPlace::take(endpoint)?);
+        let (me, worker, outbound) = (self.clone(), request.worker(), outbound(request)?);
         Ok(Outcome::Streamed(Box::pin(async move {
-            match me.proxy.send(worker, outbound).await.and_then(|answer| streamed(answer, place)) {
-                Ok(streamed) => Given::Streamed(streamed),
-                Err(error) => {
-                    if error.kind() != Kind::ClientBody {
-                        me.failures.tell(&error);
-                    }
-                    let mut out = OwnedOut::default();
-                    respond_problem(&problem(&error), &mut out);
-                    out.into_reply().into()
-                }
+            match dropping {
+                Some(dropping) => me.pass_and_drop(worker, outbound, dropping, place).await,
+                None => me.pass(worker, outbound, place).await,
             }
         })))
     }
+
+    /// Passes a request on. To be polled on the runtime of that worker.
+    pub async fn pass(
+        &self,
+        worker: usize,
+        outbound: forebay_proxy::Request,
+        place: Arc<WaitingPlace>,
+    ) -> Given {
+        self.given(self.proxy.send(worker, outbound).await, place)
+    }
+
+    /// Passes a write on, and drops what is kept of the older state before its answer leaves: in a task of its own, because the
+    /// server behind may have written whether or not the client still waits.
+    async fn pass_and_drop(
+        self: Arc<Self>,
+        worker: usize,
+        outbound: forebay_proxy::Request,
+        dropping: Dropping,
+        place: Arc<WaitingPlace>,
+    ) -> Given {
+        let me = self.clone();
+        let writing = tokio::spawn(async move {
+            let sent = me.proxy.send(worker, outbound).await;
+            let is_refused = sent.as_ref().is_ok_and(|answer| (400..=499).contains(&answer.status));
+            let told = if is_refused { Ok(()) } else { dropping.run().await };
+            (sent, told)
+        });
+        match writing.await {
+            Ok((Ok(_), Err(problem))) => problem_reply(&problem).into(),
+            Ok((sent, _)) => self.given(sent, place),
+            Err(_) => {
+                problem_reply(&Problem::unavailable("the write was broken off: outcome unknown")).into()
+            }
+        }
+    }
+
+    /// What the client gets of it.
+    fn given(&self, sent: Result<Answer, Error>, place: Arc<WaitingPlace>) -> Given {
+        match sent {
+            Ok(answer) => Given::Streamed(streamed(answer, Vec::new(), place)),
+            Err(error) => problem_reply(&self.failed(&error)).into(),
+        }
+    }
+
+    /// Tells of a failure, and what the client is told.
+    pub fn failed(&self, error: &Error) -> Problem {
+        if error.kind() != Kind::ClientBody {
+            self.failures.tell(error);
+        }
+        problem(error)
+    }
 }
 
-/// The request as the proxy takes it.
-fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem> {
+/// The request as the proxy takes it, in its client's name.
+pub fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem> {
     let malformed = |what: &str| Problem::new(400, format!("the request cannot be passed on: {what}"));
     refuse_dots(request.path())?;
     let method = http::Method::from_bytes(request.method_name().as_bytes());
@@ -108,22 +154,13 @@ fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem> {
         method: method.map_err(|_| malformed("its method"))?,
         target: PathAndQuery::try_from(target).map_err(|_| malformed("its target"))?,
         headers,
-        peer: request.peer().ip(),
+        peer: Some(request.peer().ip()),
         body,
     })
 }
 
-/// A path with `.` or `..` in it, however written, may mean another one to the upstream than it did to the router here.
-fn refuse_dots(path: &str) -> Result<(), Problem> {
-    let decoded = percent_decode(path).map_err(|error| Problem::new(400, format!("the path has {error}")))?;
-    match decoded.split(['/', '\\']).any(|part| part == "." || part == "..") {
-        true => Err(Problem::new(400, "the path has a part that is only dots")),
-        false => Ok(()),
-    }
-}
-
-/// The answer as the engine takes it.
-fn streamed(answer: Answer, place: WaitingPlace) -> Result<Streamed, Error> {
+/// The answer as the engine takes it; `begun` is what has been read of its body.
+pub fn streamed(answer: Answer, begun: Vec<u8>, place: Arc<WaitingPlace>) -> Streamed {
     let mut lines = Vec::new();
     let mut writer = HeaderLines::new(&mut lines);
     let mut dated = false;
@@ -135,19 +172,25 @@ fn streamed(answer: Answer, place: WaitingPlace) -> Result<Streamed, Error> {
             false => writer.add(name.as_str(), value),
         };
     }
-    let body = Passing { body: answer.body, _place: place };
-    Ok(Streamed { status: answer.status, lines, dated, length: answer.length, body: Some(Box::pin(body)) })
+    let body = Passing { begun, body: answer.body, _place: place };
+    Streamed { status: answer.status, lines, dated, length: answer.length, body: Some(Box::pin(body)) }
 }
 
 /// The upstream's body, on its way to the client.
 struct Passing {
+    /// What comes before the rest.
+    begun: Vec<u8>,
     body: AnswerBody,
     /// The request waits as long as its answer is not whole.
-    _place: WaitingPlace,
+    _place: Arc<WaitingPlace>,
 }
 
 impl BodySource for Passing {
     fn poll_fill(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled> {
+        if !self.begun.is_empty() {
+            out.append(&mut self.begun);
+            return Poll::Ready(Filled::More);
+        }
         Poll::Ready(match ready!(self.body.poll_next(cx)) {
             Some(Ok(bytes)) => {
                 out.extend_from_slice(&bytes);
@@ -175,30 +218,5 @@ fn problem(error: &Error) -> Problem {
             Some(BodyBroken::Malformed) => Problem::new(400, "the request body is malformed"),
             Some(BodyBroken::CutOff) | None => Problem::new(400, "the request body was cut off"),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dots_are_refused_however_they_are_written() {
-        for (path, passes) in [
-            ("/shop/a", true),
-            ("/shop/a.b/..c/...", true),
-            ("/shop/a%2Fb", true),
-            ("/shop/%252e%252e/a", true),
-            ("/shop/../admin", false),
-            ("/shop/./a", false),
-            ("/shop/..", false),
-            ("/shop/%2e%2E/admin", false),
-            ("/shop/.%2e/admin", false),
-            ("/shop/..%2fadmin", false),
-            ("/shop/..%5cadmin", false),
-            ("/shop/%zz", false),
-        ] {
-            assert_eq!(refuse_dots(path).is_ok(), passes, "{path}");
-        }
     }
 }

@@ -6,8 +6,10 @@ use crate::config::model::{self, Config, Expr};
 use crate::endpoint::cached::{Cached, Tags};
 use crate::endpoint::drops::Drops;
 use crate::endpoint::eval::Eval;
+use crate::endpoint::fronted::{Fronted, PERSONAL};
 use crate::problem::Problem;
-use forebay_cache::{Cache, Promise, Rules, fingerprint};
+use forebay_cache::{Cache, Heed, Policy, Promise, Rules, fingerprint, limits};
+use forebay_http::Method;
 use std::sync::Arc;
 
 /// The response cache, and what of the config it depends on.
@@ -56,16 +58,63 @@ pub fn drops(
     params: &mut ParamTable,
     context: &Context<'_>,
 ) -> Result<Option<Drops>, String> {
-    if endpoint.invalidates.is_empty() {
+    let path_tag = path_tag(endpoint);
+    if endpoint.invalidates.is_empty() && path_tag.is_none() {
         return Ok(None);
     }
-    let tags = Tags { own: None, given: tags(&endpoint.invalidates, params)? };
-    Ok(Some(Drops { cache: context.keeping.cache.clone(), tags, is_strict: context.keeping.is_strict }))
+    Ok(Some(Drops {
+        cache: context.keeping.cache.clone(),
+        tags: Tags { own: None, given: tags(&endpoint.invalidates, params)? },
+        path_tag,
+        spares_safe: endpoint.method == Method::Other,
+        is_strict: context.keeping.is_strict,
+    }))
+}
+
+/// What the tag of a path begins with, where writes to it pass the same endpoint as reads of it: those drop what is kept of it, whatever
+/// the config says (RFC 9111 section 4.4).
+fn path_tag(endpoint: &model::Endpoint) -> Option<String> {
+    (endpoint.method == Method::Other && endpoint.cache.is_some()).then(|| route_tag(endpoint))
+}
+
+/// How answers of a server behind are kept.
+pub fn fronted(
+    endpoint: &model::Endpoint,
+    caching: &model::Caching,
+    proxy: &model::Proxy,
+    cached: Cached,
+) -> Fronted {
+    let model::Proxied { heed, keeps_private, ignore, strip, largest_bytes } = caching.proxied.clone();
+    let by_parameter = endpoint.headers.iter().map(|(header, _)| header.clone());
+    let vary: Vec<String> = caching.vary.iter().cloned().chain(by_parameter).collect();
+    let is_known = |name: &str| vary.iter().chain(&ignore).any(|known| known.eq_ignore_ascii_case(name));
+    let personal = PERSONAL.into_iter().filter(|name| !is_known(name)).collect();
+    let policy = Policy {
+        heed: match heed {
+            model::Heed::Always => Heed::Always,
+            model::Heed::Explicit => Heed::Explicit,
+            model::Heed::Never => Heed::Never,
+        },
+        keeps_private,
+        known: vary.iter().chain(&ignore).cloned().collect(),
+        keys_coding: vary.iter().any(|name| name.eq_ignore_ascii_case("Accept-Encoding")),
+        strip,
+        replaces_freshness: caching.max_age_ms.is_some(),
+    };
+    Fronted {
+        cached: Cached { vary, ..cached },
+        policy: Arc::new(policy),
+        personal,
+        keys_host: proxy.keeps_host,
+        path_tag: path_tag(endpoint),
+        bytes_max: largest_bytes as usize,
+        alone: Arc::default(),
+    }
 }
 
 /// The tag that stands for everything that an endpoint answered.
 pub fn route_tag(endpoint: &model::Endpoint) -> String {
-    format!("{} {}", endpoint.method.as_str(), endpoint.route)
+    format!("{} {}", endpoint.method_name(), endpoint.route)
 }
 
 /// The longest that anything may be shown after it was made.
@@ -75,7 +124,11 @@ pub fn life_ms_max(endpoints: &[model::Endpoint]) -> u64 {
         let stale_ms = caching.stale_while_revalidate_ms.max(caching.stale_if_error_ms);
         caching.burst_ms.max(caching.shared_ms.unwrap_or(0)) + stale_ms
     };
-    cached.map(life_ms).max().unwrap_or(0)
+    // Where the config says nothing of stale answers, a server behind a proxy may.
+    let is_proxied =
+        endpoints.iter().any(|one| one.cache.is_some() && matches!(one.action, model::Action::Proxy(_)));
+    let said_ms = if is_proxied { limits::UPSTREAM_STALE_MS_MAX } else { 0 };
+    cached.map(life_ms).max().unwrap_or(0) + said_ms
 }
 
 fn tags(exprs: &[Expr], params: &mut ParamTable) -> Result<Vec<Eval>, String> {

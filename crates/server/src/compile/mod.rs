@@ -9,6 +9,7 @@ mod params;
 mod proxies;
 mod sql_types;
 
+use crate::action::Action;
 use crate::config::model;
 use crate::endpoint::guard::{From, Guard, Place};
 use crate::endpoint::rate::{Per, Rate};
@@ -91,7 +92,15 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     let action = actions::compile(&endpoint.action, endpoint, &mut params, context).await?;
     let cached = caching::cached(endpoint, &mut params, context)?;
     let drops = caching::drops(endpoint, &mut params, context)?;
-    let params = params.finish();
+    let (cached, fronted) = match (&endpoint.action, &endpoint.cache, cached) {
+        (model::Action::Proxy(proxy), Some(caching), Some(cached)) => {
+            (None, Some(caching::fronted(endpoint, caching, proxy, cached)))
+        }
+        (_, _, cached) => (cached, None),
+    };
+    let mut params = params.finish();
+    // A body that is passed on is not looked into.
+    params.skips_body = matches!(action, Action::Proxy(_));
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
     }
@@ -101,6 +110,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         params,
         action,
         cached,
+        fronted,
         drops,
         etag: endpoint.etag && endpoint.method == Method::Get,
         compress: endpoint.compress && endpoint.method == Method::Get,

@@ -170,7 +170,8 @@ impl ParamTable {
 
     /// All parameters, settled.
     pub fn finish(self) -> Params {
-        Params { plans: self.entries.into_iter().map(|entry| entry.plan).collect(), fields: self.fields }
+        let plans = self.entries.into_iter().map(|entry| entry.plan).collect();
+        Params { plans, fields: self.fields, skips_body: false }
     }
 
     /// Compiles an expression.

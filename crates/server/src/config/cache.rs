@@ -2,11 +2,12 @@
 
 use super::endpoint::header_name;
 use super::expr;
-use super::fields::{Fields, bytes, choice, milliseconds, text};
+use super::fields::{Fields, bytes, choice, flag, milliseconds, text};
 use super::keys::{CACHE, CACHING};
-use super::model::{Action, CacheSettings, Caching, Expr, Memory, Promise, SharedCache, Tier};
+use super::model::{Action, CacheSettings, Caching, Expr, Heed, Memory, Promise, Proxied, SharedCache, Tier};
 use super::read::{Data, Mistakes, Node};
 use super::sql::begins_writing;
+use forebay_cache::limits;
 use forebay_http::Method;
 
 /// Default for `[cache] limit`.
@@ -59,7 +60,9 @@ pub(super) fn caching(
     if fields.get("burst").is_none() && fields.get("shared").is_none() {
         mistakes.add(node.at, "cache: for how long? burst = \"2s\" (in this process), shared = \"30s\" (for all servers), or both");
     }
-    if route.is_some_and(|(method, _)| *method != Method::Get) {
+    let is_proxy = matches!(action, Some(Action::Proxy(_)));
+    let may_keep = |method: Method| method == Method::Get || (is_proxy && method == Method::Other);
+    if route.is_some_and(|(method, _)| !may_keep(*method)) {
         mistakes.add(node.at, "cache: only what GET answers is kept; what writes says `invalidates`");
     }
     if let Some(what) = action.and_then(uncacheable) {
@@ -77,30 +80,68 @@ pub(super) fn caching(
         max_age_ms: fields.read("max_age", mistakes, life_or_none),
         vary: fields.read("vary", mistakes, header_names).unwrap_or_default(),
         tags: fields.get("tags").map(|node| tags("tags", node, mistakes)).unwrap_or_default(),
+        proxied: proxied(&fields, is_proxy, mistakes),
     };
+    if caching.proxied.keeps_private && caching.vary.is_empty() {
+        mistakes.add(
+            node.at,
+            "cache: private answers are kept only with `vary`: it tells apart whom they are for",
+        );
+    }
     (mistakes.count() == before).then_some(caching)
+}
+
+/// The keys that only answers of a server behind have.
+fn proxied(fields: &Fields<'_>, is_proxy: bool, mistakes: &Mistakes<'_>) -> Proxied {
+    for key in ["upstream", "private", "ignore", "strip", "largest"] {
+        if let (false, Some(entry)) = (is_proxy, fields.entry(key)) {
+            mistakes.add(entry.at, format!("cache: {key} goes with proxy alone"));
+        }
+    }
+    let heeds = [("heed", Heed::Always), ("explicit", Heed::Explicit), ("ignore", Heed::Never)];
+    let sizes = bytes(0, limits::BODY_BYTES_MAX as u64);
+    Proxied {
+        heed: fields.read("upstream", mistakes, choice(&heeds)).unwrap_or(Heed::Always),
+        keeps_private: fields.read("private", mistakes, flag).unwrap_or(false),
+        ignore: fields.read("ignore", mistakes, header_names).unwrap_or_default(),
+        strip: fields.read("strip", mistakes, header_names).unwrap_or_default(),
+        largest_bytes: fields.read("largest", mistakes, sizes).unwrap_or(limits::UPSTREAM_BYTES),
+    }
 }
 
 /// `invalidates` of an endpoint.
 pub(super) fn invalidates(
     fields: &Fields<'_>,
+    route: Option<&(Method, String)>,
     action: Option<&Action>,
     mistakes: &Mistakes<'_>,
 ) -> Vec<Expr> {
     own_answers(fields, action, mistakes);
+    if let (Some((Method::Get, _)), Some(_), Some(entry)) =
+        (route, fields.entry("cache"), fields.entry("invalidates"))
+    {
+        mistakes.add(
+            entry.at,
+            "invalidates: a GET whose answers are kept writes nothing; it stands where something is written",
+        );
+    }
     fields.get("invalidates").map(|node| tags("invalidates", node, mistakes)).unwrap_or_default()
 }
 
 /// What answers by itself, bytes and all, knows nothing of these.
 fn own_answers(fields: &Fields<'_>, action: Option<&Action>, mistakes: &Mistakes<'_>) {
-    let action = match action {
-        Some(Action::Handler(_)) => "handler",
-        Some(Action::Proxy(_)) => "proxy",
+    let (keys, what): (&[&str], _) = match action {
+        Some(Action::Handler(_)) => {
+            (&["invalidates", "etag", "compress"], "does not go with handler, whose answer is its own")
+        }
+        Some(Action::Proxy(_)) if fields.entry("cache").is_none() => {
+            (&["etag", "compress"], "goes with proxy only beside `cache`: what is passed on stays as it is")
+        }
         _ => return,
     };
-    for key in ["invalidates", "etag", "compress"] {
+    for key in keys {
         if let Some(entry) = fields.entry(key) {
-            mistakes.add(entry.at, format!("{key} does not go with {action}, whose answer is its own"));
+            mistakes.add(entry.at, format!("{key} {what}"));
         }
     }
 }
@@ -126,9 +167,10 @@ fn uncacheable(action: &Action) -> Option<&'static str> {
         | Action::Count { .. }
         | Action::List { .. }
         | Action::Redirect { .. }
+        | Action::Proxy(_)
         | Action::Constant(_) => None,
         _ => Some(
-            "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant",
+            "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant, proxy",
         ),
     }
 }

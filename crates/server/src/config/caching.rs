@@ -49,6 +49,34 @@ pub struct Caching {
     pub vary: Vec<String>,
     /// What it depends on: texts and templates of parameters.
     pub tags: Vec<Expr>,
+    /// What answers of a server behind a proxy are kept.
+    pub proxied: Proxied,
+}
+
+/// What answers of a server behind a proxy are kept, and what is asked for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxied {
+    /// How far what the server says of its answers counts.
+    pub heed: Heed,
+    /// Whether what it calls private is kept.
+    pub keeps_private: bool,
+    /// Header fields of requests that are left out of what is asked.
+    pub ignore: Vec<String>,
+    /// Header fields that are taken out of answers.
+    pub strip: Vec<String>,
+    /// The longest body that is kept, in bytes.
+    pub largest_bytes: u64,
+}
+
+/// How far what a server behind says of its answers counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heed {
+    /// It counts; without a word an answer is kept.
+    Always,
+    /// It counts; without a word an answer is not kept.
+    Explicit,
+    /// It does not count, but for `private`.
+    Never,
 }
 
 /// What clients may count on after a write.

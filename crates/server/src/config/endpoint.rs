@@ -85,7 +85,7 @@ fn endpoint(
     let concurrency = fields.read("concurrency", mistakes, integer(1, 10_000_000));
     let batch = fields.read("batch", mistakes, flag).unwrap_or(true);
     let cache = fields.get("cache").and_then(|node| caching(node, route.as_ref(), action.as_ref(), mistakes));
-    let invalidates = invalidates(&fields, action.as_ref(), mistakes);
+    let invalidates = invalidates(&fields, route.as_ref(), action.as_ref(), mistakes);
     let etag = fields.read("etag", mistakes, flag).unwrap_or(cache.is_some());
     let compress = fields.read("compress", mistakes, flag).unwrap_or(false);
     let reply = reply(fields.get("reply"), action.as_ref(), mistakes);

@@ -238,12 +238,12 @@ pub(super) const ENDPOINT: Section = Section {
             "true",
             "whether plain inserts that arrive together share a transaction",
         ),
-        key("cache", "table", "(none)", "keeps answers; GET only"),
+        key("cache", "table", "(none)", "keeps answers; GET only, or `*` with `proxy`"),
         key(
             "invalidates",
             "array of texts",
             "[]",
-            "tags of kept answers that are dropped, on every server, before this write is answered",
+            "tags of kept answers that are dropped, on every server, before this write is answered; with `*`, what is not GET, HEAD or OPTIONS writes",
         ),
         key(
             "etag",

@@ -5,7 +5,7 @@
 //! config cannot know is left to whoever compiles the endpoints: columns that are read from the record store, and what
 //! the SQL says.
 
-pub use super::caching::{CacheSettings, Caching, Promise, SharedCache};
+pub use super::caching::{CacheSettings, Caching, Heed, Promise, Proxied, SharedCache};
 pub use super::guards::{From, Guard, Place};
 pub use super::job::Job;
 pub use super::proxy::Proxy;

@@ -450,10 +450,49 @@ fn proxies() {
         ("route = 'GET /'\nproxy = 'http://a'\nreply = { wrap = 'x' }", "does not go with proxy"),
         ("route = 'GET /'\nproxy = 'http://a'\nrows = 'all'", "does not go with proxy"),
         ("route = '* /'\nsql = 'SELECT 1'", "only a proxy"),
+        ("route = 'GET /'\nproxy = 'http://a'\netag = true", "only beside `cache`"),
+        ("route = 'GET /'\nproxy = 'http://a'\ncompress = true", "only beside `cache`"),
+        ("route = 'POST /'\nproxy = 'http://a'\ncache = { burst = '1s' }", "only what GET answers"),
+        (
+            "route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s' }\ninvalidates = ['a']",
+            "writes nothing",
+        ),
+        ("route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s', private = true }", "only with `vary`"),
+        (
+            "route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s', largest = '9MiB' }",
+            "must be between",
+        ),
+        (
+            "route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s', upstream = 'no' }",
+            "must be \"heed\"",
+        ),
+        (
+            "route = 'GET /'\nsql = 'SELECT 1'\ncache = { burst = '1s', strip = ['A'] }",
+            "goes with proxy alone",
+        ),
     ] {
         let errors = load_text(&format!("[[endpoint]]\n{written}")).unwrap_err().to_string();
         assert!(errors.contains(what), "{written}: {errors}");
     }
+}
+
+#[test]
+fn proxies_whose_answers_are_kept() {
+    let kept = endpoint(
+        "route = '* /shop/{id}'\nproxy = 'http://a'\ncache = { burst = '1s' }\ninvalidates = ['item:{id}']",
+    );
+    let proxied = kept.cache.expect("a cache").proxied;
+    assert_eq!((proxied.heed, proxied.keeps_private, proxied.largest_bytes), (Heed::Always, false, 1 << 20));
+    assert!(
+        proxied.ignore.is_empty() && proxied.strip.is_empty() && kept.invalidates.len() == 1 && kept.etag
+    );
+    let full = endpoint(
+        "route = 'GET /a'\nproxy = 'http://a'\ncompress = true\ncache = { burst = '1s', upstream = 'ignore', private = true, vary = ['X-User'], \
+         ignore = ['Cookie'], strip = ['Set-Cookie'], largest = '10KiB' }",
+    );
+    let proxied = full.cache.expect("a cache").proxied;
+    assert_eq!((proxied.heed, proxied.keeps_private, proxied.largest_bytes), (Heed::Never, true, 10 << 10));
+    assert_eq!((proxied.ignore, proxied.strip), (vec!["Cookie".to_owned()], vec!["Set-Cookie".to_owned()]));
 }
 
 #[test]

@@ -107,6 +107,11 @@ impl Cached {
                 write_part(value, key);
             }
         }
+        self.write_vary(request, key);
+    }
+
+    /// The headers that make another answer.
+    pub(super) fn write_vary(&self, request: &Request<'_>, key: &mut Vec<u8>) {
         for name in &self.vary {
             let at = begin_part(b'h', key);
             for (_, value) in request.headers().filter(|(found, _)| found.eq_ignore_ascii_case(name)) {
@@ -177,13 +182,14 @@ fn write_part(value: &Value, key: &mut Vec<u8>) {
     end_part(at, key);
 }
 
-fn begin_part(kind: u8, key: &mut Vec<u8>) -> usize {
+/// Begins a part of a key; [`end_part`] ends it.
+pub(super) fn begin_part(kind: u8, key: &mut Vec<u8>) -> usize {
     key.push(kind);
     key.extend_from_slice(&[0; 4]);
     key.len()
 }
 
-fn end_part(at: usize, key: &mut [u8]) {
+pub(super) fn end_part(at: usize, key: &mut [u8]) {
     let length = (key.len() - at) as u32;
     key[at - 4..at].copy_from_slice(&length.to_le_bytes());
 }

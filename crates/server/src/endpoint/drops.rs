@@ -6,11 +6,12 @@
 use super::cached::Tags;
 use super::eval::Slots;
 use super::out::OwnedOut;
+use super::target::canonical_path;
 use super::{Endpoint, WaitingPlace, problem_reply};
 use crate::action::Step;
 use crate::problem::Problem;
 use forebay_cache::{Cache, limits};
-use forebay_http::{Answer, Outcome, Reply};
+use forebay_http::{Answer, Method, Outcome, Reply, Request};
 use std::sync::Arc;
 
 /// What a write drops.
@@ -19,6 +20,10 @@ pub struct Drops {
     pub cache: Cache<Problem>,
     /// The tags.
     pub tags: Tags,
+    /// What the tag of the request's path begins with, if it is dropped as well.
+    pub path_tag: Option<String>,
+    /// Whether what only asks (GET, HEAD, OPTIONS) drops nothing.
+    pub spares_safe: bool,
     /// Whether some endpoint promises that nobody sees what is older: then a write of which others could not be told has not succeeded.
     pub is_strict: bool,
 }
@@ -52,6 +57,27 @@ impl Drops {
         }
     }
 
+    /// What a request that is passed on drops, if it may write.
+    pub fn of_passed(
+        &self,
+        endpoint: &Endpoint,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+    ) -> Result<Option<Dropping>, Problem> {
+        if self.spares_safe && matches!(request.method(), Method::Get | Method::Head | Method::Options) {
+            return Ok(None);
+        }
+        let mut tags = self.tags.of(&endpoint.params.read(request, path)?)?;
+        if let Some(begin) = &self.path_tag {
+            tags.push(path_tag(begin, &canonical_path(request.path())?));
+        }
+        Ok(Some(self.dropping(tags)))
+    }
+
+    fn dropping(&self, tags: Vec<String>) -> Dropping {
+        Dropping { cache: self.cache.clone(), tags, is_strict: self.is_strict }
+    }
+
     fn wait(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -60,23 +86,15 @@ impl Drops {
         tags: Vec<String>,
     ) -> Result<Outcome, Problem> {
         let place = WaitingPlace::take(endpoint)?;
-        let (cache, is_strict, timeout) = (self.cache.clone(), self.is_strict, endpoint.timeout);
+        let (dropping, timeout) = (self.dropping(tags), endpoint.timeout);
         let writing = tokio::spawn(async move {
             let result = place.0.finish(&slots, step).await;
             if !may_have_written(&result) {
                 return result;
             }
-            let patience_ms = if is_strict { limits::STRICT_PATIENCE_MS } else { 0 };
-            match cache.drop_tags_within(&tags, patience_ms).await {
-                Err(error) if is_strict && result.is_ok() => {
-                    eprintln!("forebay: a write could not be told to other servers: {error}");
-                    Err(Problem::unavailable(
-                        "it was written, but other servers may show what was there before for a while",
-                    ))
-                }
-                // Told as soon as it can be; until then `promise = "eventual"` says what others may show.
-                _ => result,
-            }
+            let told = dropping.run().await;
+            // What failed is told as it failed.
+            result.and_then(|reply| told.map(|()| reply))
         });
         Ok(Outcome::Later(Box::pin(async move {
             let problem = match tokio::time::timeout(timeout, writing).await {
@@ -88,6 +106,35 @@ impl Drops {
             problem_reply(&problem)
         })))
     }
+}
+
+/// A drop that is due when a write has been done.
+pub struct Dropping {
+    cache: Cache<Problem>,
+    tags: Vec<String>,
+    is_strict: bool,
+}
+
+impl Dropping {
+    /// Drops. The problem of a write that others had to be told of and could not.
+    pub async fn run(self) -> Result<(), Problem> {
+        let patience_ms = if self.is_strict { limits::STRICT_PATIENCE_MS } else { 0 };
+        match self.cache.drop_tags_within(&self.tags, patience_ms).await {
+            Err(error) if self.is_strict => {
+                eprintln!("forebay: a write could not be told to other servers: {error}");
+                Err(Problem::unavailable(
+                    "it was written, but other servers may show what was there before for a while",
+                ))
+            }
+            // Told as soon as it can be; until then `promise = "eventual"` says what others may show.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The tag of everything that is kept of a path.
+pub fn path_tag(begin: &str, path: &str) -> String {
+    format!("{begin} {path}")
 }
 
 /// Whether something may be different now: not when the request itself was refused.

@@ -3,11 +3,13 @@
 pub mod cached;
 pub mod drops;
 pub mod eval;
+pub mod fronted;
 pub mod guard;
 pub mod out;
 pub mod params;
 pub mod rate;
 pub mod shape;
+pub mod target;
 mod validated;
 
 use crate::action::{Action, Step};
@@ -17,6 +19,7 @@ use cached::Cached;
 use drops::Drops;
 use eval::Slots;
 use forebay_http::{Answer, Outcome, Reply, Request};
+use fronted::Fronted;
 use guard::Guard;
 use out::{OwnedOut, respond_problem};
 use params::Params;
@@ -37,6 +40,8 @@ pub struct Endpoint {
     pub action: Action,
     /// How its answers are kept, if they are.
     pub cached: Option<Cached>,
+    /// How the answers of a server behind are kept, if they are.
+    pub fronted: Option<Fronted>,
     /// What its writes drop.
     pub drops: Option<Drops>,
     /// Whether answers that are not kept have a validator.
@@ -74,7 +79,10 @@ impl Endpoint {
             return Ok(Outcome::Done);
         }
         if let Action::Proxy(proxy) = &self.action {
-            return proxy.call(self, request);
+            return match &self.fronted {
+                Some(fronted) => fronted.call(self, proxy, request, path, answer),
+                None => proxy.call(self, request, path),
+            };
         }
         if let Some(cached) = &self.cached {
             return cached.call(self, request, path, answer);
@@ -125,7 +133,7 @@ impl Endpoint {
 }
 
 /// A problem as the answer of a request that waited.
-fn problem_reply(problem: &Problem) -> Reply {
+pub(crate) fn problem_reply(problem: &Problem) -> Reply {
     let mut out = OwnedOut::default();
     respond_problem(problem, &mut out);
     out.into_reply()

@@ -74,6 +74,8 @@ pub struct Params {
     pub plans: Vec<ParamPlan>,
     /// The names looked for in the body and the query.
     pub fields: Vec<String>,
+    /// Whether the body is left alone, and the query holds them all.
+    pub skips_body: bool,
 }
 
 /// The longest URL taken, in bytes; what browsers and servers agree on.
@@ -98,7 +100,11 @@ impl Params {
             return Ok(());
         }
         let mut in_body: SmallVec<[Option<&str>; 16]> = SmallVec::from_elem(None, self.fields.len());
-        if !self.fields.is_empty() && !request.body().is_empty() && takes_body(request.method()) {
+        if !self.fields.is_empty()
+            && !self.skips_body
+            && !request.body().is_empty()
+            && takes_body(request.method())
+        {
             body::extract(request.body(), &self.fields, &mut in_body)
                 .map_err(|what| Problem::new(400, what))?;
         }

@@ -58,5 +58,30 @@ pub(in super::super) const CACHING: Section = Section {
             "(clients ask every time: no-cache)",
             "how long browsers and proxies may keep it without asking",
         ),
+        key(
+            "upstream",
+            "\"heed\", \"explicit\" or \"ignore\"",
+            "\"heed\"",
+            "`proxy`: Cache-Control and Expires of the server behind shorten `burst` and `shared`, or forbid; `explicit`: without them nothing is kept",
+        ),
+        key(
+            "private",
+            "true or false",
+            "false",
+            "`proxy`: keeps what the server calls private, for whom `vary` tells apart",
+        ),
+        key(
+            "ignore",
+            "array of header names",
+            "[]",
+            "`proxy`: headers of requests that are left out of what is asked, so that requests with them are answered from the cache: `[\"Cookie\"]`",
+        ),
+        key(
+            "strip",
+            "array of header names",
+            "[]",
+            "`proxy`: headers that are taken out of kept answers, so that answers with them can be kept: `[\"Set-Cookie\"]`",
+        ),
+        key("largest", "size", "\"1MiB\"", "`proxy`: longest body that is kept, 8MiB at most"),
     ],
 };

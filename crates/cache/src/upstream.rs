@@ -1,0 +1,278 @@
+//! What an upstream server says of its answer: whether it may be kept for everybody who asks the same, and for how long.
+//!
+//! Sources: RFC 9111 sections 3 (what may be stored), 4.1 (Vary), 4.2 (freshness) and 5.2.2 (Cache-Control of answers), RFC 5861 (stale
+//! answers), RFC 9110 section 15.1 (which statuses may be kept without a word).
+//!
+//! Promises that in doubt an answer is for nobody else: a time that cannot be read has ended, a field said twice counts at its strictest.
+//! Leaves bodies, their lengths, and what is asked in whose name to others.
+
+use crate::entry::Keep;
+use crate::limits::{UPSTREAM_LIFE_MS_MAX, UPSTREAM_STALE_MS_MAX};
+use crate::rules::Rules;
+use std::time::SystemTime;
+
+/// How far what an upstream says of its answers counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Heed {
+    /// It counts; what it says nothing of is kept as the rules say.
+    #[default]
+    Always,
+    /// It counts, and what it says nothing of is not kept.
+    Explicit,
+    /// Cache-Control, Expires and Pragma do not count, but for `private`.
+    Never,
+}
+
+/// Which answers of an upstream are kept.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// How far what it says counts.
+    pub heed: Heed,
+    /// Whether what it calls private is kept all the same: for those whom the question tells apart.
+    pub keeps_private: bool,
+    /// Header fields of requests that an answer may vary by: those that are part of the question, and those that are never sent.
+    pub known: Vec<String>,
+    /// Whether Accept-Encoding is part of the question, so that answers may be encoded.
+    pub keys_coding: bool,
+    /// Header fields that are taken out of answers.
+    pub strip: Vec<String>,
+    /// Whether clients are told for how long they may keep an answer by the rules alone.
+    pub replaces_freshness: bool,
+}
+
+/// How an answer is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// For how long.
+    pub keep: Keep,
+    /// How old it is, in milliseconds.
+    pub age_ms: u64,
+}
+
+/// What a status allows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// Kept without a word.
+    Good,
+    /// The same, as long as what is missing.
+    Missing,
+    /// Kept when it is said for how long.
+    IfSaid,
+    /// Never.
+    Bad,
+}
+
+impl Status {
+    fn of(status: u16) -> Status {
+        match status {
+            200 | 203 | 204 | 300 | 301 | 308 => Status::Good,
+            404 | 410 => Status::Missing,
+            302 | 307 => Status::IfSaid,
+            _ => Status::Bad,
+        }
+    }
+}
+
+/// What the fields of an answer say.
+#[derive(Debug, Default)]
+struct Said {
+    has_cache_control: bool,
+    is_uncacheable: bool,
+    is_private: bool,
+    forbids_stale: bool,
+    shared_age_s: Option<u64>,
+    age_max_s: Option<u64>,
+    expires: Option<Option<SystemTime>>,
+    date: Option<SystemTime>,
+    age_s: Option<u64>,
+    revalidate_s: Option<u64>,
+    error_s: Option<u64>,
+    has_pragma: bool,
+    sets_cookie: bool,
+    is_encoded: bool,
+    is_endless: bool,
+    varies_unknown: bool,
+}
+
+impl Policy {
+    /// How an answer with this status and these fields is kept; `None`: it is for nobody but the client that asked.
+    pub fn judge<'a>(
+        &self,
+        rules: &Rules,
+        status: u16,
+        fields: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> Option<Kept> {
+        let mut said = Said::default();
+        for (name, value) in fields {
+            said.hear(self, name, value);
+        }
+        if said.sets_cookie
+            || said.is_endless
+            || said.varies_unknown
+            || (said.is_encoded && !self.keys_coding)
+        {
+            return None;
+        }
+        if said.is_private && !self.keeps_private {
+            return None;
+        }
+        let age_ms = said.age_s.unwrap_or(0) * 1000;
+        let status = Status::of(status);
+        let keep = match (self.heed, status) {
+            (_, Status::Bad) => None,
+            (Heed::Never, Status::Missing) => Some(Keep::Missing),
+            (Heed::Never, _) => Some(Keep::AsRules),
+            (heed, status) => said.keep(heed, status, age_ms, rules),
+        };
+        keep.map(|keep| Kept { keep, age_ms })
+    }
+
+    /// Whether a kept answer is shown with this field of the upstream's.
+    pub fn replays(&self, name: &str) -> bool {
+        // Age and Vary are said anew, Set-Cookie is for one client.
+        let own = ["age", "vary", "set-cookie", "set-cookie2", "warning"];
+        let freshness = ["cache-control", "expires", "pragma"];
+        let is_in = |list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
+        !is_in(&own)
+            && !(self.replaces_freshness && is_in(&freshness))
+            && !self.strip.iter().any(|one| name.eq_ignore_ascii_case(one))
+    }
+}
+
+impl Said {
+    fn hear(&mut self, policy: &Policy, name: &str, value: &[u8]) {
+        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+        let strips = || policy.strip.iter().any(|strip| is(strip));
+        if is("cache-control") {
+            self.has_cache_control = true;
+            directives(value).for_each(|(name, value)| self.directive(name, value));
+        } else if is("expires") {
+            let time = std::str::from_utf8(value).ok().and_then(|text| httpdate::parse_http_date(text).ok());
+            self.expires = Some(self.expires.map_or(time, |other| other.min(time)));
+        } else if is("date") {
+            self.date = std::str::from_utf8(value).ok().and_then(|text| httpdate::parse_http_date(text).ok());
+        } else if is("age") {
+            let first = value.split(|byte| *byte == b',').next().unwrap_or_default();
+            self.age_s = self.age_s.max(seconds(first));
+        } else if is("pragma") {
+            self.has_pragma |= words(value).any(|word| word.eq_ignore_ascii_case(b"no-cache"));
+        } else if is("set-cookie") || is("set-cookie2") {
+            self.sets_cookie |= !strips();
+        } else if is("vary") {
+            self.varies_unknown |= words(value).any(|word| !policy.knows(word));
+        } else if is("content-encoding") {
+            self.is_encoded |= words(value).any(|word| !word.eq_ignore_ascii_case(b"identity"));
+        } else if is("content-type") {
+            self.is_endless |= value.to_ascii_lowercase().starts_with(b"text/event-stream");
+        }
+    }
+
+    fn directive(&mut self, name: &[u8], value: Option<&[u8]>) {
+        // What cannot be read has ended; of two the shorter counts.
+        let time = |known: Option<u64>| {
+            let read = value.and_then(seconds).unwrap_or(0);
+            Some(known.map_or(read, |known| known.min(read)))
+        };
+        match name.to_ascii_lowercase().as_slice() {
+            // Those that name fields mean them alone; to leave the whole answer out is always allowed.
+            b"no-store" | b"no-cache" => self.is_uncacheable = true,
+            b"private" => self.is_private = true,
+            b"must-revalidate" | b"proxy-revalidate" => self.forbids_stale = true,
+            b"s-maxage" => self.shared_age_s = time(self.shared_age_s),
+            b"max-age" => self.age_max_s = time(self.age_max_s),
+            b"stale-while-revalidate" => self.revalidate_s = time(self.revalidate_s),
+            b"stale-if-error" => self.error_s = time(self.error_s),
+            _ => {}
+        }
+    }
+
+    /// For how long the upstream says that it is good, from when it was made.
+    fn life_ms(&self) -> Option<u64> {
+        if let Some(life_s) = self.shared_age_s.or(self.age_max_s) {
+            return Some(life_s * 1000);
+        }
+        let expires = self.expires?;
+        let from = self.date.unwrap_or_else(SystemTime::now);
+        let life = expires.and_then(|expires| expires.duration_since(from).ok());
+        Some(
+            life.map_or(0, |life| {
+                u64::try_from(life.as_millis()).unwrap_or(u64::MAX).min(UPSTREAM_LIFE_MS_MAX)
+            }),
+        )
+    }
+
+    fn keep(&self, heed: Heed, status: Status, age_ms: u64, rules: &Rules) -> Option<Keep> {
+        let said = self.life_ms();
+        if self.is_uncacheable || (self.has_pragma && !self.has_cache_control) {
+            return None;
+        }
+        if said.is_none() && (heed == Heed::Explicit || status == Status::IfSaid) {
+            return None;
+        }
+        let left_ms = match said {
+            Some(life_ms) if life_ms <= age_ms => return None,
+            Some(life_ms) => life_ms - age_ms,
+            None => u64::MAX,
+        };
+        if status == Status::Missing {
+            let fresh_ms = left_ms.min(rules.missing_ms);
+            return Some(Keep::For { fresh_ms, revalidate_ms: 0, error_ms: 0 });
+        }
+        // s-maxage forbids it as well (RFC 9111 section 5.2.2.10), unless the upstream says otherwise in the same breath.
+        let forbids_stale = self.forbids_stale || self.shared_age_s.is_some();
+        let stale_ms = |said_s: Option<u64>, allowed_ms: u64| match said_s.map(|said_s| said_s * 1000) {
+            Some(said_ms) if allowed_ms > 0 => said_ms.min(allowed_ms),
+            Some(said_ms) => said_ms.min(UPSTREAM_STALE_MS_MAX),
+            None if forbids_stale => 0,
+            None => allowed_ms,
+        };
+        Some(Keep::For {
+            fresh_ms: left_ms,
+            revalidate_ms: stale_ms(self.revalidate_s, rules.stale_while_revalidate_ms),
+            error_ms: stale_ms(self.error_s, rules.stale_if_error_ms),
+        })
+    }
+}
+
+impl Policy {
+    /// Whether what an answer varies by is part of the question.
+    fn knows(&self, name: &[u8]) -> bool {
+        // What is sent is asked for in one coding, and Host is keyed where it is the client's.
+        let always = ["accept-encoding", "host"];
+        let known = self.known.iter().map(String::as_str).chain(always);
+        known.into_iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    }
+}
+
+/// The parts of a list, without those that are empty.
+fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+}
+
+/// `name` or `name=value` in a list; a comma in quotes is none.
+fn directives(value: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    let mut is_quoted = false;
+    let parts = value.split(move |byte| {
+        is_quoted ^= *byte == b'"';
+        *byte == b',' && !is_quoted
+    });
+    parts.map(|part| match part.iter().position(|byte| *byte == b'=') {
+        Some(at) => (part[..at].trim_ascii(), Some(part[at + 1..].trim_ascii())),
+        None => (part.trim_ascii(), None),
+    })
+}
+
+/// A number of seconds, perhaps in quotes.
+fn seconds(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii();
+    let digits = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let read = std::str::from_utf8(digits).ok()?.parse::<u64>().unwrap_or(u64::MAX);
+    Some(read.min(UPSTREAM_LIFE_MS_MAX / 1000))
+}
+
+#[cfg(test)]
+#[path = "upstream_tests.rs"]
+mod tests;

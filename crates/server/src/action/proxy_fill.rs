@@ -1,0 +1,136 @@
+//! An answer of a server behind that is asked for everybody: what is asked, and what of the answer is kept.
+//!
+//! Promises that nothing of a client reaches the server that is not part of the question; that nothing is kept but whole answers, of
+//! which the server did not say that they are for one client, and no longer than it said; and that what is not kept is shown to nobody
+//! but, where it is only too long, to the client that asked first, as it comes.
+
+use super::proxy::ProxyAction;
+use crate::endpoint::WaitingPlace;
+use crate::problem::Problem;
+use forebay_cache::{Alone, Clock, Filled, Kept, Policy, Rules};
+use forebay_http::{Head, HeaderLines};
+use forebay_proxy::{Answer, AnswerBody, Error};
+use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A fill from a server behind.
+pub struct ProxyFill {
+    /// Where from.
+    pub action: Arc<ProxyAction>,
+    /// On whose connections.
+    pub worker: usize,
+    /// What is asked.
+    pub request: forebay_proxy::Request,
+    /// The question, as the cache knows it.
+    pub key: Box<[u8]>,
+    /// Which answers are kept.
+    pub policy: Arc<Policy>,
+    /// For how long.
+    pub rules: Arc<Rules>,
+    /// The longest body that is kept.
+    pub bytes_max: usize,
+    /// Questions whose answers are not.
+    pub alone: Arc<Alone>,
+    /// The cache's time, in milliseconds.
+    pub clock: Clock,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// What is being asked counts among those who wait.
+    pub _place: Arc<WaitingPlace>,
+}
+
+/// An answer that is too long to be kept, and what has been read of it: for who asked first.
+pub struct TooLong {
+    /// The answer, with the rest of its body.
+    pub answer: Answer,
+    /// The beginning of its body.
+    pub begun: Vec<u8>,
+}
+
+/// How far a body was read.
+enum Gathered {
+    Whole(Vec<u8>),
+    TooLong(Vec<u8>),
+}
+
+impl ProxyFill {
+    /// Asks. A long answer goes to `handing`, if somebody waits there.
+    pub async fn run(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
+        let timeout = self.timeout;
+        match tokio::time::timeout(timeout, self.fill(handing)).await {
+            Ok(filled) => filled,
+            Err(_) => Err(Problem::new(504, "the server behind this route did not answer in time")),
+        }
+    }
+
+    async fn fill(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
+        let sent = self.action.proxy.send(self.worker, self.request).await;
+        let mut answer = sent.map_err(|error| self.action.failed(&error))?;
+        if answer.status >= 500 || answer.status == 429 {
+            return Err(refusal(&answer));
+        }
+        let fields = answer.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let Some(kept) = self.policy.judge(&self.rules, answer.status, fields) else {
+            self.alone.note(&self.key, self.clock.now_ms());
+            return Ok(Filled::nothing());
+        };
+        // What ends with its connection may be short without anybody's seeing it.
+        let bytes_max = if answer.is_delimited { self.bytes_max } else { 0 };
+        let gathered = gather(&mut answer.body, answer.length, bytes_max).await;
+        match gathered.map_err(|error| self.action.failed(&error))? {
+            Gathered::Whole(body) => Ok(filled(&answer, body, kept, &self.policy)),
+            Gathered::TooLong(begun) => {
+                self.alone.note(&self.key, self.clock.now_ms());
+                // Who asked may be gone.
+                let _sent = handing.map(|handing| handing.send(TooLong { answer, begun }));
+                Ok(Filled::nothing())
+            }
+        }
+    }
+}
+
+/// The answer as it is kept.
+fn filled(answer: &Answer, body: Vec<u8>, kept: Kept, policy: &Policy) -> Filled {
+    let extra = lines(&answer.headers, policy);
+    let head = Arc::new(Head::new(answer.status));
+    Filled { head, extra, body, mark: 0, keep: kept.keep, age_ms: kept.age_ms }
+}
+
+/// The fields that are kept.
+fn lines(headers: &HeaderMap, policy: &Policy) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let mut writer = HeaderLines::new(&mut lines);
+    for (name, value) in headers.iter().filter(|(name, _)| **name != DATE && policy.replays(name.as_str())) {
+        // One that the engine does not take would break the message: it is left out.
+        let _written = writer.add(name.as_str(), value);
+    }
+    lines
+}
+
+/// Reads a body up to its end, or until it is longer than what is kept.
+async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) -> Result<Gathered, Error> {
+    if body.is_empty() {
+        return Ok(Gathered::Whole(Vec::new()));
+    }
+    if bytes_max == 0 || length.is_some_and(|length| length > bytes_max as u64) {
+        return Ok(Gathered::TooLong(Vec::new()));
+    }
+    let mut gathered = Vec::with_capacity(length.unwrap_or(0) as usize);
+    while let Some(piece) = body.next().await {
+        gathered.extend_from_slice(&piece?);
+        if gathered.len() > bytes_max {
+            return Ok(Gathered::TooLong(gathered));
+        }
+    }
+    Ok(Gathered::Whole(gathered))
+}
+
+/// What clients are told when the server behind says that it cannot: its own page may be meant for one of them.
+fn refusal(answer: &Answer) -> Problem {
+    let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let headers = retry_after.map(|value| ("Retry-After", value.to_owned())).into_iter().collect();
+    let detail = "the server behind this route could not answer";
+    Problem { headers, ..Problem::new(answer.status, detail) }
+}

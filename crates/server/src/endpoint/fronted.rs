@@ -1,0 +1,227 @@
+//! The cache in front of a server behind: which requests it answers, what two of them share, and what is asked for all.
+//!
+//! The question is the endpoint, the path in its one form, the query as it is, the headers of `vary`, and Host where the server sees it.
+//! Exactly that is sent when an answer is asked for everybody, so that nothing else of a request can have a part in it. An answer that
+//! turns out not to be for everybody is shown to nobody: each client then asks in its own name. A request that says who is asking
+//! (or wants a part of the answer, or has a body) is passed on without the cache.
+
+use super::Endpoint;
+use super::WaitingPlace;
+use super::cached::{Cached, begin_part, end_part};
+use super::drops::path_tag;
+use super::problem_reply;
+use super::target::canonical_path;
+use crate::action::proxy::{ProxyAction, outbound, streamed};
+use crate::action::proxy_fill::{ProxyFill, TooLong};
+use crate::problem::Problem;
+use forebay_cache::{Alone, Conditions, Found, Landed, Policy, limits};
+use forebay_http::{Answer, Given, Method, Outcome, Request};
+use forebay_proxy::RequestBody;
+use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::uri::PathAndQuery;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Headers that make a request one client's own, unless the config says otherwise.
+pub const PERSONAL: [&str; 3] = ["Authorization", "Cookie", "Range"];
+
+/// How the answers of the server behind one endpoint are kept.
+pub struct Fronted {
+    /// The cache, for how long, by which headers, with which tags.
+    pub cached: Cached,
+    /// Which answers are kept.
+    pub policy: Arc<Policy>,
+    /// Headers with which a request is passed on.
+    pub personal: Vec<&'static str>,
+    /// Whether the server sees the client's Host.
+    pub keys_host: bool,
+    /// What the tag of a path begins with, if writes to it pass here too.
+    pub path_tag: Option<String>,
+    /// The longest body that is kept.
+    pub bytes_max: usize,
+    /// Questions whose answers were for nobody else.
+    pub alone: Arc<Alone>,
+}
+
+thread_local! {
+    /// The key of a request, so that a hit allocates nothing.
+    static KEY: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// A request, and what it asks.
+struct Question<'a> {
+    endpoint: &'a Arc<Endpoint>,
+    proxy: &'a Arc<ProxyAction>,
+    request: &'a Request<'a>,
+    params: &'a [(&'a str, &'a str)],
+    path: &'a str,
+    key: &'a [u8],
+}
+
+impl Fronted {
+    /// Answers a request of this endpoint.
+    pub fn call(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        proxy: &Arc<ProxyAction>,
+        request: &Request<'_>,
+        params: &[(&str, &str)],
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        if !self.may_share(request) {
+            return proxy.call(endpoint, request, params);
+        }
+        let path = canonical_path(request.path())?;
+        KEY.with_borrow_mut(|key| {
+            self.write_key(request, &path, key);
+            if key.len() > limits::KEY_BYTES_MAX {
+                return proxy.call(endpoint, request, params);
+            }
+            let question = Question { endpoint, proxy, request, params, path: &path, key };
+            let cache = &self.cached.cache;
+            match cache.find(key, &self.cached.rules, request.worker()) {
+                Found::Good(entry) => {
+                    entry.respond(&Conditions::of(request), cache.now_ms(), answer);
+                    Ok(Outcome::Done)
+                }
+                Found::Refresh(entry) => {
+                    entry.respond(&Conditions::of(request), cache.now_ms(), answer);
+                    // There is an answer: what hinders a new one will be told to those who have to wait for it.
+                    let _hindered = self.refresh(&question);
+                    Ok(Outcome::Done)
+                }
+                Found::Nothing if self.alone.has(key, cache.now_ms()) => {
+                    proxy.call(endpoint, request, params)
+                }
+                Found::Nothing => self.wait(&question),
+            }
+        })
+    }
+
+    /// Whether a request may be answered with what others got.
+    fn may_share(&self, request: &Request<'_>) -> bool {
+        let has_body = |name: &str, value: &[u8]| {
+            (name.eq_ignore_ascii_case("Content-Length") && value != b"0")
+                || name.eq_ignore_ascii_case("Transfer-Encoding")
+        };
+        matches!(request.method(), Method::Get | Method::Head)
+            && !request.headers().any(|(name, value)| {
+                has_body(name, value) || self.personal.iter().any(|one| name.eq_ignore_ascii_case(one))
+            })
+    }
+
+    fn write_key(&self, request: &Request<'_>, path: &str, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(&self.cached.fingerprint);
+        let at = begin_part(b't', key);
+        key.extend_from_slice(path.as_bytes());
+        if let Some(query) = request.query() {
+            key.push(b'?');
+            key.extend_from_slice(query.as_bytes());
+        }
+        end_part(at, key);
+        if self.keys_host {
+            let at = begin_part(b'n', key);
+            key.extend_from_slice(request.header("Host").unwrap_or_default());
+            end_part(at, key);
+        }
+        self.cached.write_vary(request, key);
+    }
+
+    fn tags(&self, question: &Question<'_>) -> Result<Vec<String>, Problem> {
+        let slots = question.endpoint.params.read(question.request, question.params)?;
+        let mut tags = self.cached.tags.of(&slots)?;
+        tags.extend(self.path_tag.as_ref().map(|begin| path_tag(begin, question.path)));
+        Ok(tags)
+    }
+
+    fn refresh(&self, question: &Question<'_>) -> Result<(), Problem> {
+        let tags = self.tags(question)?;
+        let fill = self.fill(question, Arc::new(WaitingPlace::take(question.endpoint)?))?;
+        self.cached.cache.refresh(question.key, tags, &self.cached.rules, move || fill.run(None));
+        Ok(())
+    }
+
+    /// Waits for a fill.
+    fn wait(&self, question: &Question<'_>) -> Result<Outcome, Problem> {
+        let tags = self.tags(question)?;
+        let place = Arc::new(WaitingPlace::take(question.endpoint)?);
+        let fill = self.fill(question, place.clone())?;
+        let (handing, mut handed) = oneshot::channel();
+        let landing =
+            self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
+        let own = outbound(question.request)?;
+        let (cache, proxy, worker) =
+            (self.cached.cache.clone(), question.proxy.clone(), question.request.worker());
+        let conditions = Conditions::of(question.request).into_owned();
+        // A fill that runs out of its own time tells those who wait, perhaps with something older: they wait for that.
+        let timeout = question.endpoint.timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS);
+        Ok(Outcome::Streamed(Box::pin(async move {
+            let problem = match tokio::time::timeout(timeout, landing).await {
+                Ok(Landed::Entry(entry)) => return entry.reply(&conditions, cache.now_ms()).into(),
+                Ok(Landed::Own(_) | Landed::Alone) => {
+                    return match handed.try_recv() {
+                        Ok(TooLong { answer, begun }) => Given::Streamed(streamed(answer, begun, place)),
+                        Err(_) => proxy.pass(worker, own, place).await,
+                    };
+                }
+                Ok(Landed::Failed(problem)) => problem,
+                Ok(Landed::Lost) => Problem::unavailable("the answer was lost on its way"),
+                Err(_) => Problem::new(504, "it took too long"),
+            };
+            problem_reply(&problem).into()
+        })))
+    }
+
+    /// What fills the cache with the answer to a question.
+    fn fill(&self, question: &Question<'_>, place: Arc<WaitingPlace>) -> Result<ProxyFill, Problem> {
+        Ok(ProxyFill {
+            action: question.proxy.clone(),
+            worker: question.request.worker(),
+            request: self.asked(question)?,
+            key: question.key.into(),
+            policy: self.policy.clone(),
+            rules: self.cached.rules.clone(),
+            bytes_max: self.bytes_max,
+            alone: self.alone.clone(),
+            clock: self.cached.cache.clock(),
+            timeout: question.endpoint.timeout,
+            _place: place,
+        })
+    }
+
+    /// The request in nobody's name.
+    fn asked(&self, question: &Question<'_>) -> Result<forebay_proxy::Request, Problem> {
+        let malformed = || Problem::new(400, "the request cannot be passed on");
+        let target = match question.request.query() {
+            Some(query) => format!("{}?{query}", question.path),
+            None => question.path.to_owned(),
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in question.request.headers() {
+            let is_host = self.keys_host && name.eq_ignore_ascii_case("Host");
+            if is_host || self.cached.vary.iter().any(|vary| vary.eq_ignore_ascii_case(name)) {
+                let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed())?;
+                headers.append(name, HeaderValue::from_bytes(value).map_err(|_| malformed())?);
+            }
+        }
+        let fixed = [(ACCEPT, "*/*"), (ACCEPT_ENCODING, "identity"), (USER_AGENT, "forebay")];
+        for (name, value) in fixed {
+            if !self.cached.vary.iter().any(|vary| name.as_str().eq_ignore_ascii_case(vary)) {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+        }
+        if !self.keys_host {
+            headers.remove(HOST);
+        }
+        Ok(forebay_proxy::Request {
+            method: http::Method::GET,
+            target: PathAndQuery::try_from(target).map_err(|_| malformed())?,
+            headers,
+            peer: None,
+            body: RequestBody::Whole(Default::default()),
+        })
+    }
+}
