@@ -360,7 +360,9 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
                 let fits =
                     stored.filled.body.len() <= limits::BODY_BYTES_MAX && key.len() <= limits::KEY_BYTES_MAX;
                 let entry = Arc::new(self.entry(stored, &plan.rules, plan.snapshot));
-                if fits && entry.good_until_ms > self.clock.now_ms() {
+                // What was dropped meanwhile must not push out what was made after the drop.
+                let is_current = self.generations.is_current(&entry.snapshot);
+                if fits && is_current && entry.good_until_ms > self.clock.now_ms() {
                     self.burst.insert(key.into(), entry.clone());
                 }
                 pilot.land(Outcome::Entry(entry));

@@ -131,11 +131,11 @@ impl Policy {
     pub fn replays(&self, name: &str) -> bool {
         // Age and Vary are said anew, Set-Cookie is for one client.
         let own = ["age", "vary", "set-cookie", "set-cookie2", "warning"];
-        let freshness = ["cache-control", "expires", "pragma"];
-        let is_in = |list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
-        !is_in(&own)
-            && !(self.replaces_freshness && is_in(&freshness))
-            && !self.strip.iter().any(|one| name.eq_ignore_ascii_case(one))
+        let freshness: &[&str] =
+            if self.replaces_freshness { &["cache-control", "expires", "pragma"] } else { &[] };
+        let strip = self.strip.iter().map(String::as_str);
+        let mut left_out = own.into_iter().chain(freshness.iter().copied()).chain(strip);
+        !left_out.any(|one| name.eq_ignore_ascii_case(one))
     }
 }
 

@@ -84,7 +84,9 @@ impl ProxyFill {
             Gathered::TooLong(begun) => {
                 self.alone.note(&self.key, self.clock.now_ms());
                 // Who asked may be gone.
-                let _sent = handing.map(|handing| handing.send(TooLong { answer, begun }));
+                if let Some(handing) = handing {
+                    let _sent = handing.send(TooLong { answer, begun });
+                }
                 Ok(Filled::nothing())
             }
         }
