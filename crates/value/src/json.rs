@@ -55,18 +55,45 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
 
 /// How many bytes are looked at together: two SSE registers, which the compiler fills by itself.
 const LANE_BYTES: usize = 32;
+/// How many bytes are copied together when none of them needs an escape.
+const BLOCK_BYTES: usize = 32 * LANE_BYTES;
 
 fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    let mut lanes = bytes.chunks_exact(LANE_BYTES);
-    for lane in &mut lanes {
-        // No short circuit: a plain fold is what the compiler turns into vector instructions.
-        if lane.iter().fold(false, |found, &byte| found | needs_escape(byte)) {
-            escape_bytes(lane, out);
-        } else {
-            out.extend_from_slice(lane);
+    for block in bytes.chunks(BLOCK_BYTES) {
+        if is_clean(block) {
+            out.extend_from_slice(block);
+            continue;
+        }
+        for lane in block.chunks(LANE_BYTES) {
+            if is_clean(lane) {
+                out.extend_from_slice(lane);
+            } else {
+                escape_bytes(lane, out);
+            }
         }
     }
-    escape_bytes(lanes.remainder(), out);
+}
+
+/// Whether nothing in it needs an escape. Without a short circuit and with a flag for each place of a lane: plain loops, which the compiler
+/// turns into vector instructions.
+fn is_clean(bytes: &[u8]) -> bool {
+    let (lanes, rest) = bytes.as_chunks::<LANE_BYTES>();
+    let mut found = [false; LANE_BYTES];
+    for lane in lanes {
+        for (found, &byte) in found.iter_mut().zip(lane) {
+            *found |= needs_escape(byte);
+        }
+    }
+    // What does not fill a lane is looked at together with some of what stands before it, if there is as much.
+    match bytes.last_chunk::<LANE_BYTES>() {
+        Some(last) => {
+            for (found, &byte) in found.iter_mut().zip(last) {
+                *found |= needs_escape(byte);
+            }
+            !found.contains(&true)
+        }
+        None => !rest.iter().any(|&byte| needs_escape(byte)),
+    }
 }
 
 fn needs_escape(byte: u8) -> bool {

@@ -53,14 +53,19 @@ impl Timestamp {
         let micros = self.0.clamp(MICROS_MIN, MICROS_MAX);
         let (days, micros) = (micros.div_euclid(MICROS_A_DAY), micros.rem_euclid(MICROS_A_DAY));
         let (year, month, day) = civil_from_days(days);
-        let second = micros / 1_000_000;
-        put_digits(&mut text[0..4], year);
-        put_digits(&mut text[5..7], month);
-        put_digits(&mut text[8..10], day);
-        put_digits(&mut text[11..13], second / 3600);
-        put_digits(&mut text[14..16], second / 60 % 60);
-        put_digits(&mut text[17..19], second % 60);
-        put_digits(&mut text[20..26], micros % 1_000_000);
+        // 32 bits from here on: divisions by constants are then cheap.
+        let (second, micros) = ((micros / 1_000_000) as u32, (micros % 1_000_000) as u32);
+        let (year, month, day) = (year as u32, month as u32, day as u32);
+        put_two(&mut text, 0, year / 100);
+        put_two(&mut text, 2, year % 100);
+        put_two(&mut text, 5, month);
+        put_two(&mut text, 8, day);
+        put_two(&mut text, 11, second / 3600);
+        put_two(&mut text, 14, second / 60 % 60);
+        put_two(&mut text, 17, second % 60);
+        put_two(&mut text, 20, micros / 10_000);
+        put_two(&mut text, 22, micros / 100 % 100);
+        put_two(&mut text, 24, micros % 100);
         text
     }
 }
@@ -77,11 +82,10 @@ impl std::fmt::Display for Timestamp {
     }
 }
 
-fn put_digits(out: &mut [u8], mut number: i64) {
-    for place in out.iter_mut().rev() {
-        *place = b'0' + (number % 10) as u8;
-        number /= 10;
-    }
+/// Two digits of a number below 100.
+fn put_two(out: &mut [u8; TEXT_BYTES], at: usize, number: u32) {
+    out[at] = b'0' + (number / 10) as u8;
+    out[at + 1] = b'0' + (number % 10) as u8;
 }
 
 /// Days since the epoch to year, month, day. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".

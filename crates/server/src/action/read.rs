@@ -7,7 +7,7 @@ use crate::endpoint::shape::Shape;
 use crate::hot::Hot;
 use crate::problem::Problem;
 use forebay_table::{Counters, Read};
-use forebay_value::{RowRef, Schema, Type, ValueRef};
+use forebay_value::{RowRef, Schema, Type, Value, ValueRef};
 use std::sync::Arc;
 
 /// Room for keys and punctuation beside the bytes of a row, for the guess at an answer's length.
@@ -26,6 +26,21 @@ pub(super) fn respond_row(
     };
     let write = |body: &mut Vec<u8>| shape.write_row(schema, row, &Scope::new(slots), body);
     out.respond(&answering.head, |_| {}, row.0.len() + PUNCTUATION_BYTES, write);
+}
+
+/// Answers with a row that was just made of these values, so long in the row format: text that is known to be text is not checked again.
+pub(super) fn respond_own(
+    answering: &Answering,
+    values: &[Value],
+    row_bytes: usize,
+    slots: &Slots,
+    out: &mut impl Out,
+) {
+    let Some(shape) = &answering.shape else {
+        return out.respond(&answering.head, |_| {}, 0, |_| {});
+    };
+    let write = |body: &mut Vec<u8>| shape.write_own(values, &Scope::new(slots), body);
+    out.respond(&answering.head, |_| {}, row_bytes + PUNCTUATION_BYTES, write);
 }
 
 /// Whether a shape shows a column that increments change.

@@ -2,7 +2,7 @@
 //!
 //! An insert draws again when a value that it drew itself (a code, a UUID) is taken; a conflict over what the client gave is a 409.
 
-use super::read::respond_row;
+use super::read::{respond_own, respond_row};
 use super::{Answering, BoxFuture, KeyOf, Step, source_problem, wait_fetched, wait_loaded};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::out::Out;
@@ -114,7 +114,7 @@ impl Insert {
                 OnConflict::Refuse { .. } => table.insert(row)?,
                 OnConflict::Replace => table.upsert(row)?,
             };
-            respond_row(table.schema(), &self.answering, row, slots, out);
+            respond_own(&self.answering, values, row.0.len(), slots, out);
             Ok(position)
         })
     }

@@ -38,6 +38,9 @@ pub enum Eval {
     Template(Vec<Eval>),
 }
 
+/// Room for the text that a template gives, before it grows: that of an address.
+const TEMPLATE_BYTES: usize = 128;
+
 /// The parameters of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
@@ -51,11 +54,6 @@ pub struct Slots {
 pub const SLOTS_MAX: usize = 64;
 
 impl Slots {
-    /// Room for this many.
-    pub fn with_capacity(count: usize) -> Slots {
-        Slots { values: Vec::with_capacity(count), given: 0 }
-    }
-
     /// Forgets them and keeps their room.
     pub fn clear(&mut self) {
         self.values.clear();
@@ -150,7 +148,7 @@ impl Eval {
                 value => value,
             },
             Eval::Template(parts) => {
-                let mut text = Vec::new();
+                let mut text = Vec::with_capacity(TEMPLATE_BYTES);
                 for part in parts {
                     write_text(part.evaluate(scope)?.as_ref(), &mut text);
                 }

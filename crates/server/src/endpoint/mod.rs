@@ -24,6 +24,7 @@ use guard::Guard;
 use out::{OwnedOut, respond_problem};
 use params::Params;
 use rate::Rate;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -54,6 +55,19 @@ pub struct Endpoint {
     pub waiting_max: usize,
     /// How many wait.
     pub waiting: AtomicUsize,
+}
+
+thread_local! {
+    /// What the parameters of this worker's requests are read into, one after the other: empty, and referred to by nobody else.
+    static SPARE: Cell<Option<Arc<Slots>>> = const { Cell::new(None) };
+}
+
+/// Keeps the room of parameters that nobody needs any more.
+fn put_by(mut slots: Arc<Slots>) {
+    if let Some(unused) = Arc::get_mut(&mut slots) {
+        unused.clear();
+        SPARE.set(Some(slots));
+    }
 }
 
 /// How often an action may need something first before it is given up: each time it was given what it asked for.
@@ -87,7 +101,8 @@ impl Endpoint {
         if let Some(cached) = &self.cached {
             return cached.call(self, request, path, answer);
         }
-        let slots = Arc::new(self.params.read(request, path)?);
+        let mut slots = SPARE.take().unwrap_or_default();
+        self.params.read_into(request, path, Arc::get_mut(&mut slots).expect("nobody else refers to it"))?;
         if let Some(drops) = &self.drops {
             return drops.call(self, slots, answer);
         }
@@ -95,7 +110,10 @@ impl Endpoint {
             return self.call_validated(request, slots, answer);
         }
         match self.action.run(&slots, answer)? {
-            Step::Done => Ok(Outcome::Done),
+            Step::Done => {
+                put_by(slots);
+                Ok(Outcome::Done)
+            }
             step => self.wait(slots, step),
         }
     }

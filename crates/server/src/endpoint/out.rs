@@ -20,6 +20,9 @@ pub trait Out {
         length_hint: usize,
         write: impl FnOnce(&mut Vec<u8>),
     );
+
+    /// The answer: its head and a body that is there already.
+    fn respond_whole(&mut self, head: &Arc<Head>, body: &[u8]);
 }
 
 impl Out for Answer<'_> {
@@ -35,6 +38,10 @@ impl Out for Answer<'_> {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         self.respond_with_extra(head, extra, length_hint, write);
+    }
+
+    fn respond_whole(&mut self, head: &Arc<Head>, body: &[u8]) {
+        Answer::respond(self, head, body);
     }
 }
 
@@ -72,6 +79,10 @@ impl Out for OwnedOut {
         extra(&mut HeaderLines::new(&mut reply.extra));
         write(&mut reply.body);
         self.reply = Some(reply);
+    }
+
+    fn respond_whole(&mut self, head: &Arc<Head>, body: &[u8]) {
+        self.respond(head, |_| {}, body.len(), |buffer| buffer.extend_from_slice(body));
     }
 }
 

@@ -82,14 +82,7 @@ pub struct Params {
 const URL_BYTES_MAX: usize = 2048;
 
 impl Params {
-    /// Reads every parameter. `path` holds the route's parameters, still percent-encoded.
-    pub fn read(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<Slots, Problem> {
-        let mut slots = Slots::with_capacity(self.plans.len());
-        self.read_into(request, path, &mut slots)?;
-        Ok(slots)
-    }
-
-    /// The same into slots that are empty.
+    /// Reads every parameter into slots that are empty. `path` holds the route's parameters, still percent-encoded.
     pub fn read_into(
         &self,
         request: &Request<'_>,
@@ -157,7 +150,7 @@ impl ParamPlan {
             Source::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
             Source::BaseUrl(None) => {
                 let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok());
-                Ok(Some(Value::Text(format!("http://{}", host.unwrap_or_default()).into())))
+                Ok(Some(Value::Text(["http://", host.unwrap_or_default()].concat().into())))
             }
         }
     }

@@ -2,7 +2,7 @@
 //! only copies keys and writes values.
 
 use super::eval::{Eval, Scope};
-use forebay_value::{Row, RowRef, Schema, ValueRef, json};
+use forebay_value::{Row, RowRef, Schema, Value, ValueRef, json};
 use smallvec::SmallVec;
 
 /// Values of one row, in column order.
@@ -68,15 +68,31 @@ impl Shape {
         out.extend_from_slice(&self.close);
     }
 
+    /// The same for one row that was just made.
+    pub fn write_own(&self, values: &[Value], scope: &Scope<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.open);
+        self.write_columns(values.iter().map(Value::as_ref), scope, out);
+        out.extend_from_slice(&self.close);
+    }
+
     fn write_row_object(&self, schema: &Schema, row: RowRef<'_>, scope: &Scope<'_>, out: &mut Vec<u8>) {
+        self.write_columns(row.values(schema), scope, out);
+    }
+
+    fn write_columns<'v>(
+        &self,
+        values: impl Iterator<Item = ValueRef<'v>>,
+        scope: &Scope<'_>,
+        out: &mut Vec<u8>,
+    ) {
         if self.in_column_order {
-            for (field, value) in self.fields.iter().zip(row.values(schema)) {
+            for (field, value) in self.fields.iter().zip(values) {
                 out.extend_from_slice(&field.key);
                 json::write_value(value, out);
             }
             out.push(b'}');
         } else {
-            let values: RowValues<'_> = row.values(schema).collect();
+            let values: RowValues<'_> = values.collect();
             self.write_object(&values, scope, out);
         }
     }
