@@ -115,13 +115,12 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.clock.clone()
     }
 
-    /// What this process has under a key. `worker` is whose counters count it.
+    /// What this process has under a key at this time ([`Cache::now_ms`]). `worker` is whose counters count it.
     #[inline]
-    pub fn find(&self, key: &[u8], rules: &Rules, worker: usize) -> Found {
+    pub fn find(&self, key: &[u8], rules: &Rules, worker: usize, now_ms: u64) -> Found {
         let inner = &*self.inner;
         let found = if inner.must_ask(rules) { None } else { inner.burst.get(key) };
         let found = found.filter(|entry| inner.generations.is_current(&entry.snapshot));
-        let now_ms = inner.clock.now_ms();
         let found = match found {
             Some(entry) if entry.is_good(now_ms) => {
                 if entry.is_due(now_ms) && entry.claim(now_ms) {

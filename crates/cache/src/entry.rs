@@ -302,10 +302,7 @@ impl Entry {
     }
 
     fn age(&self, now_ms: u64, lines: &mut HeaderLines<'_>) {
-        let age_s = (now_ms.saturating_sub(self.placed_at_ms) + self.age_ms) / 1000;
-        let mut buffer = itoa::Buffer::new();
-        // Digits are always a field's value.
-        let _ = lines.add("Age", buffer.format(age_s));
+        lines.add_age((now_ms.saturating_sub(self.placed_at_ms) + self.age_ms) / 1000);
     }
 
     /// Answers with it: whole, encoded, or 304.

@@ -35,7 +35,7 @@ impl Ground {
     /// What is found, and whether a new one is to be fetched.
     fn find(&self, key: &str, rules: &Rules) -> Option<(String, bool)> {
         let text = |entry: &forebay_cache::Entry| String::from_utf8_lossy(entry.body()).into_owned();
-        match self.cache.find(key.as_bytes(), rules, 0) {
+        match self.cache.find(key.as_bytes(), rules, 0, self.cache.now_ms()) {
             Found::Good(entry) => Some((text(&entry), false)),
             Found::Refresh(entry) => Some((text(&entry), true)),
             Found::Nothing => None,

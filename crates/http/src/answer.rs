@@ -118,6 +118,14 @@ impl<'a> HeaderLines<'a> {
         self.write(name, value)
     }
 
+    /// Adds an Age in seconds (RFC 9111 section 5.1), of which nothing needs to be checked.
+    pub fn add_age(&mut self, age_s: u64) -> &mut Self {
+        self.out.extend_from_slice(b"Age: ");
+        self.out.extend_from_slice(itoa::Buffer::new().format(age_s).as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
     /// Adds a Date, for answers that somebody else has made ([`crate::Streamed::dated`]).
     pub fn add_date(&mut self, value: impl AsRef<[u8]>) -> Result<&mut Self, InvalidField> {
         self.write("Date", value.as_ref())

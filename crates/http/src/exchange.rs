@@ -223,7 +223,7 @@ impl<S: Service> Connection<S> {
         let (mut intake, stream) = Intake::new(head.framing, bytes_max, &self.shared.limits, local.now_ms);
         let stream = Cell::new(Some(stream));
         self.stage = Stage::default();
-        let before = self.output.tail_bytes();
+        let before = self.output.tail(&mut local.pool).len();
         self.answer_later(head, &[], Some(&stream), false, local);
         drop(stream);
         if self.output.tail_bytes() > before {

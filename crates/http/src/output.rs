@@ -1,8 +1,8 @@
 //! The answers of one connection that have not left yet, in the order of their requests.
 //!
 //! The tail is where answers are written; in the steady state it is all there is: filled, written out with one call,
-//! returned to the worker's pool. Only when something has to wait (for the client, the gate or a deferred answer) is the
-//! tail sealed into the queue. Promises that bytes leave in order and that none leaves before its mark has been passed.
+//! returned to the worker's pool. Only when something has to wait for the client or a deferred answer, or is written behind what
+//! the gate holds, is the tail sealed into the queue. Promises that bytes leave in order and that none leaves before its mark has been passed.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -94,11 +94,16 @@ pub(crate) struct Output {
     next_slot: u64,
     tail: Vec<u8>,
     tail_mark: u64,
+    /// The gate held the tail when it was to leave: what is written from now on goes behind it.
+    is_held: bool,
 }
 
 impl Output {
     /// Where the next answer is written.
     pub(crate) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        if self.is_held {
+            self.seal();
+        }
         if self.tail.capacity() == 0 {
             self.tail = pool.take();
         }
@@ -198,6 +203,7 @@ impl Output {
         }
         self.tail = Vec::new();
         self.tail_mark = 0;
+        self.is_held = false;
     }
 
     /// Bytes of the tail.
@@ -257,6 +263,7 @@ impl Output {
 
     /// Moves the tail into the queue, so that later answers neither wait for its client nor raise its mark.
     fn seal(&mut self) {
+        self.is_held = false;
         if !self.tail.is_empty() {
             self.queued_bytes += self.tail.len();
             let bytes = std::mem::take(&mut self.tail);
@@ -277,13 +284,16 @@ impl Output {
             if self.tail.is_empty() {
                 return Ok((Flush::Empty, 0));
             }
+            if gate.holds(self.tail_mark) {
+                // It stays where it is: most clients send nothing more before they have their answer.
+                self.is_held = true;
+                return Ok((Flush::Held(self.tail_mark), 0));
+            }
             // The steady state: one buffer, one write.
-            if !gate.holds(self.tail_mark)
-                && let Poll::Ready(count) = Pin::new(&mut *stream).poll_write(cx, &self.tail)?
-            {
+            if let Poll::Ready(count) = Pin::new(&mut *stream).poll_write(cx, &self.tail)? {
                 written = nonzero(count)?;
                 if written == self.tail.len() {
-                    self.tail_mark = 0;
+                    (self.tail_mark, self.is_held) = (0, false);
                     pool.give(std::mem::take(&mut self.tail));
                     return Ok((Flush::Empty, written));
                 }
@@ -443,6 +453,27 @@ mod tests {
             let known = self.answers.iter().map_while(|answer| *answer);
             known.take_while(|(_, mark)| *mark <= passed).map(|(bytes, _)| bytes).sum()
         }
+    }
+
+    #[test]
+    fn what_is_written_behind_a_held_answer_does_not_hold_it_longer() {
+        let (gate, mut pool, mut output) = (Gate::new(1), Pool::default(), Output::default());
+        let mut stream = Narrow { taken: Vec::new(), allowances: Vec::new() };
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut flush = |output: &mut Output, pool: &mut Pool| {
+            output.poll_flush(&mut cx, &mut stream, &gate, pool).expect("no error")
+        };
+        for (answer, mark, expected) in [("a", 1, 1), ("b", 5, 1), ("c", 2, 1)] {
+            output.tail(&mut pool).extend_from_slice(answer.as_bytes());
+            output.hold(mark);
+            assert_eq!(flush(&mut output, &mut pool), (Flush::Held(expected), 0), "{answer}");
+        }
+        assert_eq!(output.pending_bytes(), 3);
+        gate.advance(1);
+        assert_eq!(flush(&mut output, &mut pool), (Flush::Held(5), 1));
+        gate.advance(5);
+        assert_eq!(flush(&mut output, &mut pool), (Flush::Empty, 2));
+        assert_eq!(stream.taken, b"abc");
     }
 
     proptest! {

@@ -80,10 +80,11 @@ impl Cached {
             if key.len() > limits::KEY_BYTES_MAX {
                 return self.bypass(endpoint, Arc::new(std::mem::take(slots)), conditions);
             }
-            match self.cache.find(key, &self.rules, request.worker()) {
-                Found::Good(entry) => entry.respond(&conditions, self.cache.now_ms(), answer),
+            let now_ms = self.cache.now_ms();
+            match self.cache.find(key, &self.rules, request.worker(), now_ms) {
+                Found::Good(entry) => entry.respond(&conditions, now_ms, answer),
                 Found::Refresh(entry) => {
-                    entry.respond(&conditions, self.cache.now_ms(), answer);
+                    entry.respond(&conditions, now_ms, answer);
                     let slots = Arc::new(std::mem::take(slots));
                     let tags = self.tags.of(&slots)?;
                     let endpoint = endpoint.clone();
