@@ -4,7 +4,7 @@
 //! A record is refused here, before it has a position, when nobody could promise to write it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -60,6 +60,8 @@ enum Waiting {
     No,
     ForAny,
     ForUrgent,
+    /// For a group of so many records.
+    ForRecords(u32),
 }
 
 /// Where a group goes.
@@ -78,7 +80,7 @@ pub(crate) struct Taken {
     pub start: Position,
     pub records: u32,
     pub place: Place,
-    /// The group that is now being filled cannot grow to its full size before there is a reserve.
+    /// The group that is now being filled, or one soon after it, cannot grow to its full size before there is a reserve.
     pub needs_reserve: bool,
 }
 
@@ -139,6 +141,7 @@ impl Lane {
             Waiting::No => false,
             Waiting::ForAny => true,
             Waiting::ForUrgent => state.is_urgent,
+            Waiting::ForRecords(records) => state.records >= records,
         };
         if wakes {
             state.waiting = Waiting::No;
@@ -174,11 +177,29 @@ impl Lane {
         true
     }
 
-    /// Records in the group that is being filled; `None` when it is not worth while to wait for more: no more will come, or it has waited
-    /// already because nobody waits for it.
-    pub fn gathered(&self) -> Option<u32> {
-        let state = self.state.lock();
-        (state.stopped.is_none() && state.is_urgent).then_some(state.records)
+    /// Records in the group that is being filled.
+    pub fn records(&self) -> u32 {
+        self.state.lock().records
+    }
+
+    /// Waits until the group has so many records, none has come for a `pause`, or the deadline. Does not wait when no more will come, or
+    /// when what there is has waited already because nobody waits for it.
+    pub fn gather(&self, records: u32, pause: Duration, deadline: Instant) {
+        let mut state = self.state.lock();
+        let mut before = None;
+        while state.stopped.is_none()
+            && (state.is_urgent || state.records == 0)
+            && state.records < records
+            && before != Some(state.records)
+        {
+            before = Some(state.records);
+            state.waiting = Waiting::ForRecords(records);
+            let until = deadline.min(Instant::now() + pause);
+            if self.work.wait_until(&mut state, until).timed_out() && until == deadline {
+                break;
+            }
+        }
+        state.waiting = Waiting::No;
     }
 
     /// Takes all records there are, leaving `empty` to be filled. `None` when there are none.
@@ -201,8 +222,9 @@ impl Lane {
             Place::Active => remaining_bytes - bytes,
             Place::Reserve(_) | Place::New => capacity_bytes.saturating_sub(bytes),
         };
-        let needs_reserve = state.reserve.is_none() && after < self.buffer_bytes;
-        state.room_bytes = if needs_reserve { after } else { self.buffer_bytes };
+        // Asked for while the group that is being filled may still grow to its full size, so that nobody is refused meanwhile.
+        let needs_reserve = state.reserve.is_none() && after < self.buffer_bytes + capacity_bytes / 4;
+        state.room_bytes = if needs_reserve { after.min(self.buffer_bytes) } else { self.buffer_bytes };
         state.refusal = AppendError::Busy;
         let start = Position(state.start);
         state.start += bytes;
@@ -253,5 +275,60 @@ impl Lane {
 
     pub fn set_released(&self, released: Position) {
         self.released.store(released.0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::thread;
+
+    const NEVER: Duration = Duration::from_secs(3600);
+
+    fn lane() -> Arc<Lane> {
+        Arc::new(Lane::new(Position(0), Position(0), 1 << 20, 1 << 20, 1 << 30))
+    }
+
+    /// Gathers on a thread of its own; what is received when it has ended.
+    fn gathering(lane: &Arc<Lane>, records: u32, pause: Duration) -> mpsc::Receiver<()> {
+        let (ended, end) = mpsc::channel();
+        let lane = lane.clone();
+        thread::spawn(move || {
+            lane.gather(records, pause, Instant::now() + NEVER);
+            ended.send(()).expect("somebody waits");
+        });
+        end
+    }
+
+    fn ends(end: &mpsc::Receiver<()>) {
+        end.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    }
+
+    #[test]
+    fn a_group_is_complete_when_all_have_come() {
+        let lane = lane();
+        lane.append(b"one", Urgency::Now).expect("room");
+        let end = gathering(&lane, 3, NEVER);
+        lane.append(b"two", Urgency::Now).expect("room");
+        assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Empty));
+        lane.append(b"three", Urgency::Later).expect("room");
+        ends(&end);
+        assert_eq!(lane.records(), 3);
+    }
+
+    #[test]
+    fn a_group_does_not_wait_for_those_who_do_not_come() {
+        let lane = lane();
+        ends(&gathering(&lane, 3, Duration::from_millis(1)));
+        // Nobody waits for this one.
+        lane.append(b"one", Urgency::Later).expect("room");
+        ends(&gathering(&lane, 3, NEVER));
+        lane.append(b"two", Urgency::Now).expect("room");
+        ends(&gathering(&lane, 3, Duration::from_millis(1)));
+        let end = gathering(&lane, 3, NEVER);
+        lane.stop(AppendError::Closed);
+        ends(&end);
     }
 }
