@@ -7,6 +7,7 @@ use crate::config::{self, Config, model};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::live::Live;
+use crate::open::embedded::Embedded;
 use crate::open::{self, Memory, Opened, StartError};
 use crate::problem::Problem;
 use crate::schedule::{Lease, Schedule};
@@ -17,7 +18,7 @@ use forebay_log::Log;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -166,9 +167,25 @@ fn prepare_memory(memory: &Memory, config: &Config, gate: &Arc<Gate>) {
                 );
             }
             connect_gate(&embedded.log, config.memory.durability, gate);
+            if !config.memory.huge_pages
+                && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
+            {
+                eprintln!("note: memory comes in huge pages all the same, the kernel said: {error}");
+            }
+            reserve_memory(embedded, config.memory.reserve_bytes);
         }
         // What such a tier answers is as durable as was asked for.
         Memory::Remote(_) => gate.advance(u64::MAX),
+    }
+}
+
+/// Has memory there before it is used; the start waits for it, because what is served meanwhile would pay for it after all.
+fn reserve_memory(embedded: &Embedded, bytes: u64) {
+    if bytes > 0 {
+        let began = Instant::now();
+        embedded.tables.reserve_memory(bytes);
+        let seconds = began.elapsed().as_secs_f64();
+        eprintln!("note: took {} MiB of memory ahead of use in {seconds:.1} s (memory.reserve)", bytes >> 20);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The memory limit that all tables share, and what a thing in memory really takes.
 
+use crate::reserve::Reserve;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is counted when it
@@ -7,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Budget {
     limit_bytes: u64,
     used_bytes: AtomicU64,
+    /// Memory that is there already for what will be used.
+    pub reserve: Reserve,
 }
 
 impl Budget {
     pub fn new(limit_bytes: u64) -> Budget {
-        Budget { limit_bytes, used_bytes: AtomicU64::new(0) }
+        Budget { limit_bytes, used_bytes: AtomicU64::new(0), reserve: Reserve::new() }
     }
 
     pub fn limit_bytes(&self) -> u64 {
@@ -26,7 +29,9 @@ impl Budget {
     pub fn try_take(&self, bytes: usize) -> bool {
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         let fits = used <= self.limit_bytes;
-        if !fits {
+        if fits {
+            self.reserve.watch(used);
+        } else {
             self.give(bytes);
         }
         fits
@@ -34,7 +39,8 @@ impl Budget {
 
     /// Counts `bytes` whatever the limit says.
     pub fn take(&self, bytes: usize) {
-        self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.reserve.watch(used);
     }
 
     /// Gives back what was taken.

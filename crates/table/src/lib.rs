@@ -38,6 +38,7 @@ mod reads;
 mod record;
 mod remote;
 mod replay;
+mod reserve;
 mod rows;
 mod shard;
 mod slab;

@@ -12,6 +12,20 @@ pub(crate) const COUNTER_STRIPES: usize = 16;
 /// Slots of a chunk (24 KiB): a shard wastes half of one on average, 0.75 bytes a row at 1,000,000 rows.
 pub(crate) const CHUNK_SLOTS: usize = 1024;
 
+/// Bytes of a block of memory taken ahead of use: of the size of rows, since allocators keep small and large blocks apart, and a power of two,
+/// so that blocks fill whole pages.
+pub(crate) const RESERVE_BLOCK_BYTES: usize = 2048;
+
+/// Threads that take memory ahead at most: the kernel and the host serve no more of them at the same time.
+pub(crate) const RESERVE_THREADS_MAX: usize = 8;
+
+/// Memory taken ahead is given back in steps of this: 512 blocks, some 20 µs for the write that does it.
+pub(crate) const RESERVE_STEP_BYTES: u64 = 1 << 20;
+
+/// It is given back so much before rows need it: a page for each size and thread. No more, because the allocator returns to the system
+/// what has not been used for a second.
+pub(crate) const RESERVE_AHEAD_BYTES: u64 = 4 << 20;
+
 /// Draws of `random` before it walks the lengths. A draw hits with a chance of 1/2 or more unless most rows were deleted.
 pub(crate) const RANDOM_DRAWS: usize = 16;
 

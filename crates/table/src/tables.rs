@@ -93,6 +93,16 @@ impl Tables {
         }
     }
 
+    /// Takes memory from the system now, and waits for it, so that rows, keys and indexes find it there until they take so much in all.
+    pub fn reserve_memory(&self, until_bytes: u64) {
+        self.inner.core.budget.reserve.fill(until_bytes.min(self.limit_bytes()), self.used_bytes());
+    }
+
+    /// Bytes of that which are not used yet.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.inner.core.budget.reserve.bytes()
+    }
+
     /// Bytes that rows, keys and indexes take in memory.
     pub fn used_bytes(&self) -> u64 {
         self.inner.core.budget.used_bytes()

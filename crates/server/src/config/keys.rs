@@ -144,6 +144,13 @@ pub(super) const MEMORY: Section = Section {
             "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503",
         ),
         key(
+            "reserve",
+            "size",
+            "\"0B\"",
+            "embedded: how much of that is taken from the system at the start, before rows need it",
+        ),
+        key("huge_pages", "true or false", "true", "embedded: whether memory may come in huge pages"),
+        key(
             "log_limit",
             "size",
             "\"8GiB\"",

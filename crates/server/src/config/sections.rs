@@ -145,6 +145,8 @@ pub(super) fn memory(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Memory {
         data_dir: PathBuf::from(DATA_DIR),
         durability: Durability::Sync,
         limit_bytes: GIB,
+        reserve_bytes: 0,
+        huge_pages: true,
         log_limit_bytes: 8 * GIB,
         segment_bytes: 64 * MIB,
         line: 0,
@@ -160,6 +162,12 @@ pub(super) fn memory(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Memory {
     }
     fields.set("durability", &mut memory.durability, mistakes, durability);
     fields.set("limit", &mut memory.limit_bytes, mistakes, bytes(MIB, ANY));
+    fields.set("reserve", &mut memory.reserve_bytes, mistakes, bytes(0, ANY));
+    fields.set("huge_pages", &mut memory.huge_pages, mistakes, flag);
+    if memory.reserve_bytes > memory.limit_bytes {
+        let at = fields.get("reserve").map_or(node.at, |node| node.at);
+        mistakes.add(at, "reserve: must not be more than limit, of which it is a part");
+    }
     fields.set("log_limit", &mut memory.log_limit_bytes, mistakes, bytes(MIB, ANY));
     fields.set("segment", &mut memory.segment_bytes, mistakes, bytes(MIB, 4 * GIB));
     if memory.log_limit_bytes < 2 * memory.segment_bytes {
@@ -184,7 +192,7 @@ fn remote(url: String, fields: &Fields<'_>, mistakes: &Mistakes<'_>) -> Remote {
 fn fits_tier(memory: &Memory, fields: &Fields<'_>, mistakes: &Mistakes<'_>) {
     let foreign: &[&str] = match memory.tier {
         Tier::Embedded => &["shards", "read_from"],
-        Tier::Remote(_) => &["log_limit", "segment"],
+        Tier::Remote(_) => &["reserve", "huge_pages", "log_limit", "segment"],
     };
     let owner = if memory.tier == Tier::Embedded { "Redis and Valkey" } else { "the embedded tier" };
     for key in foreign {

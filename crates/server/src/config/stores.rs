@@ -64,6 +64,10 @@ pub struct Memory {
     pub durability: Durability,
     /// Most memory that hot tables take, in bytes.
     pub limit_bytes: u64,
+    /// Embedded: how much of that memory is taken from the system at the start, in bytes.
+    pub reserve_bytes: u64,
+    /// Embedded: whether memory may come in huge pages.
+    pub huge_pages: bool,
     /// Embedded: longest the log may grow before inserts are refused, in bytes.
     pub log_limit_bytes: u64,
     /// Embedded: length of one file of the log, in bytes.

@@ -81,18 +81,19 @@ impl Fronted {
             }
             let question = Question { endpoint, proxy, request, params, path: &path, key };
             let cache = &self.cached.cache;
-            match cache.find(key, &self.cached.rules, request.worker()) {
+            let now_ms = cache.now_ms();
+            match cache.find(key, &self.cached.rules, request.worker(), now_ms) {
                 Found::Good(entry) => {
-                    entry.respond(&Conditions::of(request), cache.now_ms(), answer);
+                    entry.respond(&Conditions::of(request), now_ms, answer);
                     Ok(Outcome::Done)
                 }
                 Found::Refresh(entry) => {
-                    entry.respond(&Conditions::of(request), cache.now_ms(), answer);
+                    entry.respond(&Conditions::of(request), now_ms, answer);
                     // There is an answer: what hinders a new one will be told to those who have to wait for it.
                     let _hindered = self.refresh(&question);
                     Ok(Outcome::Done)
                 }
-                Found::Nothing if self.alone.has(key, cache.now_ms()) => {
+                Found::Nothing if self.alone.has(key, now_ms) => {
                     proxy.call(endpoint, request, params)
                 }
                 Found::Nothing => self.wait(&question),

@@ -99,6 +99,7 @@ impl LiveEmbedded {
             "tables": tables,
             "used_bytes": self.embedded.tables.used_bytes(),
             "limit_bytes": self.embedded.tables.limit_bytes(),
+            "reserved_bytes": self.embedded.tables.reserved_bytes(),
         }))
     }
 
