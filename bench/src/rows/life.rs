@@ -28,30 +28,33 @@ fn first_answer_ms(bench: &Bench) -> f64 {
 pub fn start_recover_stop(bench: &Bench) -> Lines {
     let starts: Vec<f64> = (0..if bench.quick { 3 } else { 9 }).map(|_| first_answer_ms(bench)).collect();
     let rows = bench.scaled(2_000_000, 300_000);
-    let mut recovered = Vec::new();
+    let (mut recovered, mut recovered_huge) = (Vec::new(), Vec::new());
     for _ in 0..bench.turns() {
-        recovered.push(recovery(bench, rows)?);
+        recovered.push(recovery(bench, rows, "memory.huge_pages=false")?);
+        recovered_huge.push(recovery(bench, rows, "memory.huge_pages=true")?);
     }
     let mut lines = vec![
         Line::new("start to first answer", median(starts.clone()), "ms", Bar::AtMost(100.0), "")
             .samples(json!(starts)),
         Line::new(
-            format!("recovery of {rows} rows from the log"),
+            format!("recovery of {rows} rows from the log, pages of 4 KiB"),
             median(recovered.clone()),
             "rows/s",
             Bar::AtLeast(1e6),
             "",
         )
         .samples(json!(recovered)),
+        Line::quoted("the same in huge pages", median(recovered_huge.clone()), "rows/s")
+            .samples(json!(recovered_huge)),
     ];
     lines.push(stop(bench)?);
     Ok(lines)
 }
 
-/// Rows a second that come back from the log after a kill.
-fn recovery(bench: &Bench, rows: u64) -> Result<f64, Box<dyn Error>> {
+/// Rows a second that come back from the log after a kill, with this setting.
+fn recovery(bench: &Bench, rows: u64, setting: &str) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
-    let start = bench.start("codes.toml", &folder, Pinning::Free).set("drain.paused=true");
+    let start = bench.start("codes.toml", &folder, Pinning::Free).set("drain.paused=true").set(setting);
     let began = Instant::now();
     let server = start_loaded(&start)?;
     let empty = began.elapsed();

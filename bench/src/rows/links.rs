@@ -1,19 +1,25 @@
 //! Row 20: links made and followed.
 
 use super::Lines;
+use super::hot::TAKEN_AHEAD;
 use crate::measure::{Cost, Drive, Sample, beside_system, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Generated};
-use forebay_tests::Folder;
+use forebay_tests::{Folder, Server};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::error::Error;
 
 const LINKS: usize = 10_000;
 
+/// A server that keeps what it gets, with memory taken ahead of it.
+fn start(bench: &Bench, folder: &Folder) -> Server {
+    bench.start("links.toml", folder, Pinning::Free).set("drain.paused=true").set(TAKEN_AHEAD).start()
+}
+
 /// The codes of some links.
-fn make_links(server: &forebay_tests::Server) -> Result<Vec<String>, Box<dyn Error>> {
+fn make_links(server: &Server) -> Result<Vec<String>, Box<dyn Error>> {
     let mut client = server.client();
     (0..LINKS)
         .map(|i| {
@@ -31,7 +37,7 @@ pub fn shorten_and_follow(bench: &Bench) -> Lines {
     let mut samples: [Vec<Sample>; 2] = Default::default();
     for _ in 0..bench.turns() {
         let folder = Folder::new();
-        let server = bench.start("links.toml", &folder, Pinning::Free).set("drain.paused=true").start();
+        let server = start(bench, &folder);
         let mut post = Fixed::new("POST", "/links", Some(body));
         samples[0].push(sample(
             bench,
@@ -42,7 +48,7 @@ pub fn shorten_and_follow(bench: &Bench) -> Lines {
         server.kill();
 
         let folder = Folder::new();
-        let server = bench.start("links.toml", &folder, Pinning::Free).set("drain.paused=true").start();
+        let server = start(bench, &folder);
         let codes = make_links(&server)?;
         let mut random = SmallRng::seed_from_u64(7);
         let mut follow = Generated(move |_: usize, out: &mut Vec<u8>| {
