@@ -93,9 +93,7 @@ impl Fronted {
                     let _hindered = self.refresh(&question);
                     Ok(Outcome::Done)
                 }
-                Found::Nothing if self.alone.has(key, now_ms) => {
-                    proxy.call(endpoint, request, params)
-                }
+                Found::Nothing if self.alone.has(key, now_ms) => proxy.call(endpoint, request, params),
                 Found::Nothing => self.wait(&question),
             }
         })

@@ -82,7 +82,14 @@ pub struct Params {
 const URL_BYTES_MAX: usize = 2048;
 
 impl Params {
-    /// Reads every parameter into slots that are empty. `path` holds the route's parameters, still percent-encoded.
+    /// Reads every parameter. `path` holds the route's parameters, still percent-encoded.
+    pub fn read(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<Slots, Problem> {
+        let mut slots = Slots::default();
+        self.read_into(request, path, &mut slots)?;
+        Ok(slots)
+    }
+
+    /// The same into slots that are empty.
     pub fn read_into(
         &self,
         request: &Request<'_>,
