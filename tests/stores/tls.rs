@@ -5,6 +5,7 @@ use super::refused::assert_refused;
 use super::writers::Writers;
 use forebay_tests::{Certificates, Folder, Stores};
 use forebay_topology::{Flavour, Spec, Tls, Topology};
+use std::time::Duration;
 
 /// What docs/stores.md says that a user of Forebay needs.
 const USER: &str = "user app on >s3cret ~fb:* resetchannels +@all -@admin -@dangerous +info +config|get";
@@ -36,6 +37,25 @@ fn writes_arrive(topology: Topology) {
 #[test]
 fn one_server_with_tls_and_a_user() {
     writes_arrive(Topology::Single);
+}
+
+/// The Sentinels by TLS as well, and a failover among them.
+#[test]
+fn sentinels_with_tls_and_a_user() {
+    let (ground, _folder, _) = encrypted(Topology::Sentinel { replicas: 1 });
+    let url = ground.memory.url().replace("://", "://app:s3cret@");
+    assert!(url.starts_with("rediss-sentinel"), "{url}");
+    let server = ground.start("a", "replicated(1)").memory(&url).start();
+    server.wait_healthy();
+    let writers = Writers::start(&[server.address], 4);
+    writers.wait_for_more(200);
+    ground.memory.kill("node-1").expect("a node can be killed");
+    // Until the other one is promoted; without a replica it takes no writes.
+    std::thread::sleep(Duration::from_secs(4));
+    ground.memory.start("node-1").expect("a node can be started");
+    writers.wait_for_more(200);
+    let told = writers.stop();
+    ground.assert_stored(&server, &told);
 }
 
 #[test]
