@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Times are kept in so many low bits of a place, in seconds: 194 days; the rest is the question.
+/// Times are kept in so many low bits of a place, in seconds, and begin again after 194 days; the rest is the question.
 const TIME_BITS: u32 = 24;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// The questions of one endpoint.
 pub struct Alone {
@@ -34,21 +35,21 @@ impl Default for Alone {
 impl Alone {
     fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
         let hash = xxh3_64_with_seed(key, self.seed);
-        (&self.places[hash as usize & (ALONE_PLACES - 1)], hash >> TIME_BITS << TIME_BITS)
+        (&self.places[hash as usize & (ALONE_PLACES - 1)], hash & !TIME_MASK)
     }
 
     /// Whether it is asked alone at this time.
     pub fn has(&self, key: &[u8], now_ms: u64) -> bool {
         let (place, question) = self.place(key);
         let found = place.load(Relaxed);
-        let until_s = found & ((1 << TIME_BITS) - 1);
-        found >> TIME_BITS << TIME_BITS == question && now_ms / 1000 < until_s
+        let left_s = found.wrapping_sub(now_ms / 1000) & TIME_MASK;
+        found & !TIME_MASK == question && (1..=ALONE_MS / 1000).contains(&left_s)
     }
 
     /// From now on for a while it is.
     pub fn note(&self, key: &[u8], now_ms: u64) {
         let (place, question) = self.place(key);
-        let until_s = ((now_ms + ALONE_MS) / 1000) & ((1 << TIME_BITS) - 1);
+        let until_s = ((now_ms + ALONE_MS) / 1000) & TIME_MASK;
         place.store(question | until_s, Relaxed);
     }
 }
@@ -59,11 +60,13 @@ mod tests {
 
     #[test]
     fn a_question_is_remembered_for_a_while() {
-        let alone = Alone::default();
-        assert!(!alone.has(b"a", 5_000));
-        alone.note(b"a", 5_000);
-        assert!(alone.has(b"a", 5_000) && alone.has(b"a", 4_999 + ALONE_MS));
-        assert!(!alone.has(b"a", 5_000 + ALONE_MS));
-        assert!(!alone.has(b"b", 5_000));
+        // A process that just began, one in which the time in a place begins again meanwhile, and one after that.
+        for now_ms in [5_000, (TIME_MASK + 1) * 1000 - 5_000, (TIME_MASK + 1) * 1000 + 5_000] {
+            let alone = Alone::default();
+            assert!(!alone.has(b"a", now_ms));
+            alone.note(b"a", now_ms);
+            assert!(alone.has(b"a", now_ms) && alone.has(b"a", now_ms - 1 + ALONE_MS), "{now_ms}");
+            assert!(!alone.has(b"a", now_ms + ALONE_MS) && !alone.has(b"b", now_ms), "{now_ms}");
+        }
     }
 }
