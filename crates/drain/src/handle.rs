@@ -61,13 +61,14 @@ impl Drain {
             rate_rows_per_s: totals.rate_at(Instant::now()),
             pace_rows_per_s: control.pace_rows_per_s,
             paused: control.paused,
+            batch_in_hand: self.inner.shared.has_batch_in_hand(),
             last_error: totals.last_error,
         }
     }
 
-    /// Lets everything stay in the log from the next batch on.
-    pub fn pause(&self) {
-        self.inner.shared.change(|control| control.paused = true);
+    /// Lets everything stay in the log. Resolves when the batch in hand has ended, or after [`crate::limits::PAUSE_WAIT`].
+    pub async fn pause(&self) {
+        self.inner.shared.pause().await;
     }
 
     /// Goes on after [`Drain::pause`].

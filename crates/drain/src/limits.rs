@@ -1,5 +1,7 @@
 //! Every limit of this crate and where it comes from.
 
+use std::time::Duration;
+
 /// Log records in one batch at most, when nobody else wants the writer. At 500-byte rows these are 50 MB in memory, twice. Each batch
 /// rewrites most pages of a random key's index, which speaks for few large ones. Measured so far only on a busy machine
 /// (`crates/drain/examples/drain_rates.rs`, 1,000,000 rows): 100,000 gave 0.87 and 1.06 of SQLite's own rate, 50,000 gave 0.78, 0.84 and 0.89;
@@ -37,6 +39,9 @@ pub const AHEAD_BYTES: u64 = READ_BYTES as u64;
 
 /// How often an idle drain looks at its controls.
 pub const IDLE_MS: u64 = 50;
+
+/// How long whoever pauses waits for the batch in hand. Most take less than [`ALONE_MS`].
+pub const PAUSE_WAIT: Duration = Duration::from_secs(5);
 
 /// The first pause when the store is away; doubled each time.
 pub const BACK_OFF_FIRST_MS: u64 = 50;

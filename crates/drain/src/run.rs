@@ -169,6 +169,8 @@ impl Runner {
         } else if !self.wait_for_records() || !self.wait_for_pace(control.pace_rows_per_s) {
             return Ok(true);
         }
+        let shared = self.shared.clone();
+        let Some(_in_hand) = shared.begin() else { return Ok(true) };
         let prepared = match self.place().ahead.take() {
             Some(prepared) => prepared,
             None => self.prepare(0, control.pace_rows_per_s)?,

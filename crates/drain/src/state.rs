@@ -1,6 +1,6 @@
 //! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
 
-use crate::limits::BATCH_ROWS_DEFAULT;
+use crate::limits::{BATCH_ROWS_DEFAULT, PAUSE_WAIT};
 use crate::reconcile::NewRecord;
 use forebay_log::Position;
 use parking_lot::{Condvar, Mutex};
@@ -91,6 +91,8 @@ pub struct DrainState {
     pub pace_rows_per_s: Option<f64>,
     /// Whether it was told to wait.
     pub paused: bool,
+    /// Whether a batch is being taken or written at this moment.
+    pub batch_in_hand: bool,
     /// The last failure, until a batch succeeds.
     pub last_error: Option<String>,
 }
@@ -153,6 +155,17 @@ pub(crate) struct Shared {
     pub totals: Mutex<Totals>,
     /// Where it is and what it does: what `drain_to` and `stop` wait on.
     pub moved: watch::Sender<(Position, Status)>,
+    /// Whether a batch is in hand: what `pause` waits on.
+    in_hand: watch::Sender<bool>,
+}
+
+/// The thread's right to take records and apply them, until it is dropped.
+pub(crate) struct InHand<'a>(&'a watch::Sender<bool>);
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
 }
 
 impl Shared {
@@ -166,6 +179,7 @@ impl Shared {
             wake: Condvar::new(),
             totals: Mutex::default(),
             moved: watch::Sender::new((Position(0), Status::Starting)),
+            in_hand: watch::Sender::new(false),
         }
     }
 
@@ -176,6 +190,29 @@ impl Shared {
 
     pub(crate) fn control(&self) -> Control {
         *self.control.lock()
+    }
+
+    /// What a batch begins with; `None` while paused, unless it is to finish. Asked for when there is nothing more to wait for: what is appended
+    /// after [`Shared::pause`] has resolved is in no batch that began before.
+    pub(crate) fn begin(&self) -> Option<InHand<'_>> {
+        let control = self.control.lock();
+        let may = !control.paused || control.stop.is_some();
+        may.then(|| {
+            self.in_hand.send_replace(true);
+            InHand(&self.in_hand)
+        })
+    }
+
+    /// Lets no further batch begin, and resolves when the one in hand has ended, or after [`PAUSE_WAIT`].
+    pub(crate) async fn pause(&self) {
+        self.change(|control| control.paused = true);
+        let mut in_hand = self.in_hand.subscribe();
+        // It takes longer only with a record store that does not answer, which is when people pause: the state says so then.
+        let _ = tokio::time::timeout(PAUSE_WAIT, in_hand.wait_for(|is_in_hand| !is_in_hand)).await;
+    }
+
+    pub(crate) fn has_batch_in_hand(&self) -> bool {
+        *self.in_hand.borrow()
     }
 
     pub(crate) fn set_status(&self, status: Status) {

@@ -58,6 +58,8 @@ pub struct RemoteDrainState {
     pub pace_rows_per_s: Option<f64>,
     /// Whether it was told to wait.
     pub paused: bool,
+    /// Whether a batch is being taken or written at this moment.
+    pub batch_in_hand: bool,
     /// The last failure, until a batch succeeds.
     pub last_error: Option<String>,
 }
@@ -146,13 +148,14 @@ impl RemoteDrain {
             rate_rows_per_s: totals.rate_at(Instant::now()),
             pace_rows_per_s: control.pace_rows_per_s,
             paused: control.paused,
+            batch_in_hand: self.inner.shared.has_batch_in_hand(),
             last_error: totals.last_error,
         }
     }
 
-    /// Lets everything stay in the streams from the next batch on. Other drainers go on.
-    pub fn pause(&self) {
-        self.inner.shared.change(|control| control.paused = true);
+    /// Lets everything stay in the streams. Other drainers go on. Resolves when the batch in hand has ended, or after [`crate::limits::PAUSE_WAIT`].
+    pub async fn pause(&self) {
+        self.inner.shared.pause().await;
     }
 
     /// Goes on after [`RemoteDrain::pause`].

@@ -38,15 +38,19 @@ impl Runner {
                 Some(Stop::Finish) if self.is_finished().await => break,
                 _ => {}
             }
-            let moved = if control.paused && control.stop.is_none() {
-                // Whoever does not drain must not keep others from it.
-                self.give_up().await;
-                false
-            } else {
-                self.leases().await;
-                self.maintain().await;
-                let is_finishing = control.stop.is_some() || self.inner.hurries();
-                self.round(control.pace_rows_per_s, is_finishing).await
+            let inner = self.inner.clone();
+            let moved = match inner.shared.begin() {
+                None => {
+                    // Whoever does not drain must not keep others from it.
+                    self.give_up().await;
+                    false
+                }
+                Some(_in_hand) => {
+                    self.leases().await;
+                    self.maintain().await;
+                    let is_finishing = control.stop.is_some() || self.inner.hurries();
+                    self.round(control.pace_rows_per_s, is_finishing).await
+                }
             };
             if !moved {
                 tokio::time::sleep(IDLE).await;

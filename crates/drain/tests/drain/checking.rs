@@ -21,8 +21,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
 
     let sql = "DELETE FROM people WHERE id = 5; UPDATE people SET name = 'q' WHERE id = 6; INSERT INTO people VALUES (5000, 'r', NULL, 0)";
     world.plain().execute_batch(sql).unwrap();
-    drain.pause();
-    tokio::time::sleep(std::time::Duration::from_millis(120)).await;
+    drain.pause().await;
     world.people().insert(person(2000, "new", None, 0).as_ref()).unwrap();
     world.people().increment(ValueRef::Bigint(7), 3, 1, |_| ()).unwrap();
     world.people().increment(ValueRef::Bigint(8), 3, 1, |_| ()).unwrap();

@@ -117,6 +117,24 @@ async fn a_second_drain_fences_the_first() {
 }
 
 #[tokio::test]
+async fn what_is_written_after_a_pause_is_in_no_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path()).await;
+    let drain = world.drain(Settings::default());
+    for id in 0..20 {
+        // Idle it stands and waits for records, which is where a pause finds it.
+        drain.pause().await;
+        assert!(!drain.state().batch_in_hand);
+        world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
+        let end = world.end();
+        tokio::time::sleep(Duration::from_millis(70)).await;
+        assert_eq!(drain.state().rows_total, id as u64);
+        drain.resume();
+        drain.drain_to(end).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn paused_it_keeps_everything_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open(folder.path()).await;
@@ -134,7 +152,7 @@ async fn paused_it_keeps_everything_in_the_log() {
     drain.resume();
     drain.drain_to(end).await.unwrap();
     assert_eq!(drain.state().status, Status::Running);
-    drain.pause();
+    drain.pause().await;
     world.people().insert(person(10, "p", None, 0).as_ref()).unwrap();
     // Finishing is asked for by name: a pause does not keep it.
     assert_eq!(drain.stop(Stop::Finish).await.status, Status::Stopped);

@@ -175,8 +175,7 @@ async fn unique_values_move_between_keys_within_a_batch() {
         let drain = world.drain(Settings { paused: true, ..Settings::default() });
         drain.resume();
         drain.drain_to(world.end()).await.unwrap();
-        drain.pause();
-        tokio::time::sleep(std::time::Duration::from_millis(120)).await;
+        drain.pause().await;
         for (id, email) in moves {
             let value = email.map_or(ValueRef::Null, ValueRef::Text);
             world.people().update(ValueRef::Bigint(id), &[(2, value)], |_| ()).unwrap();
@@ -195,8 +194,7 @@ async fn a_value_that_a_deleted_row_had_goes_to_another_in_one_attempt() {
     let drain = world.drain(Settings::default());
     world.people().insert(person(1, "p", Some("a"), 0).as_ref()).unwrap();
     drain.drain_to(world.end()).await.unwrap();
-    drain.pause();
-    tokio::time::sleep(std::time::Duration::from_millis(120)).await;
+    drain.pause().await;
     world.people().delete(ValueRef::Bigint(1), |_| ()).unwrap();
     world.people().insert(person(2, "q", Some("a"), 0).as_ref()).unwrap();
     world.people().insert(person(1, "r", Some("b"), 0).as_ref()).unwrap();

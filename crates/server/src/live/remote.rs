@@ -105,6 +105,7 @@ impl LiveRemote {
             "rate_rows_per_s": state.rate_rows_per_s,
             "pace_rows_per_s": state.pace_rows_per_s,
             "paused": state.paused,
+            "batch_in_hand": state.batch_in_hand,
             "last_error": state.last_error,
         }))
     }
@@ -129,7 +130,7 @@ impl LiveRemote {
 
     pub(super) async fn pause_drain(&self, paused: bool) {
         let drain = self.drain.wait().await;
-        if paused { drain.pause() } else { drain.resume() }
+        if paused { drain.pause().await } else { drain.resume() }
     }
 
     pub(super) async fn finish_drain(&self) -> Result<(), Problem> {
