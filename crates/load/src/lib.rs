@@ -27,6 +27,7 @@ mod run;
 pub mod schedule;
 mod series;
 mod settings;
+mod spool;
 mod target;
 mod tls;
 mod traffic;

@@ -112,8 +112,11 @@ impl Handle {
     }
 
     /// Seconds that are whole, from that one on.
-    pub fn seconds_from(&self, second: u64) -> Vec<crate::results::Second> {
-        self.0.sink.get().map_or(Vec::new(), |sink| sink.seconds_from(second))
+    ///
+    /// # Errors
+    /// When they cannot be read back.
+    pub fn seconds_from(&self, second: u64) -> io::Result<Vec<crate::results::Second>> {
+        self.0.sink.get().map_or(Ok(Vec::new()), |sink| sink.seconds_from(second))
     }
 
     /// How it stands; `None` until the first request is due.
@@ -240,7 +243,7 @@ fn begin<'a>(settings: &'a Settings, handle: &'a Handle) -> io::Result<Meeting<'
     settings.check()?;
     let workers = settings.workers.min(settings.connections);
     raise_file_limit(settings.places() as u64 + FILES_BESIDE + workers as u64)?;
-    let _ = handle.0.sink.set(Sink::new(workers));
+    let _ = handle.0.sink.set(Sink::new(workers)?);
     let _ = handle.0.settings.set(settings.clone());
     Ok(Meeting {
         settings,
@@ -271,7 +274,7 @@ fn raise_file_limit(needed: u64) -> io::Result<()> {
 /// One worker from its connections to its results.
 fn work<T: Traffic>(meeting: &Meeting<'_>, index: usize, traffic: &mut T) -> io::Result<Results> {
     let part = Part::new(meeting.settings, index, meeting.workers);
-    let sink = meeting.handle.0.sink.get().cloned().unwrap_or_else(|| Sink::new(1));
+    let sink = meeting.handle.0.sink.get().expect("a run begins with it").clone();
     let made = Worker::new(meeting.settings, part, traffic, sink, &meeting.handle.0.stop);
     let connected = made.and_then(|mut worker| Ok((worker.connect_all()?, worker)));
     // Whoever failed meets the others all the same: they would wait for ever.
@@ -299,9 +302,7 @@ fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Resul
     }
     let mut results = whole.unwrap_or_default();
     let settings = meeting.settings;
-    if let Some(sink) = meeting.handle.0.sink.get() {
-        results.seconds = sink.finish();
-    }
+    let seconds = meeting.handle.0.sink.get().map(Sink::finish).transpose();
     results.load = load_of(settings, meeting.workers);
     if results.connects.made == 0 {
         let kind = results.errors_by_kind.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| *kind);
@@ -316,8 +317,10 @@ fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Resul
         results.complete = false;
         results.partial_reason.get_or_insert_with(|| "interrupted".into());
     }
+    let unread = seconds.map(|seconds| results.seconds = seconds.unwrap_or_default()).err();
     results.settle();
     results.notes = notes(&results);
+    results.notes.extend(unread.map(|error| format!("the figures by the second are lost: {error}")));
     Ok(results)
 }
 

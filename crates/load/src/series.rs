@@ -1,12 +1,16 @@
 //! The run by the second: what workers hand over once a second, and where it comes together.
 //!
-//! A tally has its histogram from the start and is emptied and used again, so that memory grows by nothing but the few hundred
-//! bytes at rest that one second leaves behind.
+//! A tally has its histogram from the start and is emptied and used again. A second that is whole goes through a thread of its own into a
+//! file, so that neither memory grows nor a worker waits for the disk.
 
 use crate::latency::Latency;
 use crate::results::{Bytes, Live, Second};
+use crate::spool::Spool;
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
 
 /// A second that some worker has not told of is closed when another is this much ahead: a worker that hangs holds nobody up.
 const SECONDS_OPEN_MAX: u64 = 3;
@@ -89,78 +93,154 @@ impl Tally {
 }
 
 /// Where the seconds of all workers come together.
-pub struct Series {
+struct Series {
     workers: usize,
     open: BTreeMap<u64, Tally>,
-    spare: Vec<Tally>,
-    seconds: Vec<Second>,
+    /// Before it all seconds are closed.
+    first_open: u64,
     live: Live,
+    /// Where closed ones go; `None` when it is over.
+    closed: Option<Sender<Tally>>,
+    spare: Vec<Tally>,
+}
+
+/// Seconds that are whole, and what went wrong with the others.
+struct Kept {
+    seconds: Spool<Second>,
+    failure: Option<io::Error>,
 }
 
 /// A series that several threads fill.
 #[derive(Clone)]
-pub struct Sink(Arc<Mutex<Series>>);
+pub struct Sink(Arc<Shared>);
+
+struct Shared {
+    series: Mutex<Series>,
+    kept: Mutex<Kept>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
 
 impl Sink {
     /// For so many workers.
-    pub fn new(workers: usize) -> Sink {
-        Sink(Arc::new(Mutex::new(Series {
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn new(workers: usize) -> io::Result<Sink> {
+        let (closed, to_keep) = channel();
+        let series = Series {
             workers,
             open: BTreeMap::new(),
-            spare: Vec::new(),
-            seconds: Vec::new(),
+            first_open: 0,
             live: Live::default(),
-        })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Series> {
-        // A panic of another worker ends the run anyway; its counts are whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            closed: Some(closed),
+            spare: Vec::new(),
+        };
+        let shared = Arc::new(Shared {
+            series: Mutex::new(series),
+            kept: Mutex::new(Kept { seconds: Spool::new(), failure: None }),
+            keeper: Mutex::new(None),
+        });
+        let of_keeper = Arc::downgrade(&shared);
+        let keeper = Builder::new().name("series".into()).spawn(move || {
+            while let (Ok(tally), Some(shared)) = (to_keep.recv(), of_keeper.upgrade()) {
+                shared.keep(tally);
+            }
+        })?;
+        *lock(&shared.keeper) = Some(keeper);
+        Ok(Sink(shared))
     }
 
     /// Adds a tally and empties it.
     pub(crate) fn take(&self, tally: &mut Tally) {
-        self.lock().add(tally);
+        lock(&self.0.series).add(tally);
         tally.clear();
     }
 
     /// Sums so far, and the figures of the last second that is whole. Times and rates due are the caller's to fill in.
     pub fn live(&self) -> Live {
-        self.lock().live.clone()
+        lock(&self.0.series).live.clone()
     }
 
     /// The seconds that are whole, from that one on.
-    pub fn seconds_from(&self, second: u64) -> Vec<Second> {
-        let series = self.lock();
-        series.seconds.iter().skip(usize::try_from(second).unwrap_or(usize::MAX)).cloned().collect()
+    ///
+    /// # Errors
+    /// When they cannot be read back.
+    pub fn seconds_from(&self, second: u64) -> io::Result<Vec<Second>> {
+        lock(&self.0.kept).seconds.from(usize::try_from(second).unwrap_or(usize::MAX))
     }
 
     /// All seconds, without gaps; to be called when every worker is done.
-    pub fn finish(&self) -> Vec<Second> {
-        let mut series = self.lock();
-        while let Some((_, tally)) = series.open.pop_first() {
-            series.close(tally);
+    ///
+    /// # Errors
+    /// When one could not be kept, or cannot be read back.
+    pub fn finish(&self) -> io::Result<Vec<Second>> {
+        {
+            let mut series = lock(&self.0.series);
+            while let Some((_, tally)) = series.open.pop_first() {
+                series.close(tally);
+            }
+            series.closed = None;
         }
-        let mut seconds = std::mem::take(&mut series.seconds);
+        if let Some(keeper) = lock(&self.0.keeper).take() {
+            keeper.join().map_err(|_| io::Error::other("the thread of the series panicked"))?;
+        }
+        let mut kept = lock(&self.0.kept);
+        if let Some(failure) = kept.failure.take() {
+            return Err(failure);
+        }
+        let mut seconds = kept.seconds.from(0)?;
         // The last one is there for what came after the end; without anything it is no second of the run.
         if seconds.last().is_some_and(|last| last.sent + last.completed + last.errors + last.timeouts == 0) {
             seconds.pop();
         }
-        seconds
+        Ok(seconds)
+    }
+}
+
+/// A panic of another worker ends the run anyway; its counts are whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Keeps a second that is whole, or adds what came late to one that is kept; its memory is used again.
+    fn keep(&self, mut tally: Tally) {
+        let mut kept = lock(&self.kept);
+        if let Err(error) = kept.add(&tally) {
+            kept.failure.get_or_insert(error);
+        }
+        drop(kept);
+        tally.clear();
+        lock(&self.series).spare.push(tally);
+    }
+}
+
+impl Kept {
+    fn add(&mut self, tally: &Tally) -> io::Result<()> {
+        let own = usize::try_from(tally.second).map_err(io::Error::other)?;
+        if own < self.seconds.len() {
+            let mut second = self.seconds.get(own)?;
+            second.merge(&tally.to_second());
+            return self.seconds.replace(own, &second);
+        }
+        // Nobody had anything to tell of those between.
+        for missing in self.seconds.len()..own {
+            self.seconds.push(&Second { second: missing as u64, ..Second::default() })?;
+        }
+        self.seconds.push(&tally.to_second())
     }
 }
 
 impl Series {
     fn add(&mut self, tally: &Tally) {
-        if tally.second < self.seconds.len() as u64 {
-            return self.seconds[tally.second as usize].merge(&tally.to_second());
-        }
         let spare = &mut self.spare;
-        let own = self.open.entry(tally.second).or_insert_with(|| {
-            let empty = spare.pop().unwrap_or_default();
-            Tally { second: tally.second, ..empty }
-        });
-        own.merge(tally);
+        let mut empty = || Tally { second: tally.second, ..spare.pop().unwrap_or_default() };
+        if tally.second < self.first_open {
+            let mut late = empty();
+            late.merge(tally);
+            return self.hand_over(late);
+        }
+        self.open.entry(tally.second).or_insert_with(empty).merge(tally);
         while let Some(first) = self.open.first_entry() {
             if first.get().parts < self.workers && first.key() + SECONDS_OPEN_MAX > tally.second {
                 return;
@@ -170,11 +250,8 @@ impl Series {
         }
     }
 
-    fn close(&mut self, mut tally: Tally) {
-        while (self.seconds.len() as u64) < tally.second {
-            let second = self.seconds.len() as u64;
-            self.seconds.push(Second { second, ..Second::default() });
-        }
+    fn close(&mut self, tally: Tally) {
+        self.first_open = tally.second + 1;
         let live = &mut self.live;
         live.sent += tally.sent;
         live.completed += tally.completed;
@@ -182,12 +259,18 @@ impl Series {
         live.timeouts += tally.timeouts;
         live.in_flight = live.sent.saturating_sub(live.completed + live.errors + live.timeouts);
         (live.connections, live.reconnects) = (tally.connections, tally.reconnects);
-        let second = tally.to_second();
-        (live.rate_per_s, live.read_bytes_per_s) = (second.completed as f64, second.bytes.read as f64);
-        (live.p50_ms, live.p99_ms, live.max_ms) = (second.p50_ms, second.p99_ms, second.max_ms);
-        self.seconds.push(second);
-        tally.clear();
-        self.spare.push(tally);
+        (live.rate_per_s, live.read_bytes_per_s) = (tally.completed as f64, tally.bytes.read as f64);
+        let latency = &tally.latency;
+        (live.p50_ms, live.p99_ms) = (latency.percentile_ms(50.0), latency.percentile_ms(99.0));
+        live.max_ms = latency.max_ms();
+        self.hand_over(tally);
+    }
+
+    fn hand_over(&mut self, tally: Tally) {
+        if let Some(closed) = &self.closed {
+            // The thread ends only after the last of them; if it panicked, `finish` says so.
+            let _ = closed.send(tally);
+        }
     }
 }
 
@@ -203,7 +286,7 @@ mod tests {
 
     #[test]
     fn seconds_of_all_workers_come_together() {
-        let sink = Sink::new(2);
+        let sink = Sink::new(2).unwrap();
         sink.take(&mut tally(0, &[1_000_000]));
         sink.take(&mut tally(1, &[1_000_000]));
         assert_eq!(sink.live().completed, 0, "half of a second is not shown");
@@ -212,7 +295,7 @@ mod tests {
         // The second worker has nothing to tell for 1 and 2, and then comes late.
         sink.take(&mut tally(5, &[2_000_000]));
         sink.take(&mut tally(1, &[4_000_000]));
-        let seconds = sink.finish();
+        let seconds = sink.finish().unwrap();
         assert_eq!(seconds.iter().map(|second| second.second).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
         assert_eq!(seconds.iter().map(|second| second.completed).collect::<Vec<_>>(), [3, 2, 0, 0, 0, 1]);
         assert_eq!((seconds[1].max_ms, seconds[0].max_ms), (4.0, 3.0));

@@ -39,7 +39,7 @@ fn stalling(at_ns: u64) -> u64 {
 }
 
 fn recorder(model: Model) -> Recorder {
-    Recorder::new(model, vec![Kind::named("all")], 0, Sink::new(1))
+    Recorder::new(model, vec![Kind::named("all")], 0, Sink::new(1).unwrap())
 }
 
 fn answer(recorder: &mut Recorder, since_ns: u64, answered_ns: u64) {
@@ -221,7 +221,7 @@ fn parts_merge_to_the_bucket() {
 
 #[test]
 fn the_warm_up_is_cut_and_nothing_else() {
-    let mut recorder = Recorder::new(Model::Open, vec![Kind::named("all")], SECOND_NS, Sink::new(1));
+    let mut recorder = Recorder::new(Model::Open, vec![Kind::named("all")], SECOND_NS, Sink::new(1).unwrap());
     for index in 0..3000 {
         answer(&mut recorder, index * MS, index * MS + 5 * MS);
     }

@@ -16,7 +16,7 @@ fn outcome(results: &Results) -> (bool, String) {
 /// Ten seconds at a rate before a server that takes so many a second, one after the other, in time that is simulated.
 fn simulated(rate_per_s: f64, capacity_per_s: f64) -> Results {
     let (end_ns, service_ns) = (10 * SECOND_NS, (SECOND_NS as f64 / capacity_per_s).round() as u64);
-    let mut recorder = Recorder::new(Model::Open, vec![Kind::named("all")], 0, Sink::new(1));
+    let mut recorder = Recorder::new(Model::Open, vec![Kind::named("all")], 0, Sink::new(1).unwrap());
     recorder.sending_ended(end_ns);
     let schedule = Schedule::Constant(Rate::per_s(rate_per_s).unwrap());
     let mut arrivals = Arrivals::new(schedule, Share::WHOLE, None, Some(end_ns));

@@ -314,7 +314,7 @@ impl Run<'_> {
             Ok(FromAgent::Ready) => one.is_ready = true,
             Ok(FromAgent::Progress { live, seconds, hosts }) => {
                 (one.live, one.hosts) = (live, hosts);
-                one.seconds.extend(seconds);
+                one.add(&seconds);
             }
             Ok(FromAgent::Done { results, started_unix_ns }) => {
                 one.outcome = Some(Outcome::Done { results, started_unix_ns });

@@ -164,11 +164,13 @@ impl Session {
 
     fn tell(&mut self) -> io::Result<()> {
         let Some(running) = &mut self.running else { return Ok(()) };
-        let seconds = running.handle.seconds_from(running.seconds);
-        running.seconds += seconds.len() as u64;
-        if let Err(error) = running.kept.add(&seconds) {
+        let read = running.handle.seconds_from(running.seconds);
+        let kept = read.as_ref().map_or(Ok(()), |seconds| running.kept.add(seconds));
+        if let Some(error) = read.as_ref().err().or(kept.as_ref().err()) {
             running.not_kept = Some(error.to_string());
         }
+        let seconds = read.unwrap_or_default();
+        running.seconds += seconds.len() as u64;
         let (live, hosts) = (running.handle.live(), running.monitor.now());
         send(&mut self.stream, &FromAgent::Progress { live, seconds, hosts })
     }

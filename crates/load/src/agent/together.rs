@@ -4,6 +4,7 @@ use crate::latency::Latency;
 use crate::results::{Agent, HostSecond, Live, Results, Role, Second};
 use crate::run::notes;
 use crate::settings::Settings;
+use crate::spool::Spool;
 
 /// What came from one agent so far.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(super) struct Delivered {
     pub clock_offset_ns: i64,
     pub is_ready: bool,
     pub live: Option<Live>,
-    pub seconds: Vec<Second>,
+    pub seconds: Spool<Second>,
     pub hosts: Vec<(Role, HostSecond)>,
     pub outcome: Option<Outcome>,
 }
@@ -34,18 +35,29 @@ impl Delivered {
             clock_offset_ns,
             is_ready: false,
             live: None,
-            seconds: Vec::new(),
+            seconds: Spool::new(),
             hosts: Vec::new(),
             outcome: None,
         }
     }
 
+    /// Seconds that came. One that cannot be kept loses the agent: its series would have a gap that nobody sees.
+    pub fn add(&mut self, seconds: &[Second]) {
+        let kept: std::io::Result<()> = seconds.iter().try_for_each(|second| self.seconds.push(second));
+        if let Err(error) = kept {
+            self.outcome = Some(Outcome::Lost(format!("its seconds cannot be kept: {error}")));
+        }
+    }
+
     /// The results of an agent that is gone, made of the seconds that had come. Statuses and endpoints are lost with it.
     fn salvaged(&self, why: &str) -> Results {
-        let mut results = Results { complete: false, seconds: self.seconds.clone(), ..Results::default() };
+        let read = self.seconds.from(0);
+        let unread = read.as_ref().err().map(|error| format!(", but cannot be read back: {error}"));
+        let mut results =
+            Results { complete: false, seconds: read.unwrap_or_default(), ..Results::default() };
         let requests = &mut results.requests;
         let mut latency = Latency::new();
-        for second in &self.seconds {
+        for second in &results.seconds {
             requests.sent += second.sent;
             requests.completed += second.completed;
             requests.errors += second.errors;
@@ -59,12 +71,13 @@ impl Delivered {
         requests.in_flight =
             requests.sent.saturating_sub(requests.completed + requests.errors + requests.timeouts);
         results.latency_ms = latency;
-        results.duration_s = self.seconds.len() as f64;
+        results.duration_s = results.seconds.len() as f64;
         results.elapsed_s = results.duration_s;
         results.partial_reason = Some(format!(
-            "agent {} was lost ({why}): {} whole seconds of it are here",
+            "agent {} was lost ({why}): {} whole seconds of it are here{}",
             self.name,
-            self.seconds.len()
+            self.seconds.len(),
+            unread.unwrap_or_default()
         ));
         results
     }
@@ -103,7 +116,10 @@ fn last_second(all: &[Delivered]) -> Option<Second> {
     let last = running.map(|one| one.seconds.len()).min()?.checked_sub(1)?;
     let mut whole = Second { second: last as u64, ..Second::default() };
     whole.set_latency(&Latency::coarse());
-    all.iter().filter_map(|one| one.seconds.get(last)).for_each(|second| whole.merge(second));
+    // A live view: what cannot be read is said in the results.
+    let seconds =
+        all.iter().filter(|one| last < one.seconds.len()).filter_map(|one| one.seconds.get(last).ok());
+    seconds.for_each(|second| whole.merge(&second));
     Some(whole)
 }
 
@@ -208,16 +224,14 @@ mod tests {
 
     #[test]
     fn an_agent_that_is_lost_leaves_its_seconds() {
-        let mut seconds = Vec::new();
+        let mut lost = Delivered::new("b:7070", 0);
         for number in 0..3 {
             let mut latency = Latency::coarse();
             (0..100).for_each(|index| latency.record(sample(index)));
             let mut second = Second { second: number, sent: 101, completed: 100, ..Second::default() };
             second.set_latency(&latency);
-            seconds.push(second);
+            lost.seconds.push(&second).unwrap();
         }
-        let mut lost = Delivered::new("b:7070", 0);
-        lost.seconds = seconds;
         lost.outcome = Some(Outcome::Lost("connection reset".into()));
         let whole = results(&[lost], &settings(), 0);
         assert!(!whole.complete);

@@ -1,42 +1,36 @@
-//! Seconds at rest: the names of their figures stand once, not in each of them, so that an hour-long run costs some hundred bytes a second.
+//! The seconds of one machine, in a file until the report is made.
 
 use crate::results::HostSecond;
-use std::time::Instant;
+use crate::spool::Spool;
+use std::io;
+use std::time::{Duration, Instant};
 
 /// What was seen of one machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Kept {
-    names: Vec<String>,
-    seconds: Vec<Packed>,
+    /// What entries' times count from.
+    base: Instant,
+    /// Each with the middle of its interval, in nanoseconds.
+    seconds: Spool<(u64, HostSecond)>,
     latest: Option<HostSecond>,
+    failure: Option<io::Error>,
 }
 
-#[derive(Debug)]
-struct Packed {
-    middle: Instant,
-    /// Without its figures by name.
-    second: HostSecond,
-    /// They: a place in the list of names, and a value.
-    figures: Box<[(u16, f32)]>,
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { base: Instant::now(), seconds: Spool::new(), latest: None, failure: None }
+    }
 }
 
 impl Kept {
     /// A second more; `middle` of the interval.
     pub fn push(&mut self, middle: Instant, second: HostSecond) {
-        let figures = second.extra.iter().map(|(name, value)| (self.place(name), *value as f32)).collect();
-        let mut bare = second.clone();
-        bare.extra.clear();
-        self.seconds.push(Packed { middle, second: bare, figures });
-        self.latest = Some(second);
-    }
-
-    fn place(&mut self, name: &str) -> u16 {
-        let known = self.names.iter().position(|known| known == name).unwrap_or_else(|| {
-            self.names.push(name.to_owned());
-            self.names.len() - 1
-        });
-        // More names than threads, interfaces and figures together can be share the last place.
-        u16::try_from(known).unwrap_or(u16::MAX)
+        let since = middle.saturating_duration_since(self.base);
+        let entry = (u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), second);
+        if let Err(error) = self.seconds.push(&entry) {
+            self.failure.get_or_insert(error);
+        }
+        self.latest = Some(entry.1);
     }
 
     /// The last one.
@@ -44,17 +38,16 @@ impl Kept {
         self.latest.as_ref()
     }
 
-    /// All of them, as they were, but for digits that nobody reads.
-    pub fn unpack(self) -> Vec<(Instant, HostSecond)> {
-        let names = self.names;
-        let whole = |packed: Packed| {
-            let named = |(place, value): &(u16, f32)| {
-                names.get(usize::from(*place)).map(|name| (name.clone(), f64::from(*value)))
-            };
-            let extra = packed.figures.iter().filter_map(named).collect();
-            (packed.middle, HostSecond { extra, ..packed.second })
-        };
-        self.seconds.into_iter().map(whole).collect()
+    /// All of them.
+    ///
+    /// # Errors
+    /// When one could not be kept, or cannot be read back.
+    pub fn into_all(self) -> io::Result<Vec<(Instant, HostSecond)>> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let at = |(since, second)| (self.base + Duration::from_nanos(since), second);
+        Ok(self.seconds.from(0)?.into_iter().map(at).collect())
     }
 }
 
@@ -73,9 +66,12 @@ mod tests {
         };
         let all =
             [second(0, &[("a", 1.5), ("b", 2.0)]), second(1, &[]), second(2, &[("b", 3.0), ("c", 4e9)])];
-        let (mut kept, now) = (Kept::default(), Instant::now());
+        let mut kept = Kept::default();
+        let now = Instant::now();
         all.iter().for_each(|second| kept.push(now, second.clone()));
         assert_eq!(kept.latest(), all.last());
-        assert_eq!(kept.unpack().into_iter().map(|(_, second)| second).collect::<Vec<_>>(), all);
+        let (middles, seconds): (Vec<_>, Vec<_>) = kept.into_all().unwrap().into_iter().unzip();
+        assert_eq!(seconds, all);
+        assert_eq!(middles, [now; 3]);
     }
 }

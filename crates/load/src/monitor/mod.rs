@@ -131,7 +131,11 @@ impl Monitor {
                 ));
             }
             let Some(last) = seen.last else { continue };
-            let mut host = usage::describe(&last, watch.role, seconds_from(seen.seconds.unpack(), began));
+            let seconds = seen.seconds.into_all().unwrap_or_else(|error| {
+                watched.notes.push(format!("the seconds of {} are lost: {error}", watch.place));
+                Vec::new()
+            });
+            let mut host = usage::describe(&last, watch.role, seconds_from(seconds, began));
             match &tester {
                 // The same boot is the same machine, whatever a container calls it.
                 Some((name, boot)) if *boot == last.host.boot_id => host.name.clone_from(name),
