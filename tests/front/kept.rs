@@ -7,7 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 1000;
 
@@ -310,6 +311,40 @@ fn stale_answers_stand_in_for_an_upstream_that_fails() {
         now.store(200, SeqCst);
         wait_for("a new one", || (text(&mut client, "/shop/a") != first).then_some(()));
     }
+}
+
+#[test]
+fn who_never_answers_holds_up_nobody_but_the_first() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let is_well = Arc::new(AtomicBool::new(true));
+    let well = is_well.clone();
+    // What is not well says nothing until it is.
+    let upstream = Scripted::new(move |_, stream| {
+        let began = Instant::now();
+        while !well.load(SeqCst) {
+            if began.elapsed() > 20 * TIMEOUT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        send(stream, "200 OK", "", "well")
+    });
+    let rules = "cache = { burst = '100ms', stale_if_error = '10m' }\ntimeout = '2s'";
+    let front = front(upstream.address, rules);
+    let mut client = front.server.client();
+    assert_eq!(text(&mut client, "/shop/a"), "well");
+    is_well.store(false, SeqCst);
+    std::thread::sleep(Duration::from_millis(200));
+    let began = Instant::now();
+    assert_eq!(text(&mut client, "/shop/a"), "well");
+    assert!(began.elapsed() >= TIMEOUT, "what was kept is shown when nothing newer can be had, not before");
+    while began.elapsed() < 4 * TIMEOUT {
+        let asked = Instant::now();
+        assert_eq!(text(&mut client, "/shop/a"), "well");
+        assert!(asked.elapsed() < TIMEOUT / 2, "after {:?} somebody waits for {:?}", began.elapsed(), asked.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    is_well.store(true, SeqCst);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::Lines;
 use super::load::{Turn, beside, beside_wrk, forebay, turn};
 use super::peers::stores::{Persistence, Redis, free_address, wait_until};
+use crate::machine;
 use crate::process::{Bench, succeeded};
 use forebay_tests::Folder;
 use std::error::Error;
@@ -35,9 +36,11 @@ fn redis_benchmark(
     rate.ok_or_else(|| format!("redis-benchmark: {text}").into())
 }
 
-/// SET and GET at both depths, in turns, each tester on the driver's core. The same commands, sizes and keys.
+/// SET and GET at both depths, in turns, each tester on the driver's core and Redis on the other. The same commands, sizes and keys.
 pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
-    let redis = Redis::start(Persistence::None)?;
+    let redis = machine::on_core(Some(bench.server_core()), || {
+        Redis::start(Persistence::None).map_err(|error| error.to_string())
+    })??;
     let url = redis.url();
     let seconds = bench.sample().as_secs_f64();
     let mut lines = Vec::new();

@@ -265,6 +265,14 @@ impl Entry {
         now_ms < self.failed_until_ms.load(Relaxed) && self.may_stand_in(now_ms)
     }
 
+    /// Whether fills have failed lately, so that it stands in while another try is made.
+    pub(crate) fn failed_lately(&self, now_ms: u64) -> bool {
+        let failed_until_ms = self.failed_until_ms.load(Relaxed);
+        failed_until_ms > 0
+            && now_ms < failed_until_ms + limits::FAILURE_MEMORY_MS
+            && self.may_stand_in(now_ms)
+    }
+
     pub(crate) fn note_failure(&self, now_ms: u64) {
         self.failed_until_ms.store(now_ms + limits::FAILURE_PAUSE_MS, Relaxed);
         self.claimed_until_ms.store(now_ms + limits::FAILURE_PAUSE_MS, Relaxed);

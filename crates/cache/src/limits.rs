@@ -43,6 +43,10 @@ pub const JITTER_PART: f64 = 0.1;
 /// After a failed fill an entry that may still be shown is shown for so long before the next try, in milliseconds.
 pub const FAILURE_PAUSE_MS: u64 = 1_000;
 
+/// For so long after that pause the next try is made while the entry is still shown, in milliseconds: whoever answers late or never shall not
+/// keep everybody waiting once a second. After it somebody waits again: what nobody has asked for meanwhile may be had by now.
+pub const FAILURE_MEMORY_MS: u64 = 10_000;
+
 /// Who refreshes an entry has it for so long before somebody else may, in milliseconds: longer than fills take that are any good.
 pub const CLAIM_MS: u64 = 5_000;
 

@@ -187,7 +187,7 @@ async fn what_is_missing_is_kept_for_a_time_of_its_own() {
 #[tokio::test]
 async fn stale_answers_stand_in_for_errors_and_for_what_is_on_its_way() {
     let ground = Ground::new();
-    let rules = rules(|rules| (rules.stale_while_revalidate_ms, rules.stale_if_error_ms) = (500, 10_000));
+    let rules = rules(|rules| (rules.stale_while_revalidate_ms, rules.stale_if_error_ms) = (500, 30_000));
     ground.fill("k", &rules, Ok("one")).await.expect("an answer");
     ground.pass(1_000);
     assert_eq!(ground.find("k", &rules), Some(("one".into(), true)), "the first one fetches");
@@ -197,13 +197,19 @@ async fn stale_answers_stand_in_for_errors_and_for_what_is_on_its_way() {
     assert_eq!(ground.fill("k", &rules, Err("away")).await, Ok("one".into()));
     assert_eq!(ground.find("k", &rules), Some(("one".into(), false)), "it is not tried again at once");
     ground.pass(1_000);
-    assert_eq!(ground.find("k", &rules), None, "but after a second");
+    assert_eq!(ground.find("k", &rules), Some(("one".into(), true)), "after a second one fetches");
+    assert_eq!(ground.find("k", &rules), Some(("one".into(), false)), "and nobody waits");
+    ground.pass(10_000);
+    assert_eq!(ground.find("k", &rules), None, "what failed long ago says nothing of now");
     assert_eq!(ground.fill("k", &rules, Ok("two")).await, Ok("two".into()));
+    ground.pass(1_500);
+    assert_eq!(ground.find("k", &rules), None, "a failure is forgotten with what failed");
+    ground.fill("k", &rules, Ok("two")).await.expect("an answer");
     // What was dropped stands in for nothing.
     ground.cache.drop_here(&["a".to_owned()]);
     assert_eq!(ground.fill("k", &rules, Err("away")).await, Err("away".into()));
     ground.fill("k", &rules, Ok("three")).await.expect("an answer");
-    ground.pass(11_001);
+    ground.pass(31_001);
     assert_eq!(ground.fill("k", &rules, Err("away")).await, Err("away".into()), "in the end it is too old");
 }
 

@@ -39,6 +39,7 @@ pub async fn seed(
         inserting.await.expect("inserting does not panic and is not cancelled")?;
         progress.add(count);
     }
+    store.settle(schema).await?;
     Ok(())
 }
 

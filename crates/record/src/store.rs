@@ -235,6 +235,15 @@ impl Store {
         on!(self, engine => engine.insert_many(schema, rows).await)
     }
 
+    /// Tells the store that the inserting is over. PostgreSQL marks the rows as seen by all and counts them (`VACUUM (ANALYZE)`): otherwise the
+    /// first to read the table does the one, page by page, and queries are planned for an empty table until the other has happened.
+    pub async fn settle(&self, schema: &Schema) -> Result<(), Error> {
+        match &self.engine {
+            Engine::Postgres(postgres) => postgres.settle(schema).await,
+            Engine::Sqlite(_) => Ok(()),
+        }
+    }
+
     /// Deletes all rows; serial keys start at 1 again.
     pub async fn clear(&self, schema: &Schema) -> Result<(), Error> {
         on!(self, engine => engine.clear(schema).await)

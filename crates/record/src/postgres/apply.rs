@@ -59,6 +59,12 @@ impl Postgres {
         .await
     }
 
+    pub(crate) async fn settle(&self, schema: &Schema) -> Result<(), Error> {
+        let sql = format!("VACUUM (ANALYZE) {}", quoted(&schema.name));
+        // By itself: it runs in no transaction.
+        self.job(|bulk| async move { bulk.sessions.lease().await?.execute(&sql).await }).await
+    }
+
     pub(crate) async fn clear(&self, schema: &Schema) -> Result<(), Error> {
         let sql = format!("TRUNCATE {} RESTART IDENTITY", quoted(&schema.name));
         self.job(|bulk| async move {

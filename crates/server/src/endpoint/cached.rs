@@ -15,6 +15,7 @@ use forebay_http::{Answer, Outcome, Reply, Request};
 use forebay_value::Value;
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How the answers of one endpoint are kept.
 pub struct Cached {
@@ -141,7 +142,7 @@ impl Cached {
         let (cache, conditions) = (self.cache.clone(), conditions.into_owned());
         Ok(Outcome::Later(Box::pin(async move {
             let endpoint = &place.0;
-            let landed = tokio::time::timeout(endpoint.timeout, landing).await;
+            let landed = tokio::time::timeout(patience(endpoint), landing).await;
             match landed {
                 Ok(Landed::Entry(entry)) => entry.reply(&conditions, cache.now_ms()),
                 Ok(Landed::Own(filled)) => filled.into_reply(),
@@ -167,6 +168,11 @@ impl Cached {
             place.0.dress(reply, &conditions)
         })))
     }
+}
+
+/// How long somebody waits for a fill: one that runs out of its own time tells those who wait, perhaps with something older.
+pub(super) fn patience(endpoint: &Endpoint) -> Duration {
+    endpoint.timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS)
 }
 
 fn reply_of(made: Result<Filled, Problem>) -> Reply {

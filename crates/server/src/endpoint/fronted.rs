@@ -7,7 +7,7 @@
 
 use super::Endpoint;
 use super::WaitingPlace;
-use super::cached::{Cached, begin_part, end_part};
+use super::cached::{Cached, begin_part, end_part, patience};
 use super::drops::path_tag;
 use super::problem_reply;
 use super::target::canonical_path;
@@ -21,7 +21,6 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderV
 use http::uri::PathAndQuery;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Headers that make a request one client's own, unless the config says otherwise.
@@ -155,8 +154,7 @@ impl Fronted {
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), question.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
-        // A fill that runs out of its own time tells those who wait, perhaps with something older: they wait for that.
-        let timeout = question.endpoint.timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS);
+        let timeout = patience(question.endpoint);
         Ok(Outcome::Streamed(Box::pin(async move {
             let problem = match tokio::time::timeout(timeout, landing).await {
                 Ok(Landed::Entry(entry)) => return entry.reply(&conditions, cache.now_ms()).into(),
