@@ -341,7 +341,12 @@ fn who_never_answers_holds_up_nobody_but_the_first() {
     while began.elapsed() < 4 * TIMEOUT {
         let asked = Instant::now();
         assert_eq!(text(&mut client, "/shop/a"), "well");
-        assert!(asked.elapsed() < TIMEOUT / 2, "after {:?} somebody waits for {:?}", began.elapsed(), asked.elapsed());
+        assert!(
+            asked.elapsed() < TIMEOUT / 2,
+            "after {:?} somebody waits for {:?}",
+            began.elapsed(),
+            asked.elapsed()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     is_well.store(true, SeqCst);

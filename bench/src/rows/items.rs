@@ -73,7 +73,13 @@ impl Application {
     }
 
     /// What travels for a poll of one of 200 items from `first` on, when every client has polled before.
-    fn polled(&self, bench: &Bench, path: &str, first: u64, validate: bool) -> Result<Travelled, Box<dyn Error>> {
+    fn polled(
+        &self,
+        bench: &Bench,
+        path: &str,
+        first: u64,
+        validate: bool,
+    ) -> Result<Travelled, Box<dyn Error>> {
         let clients = bench.scaled(10_000, 1_000);
         let text = format!(
             "connections = {clients}\n[[endpoint]]\npath = \"{path}/{{client_int({first},{})}}\"\nvalidate = {validate}\n",

@@ -131,11 +131,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
             }
             Some(entry) if entry.stands_in(now_ms) => Found::Good(entry),
             Some(entry) if entry.may_revalidate(now_ms) || entry.failed_lately(now_ms) => {
-                if entry.claim(now_ms) {
-                    Found::Refresh(entry)
-                } else {
-                    Found::Good(entry)
-                }
+                if entry.claim(now_ms) { Found::Refresh(entry) } else { Found::Good(entry) }
             }
             _ => {
                 inner.stats.miss(worker);
