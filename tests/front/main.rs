@@ -8,6 +8,7 @@ mod kept;
 mod limits;
 mod poisoning;
 mod proxy;
+mod shared;
 mod smuggling;
 mod upstream;
 

@@ -39,10 +39,14 @@ pub fn cached(
 ) -> Result<Option<Cached>, String> {
     let Some(caching) = &endpoint.cache else { return Ok(None) };
     let tags = Tags { own: Some(route_tag(endpoint)), given: tags(&caching.tags, params)? };
-    // What another configuration keeps is another answer, and so is what comes from another record store.
+    // What another configuration keeps is another answer, and so is what comes from another record store; a server behind has its own.
     let config = model::Endpoint { line: 0, ..endpoint.clone() };
     let public_url = context.public_url.unwrap_or_default();
-    let who = format!("{config:?} {} {public_url}", context.keeping.record_url);
+    let from = match &endpoint.action {
+        model::Action::Proxy(_) => "",
+        _ => context.keeping.record_url,
+    };
+    let who = format!("{config:?} {from} {public_url}");
     Ok(Some(Cached {
         cache: context.keeping.cache.clone(),
         rules: Arc::new(rules(endpoint, caching)),

@@ -1,0 +1,112 @@
+//! Servers behind a proxy whose answers several of ours keep, on one Redis.
+
+use super::upstream::Scripted;
+use forebay_tests::{Client, Folder, Server, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// Two of ours in front of one app, and the Redis that they share.
+struct Pair {
+    app: Scripted,
+    /// What the app's GETs say.
+    version: Arc<AtomicUsize>,
+    redis: Local,
+    servers: [Server; 2],
+    _folders: [Folder; 2],
+    _stores: [Stores; 2],
+}
+
+impl Pair {
+    /// `cache` is what stands in the config of `* /shop/{id}`.
+    fn start(cache: &str) -> Pair {
+        let version = Arc::new(AtomicUsize::new(1));
+        let now = version.clone();
+        let app = Scripted::new(move |seen, stream| {
+            let number =
+                if seen.head.starts_with("GET") { now.load(SeqCst) } else { now.fetch_add(1, SeqCst) + 1 };
+            let body = format!("version {number}");
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).is_ok()
+        });
+        let spec = Spec::new(Topology::Single).on(Flavour::Redis).keep(Persistence::None);
+        let redis = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
+        let config = format!(
+            "[[endpoint]]\nroute = '* /shop/{{id}}'\nproxy = 'http://{}'\nretries = 0\n\
+             cache = {{ {cache}, tags = ['item:{{id}}'] }}\ninvalidates = ['item:{{id}}']",
+            app.address
+        );
+        let (folders, stores) = ([Folder::new(), Folder::new()], [Stores::new(), Stores::new()]);
+        let servers = std::array::from_fn(|index| {
+            let (folder, stores) = (&folders[index], &stores[index]);
+            let start =
+                Start::new(binary(), folder, &folder.write("front.toml", &config)).stores(stores, folder);
+            start.set(&format!("cache.shared={}", redis.url())).start()
+        });
+        Pair { app, version, redis, servers, _folders: folders, _stores: stores }
+    }
+
+    fn clients(&self) -> [Client; 2] {
+        std::array::from_fn(|index| self.servers[index].client())
+    }
+
+    fn asked(&self) -> usize {
+        self.app.seen().len()
+    }
+}
+
+fn read(client: &mut Client, target: &str) -> String {
+    let answer = client.get(target);
+    assert_eq!(answer.status, 200, "{target}: {answer:?}");
+    answer.text().to_owned()
+}
+
+#[test]
+fn an_app_is_asked_once_for_all_servers() {
+    let pair = Pair::start("burst = '10m', shared = '10m'");
+    let [mut first, mut second] = pair.clients();
+    assert_eq!(read(&mut first, "/shop/7"), "version 1");
+    // Had the second one asked the app, it would have been told something else.
+    pair.version.store(5, SeqCst);
+    assert_eq!(read(&mut second, "/shop/7"), "version 1");
+    assert_eq!(pair.asked(), 1);
+    // A write through one of them is seen by both: at once where it passed, as soon as it is heard on the other.
+    assert_eq!(first.ask("PUT", "/shop/7", None).text(), "version 6");
+    assert_eq!(read(&mut first, "/shop/7"), "version 6");
+    wait_for("the other one hears of it", || (read(&mut second, "/shop/7") == "version 6").then_some(()));
+    assert_eq!(pair.asked(), 3, "the app was asked by one of them for both");
+}
+
+#[test]
+fn strict_holds_for_apps_too() {
+    let pair = Pair::start("burst = '10m', shared = '10m', promise = 'strict'");
+    let [mut first, mut second] = pair.clients();
+    for round in 0..100 {
+        let (writer, reader) =
+            if round % 2 == 0 { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        let written = writer.ask("PUT", "/shop/7", None).text().to_owned();
+        assert_eq!(
+            read(reader, "/shop/7"),
+            written,
+            "round {round}: older than what was answered before it began"
+        );
+        assert_eq!(read(writer, "/shop/7"), written, "round {round}");
+    }
+    assert_eq!(pair.asked(), 200, "a read after a write asks the app once for both");
+}
+
+#[test]
+fn without_redis_each_asks_for_itself() {
+    let pair = Pair::start("burst = '200ms', shared = '10m', stale_if_error = '10m'");
+    let [mut first, mut second] = pair.clients();
+    for client in [&mut first, &mut second] {
+        assert_eq!(read(client, "/shop/7"), "version 1");
+    }
+    pair.redis.kill("node-1").unwrap_or_else(|error| panic!("{error}"));
+    pair.version.store(2, SeqCst);
+    for client in [&mut first, &mut second] {
+        wait_for("a newer one", || (read(client, "/shop/7") == "version 2").then_some(()));
+        assert_eq!(read(client, "/shop/8"), "version 2");
+    }
+}
