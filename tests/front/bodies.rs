@@ -1,9 +1,9 @@
-//! Long bodies, both ways, against real nginx and real sockets: whole, in memory that does not grow with them, and never short unseen.
+//! Long bodies, both ways, against real nginx, Express and real sockets: whole, in memory that does not grow with them, and never short unseen.
 //!
 //! 64 MiB; with `FOREBAY_BODY_MIB=1024` (`make test-bodies`) as many as that says.
 
 use super::Front;
-use super::upstream::{Nginx, Scripted};
+use super::upstream::{Express, Nginx, Scripted};
 use forebay_tests::{Client, wait_for};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -71,6 +71,25 @@ fn check_body(client: &mut Client, size: u64, mut head: Vec<u8>) {
     assert_eq!(at, size);
 }
 
+/// Sends a body of that many bytes.
+fn send_body(client: &mut Client, size: u64, chunked: bool) {
+    let mut at = 0;
+    while at < size {
+        let piece = pattern(at, 128 * 1024);
+        if chunked {
+            client.send(format!("{:x}\r\n", piece.len()).as_bytes()).expect("it is taken");
+        }
+        client.send(&piece).expect("it is taken");
+        if chunked {
+            client.send(b"\r\n").expect("it is taken");
+        }
+        at += piece.len() as u64;
+    }
+    if chunked {
+        client.send(b"0\r\n\r\n").expect("it is taken");
+    }
+}
+
 #[test]
 fn a_long_download_from_nginx_in_constant_memory() {
     let size = body_bytes();
@@ -106,21 +125,7 @@ fn a_long_upload_to_nginx_in_constant_memory() {
         client
             .send(format!("PUT /put/{name} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes())
             .expect("a live socket");
-        let mut at = 0;
-        while at < size {
-            let piece = pattern(at, 128 * 1024);
-            if chunked {
-                client.send(format!("{:x}\r\n", piece.len()).as_bytes()).expect("it is taken");
-            }
-            client.send(&piece).expect("it is taken");
-            if chunked {
-                client.send(b"\r\n").expect("it is taken");
-            }
-            at += piece.len() as u64;
-        }
-        if chunked {
-            client.send(b"0\r\n\r\n").expect("it is taken");
-        }
+        send_body(&mut client, size, chunked);
         assert_eq!(client.receive(false).expect("an answer").status, 201, "{name}");
         let mut direct = Client::connect(nginx.address).expect("nginx");
         direct
@@ -130,6 +135,42 @@ fn a_long_upload_to_nginx_in_constant_memory() {
     }
     let (_, most) = memory_mib(&front);
     assert!(most <= before + MEMORY_MIB, "{before} MiB before, {most} MiB at most");
+}
+
+#[test]
+fn long_bodies_from_and_to_express_in_constant_memory() {
+    let size = body_bytes();
+    let express = Express::start();
+    let front = front(express.address, "timeout = '120s'");
+    let mut client = front.server.client();
+    assert_eq!(client.get("/missing").status, 404);
+    let (before, _) = memory_mib(&front);
+    client.send(format!("GET /long/{size} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("a live socket");
+    check_body(&mut client, size, Vec::new());
+    for framing in [format!("Content-Length: {size}"), "Transfer-Encoding: chunked".to_owned()] {
+        client
+            .send(format!("PUT /long HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes())
+            .expect("a live socket");
+        send_body(&mut client, size, framing.contains("chunked"));
+        let answer = client.receive(false).expect("an answer");
+        let expected = serde_json::json!({ "bytes": size, "wrong": false });
+        assert_eq!((answer.status, answer.json()), (200, expected), "{framing}");
+    }
+    let (_, most) = memory_mib(&front);
+    assert!(most <= before + MEMORY_MIB, "{before} MiB before, {most} MiB at most");
+}
+
+#[test]
+fn express_that_dies_in_the_middle_breaks_the_answer() {
+    const SIZE: usize = 4_000_000;
+    let express = Express::start();
+    let front = front(express.address, "");
+    let mut client = front.server.client();
+    client.send(format!("GET /dies/{SIZE} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("a live socket");
+    let mut bytes = Vec::new();
+    let ended = client.stream().read_to_end(&mut bytes);
+    assert!((1_000..SIZE).contains(&bytes.len()), "{} bytes, {ended:?}", bytes.len());
+    front.server.client().get("/long/5").expect_problem(502, "");
 }
 
 /// Says that it sends that many bytes, sends half of them and dies. One connection.

@@ -222,3 +222,33 @@ impl Drop for Nginx {
         let _ended = self.child.wait();
     }
 }
+
+/// The Express app of peers/shop/streams.js; killed when dropped.
+pub struct Express {
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Express {
+    #[track_caller]
+    pub fn start() -> Express {
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/shop/streams.js");
+        let mut command = Command::new("node");
+        command.arg(script).env("PORT", port.to_string()).env("NODE_ENV", "production");
+        // What goes wrong in it is said on standard error.
+        let child = command.stdout(Stdio::null()).spawn().expect("node is installed");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        forebay_tests::wait_for("Express listens", || TcpStream::connect(address).ok());
+        Express { address, child }
+    }
+}
+
+impl Drop for Express {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _killed = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}

@@ -5,7 +5,7 @@
 //! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be forgotten, the scripts say so, and the load
 //! begins again.
 
-use super::encode::{Tracked, key_value};
+use super::encode::{HEAD_BYTES, Tracked, key_value};
 use super::error::RemoteError;
 use super::names;
 use super::repair::token;
@@ -22,6 +22,9 @@ use forebay_value::{Row, Value};
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The head of a row that has not changed since it was loaded.
+const LOADED_HEAD: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
 
 /// A scan of the record store that begins after this was made.
 pub struct RemoteLoad {
@@ -281,7 +284,7 @@ impl RemoteTable {
         ];
         for Loading { place, row, tracked } in rows {
             args.push(place.key.clone());
-            args.push(row.0.to_vec());
+            args.push([&LOADED_HEAD[..], &row.0].concat());
             let counted = self.counter_changes(&Tracked::default(), tracked);
             args.push(wire::digits(counted.len() as u64));
             for (index, value, _) in counted {
