@@ -101,6 +101,9 @@ pub const SHARED_LOCK_WAIT_MS: u64 = SHARED_STATEMENT_MS;
 /// leaves several dead ones behind.
 pub const SEND_TRIES: u8 = 8;
 
+/// How long a connection may be busy with statements that were sent elsewhere meanwhile, before a new one takes its place.
+pub const LEFTOVERS_MS: u64 = 10 * SHARED_STATEMENT_MS;
+
 /// How often a statement that once held up a pipeline must be quick by itself before it is pipelined again.
 pub const QUICK_AGAIN_AFTER: u8 = 16;
 

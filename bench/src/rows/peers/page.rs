@@ -6,15 +6,17 @@ use std::fmt::Write;
 pub struct Server {
     /// As it is called.
     pub name: &'static str,
-    /// `None`: not measured.
-    pub routes: Vec<Option<(f64, f64)>>,
+    /// Or why there are none.
+    pub routes: Vec<Result<(f64, f64), String>>,
 }
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#1c2733;\
 background:#fff}h1{font-size:1.4rem}h2{font-size:1rem;margin:1.6rem 0 .3rem}table{border-collapse:collapse;width:100%}\
 td,th{padding:.15rem .5rem;text-align:right;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
 td.bar{width:45%;padding:0}td.bar div{background:#7aa7d6;height:.8rem}tr.own td.bar div{background:#2b6f4e}\
-p.notes{white-space:pre-line;color:#556}@media(max-width:40rem){td.bar{width:20%}}";
+p.notes{white-space:pre-line;color:#556}@media(max-width:40rem){\
+tr{display:flex;flex-wrap:wrap;justify-content:space-between}td:first-child,th:first-child{flex:1 0 40%}td,th{flex:0 0 25%}\
+td.bar,th:last-child{flex:0 0 100%;padding:0}td.why{flex:1 0 50%;white-space:normal}}td.why{color:#556;white-space:normal}";
 
 /// What stands in a text, not what it would mean in HTML.
 fn escaped(text: &str) -> String {
@@ -32,8 +34,8 @@ pub fn page(routes: &[String], servers: &[Server], machine: &str, notes: &str) -
         escaped(notes.trim())
     );
     for (place, route) in routes.iter().enumerate() {
-        let cells = servers.iter().filter_map(|server| server.routes[place]);
-        let most = cells.map(|(cpu_us, _)| cpu_us).fold(f64::MIN_POSITIVE, f64::max);
+        let cells = servers.iter().filter_map(|server| server.routes[place].as_ref().ok());
+        let most = cells.map(|(cpu_us, _)| *cpu_us).fold(f64::MIN_POSITIVE, f64::max);
         // Writing into memory does not fail, here and below.
         let _ = write!(
             html,
@@ -42,18 +44,19 @@ pub fn page(routes: &[String], servers: &[Server], machine: &str, notes: &str) -
         );
         for server in servers {
             let own = if server.name.starts_with("Forebay") { " class=\"own\"" } else { "" };
-            let _ = match server.routes[place] {
-                Some((cpu_us, rate_per_s)) => writeln!(
+            let _ = match &server.routes[place] {
+                Ok((cpu_us, rate_per_s)) => writeln!(
                     html,
                     "<tr{own}><td>{}</td><td>{cpu_us:.1}</td><td>{rate_per_s:.0}</td>\
                      <td class=\"bar\"><div style=\"width:{:.1}%\"></div></td></tr>",
                     escaped(server.name),
                     cpu_us / most * 100.0
                 ),
-                None => writeln!(
+                Err(why) => writeln!(
                     html,
-                    "<tr{own}><td>{}</td><td>–</td><td>–</td><td></td></tr>",
-                    escaped(server.name)
+                    "<tr{own}><td>{}</td><td colspan=\"3\" class=\"why\">{}</td></tr>",
+                    escaped(server.name),
+                    escaped(why)
                 ),
             };
         }
@@ -69,13 +72,16 @@ mod tests {
     #[test]
     fn a_page_of_its_own() {
         let servers = [
-            Server { name: "Forebay, embedded", routes: vec![Some((5.0, 100_000.0)), None] },
-            Server { name: "Express", routes: vec![Some((150.0, 6_000.0)), Some((1.0, 2.0))] },
+            Server {
+                name: "Forebay, embedded",
+                routes: vec![Ok((5.0, 100_000.0)), Err("refused: <why>".into())],
+            },
+            Server { name: "Express", routes: vec![Ok((150.0, 6_000.0)), Ok((1.0, 2.0))] },
         ];
         let routes = ["GET /simple".to_owned(), "GET /<id>&".to_owned()];
-        let html = page(&routes, &servers, "a machine", "not measured: <why>");
+        let html = page(&routes, &servers, "a machine", "some notes");
         for part in
-            ["width:3.3%", "width:100.0%", "GET /&lt;id&gt;&amp;", "<td>–</td>", "&lt;why&gt;", "</html>"]
+            ["width:3.3%", "width:100.0%", "GET /&lt;id&gt;&amp;", "some notes", "&lt;why&gt;", "</html>"]
         {
             assert!(html.contains(part), "{part} is not in {html}");
         }

@@ -54,15 +54,18 @@ impl Column {
         Column { name, side, samples: ROUTES.iter().map(|_| Ok(Vec::new())).collect() }
     }
 
-    /// CPU microseconds a request, and requests a second.
-    fn figures(&self, route: usize) -> Option<(f64, f64)> {
-        let samples = self.samples[route].as_ref().ok().filter(|samples| !samples.is_empty())?;
+    /// CPU microseconds a request, and requests a second; or why they are not known.
+    fn figures(&self, route: usize) -> Result<(f64, f64), String> {
+        let samples = self.samples[route].as_ref().map_err(Clone::clone)?;
+        if samples.is_empty() {
+            return Err("it was not driven".into());
+        }
         let spent = median_of(samples, |sample| sample.started_cpu_us);
-        Some((spent, median_of(samples, |sample| sample.report.requests.rate_per_s)))
+        Ok((spent, median_of(samples, |sample| sample.report.requests.rate_per_s)))
     }
 
     fn cell(&self, route: usize) -> String {
-        self.figures(route).map_or_else(|| "–".into(), |(spent, rate)| format!("{spent:.1} ({rate:.0}/s)"))
+        self.figures(route).map_or_else(|_| "–".into(), |(spent, rate)| format!("{spent:.1} ({rate:.0}/s)"))
     }
 
     fn json(&self) -> Value {
@@ -215,6 +218,12 @@ pub fn side_by_side(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for column in &columns {
         if let Err(why) = &column.side {
             text += &format!("{}: not measured: {why}\n", column.name);
+            continue;
+        }
+        for (route, (method, target, _)) in ROUTES.iter().enumerate() {
+            if let Err(why) = column.figures(route) {
+                text += &format!("{} on {}: {why}\n", column.name, shown(method, target));
+            }
         }
     }
     println!("{text}");

@@ -221,7 +221,14 @@ impl Lane {
                 }
             }
         }
+        // What was sent elsewhere is run here all the same, and stands before whatever this connection is given next.
+        let is_idle = within(Duration::from_millis(LEFTOVERS_MS), flight.by_ref().for_each(|_| async {}))
+            .await
+            .is_some();
         drop(flight);
+        if !is_idle {
+            self.drop_session();
+        }
         for plan in ended {
             if let Some(session) = &mut self.session {
                 session.forget(&plan.sql);

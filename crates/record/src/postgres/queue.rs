@@ -180,17 +180,18 @@ impl Queue {
         waiting.answer(Err(refused));
     }
 
-    /// Puts calls back in front, in their order: others stood in their way.
+    /// Puts calls back in front, in their order: others stood in their way. What is slow itself does not travel again: all that goes with it
+    /// would be run for nobody.
     pub(super) fn again(&self, role: Role, calls: Vec<Waiting>) {
         let mut side = self.sides[index(role)].lock();
+        let mut woken = Vec::new();
         for waiting in calls.into_iter().rev() {
-            side.together.push_front(waiting);
+            let queue = if waiting.call.plan.is_slow() { &mut side.alone } else { &mut side.together };
+            queue.push_front(waiting);
+            woken.extend(side.wake());
         }
-        let woken = side.wake();
         drop(side);
-        if let Some(lane) = woken {
-            lane.notify_one();
-        }
+        woken.iter().for_each(|lane| lane.notify_one());
     }
 
     /// Has calls run by themselves.
