@@ -15,8 +15,8 @@ background:#fff}h1{font-size:1.4rem}h2{font-size:1rem;margin:1.6rem 0 .3rem}tabl
 td,th{padding:.15rem .5rem;text-align:right;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
 td.bar{width:45%;padding:0}td.bar div{background:#7aa7d6;height:.8rem}tr.own td.bar div{background:#2b6f4e}\
 p.notes{white-space:pre-line;color:#556}@media(max-width:40rem){\
-tr{display:flex;flex-wrap:wrap;justify-content:space-between}td:first-child,th:first-child{flex:1 0 40%}td,th{flex:0 0 25%}\
-td.bar,th:last-child{flex:0 0 100%;padding:0}td.why{flex:1 0 50%;white-space:normal}}td.why{color:#556;white-space:normal}";
+body{font-size:14px}td,th{padding:.15rem .25rem}tr{display:grid;grid-template-columns:1fr 6.4rem 5.7rem}\
+td.bar,td.why{grid-column:1/-1;width:auto;padding:0 .25rem}th:last-child{display:none}td.why{text-align:left}}td.why{color:#556;white-space:normal}";
 
 /// What stands in a text, not what it would mean in HTML.
 fn escaped(text: &str) -> String {
