@@ -4,11 +4,18 @@ use crate::{Error, Kind, Loaded, Progress};
 use forebay_record::Store;
 use forebay_redis::Link;
 use forebay_table::{RemoteError, RemoteLoad, RemoteTable};
+use forebay_value::Row;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::Receiver;
 
 /// How often it is looked whether another server has loaded a table.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Parts of a scan on their way into memory: while the servers take one, the next is made ready.
+const MESSAGES_AT_ONCE: usize = 3;
 
 /// Fills a table's shards from the record store, unless they are filled, by this server or another: when it returns, all are loaded.
 ///
@@ -65,7 +72,7 @@ pub async fn warm_remote(
 }
 
 async fn fill(
-    mut load: RemoteLoad,
+    load: RemoteLoad,
     table: &RemoteTable,
     link: &Link,
     store: &Store,
@@ -73,18 +80,33 @@ async fn fill(
     progress: &Progress,
 ) -> Result<u64, Error> {
     progress.set_total(store.count(table.schema()).await?);
-    let mut messages = store.scan(table.schema(), filter);
-    let mut rows = 0;
-    while let Some(message) = messages.recv().await {
-        let message = message?;
-        load.rows(link, &message).await.map_err(tier)?;
-        rows += message.len() as u64;
-        progress.add(message.len() as u64);
-    }
+    let scan = store.scan(table.schema(), filter);
+    let rows = take_all(&load, link, scan, progress).await?;
     if filter.is_some() {
         load.abandon(link).await.map_err(tier)?;
     } else {
         load.finish(link).await.map_err(tier)?;
+    }
+    Ok(rows)
+}
+
+async fn take_all(
+    load: &RemoteLoad,
+    link: &Link,
+    scan: Receiver<Result<Vec<Row>, forebay_record::Error>>,
+    progress: &Progress,
+) -> Result<u64, Error> {
+    let messages = stream::unfold(scan, async |mut scan| Some((scan.recv().await?, scan)));
+    let taking = messages.map(async |message| {
+        let message = message?;
+        load.rows(link, &message).await.map_err(tier)?;
+        Ok::<_, Error>(message.len() as u64)
+    });
+    let mut taken = pin!(taking.buffer_unordered(MESSAGES_AT_ONCE));
+    let mut rows = 0;
+    while let Some(message_rows) = taken.try_next().await? {
+        rows += message_rows;
+        progress.add(message_rows);
     }
     Ok(rows)
 }

@@ -101,13 +101,18 @@ impl Entry {
 
 /// The stub that takes the place of an entry with this head.
 pub(crate) fn stub(head: [u8; HEAD_BYTES], tracked: &Tracked) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + FINGERPRINT_BYTES * tracked.values.len());
+    let mut bytes = Vec::with_capacity(stub_bytes(tracked.values.len()));
     bytes.extend_from_slice(&head);
     bytes[0] = STUB;
     for value in &tracked.values {
         bytes.extend_from_slice(&value.to_le_bytes());
     }
     bytes
+}
+
+/// The length of a stub of a row with so many tracked columns.
+pub(crate) fn stub_bytes(tracked: usize) -> usize {
+    HEAD_BYTES + FINGERPRINT_BYTES * tracked
 }
 
 /// Fingerprints of a row's unique values, then of its counted ones, as [`tracked_columns`] gives the columns.

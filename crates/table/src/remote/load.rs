@@ -5,7 +5,7 @@
 //! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be forgotten, the scripts say so, and the load
 //! begins again.
 
-use super::encode::{HEAD_BYTES, Tracked, key_value};
+use super::encode::{HEAD_BYTES, Tracked, key_value, stub_bytes, tracked_columns};
 use super::error::RemoteError;
 use super::names;
 use super::repair::token;
@@ -20,17 +20,28 @@ use crate::shard::row_key;
 use forebay_redis::Link;
 use forebay_value::{Row, Value};
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The head of a row that has not changed since it was loaded.
 const LOADED_HEAD: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
 
+/// In front of the key in a reservation of what is there: it is undone by nobody.
+const UNHELD: [u8; 8] = [0; 8];
+
+/// The script's first key of a counter.
+const FIRST_COUNTER: usize = 5;
+
+/// Arguments of one counted value: its row's key, which counter, the value.
+const COUNTED_PARTS: usize = 3;
+
 /// A scan of the record store that begins after this was made.
 pub struct RemoteLoad {
     table: Arc<RemoteTable>,
     token: Vec<u8>,
-    renewed: Instant,
+    renewed: Mutex<Instant>,
     /// By shard: what the scan holds at least, and whether the shard was loaded.
     since: Vec<(u64, bool)>,
 }
@@ -65,7 +76,7 @@ impl RemoteTable {
             return Ok(None);
         }
         let since = table.hold(link).await?;
-        Ok(Some(RemoteLoad { table, token, renewed: Instant::now(), since }))
+        Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), since }))
     }
 
     async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, RemoteError> {
@@ -150,12 +161,12 @@ impl RemoteLoad {
         self.since.iter().all(|(_, is_loaded)| *is_loaded)
     }
 
-    /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were taken.
+    /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were taken. Several calls may be on their way.
     ///
     /// # Errors
     /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable) also when the load has to begin again, because it took so long that another server
     /// took its lease.
-    pub async fn rows(&mut self, link: &Link, rows: &[Row]) -> Result<u64, RemoteError> {
+    pub async fn rows(&self, link: &Link, rows: &[Row]) -> Result<u64, RemoteError> {
         self.renew(link).await?;
         let table = &*self.table;
         let mut by_shard: Vec<Vec<Loading<'_>>> = Vec::new();
@@ -175,16 +186,19 @@ impl RemoteLoad {
         Ok(try_join_all(loads).await?.iter().sum())
     }
 
-    async fn renew(&mut self, link: &Link) -> Result<(), RemoteError> {
-        if self.renewed.elapsed() < Duration::from_millis(REMOTE_LOAD_LEASE_MS / 3) {
-            return Ok(());
+    async fn renew(&self, link: &Link) -> Result<(), RemoteError> {
+        let now = Instant::now();
+        {
+            let mut renewed = self.renewed.lock();
+            if now - *renewed < Duration::from_millis(REMOTE_LOAD_LEASE_MS / 3) {
+                return Ok(());
+            }
+            *renewed = now;
         }
         if !self.table.lock_load(link, &self.token).await? {
             return Err(lost());
         }
-        self.table.hold(link).await?;
-        self.renewed = Instant::now();
-        Ok(())
+        self.table.hold(link).await.map(drop)
     }
 
     /// Says that the scan has ended and everything was given to [`RemoteLoad::rows`]: all shards are loaded.
@@ -240,7 +254,7 @@ impl RemoteTable {
             Err(error) => return Err(error.before_the_write()),
         };
         let taken = values.next().map_or(Ok(0), |taken| wire::number("load", &taken))?;
-        let base = 5 + self.names(shard).counters.len();
+        let base = FIRST_COUNTER + self.names(shard).counters.len();
         let shards = usize::from(self.tier.shard_count());
         while let (Some(key), Some(place), Some(value), Some(holder)) =
             (values.next(), values.next(), values.next(), values.next())
@@ -274,34 +288,55 @@ impl RemoteTable {
                 keys.extend(self.names.iter().map(|names| names.uniques[index].clone()));
             }
         }
-        let base = 5 + names.counters.len();
         let flags = vec![if self.is_shared { b's' } else { b'-' }, if self.is_ordered { b'o' } else { b'-' }];
-        let mut args = vec![
-            self.loaded_field.clone(),
-            wire::digits(since),
-            flags,
-            wire::digits(names.counters.len() as u64),
-        ];
-        for Loading { place, row, tracked } in rows {
-            args.push(place.key.clone());
-            args.push([&LOADED_HEAD[..], &row.0].concat());
-            let counted = self.counter_changes(&Tracked::default(), tracked);
-            args.push(wire::digits(counted.len() as u64));
-            for (index, value, _) in counted {
-                args.push(wire::digits((5 + index) as u64));
-                args.push(value.to_le_bytes().to_vec());
-            }
-            let claims: Vec<UniqueValue> =
-                if self.tier.is_cluster { Vec::new() } else { self.unique_values(tracked).collect() };
-            args.push(wire::digits(claims.len() as u64));
-            for unique in claims {
-                let at = base
-                    + unique.index * usize::from(self.tier.shard_count())
-                    + usize::from(self.tier.shard_of_value(unique.value));
-                args.push(wire::digits(at as u64));
-                args.push(unique.value.to_le_bytes().to_vec());
+        let (counted, claims) = (self.counted_values(rows), self.claims_by_key(shard, rows));
+        let mut args = vec![self.loaded_field.clone(), wire::digits(since), flags];
+        let stub_bytes = stub_bytes(tracked_columns(&self.schema).count());
+        let numbers = [rows.len(), counted.len() / COUNTED_PARTS, claims.len(), stub_bytes];
+        args.extend(numbers.into_iter().map(|number| wire::digits(number as u64)));
+        for Loading { place, row, .. } in rows {
+            args.extend([place.key.clone(), [&LOADED_HEAD[..], &row.0].concat()]);
+        }
+        args.extend(counted);
+        for (index, claims) in claims {
+            args.extend([wire::digits(index as u64), wire::digits(claims.len() as u64)]);
+            for (value, key) in claims {
+                args.extend([value.to_le_bytes().to_vec(), [&UNHELD[..], key].concat()]);
             }
         }
         Call { script: &scripts::LOAD, keys, args }
+    }
+
+    /// What is counted of these rows: row's key, index of the counter's key, value of each.
+    fn counted_values(&self, rows: &[Loading<'_>]) -> Vec<Vec<u8>> {
+        let mut parts = Vec::new();
+        for Loading { place, tracked, .. } in rows {
+            for (index, value, _) in self.counter_changes(&Tracked::default(), tracked) {
+                let at = wire::digits((FIRST_COUNTER + index) as u64);
+                parts.extend([place.key.clone(), at, value.to_le_bytes().to_vec()]);
+            }
+        }
+        parts
+    }
+
+    /// Unique values of these rows, and the keys of their rows, by the index of the key that reserves them. In a cluster these are elsewhere.
+    fn claims_by_key<'r>(
+        &self,
+        shard: u16,
+        rows: &'r [Loading<'_>],
+    ) -> BTreeMap<usize, Vec<(Fingerprint, &'r [u8])>> {
+        let mut claims = BTreeMap::<_, Vec<_>>::new();
+        if self.tier.is_cluster {
+            return claims;
+        }
+        let base = FIRST_COUNTER + self.names(shard).counters.len();
+        for Loading { place, tracked, .. } in rows {
+            for unique in self.unique_values(tracked) {
+                let shard_of_value = usize::from(self.tier.shard_of_value(unique.value));
+                let at = base + unique.index * usize::from(self.tier.shard_count()) + shard_of_value;
+                claims.entry(at).or_default().push((unique.value, &place.key[..]));
+            }
+        }
+        claims
     }
 }

@@ -5,6 +5,7 @@ use crate::support::*;
 use forebay_table::{Leased, RemoteKind, RemoteOptions, TableSpec};
 use forebay_topology::Topology;
 use forebay_value::{KeyKind, Row, Value, ValueRef};
+use futures_util::future::try_join_all;
 
 fn shared_spec() -> TableSpec {
     TableSpec { shared: true, ..spec(KeyKind::Bigint) }
@@ -166,7 +167,7 @@ fn a_load_with_a_stale_scan_is_refused_or_keeps_what_was_deleted_away() {
         let key = Value::Bigint(7);
         one.record.store.rows.lock().unwrap().insert(key_text(key.as_ref()), new_row(7, None));
         assert!(one.values(&key).await.is_some());
-        let mut load = one.table.begin_load(&one.link).await.unwrap().unwrap();
+        let load = one.table.begin_load(&one.link).await.unwrap().unwrap();
         assert!(load.is_warming());
         assert!(two.table.begin_load(&two.link).await.unwrap().is_none(), "one loads at a time");
         two.table.delete(&two.link, key.as_ref()).await.unwrap();
@@ -206,6 +207,37 @@ fn rows_of_the_record_store_are_there_when_loaded() {
             let there = one.table.insert(&one.link, new_row(17, None).as_ref()).await.unwrap_err();
             assert_eq!(there.kind(), RemoteKind::Conflict { column: ID });
             assert_eq!(one.warm().await, 0, "nothing is newer than what is there");
+        });
+    }
+}
+
+#[test]
+fn a_load_that_was_broken_off_is_made_whole_by_the_next() {
+    for topology in [SINGLE, CLUSTER] {
+        let local = up(topology);
+        block_on(async {
+            let record = Record::default();
+            let rows: Vec<Row> = (0..300).map(|id| new_row(id, Some(&format!("code {id}")))).collect();
+            for (id, row) in rows.iter().enumerate() {
+                record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id as i64)), row.clone());
+            }
+            let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+            let broken_off = one.table.begin_load(&one.link).await.unwrap().unwrap();
+            let some: Vec<Row> = rows.iter().step_by(3).cloned().collect();
+            let (left, right) = some.split_at(50);
+            let parts = [left, right].map(|part| broken_off.rows(&one.link, part));
+            assert_eq!(try_join_all(parts).await.unwrap(), [50, 50], "two parts at once");
+            broken_off.abandon(&one.link).await.unwrap();
+            assert!(!one.table.check_loaded(&one.link).await.unwrap());
+            assert_eq!(one.warm().await, 200, "of those that are there already none again");
+            assert_eq!(one.contents().await.len(), 300);
+            assert_eq!(one.table.count(&one.link).await.unwrap(), 300);
+            assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 300);
+            for id in [0, 1, 2, 297, 298, 299] {
+                let row = new_row(1000, Some(&format!("code {id}")));
+                let taken = one.table.insert(&one.link, row.as_ref()).await.unwrap_err();
+                assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE }, "{id}");
+            }
         });
     }
 }

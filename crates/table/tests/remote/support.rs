@@ -78,7 +78,7 @@ impl Server {
     }
 
     pub async fn warm(&self) -> u64 {
-        let mut load = self.table.begin_load(&self.link).await.unwrap().expect("nobody else loads");
+        let load = self.table.begin_load(&self.link).await.unwrap().expect("nobody else loads");
         let rows: Vec<Row> = self.record.store.rows.lock().unwrap().values().cloned().collect();
         let mut taken = 0;
         for rows in rows.chunks(7) {

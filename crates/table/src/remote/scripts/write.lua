@@ -16,39 +16,73 @@ for _ = 1, tonumber(ARGV[8]) do
   if (redis.call('HGET', KEYS[1], ARGV[at]) or '') ~= ARGV[at + 1] then return { 'fenced' } end
   at = at + 2
 end
-if ARGV[3] ~= 'any' then
-  local found = redis.call('HGET', KEYS[3], key)
-  if ARGV[3] == 'absent' then
-    if found then return { 'changed', found } end
-  elseif not found then
-    return { 'changed' }
-  elseif string.sub(found, 1, 8) ~= ARGV[3] then
-    return { 'changed', found }
-  end
-end
 local counters, claims, releases = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local claim_key, claim_at = 6 + counters, at + 2 * counters
-for i = 1, claims do
-  local holder = redis.call('HGET', KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1])
-  if holder and string.sub(holder, 9) ~= key then return { 'taken', ARGV[claim_at + 2 * i - 2], holder } end
-end
-local version = redis.call('HINCRBY', KEYS[1], 'n', 1)
-redis.call('XADD', KEYS[2], string.format('%.0f-0', version), 'r', record)
-local order = string.sub(flags, 3, 3) == 'o'
-if string.sub(flags, 1, 1) == 'p' then
-  redis.call('HSET', KEYS[3], key, struct.pack('<BI7', 0, version) .. string.sub(record, 4))
-  if order then redis.call('ZADD', KEYS[6], 0, key) end
+local is_put = string.sub(flags, 1, 1) == 'p'
+local version
+
+-- A new row, which is what most writes are: its places are taken as they are looked at, and given back when one of them was not free.
+if ARGV[3] == 'absent' then
+  version = redis.call('HINCRBY', KEYS[1], 'n', 1)
+  if redis.call('HSETNX', KEYS[3], key, struct.pack('<BI7', 0, version) .. string.sub(record, 4)) == 0 then
+    redis.call('HINCRBY', KEYS[1], 'n', -1)
+    return { 'changed', redis.call('HGET', KEYS[3], key) }
+  end
+  local reservation, before, refused, taken = struct.pack('<I8', version) .. key, {}, nil, 0
+  while taken < claims and not refused do
+    local values, value = KEYS[claim_key + taken + 1], ARGV[claim_at + 2 * taken + 1]
+    if redis.call('HSETNX', values, value, reservation) == 0 then
+      local holder = redis.call('HGET', values, value)
+      if string.sub(holder, 9) == key then
+        redis.call('HSET', values, value, reservation)
+        before[taken + 1] = holder
+      else
+        refused = { 'taken', ARGV[claim_at + 2 * taken], holder }
+      end
+    end
+    if not refused then taken = taken + 1 end
+  end
+  if not refused then
+    local queued = redis.pcall('XADD', KEYS[2], string.format('%.0f-0', version), 'r', record)
+    if queued.err then refused = queued end
+  end
+  if refused then
+    for i = 1, taken do
+      local values, value = KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1]
+      if before[i] then redis.call('HSET', values, value, before[i]) else redis.call('HDEL', values, value) end
+    end
+    redis.call('HDEL', KEYS[3], key)
+    redis.call('HINCRBY', KEYS[1], 'n', -1)
+    return refused
+  end
 else
-  redis.call('HDEL', KEYS[3], key)
-  redis.call('ZADD', KEYS[4], string.format('%.0f', version), key)
-  if order then redis.call('ZREM', KEYS[6], key) end
+  if ARGV[3] ~= 'any' then
+    local found = redis.call('HGET', KEYS[3], key)
+    if not found then return { 'changed' } end
+    if string.sub(found, 1, 8) ~= ARGV[3] then return { 'changed', found } end
+  end
+  for i = 1, claims do
+    local holder = redis.call('HGET', KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1])
+    if holder and string.sub(holder, 9) ~= key then return { 'taken', ARGV[claim_at + 2 * i - 2], holder } end
+  end
+  version = redis.call('HINCRBY', KEYS[1], 'n', 1)
+  redis.call('XADD', KEYS[2], string.format('%.0f-0', version), 'r', record)
+  if is_put then
+    redis.call('HSET', KEYS[3], key, struct.pack('<BI7', 0, version) .. string.sub(record, 4))
+  else
+    redis.call('HDEL', KEYS[3], key)
+    redis.call('ZADD', KEYS[4], string.format('%.0f', version), key)
+  end
+  for i = 1, claims do
+    redis.call('HSET', KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1], struct.pack('<I8', version) .. key)
+  end
+end
+if string.sub(flags, 3, 3) == 'o' then
+  if is_put then redis.call('ZADD', KEYS[6], 0, key) else redis.call('ZREM', KEYS[6], key) end
 end
 for i = 1, counters do
   local value, delta = ARGV[at + 2 * i - 2], ARGV[at + 2 * i - 1]
   if redis.call('HINCRBY', KEYS[6 + i], value, delta) <= 0 then redis.call('HDEL', KEYS[6 + i], value) end
-end
-for i = 1, claims do
-  redis.call('HSET', KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1], struct.pack('<I8', version) .. key)
 end
 local release_key, release_at = claim_key + claims, claim_at + 2 * claims
 for i = 1, releases do
