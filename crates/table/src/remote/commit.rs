@@ -1,6 +1,6 @@
 //! One change, ready to be written, and the script that writes it.
 
-use super::encode::{Entry, HEAD_BYTES, Tracked};
+use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
 use super::error::{RemoteError, RemoteKind};
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
@@ -8,6 +8,7 @@ use super::write::too_busy;
 use super::{scripts, wire};
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::limits::REMOTE_TRIES;
+use crate::record;
 use forebay_redis::{Link, Value as Answer};
 
 /// Unique values, by the place of their column among the unique ones.
@@ -19,16 +20,6 @@ pub(crate) enum Expect {
     Absent,
     Any,
     Head([u8; HEAD_BYTES]),
-}
-
-impl Expect {
-    fn argument(self) -> Vec<u8> {
-        match self {
-            Expect::Absent => b"absent".to_vec(),
-            Expect::Any => b"any".to_vec(),
-            Expect::Head(head) => head.to_vec(),
-        }
-    }
 }
 
 /// One change of one row, ready to be written.
@@ -72,6 +63,16 @@ pub(crate) struct Attempt {
     pub token: Vec<u8>,
     /// Shard and generation.
     pub generations: Vec<(u16, Vec<u8>)>,
+}
+
+/// Field and value of a change's queue entry, as the write script takes them. What is put stands there as in its row's field, so that the server makes
+/// one string of both.
+fn queue_entry(change: &Change<'_>) -> [Vec<u8>; 2] {
+    if change.is_delete {
+        return [QUEUED_WHOLE.to_vec(), change.record.clone()];
+    }
+    let (head, row) = change.record.split_at(record::HEADER_BYTES);
+    [head.to_vec(), row.to_vec()]
 }
 
 impl Tracked {
@@ -140,12 +141,12 @@ impl RemoteTable {
                 Ok(Answered::Written(Written::Changed(now)))
             }
             b"taken" => {
-                let index = wire::number("write", &values.next().unwrap_or(Answer::Nil))? as usize;
+                let claim = wire::number("write", &values.next().unwrap_or(Answer::Nil))? as usize;
                 let holder = wire::bytes("write", values.next().unwrap_or(Answer::Nil))?;
-                let (_, column, _, value) =
-                    self.exchanged(change).find(|exchanged| exchanged.0 == index).ok_or_else(|| {
-                        RemoteError::foreign("the write script names a column that is not unique")
-                    })?;
+                let mut claims = self.exchanged(change).filter(|(.., after)| *after != NO_VALUE);
+                let (_, column, _, value) = claims.nth(claim).ok_or_else(|| {
+                    RemoteError::foreign("the write script names a value that was not asked for")
+                })?;
                 Ok(Answered::Taken { column, value, holder })
             }
             _ => Err(RemoteError::foreign("the write script gave an answer that is not known")),
@@ -155,44 +156,59 @@ impl RemoteTable {
     fn call(&self, change: &Change<'_>, attempt: &Attempt) -> Call {
         let shard = change.place.shard;
         let names = self.names(shard);
-        let stream = &self.tier.shards[usize::from(shard)].stream;
-        let own = [&names.rows, &names.deleted, &names.fences, &names.order];
-        let mut keys = vec![self.meta(shard), stream.clone()];
-        keys.extend(own.into_iter().cloned());
         let counters = self.counter_changes(&change.before, &change.after);
-        keys.extend(counters.iter().map(|(index, ..)| names.counters[*index].clone()));
         let (claims, releases) = self.claims_and_releases(change);
+        let has_token = !attempt.token.is_empty();
+        let stream = &self.tier.shards[usize::from(shard)].stream;
+        let mut keys = vec![self.meta(shard), stream.clone(), names.rows.clone()];
+        let needed = [
+            (change.is_delete, &names.deleted),
+            (self.is_ordered, &names.order),
+            (has_token, &names.fences),
+        ];
+        keys.extend(needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, name)| name.clone()));
+        keys.extend(counters.iter().map(|(index, ..)| names.counters[*index].clone()));
         for (index, value) in claims.iter().chain(&releases) {
             keys.push(self.names(self.tier.shard_of_value(*value)).uniques[*index].clone());
         }
         let counts = [attempt.generations.len(), counters.len(), claims.len(), releases.len()];
-        let mut args = vec![
-            self.loaded_field.clone(),
-            change.expect.argument(),
-            change.place.key.clone(),
-            change.record.clone(),
-            self.flags(change),
-            attempt.token.clone(),
-        ];
-        args.extend(counts.into_iter().map(|count| wire::digits(count as u64)));
+        let control = self.control(change, has_token, counts);
+        let mut args = vec![self.loaded_field.clone(), control, change.place.key.clone()];
+        args.extend(queue_entry(change));
+        if let Expect::Head(head) = change.expect {
+            args.push(head.to_vec());
+        }
+        if has_token {
+            args.push(attempt.token.clone());
+        }
         for (shard, generation) in &attempt.generations {
             args.extend([super::names::generation_field(*shard), generation.clone()]);
         }
         for (_, value, delta) in counters {
             args.extend([value.to_le_bytes().to_vec(), delta.to_string().into_bytes()]);
         }
-        for (index, value) in claims {
-            args.extend([wire::digits(index as u64), value.to_le_bytes().to_vec()]);
-        }
-        args.extend(releases.iter().map(|(_, value)| value.to_le_bytes().to_vec()));
+        args.extend(claims.iter().chain(&releases).map(|(_, value)| value.to_le_bytes().to_vec()));
         Call { script: &scripts::WRITE, keys, args }
     }
 
-    fn flags(&self, change: &Change<'_>) -> Vec<u8> {
-        let delete = if change.is_delete { b'd' } else { b'p' };
-        let grows = if change.grows { b'f' } else { b'-' };
-        let ordered = if self.is_ordered { b'o' } else { b'-' };
-        vec![delete, grows, ordered]
+    /// What kind of change it is, and how many parts it has.
+    fn control(&self, change: &Change<'_>, has_token: bool, counts: [usize; 4]) -> Vec<u8> {
+        let mut control = vec![
+            if change.is_delete { b'd' } else { b'p' },
+            if change.grows { b'f' } else { b'-' },
+            if self.is_ordered { b'o' } else { b'-' },
+            match change.expect {
+                Expect::Absent => b'a',
+                Expect::Any => b'y',
+                Expect::Head(_) => b'h',
+            },
+            if has_token { b't' } else { b'-' },
+        ];
+        for count in counts {
+            let count = u16::try_from(count).expect("a table has fewer than 32,768 columns");
+            control.extend(count.to_le_bytes());
+        }
+        control
     }
 
     /// What the script itself takes and gives up of unique values, by place among the unique columns: outside a cluster.

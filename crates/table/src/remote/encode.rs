@@ -7,15 +7,20 @@
 //! body     := kind 0: the row, in the row format · kind 1 (stub): the fingerprints of its unique values, then of its counted values,
 //!             16 bytes little-endian each, in the order of the columns; 0 for NULL
 //! reservation := token, 8 bytes · key                       of a unique value: who has it, or is about to
+//! queued   := field and value of a queue entry: of a put the head of its log record and the entry of its row, otherwise "r" and the log record
 //! ```
 
 use super::error::RemoteError;
 use crate::hash::{Fingerprint, Hasher};
 use crate::key::KeyRef;
+use crate::record;
 use forebay_value::{Row, RowRef, Schema, Uuid, Value};
 
 /// Bytes before an entry's body.
 pub(crate) const HEAD_BYTES: usize = 8;
+
+/// The field of a queue entry whose value is the whole log record.
+pub(crate) const QUEUED_WHOLE: &[u8] = b"r";
 
 /// Bytes of a fingerprint.
 const FINGERPRINT_BYTES: usize = size_of::<Fingerprint>();
@@ -25,6 +30,15 @@ const STUB: u8 = 1;
 
 /// Turned over, negative numbers come first.
 const SIGN: u64 = 1 << 63;
+
+/// The log record of a queue entry; `None`: it is none.
+pub(crate) fn queued_record(field: Vec<u8>, value: Vec<u8>) -> Option<Vec<u8>> {
+    if field == QUEUED_WHOLE {
+        return Some(value);
+    }
+    let row = value.get(HEAD_BYTES..)?;
+    (field.len() == record::HEADER_BYTES).then(|| [&field[..], row].concat())
+}
 
 /// The field of a key.
 pub(crate) fn key_bytes(key: KeyRef<'_>) -> Vec<u8> {

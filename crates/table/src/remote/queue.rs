@@ -8,6 +8,7 @@
 //! compare-and-set, [`Queue::release`], and [`Queue::renew`] well before the lease ends. After every doubt it asks the record store for the
 //! position and goes on from there.
 
+use super::encode::queued_record;
 use super::error::RemoteError;
 use super::evict::Eviction;
 use super::repair::token;
@@ -147,9 +148,10 @@ impl Queue {
             let [id, fields] = wire::tuple("XRANGE", entry)?;
             let id = wire::text("XRANGE", id)?;
             let position = id.strip_suffix("-0").and_then(|number| number.parse().ok());
-            let [_, record] = wire::tuple("XRANGE", fields)?;
+            let [field, value] = wire::tuple("XRANGE", fields)?;
+            let record = queued_record(wire::bytes("XRANGE", field)?, wire::bytes("XRANGE", value)?);
             let wrong = || RemoteError::foreign(format!("the queue of shard {shard} has an entry {id:?}"));
-            records.push((position.ok_or_else(wrong)?, wire::bytes("XRANGE", record)?));
+            records.push((position.ok_or_else(wrong)?, record.ok_or_else(wrong)?));
         }
         Ok(records)
     }

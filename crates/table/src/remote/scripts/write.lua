@@ -1,93 +1,106 @@
--- One change of one row: the row, its queue entry, counters, order and (outside a cluster) unique values, or nothing.
--- KEYS  1 meta · 2 stream · 3 rows · 4 deleted · 5 fences · 6 order · then one for each counter, claim and release
--- ARGV  1 epoch · 2 loaded field · 3 expect: "absent", "any" or the head · 4 key · 5 record · 6 flags · 7 token ("": none)
---       8 generations · 9 counters · 10 claims · 11 releases (numbers), then their arguments in that order:
---       generation: field, value · counter: fingerprint, delta · claim: column, fingerprint · release: fingerprint
--- flags: bytes p (put) or d (delete), f (refused when full) or -, o (ordered) or -
+-- One change of one row: the row, its queue entry, counters, order and (outside a cluster) unique values, or nothing. Every argument costs the server
+-- half a microsecond, and every long string that is made of others more: there are no more of them than a change needs.
+-- KEYS  1 meta · 2 stream · 3 rows, then what is needed of: deleted (d), order (o), fences (t), then one for each counter, claim and release
+-- ARGV  1 epoch · 2 loaded field · 3 control · 4 key · 5, 6 field and value of the queue entry: of a put the head of a record and its row, of a delete
+--       'r' and the record · then what is needed of: the head that is expected (h), the attempt's token (t), then in this order for each
+--       generation: field, value · counter: fingerprint, delta · claim: fingerprint · release: fingerprint
+-- control: bytes p (put) or d (delete) · f (refused when full) or - · o (ordered) or - · expected: a (absent), y (anything) or h (a head) · t (a token)
+--       or - · how many generations, counters, claims, releases, 2 bytes little-endian each
 -- Answers the version, or { why, detail… }.
 local meta = redis.call('HMGET', KEYS[1], 'epoch', ARGV[2], 'full')
 if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or another history of it') end
 if not meta[2] then return redis.error_reply('NOTLOADED the shard is not loaded') end
-local key, record, flags = ARGV[4], ARGV[5], ARGV[6]
-if meta[3] and string.sub(flags, 2, 2) == 'f' then return { 'full' } end
-if ARGV[7] ~= '' and redis.call('HEXISTS', KEYS[5], ARGV[7] .. key) == 1 then return { 'fenced' } end
-local at = 12
-for _ = 1, tonumber(ARGV[8]) do
+local kind, grows, order, expect, fence, generations, counters, claims, releases =
+  struct.unpack('<c1c1c1c1c1I2I2I2I2', ARGV[3])
+if meta[3] and grows == 'f' then return { 'full' } end
+local key, at, next_key = ARGV[4], 7, 4
+local head, deleted_key, order_key
+if expect == 'h' then head, at = ARGV[at], at + 1 end
+if kind == 'd' then deleted_key, next_key = KEYS[next_key], next_key + 1 end
+if order == 'o' then order_key, next_key = KEYS[next_key], next_key + 1 end
+if fence == 't' then
+  if redis.call('HEXISTS', KEYS[next_key], ARGV[at] .. key) == 1 then return { 'fenced' } end
+  at, next_key = at + 1, next_key + 1
+end
+for _ = 1, generations do
   if (redis.call('HGET', KEYS[1], ARGV[at]) or '') ~= ARGV[at + 1] then return { 'fenced' } end
   at = at + 2
 end
-local counters, claims, releases = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local claim_key, claim_at = 6 + counters, at + 2 * counters
-local is_put = string.sub(flags, 1, 1) == 'p'
+local counter_key, counter_at = next_key - 1, at
+local claim_key, claim_at = counter_key + counters, counter_at + 2 * counters - 1
+local release_key, release_at = claim_key + claims, claim_at + claims
 local version
 
 -- A new row, which is what most writes are: its places are taken as they are looked at, and given back when one of them was not free.
-if ARGV[3] == 'absent' then
+if expect == 'a' then
   version = redis.call('HINCRBY', KEYS[1], 'n', 1)
-  if redis.call('HSETNX', KEYS[3], key, struct.pack('<BI7', 0, version) .. string.sub(record, 4)) == 0 then
+  local value = struct.pack('<BI7', 0, version) .. ARGV[6]
+  if redis.call('HSETNX', KEYS[3], key, value) == 0 then
     redis.call('HINCRBY', KEYS[1], 'n', -1)
     return { 'changed', redis.call('HGET', KEYS[3], key) }
   end
   local reservation, before, refused, taken = struct.pack('<I8', version) .. key, {}, nil, 0
   while taken < claims and not refused do
-    local values, value = KEYS[claim_key + taken + 1], ARGV[claim_at + 2 * taken + 1]
-    if redis.call('HSETNX', values, value, reservation) == 0 then
-      local holder = redis.call('HGET', values, value)
+    local values, claim = KEYS[claim_key + taken + 1], ARGV[claim_at + taken + 1]
+    if redis.call('HSETNX', values, claim, reservation) == 0 then
+      local holder = redis.call('HGET', values, claim)
       if string.sub(holder, 9) == key then
-        redis.call('HSET', values, value, reservation)
+        redis.call('HSET', values, claim, reservation)
         before[taken + 1] = holder
       else
-        refused = { 'taken', ARGV[claim_at + 2 * taken], holder }
+        refused = { 'taken', taken, holder }
       end
     end
     if not refused then taken = taken + 1 end
   end
   if not refused then
-    local queued = redis.pcall('XADD', KEYS[2], string.format('%.0f-0', version), 'r', record)
+    local queued = redis.pcall('XADD', KEYS[2], string.format('%d-0', version), ARGV[5], value)
     if queued.err then refused = queued end
   end
   if refused then
     for i = 1, taken do
-      local values, value = KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1]
-      if before[i] then redis.call('HSET', values, value, before[i]) else redis.call('HDEL', values, value) end
+      local values, claim = KEYS[claim_key + i], ARGV[claim_at + i]
+      if before[i] then redis.call('HSET', values, claim, before[i]) else redis.call('HDEL', values, claim) end
     end
     redis.call('HDEL', KEYS[3], key)
     redis.call('HINCRBY', KEYS[1], 'n', -1)
     return refused
   end
 else
-  if ARGV[3] ~= 'any' then
+  if expect == 'h' then
     local found = redis.call('HGET', KEYS[3], key)
     if not found then return { 'changed' } end
-    if string.sub(found, 1, 8) ~= ARGV[3] then return { 'changed', found } end
+    if string.sub(found, 1, 8) ~= head then return { 'changed', found } end
   end
   for i = 1, claims do
-    local holder = redis.call('HGET', KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1])
-    if holder and string.sub(holder, 9) ~= key then return { 'taken', ARGV[claim_at + 2 * i - 2], holder } end
+    local holder = redis.call('HGET', KEYS[claim_key + i], ARGV[claim_at + i])
+    if holder and string.sub(holder, 9) ~= key then return { 'taken', i - 1, holder } end
   end
   version = redis.call('HINCRBY', KEYS[1], 'n', 1)
-  redis.call('XADD', KEYS[2], string.format('%.0f-0', version), 'r', record)
-  if is_put then
-    redis.call('HSET', KEYS[3], key, struct.pack('<BI7', 0, version) .. string.sub(record, 4))
+  local value = kind == 'p' and struct.pack('<BI7', 0, version) .. ARGV[6] or ARGV[6]
+  redis.call('XADD', KEYS[2], string.format('%d-0', version), ARGV[5], value)
+  if kind == 'p' then
+    redis.call('HSET', KEYS[3], key, value)
   else
     redis.call('HDEL', KEYS[3], key)
-    redis.call('ZADD', KEYS[4], string.format('%.0f', version), key)
+    redis.call('ZADD', deleted_key, string.format('%d', version), key)
   end
   for i = 1, claims do
-    redis.call('HSET', KEYS[claim_key + i], ARGV[claim_at + 2 * i - 1], struct.pack('<I8', version) .. key)
+    redis.call('HSET', KEYS[claim_key + i], ARGV[claim_at + i], struct.pack('<I8', version) .. key)
   end
 end
-if string.sub(flags, 3, 3) == 'o' then
-  if is_put then redis.call('ZADD', KEYS[6], 0, key) else redis.call('ZREM', KEYS[6], key) end
+if order_key then
+  if kind == 'p' then redis.call('ZADD', order_key, 0, key) else redis.call('ZREM', order_key, key) end
 end
 for i = 1, counters do
-  local value, delta = ARGV[at + 2 * i - 2], ARGV[at + 2 * i - 1]
-  if redis.call('HINCRBY', KEYS[6 + i], value, delta) <= 0 then redis.call('HDEL', KEYS[6 + i], value) end
+  local value, delta = ARGV[counter_at + 2 * i - 2], ARGV[counter_at + 2 * i - 1]
+  if redis.call('HINCRBY', KEYS[counter_key + i], value, delta) <= 0 then
+    redis.call('HDEL', KEYS[counter_key + i], value)
+  end
 end
-local release_key, release_at = claim_key + claims, claim_at + 2 * claims
 for i = 1, releases do
-  local value = ARGV[release_at + i - 1]
-  local holder = redis.call('HGET', KEYS[release_key + i], value)
-  if holder and string.sub(holder, 9) == key then redis.call('HDEL', KEYS[release_key + i], value) end
+  local values, value = KEYS[release_key + i], ARGV[release_at + i]
+  local holder = redis.call('HGET', values, value)
+  if holder and string.sub(holder, 9) == key then redis.call('HDEL', values, value) end
 end
 return version
