@@ -161,11 +161,8 @@ impl RemoteTable {
         let has_token = !attempt.token.is_empty();
         let stream = &self.tier.shards[usize::from(shard)].stream;
         let mut keys = vec![self.meta(shard), stream.clone(), names.rows.clone()];
-        let needed = [
-            (change.is_delete, &names.deleted),
-            (self.is_ordered, &names.order),
-            (has_token, &names.fences),
-        ];
+        let needed =
+            [(change.is_delete, &names.deleted), (self.is_ordered, &names.order), (has_token, &names.fences)];
         keys.extend(needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, name)| name.clone()));
         keys.extend(counters.iter().map(|(index, ..)| names.counters[*index].clone()));
         for (index, value) in claims.iter().chain(&releases) {

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::support::*;
 use forebay_table::{Leased, RemoteKind, RemoteOptions, TableSpec};
 use forebay_topology::Topology;
-use forebay_value::{KeyKind, Row, Value, ValueRef};
+use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use futures_util::future::try_join_all;
 
 fn shared_spec() -> TableSpec {
@@ -209,6 +209,35 @@ fn rows_of_the_record_store_are_there_when_loaded() {
             assert_eq!(one.warm().await, 0, "nothing is newer than what is there");
         });
     }
+}
+
+#[test]
+fn what_an_insert_took_is_given_back_when_another_of_its_values_is_taken() {
+    let local = up(SINGLE);
+    block_on(async {
+        let mut columns = schema(KeyKind::Bigint).columns;
+        let body = columns.iter().position(|column| column.name == "body").unwrap();
+        columns[body].unique = true;
+        let schema = Schema::new("things", columns, ID, KeyKind::Bigint).unwrap();
+        let spec = TableSpec { schema: schema.clone(), shared: false, ordered: true };
+        let one = serve(&local, spec, RemoteOptions::default(), &Record::default()).await;
+        one.load().await;
+        let insert = async |id, code: &str, body: &str| {
+            one.table.insert(&one.link, row(&schema, id, Some(code), body).as_ref()).await
+        };
+        insert(1, "a", "x").await.unwrap();
+        let refused = insert(2, "b", "x").await.unwrap_err();
+        assert_eq!(refused.kind(), RemoteKind::Conflict { column: body });
+        let refused = insert(1, "c", "y").await.unwrap_err();
+        assert_eq!(refused.kind(), RemoteKind::Conflict { column: ID });
+        assert_eq!(one.contents().await.len(), 1);
+        insert(3, "b", "y").await.unwrap();
+        insert(2, "c", "z").await.unwrap();
+        assert_eq!(one.table.count(&one.link).await.unwrap(), 3);
+        assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 3);
+        one.drain().await;
+        assert_eq!(one.record.store.rows.lock().unwrap().len(), 3);
+    });
 }
 
 #[test]
