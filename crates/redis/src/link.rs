@@ -84,6 +84,18 @@ impl Link {
         run(self.shared.clone(), slot, Purpose::Read, Body::Command(command))
     }
 
+    /// Runs a command that writes, as [`Link::write`] does scripts; it may run on a server that has changed over meanwhile.
+    ///
+    /// # Errors
+    /// As [`Link::write`].
+    pub fn change(
+        &self,
+        slot: Slot,
+        command: Cmd,
+    ) -> impl Future<Output = Result<Value, Error>> + Send + use<> {
+        run(self.shared.clone(), slot, Purpose::Write, Body::Command(command))
+    }
+
     /// Runs a script that writes; answered when it is as durable as the options say.
     ///
     /// # Errors

@@ -114,6 +114,13 @@ pub(crate) const REMOTE_LOAD_LEASE_MS: u64 = 30_000;
 /// Rows that one script takes in when a table is loaded: some 2 ms of the server's time.
 pub(crate) const REMOTE_LOAD_ROWS: usize = 200;
 
+/// The lifetime of what was staged, from the last row on: longer than a load may stand still, no longer than a server should keep what nobody
+/// will use.
+pub(crate) const REMOTE_STAGE_MS: u64 = 2 * REMOTE_LOAD_LEASE_MS;
+
+/// Shards of a tier whose rows are staged at most: each costs some commands with every part of a load.
+pub(crate) const REMOTE_STAGE_SHARDS_MAX: usize = 64;
+
 /// Rows looked at by one step of a scan of a shard.
 pub(crate) const REMOTE_SCAN_ROWS: usize = 200;
 

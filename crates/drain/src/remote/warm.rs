@@ -81,7 +81,14 @@ async fn fill(
 ) -> Result<u64, Error> {
     progress.set_total(store.count(table.schema()).await?);
     let scan = store.scan(table.schema(), filter);
-    let rows = take_all(&load, link, scan, progress).await?;
+    let rows = match take_all(&load, link, scan, progress).await {
+        Ok(rows) => rows,
+        Err(error) => {
+            // The servers may be what failed; then it runs out.
+            let _ = load.abandon(link).await;
+            return Err(error);
+        }
+    };
     if filter.is_some() {
         load.abandon(link).await.map_err(tier)?;
     } else {

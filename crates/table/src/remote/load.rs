@@ -9,12 +9,13 @@ use super::encode::{HEAD_BYTES, Tracked, key_value, stub_bytes, tracked_columns}
 use super::error::RemoteError;
 use super::names;
 use super::repair::token;
+use super::stage::Stage;
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::unique::UniqueValue;
 use super::{scripts, wire};
 use crate::hash::{Fingerprint, NO_VALUE};
-use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS};
+use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_STAGE_SHARDS_MAX};
 use crate::reads::check_fetched;
 use crate::shard::row_key;
 use forebay_redis::Link;
@@ -26,10 +27,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The head of a row that has not changed since it was loaded.
-const LOADED_HEAD: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
+pub(super) const LOADED_HEAD: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
 
 /// In front of the key in a reservation of what is there: it is undone by nobody.
-const UNHELD: [u8; 8] = [0; 8];
+pub(super) const UNHELD: [u8; 8] = [0; 8];
 
 /// The script's first key of a counter.
 const FIRST_COUNTER: usize = 5;
@@ -42,8 +43,18 @@ pub struct RemoteLoad {
     table: Arc<RemoteTable>,
     token: Vec<u8>,
     renewed: Mutex<Instant>,
-    /// By shard: what the scan holds at least, and whether the shard was loaded.
-    since: Vec<(u64, bool)>,
+    /// By shard.
+    began: Vec<Began>,
+    /// Where rows wait until all have come; `None`: each goes to its place at once.
+    stage: Option<Stage>,
+}
+
+/// A shard when a load began.
+struct Began {
+    /// What the scan holds at least.
+    since: u64,
+    is_loaded: bool,
+    epoch: Vec<u8>,
 }
 
 /// One row for [`RemoteTable::scan`].
@@ -58,10 +69,10 @@ pub struct RemoteEntry {
 }
 
 /// A row on its way into memory.
-struct Loading<'a> {
-    place: Place,
-    row: &'a Row,
-    tracked: Tracked,
+pub(super) struct Loading<'a> {
+    pub place: Place,
+    pub row: &'a Row,
+    pub tracked: Tracked,
 }
 
 impl RemoteTable {
@@ -75,8 +86,16 @@ impl RemoteTable {
         if !table.lock_load(link, &token).await? {
             return Ok(None);
         }
-        let since = table.hold(link).await?;
-        Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), since }))
+        let began = table.hold(link).await?;
+        let stage = table.stage(&token, &began);
+        Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), began, stage }))
+    }
+
+    /// Where nothing is loaded yet, on one primary with one history, rows can be staged.
+    fn stage(&self, token: &[u8], began: &[Began]) -> Option<Stage> {
+        let is_empty = began.iter().all(|shard| !shard.is_loaded && shard.epoch == began[0].epoch);
+        let is_suitable = !self.tier.is_cluster && began.len() <= REMOTE_STAGE_SHARDS_MAX;
+        (is_empty && is_suitable).then(|| Stage::new(token, began[0].epoch.clone(), began.len()))
     }
 
     async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, RemoteError> {
@@ -86,7 +105,7 @@ impl RemoteTable {
         Ok(wire::number("a lock", &answer)? == 1)
     }
 
-    async fn hold(&self, link: &Link) -> Result<Vec<(u64, bool)>, RemoteError> {
+    async fn hold(&self, link: &Link) -> Result<Vec<Began>, RemoteError> {
         let asked = self.tier.shards.iter().map(|shard| async {
             let call = || Call {
                 script: &scripts::BEGIN_LOAD,
@@ -94,9 +113,12 @@ impl RemoteTable {
                 args: vec![self.loaded_field.clone(), wire::digits(REMOTE_LOAD_LEASE_MS)],
             };
             let answer = self.tier.write(link, shard.number, call).await?;
-            let [loaded, drained] = wire::tuple("begin_load", answer)?;
-            let drained = wire::number("begin_load", &drained)?;
-            Ok::<_, RemoteError>((drained, wire::number("begin_load", &loaded)? == 1))
+            let [loaded, drained, epoch] = wire::tuple("begin_load", answer)?;
+            Ok::<_, RemoteError>(Began {
+                since: wire::number("begin_load", &drained)?,
+                is_loaded: wire::number("begin_load", &loaded)? == 1,
+                epoch: wire::bytes("begin_load", epoch)?,
+            })
         });
         try_join_all(asked).await
     }
@@ -158,7 +180,7 @@ impl RemoteTable {
 impl RemoteLoad {
     /// Whether all shards were loaded already: what is read now only warms.
     pub fn is_warming(&self) -> bool {
-        self.since.iter().all(|(_, is_loaded)| *is_loaded)
+        self.began.iter().all(|shard| shard.is_loaded)
     }
 
     /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were taken. Several calls may be on their way.
@@ -179,9 +201,12 @@ impl RemoteLoad {
             let tracked = Tracked::of(&table.tier.hasher, &table.schema, row.as_ref());
             by_shard[usize::from(place.shard)].push(Loading { place, row, tracked });
         }
+        if let Some(stage) = &self.stage {
+            return stage.take(table, link, &by_shard).await;
+        }
         let mut loads = Vec::new();
-        for (rows, (since, _)) in by_shard.iter().zip(&self.since) {
-            loads.extend(rows.chunks(REMOTE_LOAD_ROWS).map(|rows| table.load_chunk(link, rows, *since)));
+        for (rows, began) in by_shard.iter().zip(&self.began) {
+            loads.extend(rows.chunks(REMOTE_LOAD_ROWS).map(|rows| table.load_chunk(link, rows, began.since)));
         }
         Ok(try_join_all(loads).await?.iter().sum())
     }
@@ -207,11 +232,17 @@ impl RemoteLoad {
     /// As [`RemoteLoad::rows`].
     pub async fn finish(self, link: &Link) -> Result<(), RemoteError> {
         let table = &*self.table;
-        let ended = table.tier.shards.iter().zip(&self.since).map(|(shard, (since, _))| async move {
+        if let Some(stage) = &self.stage {
+            let since: Vec<u64> = self.began.iter().map(|shard| shard.since).collect();
+            if !stage.put_in_place(table, link, &self.token, &since).await? {
+                return Err(lost());
+            }
+        }
+        let ended = table.tier.shards.iter().zip(&self.began).map(|(shard, began)| async move {
             let call = || Call {
                 script: &scripts::END_LOAD,
                 keys: vec![shard.meta.clone(), shard.hold.clone()],
-                args: vec![table.loaded_field.clone(), wire::digits(*since)],
+                args: vec![table.loaded_field.clone(), wire::digits(began.since)],
             };
             let answer = table.tier.write(link, shard.number, call).await?;
             if wire::number("end_load", &answer)? == 0 { Err(lost()) } else { Ok(()) }
@@ -226,6 +257,9 @@ impl RemoteLoad {
     /// # Errors
     /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
     pub async fn abandon(self, link: &Link) -> Result<(), RemoteError> {
+        if let Some(stage) = &self.stage {
+            stage.clear(&self.table, link).await?;
+        }
         let keys = vec![names::loader(self.table.id)];
         link.write(names::tier_slot(), &scripts::UNLOCK, keys, vec![self.token]).await?;
         Ok(())

@@ -33,6 +33,7 @@ mod queue;
 mod rebuild;
 mod repair;
 mod scripts;
+mod stage;
 mod table;
 mod tables;
 mod tier;

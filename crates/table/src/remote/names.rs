@@ -4,7 +4,7 @@
 //! fb:{tier}           hash    version, id, shards; table:<id>: the catalogue's entry
 //! fb:{<tag>}:<tier>:m        hash    of one shard: epoch, n (the last number given), drained, forgotten (the newest tombstone that is gone),
 //!                             full, gap, generation, g<shard>, L<table> (loaded)
-//! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0 with the field r, a record as in `record`
+//! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0, as in `encode`
 //! fb:{<tag>}:<tier>:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the record store under way
 //! fb:{<tag>}:<tier>:<table>:r        hash    key → entry
 //! fb:{<tag>}:<tier>:<table>:d        zset    key of a deleted row → version of the delete
@@ -12,6 +12,7 @@
 //! fb:{<tag>}:<tier>:<table>:o        zset    keys in their order (tables that are listed)
 //! fb:{<tag>}:<tier>:<table>:c<column> hash   fingerprint of a counted value → rows of this shard
 //! fb:{<tag>}:<tier>:<table>:u<column> hash   fingerprint of a unique value → reservation; in the shard of the value
+//! … :r  :o  :c<column>  :u<column>  with :<digits> behind it           what a load has staged
 //! fb:{tier}:w<table>  lease of who loads a table (in the tier's slot)
 //! ```
 //! `<tier>` are eight digits of the tier's id: whoever still serves a tier that was lost never touches the one that was made after it.

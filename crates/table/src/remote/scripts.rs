@@ -26,6 +26,7 @@ scripts! {
     LOAD = "load",
     LOCK = "lock",
     LOOK = "look",
+    PLACE = "place",
     REBUILD = "rebuild",
     RELEASE = "release",
     REPAIR = "repair",
