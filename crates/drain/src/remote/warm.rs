@@ -14,8 +14,8 @@ use tokio::sync::mpsc::Receiver;
 /// How often it is looked whether another server has loaded a table.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Parts of a scan on their way into memory: while the servers take one, the next is made ready.
-const MESSAGES_AT_ONCE: usize = 3;
+/// Parts of a scan on their way into memory, half a megabyte each at 500 bytes a row: while the servers take some, the next are made ready.
+const MESSAGES_AT_ONCE: usize = 8;
 
 /// Fills a table's shards from the record store, unless they are filled, by this server or another: when it returns, all are loaded.
 ///
