@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// The response cache, and what of the config it depends on.
 pub struct Keeping<'a> {
     cache: &'a Cache<Problem>,
-    /// Where the record store is: what is kept for one is nothing to another.
-    record_url: &'a str,
+    /// Which record store: what is kept for one is nothing to another.
+    record: String,
     /// Whether some endpoint promises `strict`.
     is_strict: bool,
 }
@@ -27,8 +27,16 @@ impl<'a> Keeping<'a> {
         let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
         let is_strict =
             cached.map(|caching| caching.promise).any(|promise| promise == model::Promise::Strict);
-        Keeping { cache, record_url: &config.record.url, is_strict }
+        Keeping { cache, record: record_identity(&config.record.url), is_strict }
     }
+}
+
+/// What tells one record store from every other one for servers that share a cache: a file is another one on each machine, and in each folder.
+fn record_identity(url: &str) -> String {
+    let Some(file) = url.strip_prefix("sqlite:") else { return url.to_owned() };
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
+    let machine = rustix::system::uname();
+    format!("sqlite:{}:{}", machine.nodename().to_string_lossy(), path.display())
 }
 
 /// How an endpoint's answers are kept.
@@ -44,7 +52,7 @@ pub fn cached(
     let public_url = context.public_url.unwrap_or_default();
     let from = match &endpoint.action {
         model::Action::Proxy(_) => "",
-        _ => context.keeping.record_url,
+        _ => &context.keeping.record,
     };
     let who = format!("{config:?} {from} {public_url}");
     Ok(Some(Cached {
@@ -164,5 +172,21 @@ fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
         compress: endpoint.compress,
         cache_control: format!("{privacy}{freshness}").into(),
         vary: vary.join(", ").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::record_identity;
+
+    #[test]
+    fn a_file_is_the_same_only_on_its_machine_and_in_its_folder() {
+        let here = std::env::current_dir().unwrap();
+        let absolute = format!("sqlite:{}/data/x.db", here.display());
+        assert_eq!(record_identity("sqlite:data/x.db"), record_identity(&absolute));
+        assert_ne!(record_identity("sqlite:data/x.db"), record_identity("sqlite:/data/x.db"));
+        let nodename = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        assert!(record_identity("sqlite:data/x.db").contains(&nodename));
+        assert_eq!(record_identity("postgres://db/x"), "postgres://db/x");
     }
 }
