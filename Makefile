@@ -17,8 +17,7 @@ demo:
 
 # Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
-	$(CARGO) build --bin forebay --profile test
-	@$(WITH_SERVICES) $(CARGO) test --workspace
+	@$(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay $(CARGO) test --workspace
 
 # Bodies of 1 GiB through the proxy, instead of the 64 MiB of `make test`.
 test-bodies: tools

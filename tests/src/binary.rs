@@ -14,8 +14,8 @@ pub fn example(name: &str) -> PathBuf {
     root().join("examples").join(name)
 }
 
-/// The server, built on the first call with the profile that tests are built with, so that what they need in common is compiled once.
-/// `FOREBAY_BIN` names another one, which is taken as it is.
+/// The server, built on the first call with the profile that tests are built with. `FOREBAY_BIN` names another one, which is taken as it is: `make test`
+/// names that which `cargo test --workspace` has just built.
 pub fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(build, PathBuf::from)).clone()
@@ -26,7 +26,7 @@ fn build() -> PathBuf {
     let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let status = Command::new(cargo)
         .current_dir(root())
-        // As `make test` builds it, for the whole workspace: with `--package` its crates would have other features, and be built again.
+        // For the whole workspace: with `--package` its crates would have other features, and be built again.
         .args(["build", "--quiet", "--bin", "forebay", "--profile", profile])
         .status()
         .expect("cargo can be run");

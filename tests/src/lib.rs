@@ -38,5 +38,5 @@ pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
 pub use postmaster::Postgres;
-pub use server::{Ended, Server, Start, wait_for};
+pub use server::{Ended, PATIENCE, Server, Start, wait_for};
 pub use stores::Stores;

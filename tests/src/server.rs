@@ -419,10 +419,13 @@ impl Drop for Server {
     }
 }
 
-/// Tries until it gives something; panics with `what` when it does not within 30 s.
+/// How long something that must happen is waited for: failovers take several times as long on a machine that has more to do.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries until it gives something; panics with `what` when it does not within [`PATIENCE`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = attempt() {
             return found;

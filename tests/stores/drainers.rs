@@ -2,7 +2,7 @@
 
 use super::Ground;
 use super::writers::Writers;
-use forebay_tests::{Cable, Postgres, Server, Stores, wait_for};
+use forebay_tests::{Cable, PATIENCE, Postgres, Server, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const ROUNDS_MAX: usize = 8;
 /// Waits until a drainer works on every shard.
 #[track_caller]
 fn wait_for_all_shards(server: &Server) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while server.drain_state()["shards_held"] != server.drain_state()["shards"] {
         assert!(Instant::now() < deadline, "{}", server.drain_state());
         std::thread::sleep(Duration::from_millis(20));
