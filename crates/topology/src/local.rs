@@ -317,6 +317,8 @@ impl Local {
             let mut children = self.children();
             for node in nodes {
                 if let Some(mut child) = children.remove(&node.name) {
+                    // One that was started a moment ago has no command line yet, by which it could have been found.
+                    child.kill().map_err(|error| Error::io("end", Path::new(&node.name), error))?;
                     child.wait().map_err(|error| Error::io("wait for", Path::new(&node.name), error))?;
                 }
             }
