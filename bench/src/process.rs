@@ -115,9 +115,9 @@ impl Bench {
     }
 
     /// How to start a config file on stores that are servers themselves, nothing pinned.
-    pub fn start_remote(&self, config: &Path, folder: &Folder, record: &str, memory: &str) -> Start {
+    pub fn start_remote(&self, config: &Path, folder: &Folder, database: &str, memory: &str) -> Start {
         Start::new(self.binary("forebay"), folder, config)
-            .record(record)
+            .database(database)
             .argument("--memory")
             .argument(memory)
             .workers(machine::cores())

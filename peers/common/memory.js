@@ -5,7 +5,7 @@
 // | codes:unique | set | every code, to refuse one that exists |
 // | codes:last_id | string | the last id that was given |
 // | codes:row:ID | hash | id, code, created_at |
-// | codes:queue | list | ids whose rows are to be copied to the record store |
+// | codes:queue | list | ids whose rows are to be copied to the database |
 // | ucodes:row:{UUID} | string | the row as JSON; no uniqueness check |
 // | ucodes:queue:{0…99} | list | UUIDs to be copied, spread so that a cluster's masters share them |
 //

@@ -1,4 +1,4 @@
-// The record store: table `codes` in PostgreSQL, by a pool of connections and statements that each of them prepares once.
+// The database: table `codes` in PostgreSQL, by a pool of connections and statements that each of them prepares once.
 
 import pg from "pg";
 import { config } from "./config.js";
@@ -39,7 +39,7 @@ const RANDOM_BY_MAX = {
 const FIRST_AT_OR_ABOVE = { name: "v4", text: `SELECT ${COLUMNS} FROM codes WHERE id >= $1 ORDER BY id LIMIT 1` };
 
 async function query(statement, values) {
-  if (!pool) throw new Problem(503, "no record store: DATABASE_URL is not set");
+  if (!pool) throw new Problem(503, "no database: DATABASE_URL is not set");
   const { rows } = await pool.query({ ...statement, values });
   return rows[0] ?? null;
 }

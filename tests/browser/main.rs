@@ -28,7 +28,7 @@ fn a_record_store_that_takes_no_more() {
         eprintln!("{}", verdict.why);
         return;
     }
-    assert_eq!(verdict.limit, Limit::RecordStore, "{}\n{:#?}", verdict.why, results.hosts);
+    assert_eq!(verdict.limit, Limit::Database, "{}\n{:#?}", verdict.why, results.hosts);
     let watched =
         results.hosts.iter().find(|host| host.role == Role::Server).expect("the server was watched");
     let counted: f64 = watched.seconds.iter().filter_map(|second| second.extra.get("requests_per_s")).sum();
@@ -48,6 +48,6 @@ fn a_record_store_that_takes_no_more() {
         .output()
         .expect("chromium (scripts/install-tools installs it)");
     let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(dom.contains(">record store</p>") && dom.matches("<svg").count() >= 14, "{log}");
+    assert!(dom.contains(">database</p>") && dom.matches("<svg").count() >= 14, "{log}");
     assert!(!log.contains("CONSOLE"), "{log}");
 }

@@ -34,7 +34,7 @@ fn stored(app: &App) -> i64 {
 }
 
 fn wait_generated(app: &App, size: u64) {
-    wait_for("all accounts are in the record store", || (stored(app) == size as i64).then_some(()));
+    wait_for("all accounts are in the database", || (stored(app) == size as i64).then_some(()));
     // The job has ended as well: another may start.
     wait_for("the job has ended", || {
         (!app.server.admin("GET", "/jobs").text().contains("running")).then_some(())

@@ -1,4 +1,4 @@
-//! Application 1, codes: SQL on the record store, and the hot tables.
+//! Application 1, codes: SQL on the database, and the hot tables.
 
 use super::{App, assert_now};
 use forebay_tests::{Answer, wait_for};

@@ -49,7 +49,7 @@ impl App {
         App { server: start.start(), folder, stores }
     }
 
-    /// The record store, to look into.
+    /// The database, to look into.
     #[track_caller]
     fn archive(&self) -> Archive {
         self.stores.archive(&self.folder)

@@ -174,11 +174,11 @@ fn a_read_only_record_store_is_named() {
     let folder = Folder::new();
     let place = folder.path().join("store");
     let lock = ReadOnly::prepare(&place);
-    let url = format!("sqlite:{}", place.join("record.db").display());
+    let url = format!("sqlite:{}", place.join("database.db").display());
     lock.close();
-    assert_refused(start(&folder).record(&url).try_start(), &place);
+    assert_refused(start(&folder).database(&url).try_start(), &place);
     lock.open();
-    let server = start(&folder).record(&url).start();
+    let server = start(&folder).database(&url).start();
     insert(&mut server.client(), "serials", "one");
     server.drain();
 }

@@ -1,12 +1,12 @@
 //! What happens when something under or beside the server breaks: the message is clear, what was promised is kept.
 //!
 //! `damage` cuts and flips the log, `disk` fills it up and forbids to write, `replaced` deletes one of the two stores, `second`
-//! starts twice on one folder, `stop` ends under load, `limits` reaches the bounds, `record` breaks and blocks the database.
+//! starts twice on one folder, `stop` ends under load, `limits` reaches the bounds, `database` breaks and blocks the database.
 
 mod damage;
+mod database;
 mod disk;
 mod limits;
-mod record;
 mod replaced;
 mod second;
 mod stop;

@@ -1,4 +1,4 @@
-//! The record store as somebody else sees it, whichever it is: SQL in, texts out.
+//! The database as somebody else sees it, whichever it is: SQL in, texts out.
 
 use crate::Database;
 use postgres::{NoTls, SimpleQueryMessage};
@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 use std::cell::RefCell;
 use std::path::Path;
 
-/// A record store, opened beside whoever writes it.
+/// A database, opened beside whoever writes it.
 pub enum Archive {
     /// A SQLite file.
     Sqlite(Database),

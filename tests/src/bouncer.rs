@@ -52,7 +52,7 @@ impl Bouncer {
         bouncer
     }
 
-    /// `record.url` of a database behind it.
+    /// `database.url` of a database behind it.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{}@127.0.0.1:{}/{database}?pooler=transaction", self.user, self.port)
     }

@@ -1,4 +1,4 @@
-//! The record store as somebody else sees it who opens the file.
+//! The database as somebody else sees it who opens the file.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Params};

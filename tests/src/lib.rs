@@ -2,10 +2,10 @@
 //!
 //! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
-//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the record store of it to look into
+//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to look into
 //! - [`Postgres`], [`Bouncer`], [`Cable`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that may be
 //!   cut, a clock that is wrong, TLS
-//! - [`Database`]: the record store as somebody with `sqlite3` sees it
+//! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!
 //! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what it leaves on disk.

@@ -25,7 +25,7 @@ pub struct Start {
     binary: PathBuf,
     config: PathBuf,
     data: PathBuf,
-    record: String,
+    database: String,
     memory: Option<String>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -57,7 +57,7 @@ impl Start {
             binary,
             config: config.to_owned(),
             data: folder.data(),
-            record: format!("sqlite:{}", folder.database().display()),
+            database: format!("sqlite:{}", folder.database().display()),
             memory: None,
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -98,9 +98,9 @@ impl Start {
         self
     }
 
-    /// Uses another record store.
-    pub fn record(mut self, url: &str) -> Start {
-        self.record = url.to_owned();
+    /// Uses another database.
+    pub fn database(mut self, url: &str) -> Start {
+        self.database = url.to_owned();
         self
     }
 
@@ -112,7 +112,7 @@ impl Start {
 
     /// Uses these stores.
     pub fn stores(self, stores: &Stores, folder: &Folder) -> Start {
-        let start = self.record(&stores.record_url(folder));
+        let start = self.database(&stores.database_url(folder));
         match stores.memory_url() {
             Some(url) => start.memory(url),
             None => start,
@@ -139,7 +139,7 @@ impl Start {
 
     fn places(&self) -> Vec<String> {
         let data = self.data.display().to_string();
-        let mut places = vec!["--data".into(), data, "--record".into(), self.record.clone()];
+        let mut places = vec!["--data".into(), data, "--database".into(), self.database.clone()];
         if let Some(memory) = &self.memory {
             places.extend(["--memory".into(), memory.clone()]);
         }
@@ -196,7 +196,7 @@ impl Start {
         Server::new(child)
     }
 
-    /// Runs a command of the same binary on the same folder: `run("check", &[])` is `forebay check FILE --data … --record …`.
+    /// Runs a command of the same binary on the same folder: `run("check", &[])` is `forebay check FILE --data … --database …`.
     pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
         let mut all = vec![self.config.display().to_string()];
         all.extend(self.places());
@@ -359,7 +359,7 @@ impl Server {
         assert!((200..300).contains(&answer.status), "{answer:?}");
     }
 
-    /// Resumes the drain and waits until everything that is durable now is in the record store.
+    /// Resumes the drain and waits until everything that is durable now is in the database.
     #[track_caller]
     pub fn drain(&self) {
         self.pause_drain(false);

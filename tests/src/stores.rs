@@ -1,6 +1,6 @@
 //! The stores that a test runs on: SQLite and memory in process, unless the environment names others.
 //!
-//! `FOREBAY_TEST_RECORD=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) takes the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database of its own
+//! `FOREBAY_TEST_DATABASE=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) takes the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database of its own
 //! for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey that is there for tests (`forebay redis up` starts one): it is emptied before each
 //! test, and one test at a time has it. `scripts/contract` goes through all pairs.
 
@@ -9,13 +9,13 @@ use postgres::NoTls;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Record store and memory tier of one test.
+/// Database and memory tier of one test.
 pub struct Stores {
-    record: Record,
+    database: Database,
     memory: Option<(String, MutexGuard<'static, ()>)>,
 }
 
-enum Record {
+enum Database {
     Sqlite,
     Postgres(Scratch, Option<Bouncer>),
 }
@@ -40,11 +40,11 @@ impl Stores {
     /// What the environment asks for, new and empty.
     #[track_caller]
     pub fn new() -> Stores {
-        let record = match variable("FOREBAY_TEST_RECORD").as_deref() {
-            None | Some("sqlite") => Record::Sqlite,
-            Some("postgres") => Record::Postgres(Scratch::create(&postgres_url()), None),
-            Some("pgbouncer") => Record::pooled(&postgres_url()),
-            Some(other) => panic!("FOREBAY_TEST_RECORD={other}: must be sqlite, postgres or pgbouncer"),
+        let database = match variable("FOREBAY_TEST_DATABASE").as_deref() {
+            None | Some("sqlite") => Database::Sqlite,
+            Some("postgres") => Database::Postgres(Scratch::create(&postgres_url()), None),
+            Some("pgbouncer") => Database::pooled(&postgres_url()),
+            Some(other) => panic!("FOREBAY_TEST_DATABASE={other}: must be sqlite, postgres or pgbouncer"),
         };
         let memory = variable("FOREBAY_TEST_MEMORY").map(|url| {
             // A test that failed while it had the servers has left nothing that the next one sees.
@@ -52,33 +52,33 @@ impl Stores {
             flush(&url).unwrap_or_else(|error| panic!("{url} cannot be emptied: {error}"));
             (url, turn)
         });
-        Stores { record, memory }
+        Stores { database, memory }
     }
 
     /// PostgreSQL with a database of its own, whatever the environment asks for; the memory tier is the test's own affair.
     #[track_caller]
     pub fn postgres() -> Stores {
-        Stores { record: Record::Postgres(Scratch::create(&postgres_url()), None), memory: None }
+        Stores { database: Database::Postgres(Scratch::create(&postgres_url()), None), memory: None }
     }
 
     /// The same on a server of the test's own.
     #[track_caller]
     pub fn postgres_at(server: &str) -> Stores {
-        Stores { record: Record::Postgres(Scratch::create(server), None), memory: None }
+        Stores { database: Database::Postgres(Scratch::create(server), None), memory: None }
     }
 
     /// The same as [`Stores::postgres`], through PgBouncer in transaction mode.
     #[track_caller]
     pub fn pgbouncer() -> Stores {
-        Stores { record: Record::pooled(&postgres_url()), memory: None }
+        Stores { database: Database::pooled(&postgres_url()), memory: None }
     }
 
-    /// `record.url`.
-    pub fn record_url(&self, folder: &Folder) -> String {
-        match &self.record {
-            Record::Sqlite => format!("sqlite:{}", folder.database().display()),
-            Record::Postgres(scratch, None) => scratch.url(),
-            Record::Postgres(scratch, Some(bouncer)) => bouncer.url(&scratch.name),
+    /// `database.url`.
+    pub fn database_url(&self, folder: &Folder) -> String {
+        match &self.database {
+            Database::Sqlite => format!("sqlite:{}", folder.database().display()),
+            Database::Postgres(scratch, None) => scratch.url(),
+            Database::Postgres(scratch, Some(bouncer)) => bouncer.url(&scratch.name),
         }
     }
 
@@ -87,12 +87,12 @@ impl Stores {
         self.memory.as_ref().map(|(url, _)| url.as_str())
     }
 
-    /// The record store, to look into.
+    /// The database, to look into.
     #[track_caller]
     pub fn archive(&self, folder: &Folder) -> Archive {
-        match &self.record {
-            Record::Sqlite => Archive::sqlite(&folder.database()),
-            Record::Postgres(scratch, _) => Archive::postgres(&scratch.url()),
+        match &self.database {
+            Database::Sqlite => Archive::sqlite(&folder.database()),
+            Database::Postgres(scratch, _) => Archive::postgres(&scratch.url()),
         }
     }
 }
@@ -103,10 +103,10 @@ impl Default for Stores {
     }
 }
 
-impl Record {
+impl Database {
     #[track_caller]
-    fn pooled(server: &str) -> Record {
-        Record::Postgres(Scratch::create(server), Some(Bouncer::before(server)))
+    fn pooled(server: &str) -> Database {
+        Database::Postgres(Scratch::create(server), Some(Bouncer::before(server)))
     }
 }
 

@@ -36,11 +36,11 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let postgres = Postgres::start(&[]);
     let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.record_url(&ground.folder);
+    let direct = ground.stores.database_url(&ground.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
     assert_ne!(direct, through);
     let idle = ground.start("b", "sync").set("drain.paused=true").start();
-    let slow = ground.start("a", "sync").record(&through).start();
+    let slow = ground.start("a", "sync").database(&through).start();
     idle.wait_healthy();
     slow.wait_healthy();
     let writers = Writers::start(&[idle.address], 4);
@@ -83,14 +83,14 @@ fn drain_processes_that_are_killed_are_taken_over() {
     let postgres = Postgres::start(&[]);
     let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.record_url(&ground.folder);
+    let direct = ground.stores.database_url(&ground.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
     let server = ground.start("a", "sync").set("drain.paused=true").start();
     server.wait_healthy();
     let archive = ground.stores.archive(&ground.folder);
     let stored = || archive.number("SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM tokens)");
     let writers = Writers::start(&[server.address], 4);
-    let drainer = ground.start("c", "sync").record(&through);
+    let drainer = ground.start("c", "sync").database(&through);
     // Slowly, so that there is a middle.
     let slow = drainer.clone().set("drain.pace=100");
     let mut killed = 0;

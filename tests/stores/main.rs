@@ -73,7 +73,7 @@ impl Ground {
         Ground::up(Spec::new(topology).on(flavour), Stores::postgres)
     }
 
-    /// The same with another record store, made when it is this test's turn.
+    /// The same with another database, made when it is this test's turn.
     #[track_caller]
     fn on(topology: Topology, flavour: Flavour, stores: impl FnOnce() -> Stores) -> Ground {
         Ground::up(Spec::new(topology).on(flavour), stores)

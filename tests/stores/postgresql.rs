@@ -108,9 +108,9 @@ fn a_server_that_stood_still_has_not_waited() {
     let postgres = Postgres::start(&[]);
     let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.record_url(&ground.folder);
+    let direct = ground.stores.database_url(&ground.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
-    let server = ground.start("a", "sync").set("drain.paused=true").record(&through).start();
+    let server = ground.start("a", "sync").set("drain.paused=true").database(&through).start();
     server.wait_healthy();
     server.client().post_json("/notes", "{\"token\":\"before\"}").expect(201);
     cable.hold();

@@ -35,7 +35,7 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
     let ground = Ground::up(spec, Stores::postgres);
     let port = ground.memory.nodes()[0].port;
     let start = |url: &str| ground.start("refused", "sync").memory(url);
-    let postgres = ground.stores.record_url(&ground.folder);
+    let postgres = ground.stores.database_url(&ground.folder);
     let postgres = postgres.rsplit(':').next().and_then(|rest| rest.split('/').next()).expect("a port");
     for (url, says) in [
         ("redis://:guessed@127.0.0.1:1".to_owned(), "127.0.0.1:1"),
@@ -123,7 +123,7 @@ impl Drop for Old {
     }
 }
 
-/// A hot table whose columns are left to the record store.
+/// A hot table whose columns are left to the database.
 const ODD: &str = "[table.odd]\n[[endpoint]]\nroute = \"GET /odd/{id}\"\nget = \"odd\"\n";
 
 #[test]
@@ -142,7 +142,7 @@ fn an_old_server_is_named_with_what_it_lacks() {
 fn a_record_store_that_cannot_be_used_is_named() {
     let (folder, stores) = (Folder::new(), Stores::postgres());
     let config = folder.write("odd.toml", ODD);
-    let url = stores.record_url(&folder);
+    let url = stores.database_url(&folder);
     let (login, rest) = url.split_once('@').expect("a user");
     let (place, database) = rest.split_once('/').expect("a database");
     let user = login.split("//").nth(1).and_then(|login| login.split(':').next()).expect("a user");
@@ -158,7 +158,7 @@ fn a_record_store_that_cannot_be_used_is_named() {
         (format!("{url}?colour=red"), "colour"),
         ("mysql://u:guessed@h/db".into(), "must be sqlite: and a path"),
     ] {
-        let said = assert_refused(&Start::new(binary(), &folder, &config).record(&url), says);
+        let said = assert_refused(&Start::new(binary(), &folder, &config).database(&url), says);
         assert!(!said.contains("guessed") && !said.contains(password), "{said}");
     }
 }
@@ -190,7 +190,7 @@ fn a_table_that_no_hot_table_can_be_is_named() {
     let with = |columns: &str| ODD.replace("[table.odd]", &format!("[table.odd]\ncolumns = {{ {columns} }}"));
     check(
         &with("id = \"bigint key\", a = \"bigint\", b = \"text\""),
-        "column `a` is text in the record store, bigint here",
+        "column `a` is text in the database, bigint here",
     );
     check(&with("id = \"bigint key\", a = \"text\""), "column `b` is missing here and must not be null");
     check(&with("id = \"bigint key\", a = \"text\", b = \"text\", c = \"text\""), "has no column `c`");

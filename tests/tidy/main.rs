@@ -24,12 +24,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("redis", &[]),
     ("cache", &["http", "redis"]),
     ("table", &["log", "redis", "value"]),
-    ("record", &["value"]),
+    ("database", &["value"]),
     ("proxy", &[]),
-    ("drain", &["log", "record", "redis", "table", "value"]),
-    ("server", &["cache", "drain", "host", "http", "log", "proxy", "record", "redis", "table", "value"]),
+    ("drain", &["log", "database", "redis", "table", "value"]),
+    ("server", &["cache", "drain", "host", "http", "log", "proxy", "database", "redis", "table", "value"]),
     ("topology", &[]),
-    ("forebay", &["drain", "example-handlers", "load", "log", "record", "server", "topology", "value"]),
+    ("forebay", &["drain", "example-handlers", "load", "log", "database", "server", "topology", "value"]),
 ];
 
 fn root() -> PathBuf {

@@ -112,7 +112,7 @@ pub fn plan(bench: &Bench) -> Lines {
     let mut all = Vec::new();
     for form in &FORMS {
         let (postgres, folder) = (Postgres::start()?, Folder::new());
-        let start = bench.start(form.file, &folder, Pinning::Apart).record(&postgres.url());
+        let start = bench.start(form.file, &folder, Pinning::Apart).database(&postgres.url());
         let server = crate::process::start_loaded(&start.environment("ACCOUNTS_SECRET", ""))?;
         let began = Instant::now();
         fill(&server, rows)?;

@@ -70,7 +70,7 @@ pub fn hit(bench: &Bench) -> Lines {
     ])
 }
 
-/// How often the record store was asked for what a thousand clients asked at once.
+/// How often the database was asked for what a thousand clients asked at once.
 fn fills(server: &Server, target: impl Fn(usize) -> String) -> Result<f64, Box<dyn Error>> {
     let counted = || server.admin("GET", "/cache").expect(200)["fills"].as_f64().unwrap_or(f64::NAN);
     let before = counted();

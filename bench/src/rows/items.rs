@@ -48,7 +48,7 @@ impl Application {
         let (postgres, redis) = stores??;
         let folder = Folder::new();
         // The memory tier stays in the process: Redis holds answers and nothing else.
-        let start = bench.start_file(&example("items.toml"), &folder, pinning).record(&postgres.url());
+        let start = bench.start_file(&example("items.toml"), &folder, pinning).database(&postgres.url());
         let server = start.set(&format!("cache.shared={}", redis.url())).start();
         server.client().post("/items/generate?size=10000").expect(200);
         Ok(Application { server, postgres, redis, folder })

@@ -129,11 +129,22 @@ fn seeded(start: &Start, postgres: &Postgres, redis: &Redis, rows: u64) -> Start
     let config = example("codes.toml").display().to_string();
     let (rows, record, memory) = (rows.to_string(), postgres.url(), redis.url());
     // The file asks for `sync`, which a Redis that keeps nothing on disk cannot promise.
-    let arguments =
-        ["codes", "-r", &rows, "--config", &config, "--record", &record, "--memory", &memory, "--set", ASYNC];
+    let arguments = [
+        "codes",
+        "-r",
+        &rows,
+        "--config",
+        &config,
+        "--database",
+        &record,
+        "--memory",
+        &memory,
+        "--set",
+        ASYNC,
+    ];
     succeeded(&start.run_bare("seed", arguments)).map_err(|error| why(error.as_ref()))?;
     let server = started(start)?;
-    // Rows that `seed` left in the record store alone are loaded.
+    // Rows that `seed` left in the database alone are loaded.
     if server.client().get("/code-fast").status != 200 {
         server.admin("POST", "/warm?table=codes").expect(200);
     }

@@ -44,7 +44,7 @@ fn copy_rate(postgres: &Postgres, table: &str, file: &str, rows: u64) -> Result<
 /// Rows a second that a server drains of what it was given before, into an empty table.
 fn drain_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
-    let start = bench.start("codes.toml", &folder, Pinning::Free).record(&postgres.url());
+    let start = bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url());
     let server = start_loaded(&start.set("drain.paused=true"))?;
     postgres.run("TRUNCATE ucodes")?;
     fill(&server, "/code-ultra-fast", rows)?;
@@ -85,7 +85,7 @@ pub fn drain(bench: &Bench) -> Lines {
 /// Both rates while both happen.
 fn drain_under_load(bench: &Bench) -> Lines {
     let (postgres, folder) = (Postgres::start()?, Folder::new());
-    let server = start_loaded(&bench.start("codes.toml", &folder, Pinning::Free).record(&postgres.url()))?;
+    let server = start_loaded(&bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url()))?;
     let settings = Drive::new(server.address, None).settings(bench.sample());
     let drained = || server.drain_state()["rows_total"].as_f64().unwrap_or(0.0);
     let before = drained();
@@ -106,7 +106,7 @@ pub fn seed_and_warm(bench: &Bench) -> Lines {
     let mut figures: [Vec<f64>; 7] = Default::default();
     for _ in 0..bench.turns() {
         let (postgres, folder) = (Postgres::start()?, Folder::new());
-        let start = bench.start("codes.toml", &folder, Pinning::Free).record(&postgres.url());
+        let start = bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url());
         let empty = start_time(&start)?;
         let began = Instant::now();
         succeeded(&start.seed("codes", rows))?;

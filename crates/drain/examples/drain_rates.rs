@@ -2,11 +2,11 @@
 //!
 //! 500-byte rows with a random UUID key go into a hot table with the drain paused; then the drain runs to the end of the log into SQLite, and
 //! the table is filled from there. Beside it: `INSERT INTO … SELECT` of the same rows from a table without indexes, in one transaction,
-//! with the same pragmas and library (as in `crates/record/examples/record_rates.rs`). Three times in turn, the median of each.
+//! with the same pragmas and library (as in `crates/database/examples/database_rates.rs`). Three times in turn, the median of each.
 
+use forebay_database::{Store, limits};
 use forebay_drain::{Drain, Progress, Settings, Stop, seed, warm};
 use forebay_log::Log;
-use forebay_record::{Store, limits};
 use forebay_table::{BoxFuture, Source, SourceError, TableSpec, Tables, WriteError};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
 use std::ops::RangeInclusive;

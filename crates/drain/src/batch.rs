@@ -1,12 +1,12 @@
-//! Log records as changes of the record store, a batch at a time.
+//! Log records as changes of the database, a batch at a time.
 //!
 //! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet taken waits here, bounded
 //! by one read of the log.
 
 use crate::limits::{BATCH_BYTES, READ_BYTES};
 use crate::{Error, Kind};
+use forebay_database::{Change, Op};
 use forebay_log::{Log, Position, Reader};
-use forebay_record::{Change, Op};
 use forebay_table::{Catalogue, LogRecord, TableId};
 use forebay_value::{Row, Schema};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub changes: Vec<Change>,
-    /// The end of the last of them: what the record store is told.
+    /// The end of the last of them: what the database is told.
     pub to: Position,
     /// Where the next begin: `to`, or behind the padding that follows it. After a restart the log may end at `to`.
     pub next: Position,

@@ -1,14 +1,14 @@
-//! Compares a hot table with the record store, row by row, beside a server that goes on.
+//! Compares a hot table with the database, row by row, beside a server that goes on.
 //!
-//! The record store's rows are read in one snapshot, together with the drain position `P` of that same snapshot. So each row has an exact
+//! The database's rows are read in one snapshot, together with the drain position `P` of that same snapshot. So each row has an exact
 //! rule: a row of memory whose last change is at or before `P` must be there and be the same; one that changed later is not drained yet
 //! and says nothing. What a row looks like in the store is the store's own business (a `char(4)` pads, a `numeric(10,2)` rounds, `jsonb` puts in order): one that
 //! differs is compared again as the store would give it back. Of the store's rows only 8 bytes each are kept, to find those that memory has and the store has not.
 
 use crate::limits::{EXAMPLES, STORED_ROWS};
 use crate::{Error, Kind, Progress};
+use forebay_database::Store;
 use forebay_log::LogId;
-use forebay_record::Store;
 use forebay_table::{Counters, Read, Table};
 use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// What differs between memory and the record store.
+/// What differs between memory and the database.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Differences {
     /// Rows that were compared, value by value.
@@ -26,9 +26,9 @@ pub struct Differences {
     /// Rows that changed after the snapshot's position: they are in the log, not yet in the store.
     pub undrained: u64,
     /// Rows that only the store has, of a table that others write to (`shared`): as it should be.
-    pub only_in_record: u64,
+    pub only_in_database: u64,
     /// Rows that memory has and the store has not.
-    pub missing_in_record: u64,
+    pub missing_in_database: u64,
     /// Rows that the store has and memory has not.
     pub missing_in_memory: u64,
     /// Rows that both have, with different values.
@@ -43,7 +43,7 @@ pub struct Differences {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
     /// Memory has the row, the store has not.
-    MissingInRecord(Value),
+    MissingInDatabase(Value),
     /// The store has the row, memory has not.
     MissingInMemory(Value),
     /// They differ.
@@ -55,14 +55,14 @@ pub enum Difference {
         /// In memory.
         memory: Value,
         /// In the store.
-        record: Value,
+        database: Value,
     },
 }
 
 impl Differences {
     /// Whether memory and store hold the same, as far as it is drained.
     pub fn is_clean(&self) -> bool {
-        self.missing_in_record == 0 && self.missing_in_memory == 0 && self.different == 0 && self.dead == 0
+        self.missing_in_database == 0 && self.missing_in_memory == 0 && self.different == 0 && self.dead == 0
     }
 
     pub(crate) fn example(&mut self, example: impl FnOnce() -> Difference) {
@@ -75,7 +75,7 @@ impl Differences {
 /// Compares all rows of a table. `log` is the log that the table is written to.
 ///
 /// # Errors
-/// [`Kind::Record`].
+/// [`Kind::Database`].
 pub async fn check(
     table: &Arc<Table>,
     store: &Store,
@@ -103,7 +103,7 @@ pub async fn check(
 
 fn compare_all(
     table: &Table,
-    mut scan: forebay_record::Scan,
+    mut scan: forebay_database::Scan,
     mut found: Differences,
     progress: &Progress,
     still_different: impl Fn(Vec<Pair>) -> Result<Vec<Pair>, Error>,
@@ -118,9 +118,9 @@ fn compare_all(
             stored.insert(hash_key(&hasher, row.as_ref().key(table.schema())));
             differing.extend(compare(table, row, drained, &mut found));
         }
-        for (memory, record) in still_different(differing)? {
+        for (memory, database) in still_different(differing)? {
             found.different += 1;
-            found.example(|| difference(table.schema(), &memory, &record));
+            found.example(|| difference(table.schema(), &memory, &database));
         }
         progress.add(message.len() as u64);
     }
@@ -132,8 +132,8 @@ fn compare_all(
         if entry.position.0 > drained {
             found.undrained += 1;
         } else {
-            found.missing_in_record += 1;
-            found.example(|| Difference::MissingInRecord(entry.key.to_owned()));
+            found.missing_in_database += 1;
+            found.example(|| Difference::MissingInDatabase(entry.key.to_owned()));
         }
     });
     Ok(found)
@@ -142,14 +142,14 @@ fn compare_all(
 /// One row of the store against memory; both when they differ.
 fn compare(table: &Table, stored: &Row, drained: u64, found: &mut Differences) -> Option<Pair> {
     let schema = table.schema();
-    let record = stored.as_ref();
-    let key = record.key(schema);
+    let database = stored.as_ref();
+    let key = database.key(schema);
     let read =
         table.get(
             key,
             Counters::Shown,
             |memory| {
-                if memory.0 == record.0 { None } else { Some(memory.0.to_vec()) }
+                if memory.0 == database.0 { None } else { Some(memory.0.to_vec()) }
             },
         );
     match read {
@@ -157,7 +157,7 @@ fn compare(table: &Table, stored: &Row, drained: u64, found: &mut Differences) -
         Read::Found(None, _) => found.compared += 1,
         Read::Found(Some(memory), _) => {
             found.compared += 1;
-            if first_difference(schema, RowRef(&memory), record).is_some() {
+            if first_difference(schema, RowRef(&memory), database).is_some() {
                 return Some((Row(memory.into()), stored.clone()));
             }
         }
@@ -167,7 +167,7 @@ fn compare(table: &Table, stored: &Row, drained: u64, found: &mut Differences) -
             found.missing_in_memory += 1;
             found.example(|| Difference::MissingInMemory(key.to_owned()));
         }
-        Read::Fetch(_) if table.shared() => found.only_in_record += 1,
+        Read::Fetch(_) if table.shared() => found.only_in_database += 1,
         Read::Fetch(_) => found.evicted += 1,
     }
     None
@@ -186,22 +186,22 @@ pub(crate) async fn still_different(
     for some in pairs.chunks(STORED_ROWS) {
         let memory = some.iter().map(|(memory, _)| memory.clone()).collect();
         let stored = store.as_stored(schema, memory).await?;
-        let pairs = stored.into_iter().zip(some.iter().map(|(_, record)| record.clone()));
-        still.extend(pairs.filter(|(stored, record)| !is_same(schema, stored, record)));
+        let pairs = stored.into_iter().zip(some.iter().map(|(_, database)| database.clone()));
+        still.extend(pairs.filter(|(stored, database)| !is_same(schema, stored, database)));
     }
     Ok(still)
 }
 
 /// Whether two rows are the same, by value.
-pub(crate) fn is_same(schema: &Schema, memory: &Row, record: &Row) -> bool {
-    memory.0 == record.0 || first_difference(schema, memory.as_ref(), record.as_ref()).is_none()
+pub(crate) fn is_same(schema: &Schema, memory: &Row, database: &Row) -> bool {
+    memory.0 == database.0 || first_difference(schema, memory.as_ref(), database.as_ref()).is_none()
 }
 
 /// What to say of a pair that differs.
-pub(crate) fn difference(schema: &Schema, memory: &Row, record: &Row) -> Difference {
-    let key = record.as_ref().key(schema).to_owned();
-    match first_difference(schema, memory.as_ref(), record.as_ref()) {
-        Some((column, memory, record)) => Difference::Different { key, column, memory, record },
+pub(crate) fn difference(schema: &Schema, memory: &Row, database: &Row) -> Difference {
+    let key = database.as_ref().key(schema).to_owned();
+    match first_difference(schema, memory.as_ref(), database.as_ref()) {
+        Some((column, memory, database)) => Difference::Different { key, column, memory, database },
         None => unreachable!("rows that are the same are no difference"),
     }
 }
@@ -210,19 +210,20 @@ pub(crate) fn difference(schema: &Schema, memory: &Row, record: &Row) -> Differe
 fn first_difference(
     schema: &Schema,
     memory: RowRef<'_>,
-    record: RowRef<'_>,
+    database: RowRef<'_>,
 ) -> Option<(String, Value, Value)> {
-    let mut pairs = memory.values(schema).zip(record.values(schema)).zip(&schema.columns);
-    let ((memory, record), column) = pairs.find(|((memory, record), _)| !is_same_value(*memory, *record))?;
-    Some((column.name.clone(), memory.to_owned(), record.to_owned()))
+    let mut pairs = memory.values(schema).zip(database.values(schema)).zip(&schema.columns);
+    let ((memory, database), column) =
+        pairs.find(|((memory, database), _)| !is_same_value(*memory, *database))?;
+    Some((column.name.clone(), memory.to_owned(), database.to_owned()))
 }
 
-fn is_same_value(memory: ValueRef<'_>, record: ValueRef<'_>) -> bool {
-    match (memory, record) {
-        (ValueRef::Numeric(memory), ValueRef::Numeric(record)) => {
-            memory == record || decimal(memory).is_some_and(|number| Some(number) == decimal(record))
+fn is_same_value(memory: ValueRef<'_>, database: ValueRef<'_>) -> bool {
+    match (memory, database) {
+        (ValueRef::Numeric(memory), ValueRef::Numeric(database)) => {
+            memory == database || decimal(memory).is_some_and(|number| Some(number) == decimal(database))
         }
-        _ => memory == record,
+        _ => memory == database,
     }
 }
 

@@ -15,12 +15,12 @@
 //!
 //! **Order.** Deletes, then puts, then inserts, then increments: a value that a row gave up is free before another row takes it. Within each
 //! the keys ascend, so that rows with random keys touch each page of the key's index once a batch. (What that saves is still to be measured on a
-//! quiet machine: `crates/record/examples/record_rates.rs` shows both orders; on a busy one it was between nothing and 1.8 times.)
+//! quiet machine: `crates/database/examples/database_rates.rs` shows both orders; on a busy one it was between nothing and 1.8 times.)
 //! Puts of a table with unique values stay in the order of the log, which is right for a chain of moves more often than not.
 //! No order is right for a swap: the database refuses the batch, and it is applied again uncoalesced. What a batch that is accepted leaves
 //! behind depends on no order: each key has one image.
 
-use forebay_record::{Change, Op};
+use forebay_database::{Change, Op};
 use forebay_value::{Row, Schema, Uuid, Value, ValueRef};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -6,14 +6,14 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The record store failed.
-    Record,
+    /// The database failed.
+    Database,
     /// The log cannot be read.
     Log,
     /// The log holds a record that is none of its tables'.
     BadRecord,
     /// The log had been drained into a database that is not this one.
-    RecordReplaced,
+    DatabaseReplaced,
     /// The database is at a position that the log has given back already: changes in between are gone.
     PositionBehind,
     /// The database is at a position that the log has never reached.
@@ -50,7 +50,7 @@ impl Error {
     /// Whether the same may succeed later without anyone repairing anything.
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else { return false };
-        if let Some(error) = source.downcast_ref::<forebay_record::Error>() {
+        if let Some(error) = source.downcast_ref::<forebay_database::Error>() {
             return error.retry();
         }
         source.downcast_ref::<forebay_table::RemoteError>().is_some_and(|error| error.may_retry())
@@ -78,8 +78,8 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<forebay_record::Error> for Error {
-    fn from(error: forebay_record::Error) -> Error {
-        Error::caused(Kind::Record, "the record store", error)
+impl From<forebay_database::Error> for Error {
+    fn from(error: forebay_database::Error) -> Error {
+        Error::caused(Kind::Database, "the database", error)
     }
 }

@@ -3,8 +3,8 @@
 use crate::run::Runner;
 use crate::state::{DrainState, Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
+use forebay_database::Store;
 use forebay_log::{Log, Position};
-use forebay_record::Store;
 use forebay_table::Tables;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ impl Drain {
     ///
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be had.
-    pub fn start(log: Log, tables: Tables, record: Store, settings: Settings) -> Result<Drain, Error> {
+    pub fn start(log: Log, tables: Tables, database: Store, settings: Settings) -> Result<Drain, Error> {
         let shared = Arc::new(Shared::new(&settings));
         let no_thread = |source| Error::caused(Kind::Stopped, "cannot start the drain", source);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(no_thread)?;
-        let runner = Runner::new(log.clone(), tables, record, shared.clone(), runtime, &settings);
+        let runner = Runner::new(log.clone(), tables, database, shared.clone(), runtime, &settings);
         let thread = std::thread::Builder::new()
             .name("drain".into())
             .spawn(move || runner.run())
@@ -81,7 +81,7 @@ impl Drain {
         self.inner.shared.change(|control| control.pace_rows_per_s = rows_per_s);
     }
 
-    /// Resolves when everything before `position` is durable in the record store.
+    /// Resolves when everything before `position` is durable in the database.
     ///
     /// # Errors
     /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
@@ -125,7 +125,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.change(|control| control.stop = Some(Stop::Leave));
         if let Some(thread) = self.thread.lock().take() {
-            // A drain that panicked has told so; its position is in the record store.
+            // A drain that panicked has told so; its position is in the database.
             let _ = thread.join();
         }
     }

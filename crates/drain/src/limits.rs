@@ -8,8 +8,8 @@ use std::time::Duration;
 /// the spread is as large as the difference.
 pub const BATCH_ROWS_DEFAULT: usize = 100_000;
 
-/// Log records in one batch at least: what a record store applies without giving way (`forebay_record::limits::YIELD_FLOOR`).
-pub const BATCH_ROWS_MIN: usize = forebay_record::limits::YIELD_FLOOR;
+/// Log records in one batch at least: what a database applies without giving way (`forebay_database::limits::YIELD_FLOOR`).
+pub const BATCH_ROWS_MIN: usize = forebay_database::limits::YIELD_FLOOR;
 
 /// Log records in the first batch of a backlog: a store that has nothing to do shall not wait until the largest batch is ready. The next
 /// ones double, which keeps making ready (about 3 µs a row) and applying (5 µs and more) side by side.
@@ -22,7 +22,7 @@ pub const READ_BYTES: usize = 4 << 20;
 pub const BATCH_BYTES: usize = 64 << 20;
 
 /// How long a batch may hold the writer while direct writes wait (DESIGN "direct SQL").
-pub const SLICE_MS: u64 = forebay_record::limits::SLICE_MS;
+pub const SLICE_MS: u64 = forebay_database::limits::SLICE_MS;
 
 /// How long a batch may take when nobody waits. A direct write that arrives meanwhile makes it give way within [`SLICE_MS`], so that this
 /// bounds only the work that is then lost.

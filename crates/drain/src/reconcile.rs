@@ -5,16 +5,16 @@
 //! write them twice: it is refused, with what is kept, what is gone and what can be done.
 
 use crate::{Error, Kind};
+use forebay_database::{Store, StoredPosition};
 use forebay_log::{Log, Position};
-use forebay_record::{Store, StoredPosition};
 
 /// Whether a log that was drained into another database may go on with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NewRecord {
+pub enum NewDatabase {
     /// No: refuse to start.
     #[default]
     Refuse,
-    /// Yes (`--new-record`): what the log still holds goes here, what it gave back is in the other one.
+    /// Yes (`--new-database`): what the log still holds goes here, what it gave back is in the other one.
     Accept,
 }
 
@@ -63,8 +63,8 @@ impl Start {
 /// Decides where to begin, or why not to.
 ///
 /// # Errors
-/// [`Kind::RecordReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed. [`Kind::Record`] when the store cannot be asked.
-pub async fn reconcile(log: &Log, store: &Store, new_record: NewRecord) -> Result<Start, Error> {
+/// [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed. [`Kind::Database`] when the store cannot be asked.
+pub async fn reconcile(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Start, Error> {
     let positions = store.positions().await?;
     // The durable mark may lie behind the end of what was appended: padding.
     let (first, end, released) = (log.first(), log.end().max(log.durable()), log.released());
@@ -89,14 +89,14 @@ pub async fn reconcile(log: &Log, store: &Store, new_record: NewRecord) -> Resul
             ),
         )),
         Some(position) => Ok(Start::Continue(position)),
-        None if released > first_of_a_new_log() || first > first_of_a_new_log() => match new_record {
-            NewRecord::Accept => Ok(Start::Fresh { from: first, others: positions }),
-            NewRecord::Refuse => Err(Error::new(
-                Kind::RecordReplaced,
+        None if released > first_of_a_new_log() || first > first_of_a_new_log() => match new_database {
+            NewDatabase::Accept => Ok(Start::Fresh { from: first, others: positions }),
+            NewDatabase::Refuse => Err(Error::new(
+                Kind::DatabaseReplaced,
                 format!(
                     "this data folder's log was drained up to position {released} into a database that is not {url} (it was deleted, or \
                      the URL has changed). The log still holds what came after position {first}; everything before it is only in that \
-                     database. Put it back, or correct the URL. To go on with {url} and only what the log holds, say --new-record."
+                     database. Put it back, or correct the URL. To go on with {url} and only what the log holds, say --new-database."
                 ),
             )),
         },

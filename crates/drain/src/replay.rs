@@ -1,7 +1,7 @@
 //! Dead letters, applied again: for when what the database had against them was put right.
 
 use crate::{Error, Progress};
-use forebay_record::{DeadLetter, Store};
+use forebay_database::{DeadLetter, Store};
 use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub struct Replayed {
 
 /// Applies every dead letter again, oldest first, each in a transaction of its own that also deletes it.
 ///
-/// The change goes to the record store and not into memory, which had it when it was made. `schemas` are the tables by name; a letter of
+/// The change goes to the database and not into memory, which had it when it was made. `schemas` are the tables by name; a letter of
 /// another table stays, with that as its reason.
 ///
 /// # Errors
-/// [`Kind::Record`](crate::Kind::Record) when the store cannot be used; what was applied before is.
+/// [`Kind::Database`](crate::Kind::Database) when the store cannot be used; what was applied before is.
 pub async fn replay(
     store: &Store,
     schemas: &HashMap<String, Arc<Schema>>,

@@ -1,7 +1,7 @@
 //! The drain's thread.
 //!
 //! One round: wait for something durable, take a batch, coalesce it, apply it with its position, tell the tables, release the log. Whatever
-//! goes wrong in between, the next round begins by asking the record store where it stands and reading the log from there.
+//! goes wrong in between, the next round begins by asking the database where it stands and reading the log from there.
 
 use crate::batch::{Records, Schemas, Taken};
 use crate::coalesce::coalesce;
@@ -9,15 +9,15 @@ use crate::limits::*;
 use crate::reconcile::reconcile;
 use crate::state::{Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
+use forebay_database::{Applied, Batch, Change, Kind as RecordKind, OnError, Priority, Store};
 use forebay_log::{Log, Position};
-use forebay_record::{Applied, Batch, Change, Kind as RecordKind, OnError, Priority, Store};
 use forebay_table::{Catalogue, Tables};
 use rand::RngExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Where the drain reads, and what the record store is expected to say.
+/// Where the drain reads, and what the database is expected to say.
 struct Place {
     records: Records,
     /// What the store has for this log; `None`: nothing yet.
@@ -44,15 +44,15 @@ pub(crate) struct Runner {
     log: Log,
     tables: Tables,
     catalogue: Arc<Catalogue>,
-    record: Store,
+    database: Store,
     shared: Arc<Shared>,
     runtime: Arc<Runtime>,
-    new_record: crate::NewRecord,
+    new_database: crate::NewDatabase,
     rows_limit: usize,
     /// The size of the next batch, between the limits by how long the last one took.
     rows_now: usize,
     schemas: Schemas,
-    /// `None`: to be asked of the record store.
+    /// `None`: to be asked of the database.
     place: Option<Place>,
     /// A batch was refused: up to here the records are applied one by one.
     uncoalesced_until: Option<Position>,
@@ -79,7 +79,7 @@ enum Trouble {
 impl From<Error> for Trouble {
     fn from(error: Error) -> Trouble {
         match error.kind() {
-            Kind::Record | Kind::Log => Trouble::Retry(error.to_string()),
+            Kind::Database | Kind::Log => Trouble::Retry(error.to_string()),
             _ => Trouble::End(Status::Failed, error.to_string()),
         }
     }
@@ -89,7 +89,7 @@ impl Runner {
     pub(crate) fn new(
         log: Log,
         tables: Tables,
-        record: Store,
+        database: Store,
         shared: Arc<Shared>,
         runtime: Runtime,
         settings: &Settings,
@@ -98,10 +98,10 @@ impl Runner {
             catalogue: tables.catalogue(),
             log,
             tables,
-            record,
+            database,
             shared,
             runtime: Arc::new(runtime),
-            new_record: settings.new_record,
+            new_database: settings.new_database,
             rows_limit: settings.batch_rows_max.max(1),
             rows_now: settings.batch_rows_max.max(1),
             schemas: Schemas::default(),
@@ -183,19 +183,19 @@ impl Runner {
         Ok(true)
     }
 
-    /// Asks the record store where it stands, unless that is known.
+    /// Asks the database where it stands, unless that is known.
     fn locate(&mut self) -> Result<(), Trouble> {
         if self.place.is_some() {
             return Ok(());
         }
-        let start = self.runtime.block_on(reconcile(&self.log, &self.record, self.new_record))?;
+        let start = self.runtime.block_on(reconcile(&self.log, &self.database, self.new_database))?;
         let drained = start.position();
         let stored = match start {
             crate::Start::Fresh { .. } => None,
             crate::Start::Continue(position) => Some(position),
         };
         if let Some(before) = self.confirmed.filter(|before| stored.is_none_or(|stored| stored < *before)) {
-            let url = self.record.describe_url();
+            let url = self.database.describe_url();
             let message = format!(
                 "{url} was at position {before} and is not any more: it was replaced while it was open"
             );
@@ -302,10 +302,10 @@ impl Runner {
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let schemas = self.schemas.list.clone();
         let batch = Batch { log, from, to: to.0, schemas, changes, on_error, priority };
-        let (record, runtime) = (self.record.clone(), self.runtime.clone());
+        let (database, runtime) = (self.database.clone(), self.runtime.clone());
         // Polled in this order: the batch is on its way before the next one is made ready.
         let ahead = async { self.prepare_ahead(rows, next, pace) };
-        let (applied, ()) = runtime.block_on(async { tokio::join!(biased; record.apply(batch), ahead) });
+        let (applied, ()) = runtime.block_on(async { tokio::join!(biased; database.apply(batch), ahead) });
         match applied {
             Ok(applied) => {
                 self.committed(to, next, rows, count, applied);
@@ -337,7 +337,7 @@ impl Runner {
         self.advance(next);
     }
 
-    /// The record store has made everything before `position` durable: the tables may forget, the log may let go.
+    /// The database has made everything before `position` durable: the tables may forget, the log may let go.
     fn advance(&mut self, position: Position) {
         self.tables.drained(position);
         if let Err(error) = self.log.release(position) {
@@ -347,7 +347,7 @@ impl Runner {
         self.shared.set_position(position);
     }
 
-    fn refused(&mut self, to: Position, rows: usize, error: forebay_record::Error) -> Result<(), Trouble> {
+    fn refused(&mut self, to: Position, rows: usize, error: forebay_database::Error) -> Result<(), Trouble> {
         match error.kind() {
             RecordKind::Fenced => {
                 let message = format!(

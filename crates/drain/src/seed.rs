@@ -1,11 +1,11 @@
 //! Fills a table with generated rows: everything in it is deleted first.
 //!
-//! Rows are generated here while the record store's writer inserts the batch before. Each batch is sorted by key first: random keys
+//! Rows are generated here while the database's writer inserts the batch before. Each batch is sorted by key first: random keys
 //! then touch each page of the key's index once a batch.
 
 use crate::limits::SEED_ROWS;
 use crate::{Error, Progress};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A hot table of this name must not be served meanwhile, or be told ([`Table::clear`](forebay_table::Table::clear), then [`warm`](crate::warm)).
 ///
 /// # Errors
-/// [`Kind::Record`](crate::Kind::Record); the batches before it are in the table.
+/// [`Kind::Database`](crate::Kind::Database); the batches before it are in the table.
 pub async fn seed(
     schema: &Arc<Schema>,
     store: &Store,

@@ -1,7 +1,7 @@
 //! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
 
 use crate::limits::{BATCH_ROWS_DEFAULT, PAUSE_WAIT};
-use crate::reconcile::NewRecord;
+use crate::reconcile::NewDatabase;
 use forebay_log::Position;
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub struct Settings {
     /// Log records in one batch at most.
     pub batch_rows_max: usize,
     /// Whether a log that was drained into another database may go on with this one.
-    pub new_record: NewRecord,
+    pub new_database: NewDatabase,
 }
 
 impl Default for Settings {
@@ -26,7 +26,7 @@ impl Default for Settings {
             pace_rows_per_s: None,
             paused: false,
             batch_rows_max: BATCH_ROWS_DEFAULT,
-            new_record: NewRecord::Refuse,
+            new_database: NewDatabase::Refuse,
         }
     }
 }
@@ -34,7 +34,7 @@ impl Default for Settings {
 /// How a drain ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// When everything appended until now is in the record store, paused or not.
+    /// When everything appended until now is in the database, paused or not.
     Finish,
     /// After the batch in hand; the rest stays in the log.
     Leave,
@@ -43,7 +43,7 @@ pub enum Stop {
 /// What a drain is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// It has not yet found out where the record store stands.
+    /// It has not yet found out where the database stands.
     Starting,
     /// It drains, or waits for something to drain.
     Running,
@@ -71,7 +71,7 @@ impl Status {
 pub struct DrainState {
     /// What it is doing.
     pub status: Status,
-    /// Everything before it is durable in the record store.
+    /// Everything before it is durable in the database.
     pub position: Position,
     /// Bytes of the log behind the position.
     pub backlog_bytes: u64,
@@ -207,7 +207,7 @@ impl Shared {
     pub(crate) async fn pause(&self) {
         self.change(|control| control.paused = true);
         let mut in_hand = self.in_hand.subscribe();
-        // It takes longer only with a record store that does not answer, which is when people pause: the state says so then.
+        // It takes longer only with a database that does not answer, which is when people pause: the state says so then.
         let _ = tokio::time::timeout(PAUSE_WAIT, in_hand.wait_for(|is_in_hand| !is_in_hand)).await;
     }
 

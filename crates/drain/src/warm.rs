@@ -1,9 +1,9 @@
-//! Record store to memory: at start, and beside a table that is being served.
+//! Database to memory: at start, and beside a table that is being served.
 //!
 //! Two threads at once: the scan's, which reads and encodes rows, and the one here, which puts them into the table.
 
 use crate::{Error, Kind, Progress};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_table::Table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use tokio::sync::oneshot;
 /// What a warming did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loaded {
-    /// Rows read from the record store and given to the table.
+    /// Rows read from the database and given to the table.
     pub rows: u64,
     /// How long it took.
     pub took: Duration,
 }
 
-/// Gives the table every row of the record store, or those for which the SQL expression `filter` is true. What is newer in memory stays.
+/// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is newer in memory stays.
 ///
 /// At start (before [`Table::set_loaded`]) the rows become the table's; the caller then replays the log and calls `set_loaded`. With a
 /// filter a table that is not shared would take the other rows for free keys: do not call `set_loaded` after that.
 ///
 /// # Errors
-/// [`Kind::Record`]; the rows before it are in memory.
+/// [`Kind::Database`]; the rows before it are in memory.
 pub async fn warm(
     table: &Arc<Table>,
     store: &Store,

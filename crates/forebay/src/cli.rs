@@ -21,25 +21,25 @@ pub enum Command {
     /// Serve what a config file says; without one, the bundled codes example.
     #[command(after_help = "Examples:
   forebay serve
-  forebay serve examples/links.toml --listen 0.0.0.0:8080 --record sqlite:/var/lib/links.db --data /var/lib/forebay")]
+  forebay serve examples/links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
     Serve(Serve),
     /// Serve in a scratch folder, load every route, crash once on purpose, drain, and check that nothing was lost.
     #[command(after_help = "Example:
   forebay demo --seconds 2")]
     Demo(Demo),
-    /// Clear a table in the record store and fill it with generated rows.
+    /// Clear a table in the database and fill it with generated rows.
     #[command(after_help = "Example:
   forebay seed codes -r 1000000")]
     Seed(Seed),
-    /// Read rows of the record store into the memory of a running server.
+    /// Read rows of the database into the memory of a running server.
     #[command(after_help = "Example:
   forebay warm codes --where \"created_at > '2026-01-01'\"")]
     Warm(Warm),
-    /// Write everything that is in the log into the record store.
+    /// Write everything that is in the log into the database.
     #[command(after_help = "Example:
   forebay drain examples/codes.toml --data data")]
     Drain(Drain),
-    /// Compare memory and record store row by row; exit code 1 when they differ.
+    /// Compare memory and database row by row; exit code 1 when they differ.
     #[command(after_help = "Example:
   forebay check examples/codes.toml --data data")]
     Check(Check),
@@ -77,9 +77,9 @@ pub struct OverrideArgs {
     /// Address to serve clients on (server.listen); port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// The record store (record.url), such as sqlite:data/codes.db.
+    /// The database (database.url), such as sqlite:data/codes.db.
     #[arg(long, value_name = "URL")]
-    record: Option<String>,
+    database: Option<String>,
     /// The memory tier (memory.url), such as embedded:data.
     #[arg(long, value_name = "URL")]
     memory: Option<String>,
@@ -96,7 +96,7 @@ impl OverrideArgs {
     pub fn to_overrides(&self) -> Overrides {
         Overrides {
             listen: self.listen.clone(),
-            record: self.record.clone(),
+            database: self.database.clone(),
             memory: self.memory.clone(),
             data: self.data.clone(),
             set: self.set.clone(),
@@ -108,9 +108,9 @@ impl OverrideArgs {
 pub struct Serve {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// The record store was replaced on purpose: write into it what the log still holds.
+    /// The database was replaced on purpose: write into it what the log still holds.
     #[arg(long)]
-    pub new_record: bool,
+    pub new_database: bool,
 }
 
 #[derive(Debug, Args)]
@@ -155,10 +155,10 @@ pub struct Warm {
 pub struct Drain {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// The record store was replaced on purpose: write into it what the log still holds.
+    /// The database was replaced on purpose: write into it what the log still holds.
     #[arg(long)]
-    pub new_record: bool,
-    /// Apply again what the record store had refused (the table forebay_dead_letter), after the drain.
+    pub new_database: bool,
+    /// Apply again what the database had refused (the table forebay_dead_letter), after the drain.
     #[arg(long)]
     pub replay: bool,
 }

@@ -160,11 +160,11 @@ pub struct Server {
     pub read_bytes: u64,
     /// Bytes written to clients.
     pub written_bytes: u64,
-    /// Requests that wait for the record store or for rows that are not in memory. A gauge.
+    /// Requests that wait for the database or for rows that are not in memory. A gauge.
     pub waiting: u64,
-    /// The record store's kind: the scheme of its URL.
-    pub record: String,
-    /// Rows of the log that are not in the record store yet, as far as they can be told from bytes. A gauge.
+    /// The database's kind: the scheme of its URL.
+    pub database: String,
+    /// Rows of the log that are not in the database yet, as far as they can be told from bytes. A gauge.
     #[serde(default)]
     pub backlog_rows: Option<u64>,
     /// Bytes of them. A gauge.

@@ -150,9 +150,9 @@ fn network() {
 #[test]
 fn record_store() {
     let waiting = host(Role::Server, extra(&[("waiting", 95.0)]));
-    check(closed(), vec![idle(Role::Tester), waiting], Limit::RecordStore, "95 of 100 requests under way");
+    check(closed(), vec![idle(Role::Tester), waiting], Limit::Database, "95 of 100 requests under way");
     let thread = host(Role::Server, extra(&[("thread.record-write", 97.0)]));
-    check(closed(), vec![idle(Role::Tester), thread], Limit::RecordStore, "record-write");
+    check(closed(), vec![idle(Role::Tester), thread], Limit::Database, "record-write");
     // Requests wait because the server's own thread has no time for their answers.
     let starved = host(Role::Server, extra(&[("waiting", 95.0), ("thread.http-0", 99.0)]));
     check(closed(), vec![idle(Role::Tester), starved], Limit::ServerCpu, "http-0");

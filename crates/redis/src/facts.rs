@@ -110,7 +110,7 @@ pub fn require(facts: &Facts, need: Need) -> Result<(), Error> {
         Need::Streams if !facts.streams => facts.lacks("has no streams with XTRIM MINID: use Redis 6.2 or newer, or Valkey"),
         Need::Scripts if facts.compatible < Version(2, 6, 0) => facts.lacks("has no scripts: use Redis 6.2 or newer, or Valkey"),
         Need::NoEviction if facts.evicts() => facts.lacks(&format!(
-            "may evict keys (maxmemory-policy {}), and with them what is not yet in the record store: set maxmemory-policy noeviction",
+            "may evict keys (maxmemory-policy {}), and with them what is not yet in the database: set maxmemory-policy noeviction",
             facts.maxmemory_policy
         )),
         Need::Sync => facts.require_sync(),

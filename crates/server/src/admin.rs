@@ -5,15 +5,15 @@
 //! | `GET /health` | 200 when every table is loaded and the log sound, else 503 |
 //! | `GET /drain` | where the drain stands |
 //! | `POST /drain/pause`, `/drain/resume` | stops it, lets it go on |
-//! | `POST /drain/finish` | answers when everything that is in the log now is in the record store |
+//! | `POST /drain/finish` | answers when everything that is in the log now is in the database |
 //! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
 //! | `GET /tables` | rows and memory |
 //! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
 //! | `GET /cache` | what the response cache holds and did |
 //! | `POST /cache/invalidate?tag=&tag=` | drops what carries one of the tags, on every server |
 //! | `POST /cache/clear` | drops what every cached endpoint of this config answered, on every server |
-//! | `POST /warm?table=&where=` | reads rows from the record store into memory |
-//! | `POST /check` | compares memory and record store, row by row |
+//! | `POST /warm?table=&where=` | reads rows from the database into memory |
+//! | `POST /check` | compares memory and database, row by row |
 //!
 //! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the listener has no
 //! password.
@@ -107,8 +107,8 @@ fn check_json(table: &str, found: &Differences) -> serde_json::Value {
         "compared": found.compared,
         "undrained": found.undrained,
         "evicted": found.evicted,
-        "only_in_record": found.only_in_record,
-        "missing_in_record": found.missing_in_record,
+        "only_in_database": found.only_in_database,
+        "missing_in_database": found.missing_in_database,
         "missing_in_memory": found.missing_in_memory,
         "different": found.different,
         "dead": found.dead,
@@ -129,14 +129,14 @@ fn describe(difference: &Difference) -> String {
         String::from_utf8_lossy(&out).into_owned()
     };
     match difference {
-        Difference::MissingInRecord(key) => format!("{} is missing in the record store", text(key)),
+        Difference::MissingInDatabase(key) => format!("{} is missing in the database", text(key)),
         Difference::MissingInMemory(key) => format!("{} is missing in memory", text(key)),
-        Difference::Different { key, column, memory, record } => {
+        Difference::Different { key, column, memory, database } => {
             format!(
-                "{}: {column} is {} in memory, {} in the record store",
+                "{}: {column} is {} in memory, {} in the database",
                 text(key),
                 text(memory),
-                text(record)
+                text(database)
             )
         }
     }
@@ -196,14 +196,14 @@ impl Admin {
         let mut sample = Sampler::new().sample().map_err(|error| Problem::new(501, error.to_string()))?;
         let stats = self.stats.total();
         let gauges = self.live.gauges();
-        let record = self.live.store().describe_url();
+        let database = self.live.store().describe_url();
         sample.server = Some(forebay_host::Server {
             connections: stats.connections as u64,
             requests: stats.requests,
             read_bytes: stats.read_bytes,
             written_bytes: stats.written_bytes,
             waiting: self.routes.waiting() as u64,
-            record: record.split_once(':').map_or(record.as_str(), |(scheme, _)| scheme).to_owned(),
+            database: database.split_once(':').map_or(database.as_str(), |(scheme, _)| scheme).to_owned(),
             backlog_rows: gauges.backlog_rows,
             backlog_bytes: gauges.backlog_bytes,
             memory_used_bytes: gauges.used_bytes,

@@ -12,7 +12,7 @@ use crate::open::{self, Memory, Opened, StartError};
 use crate::problem::Problem;
 use crate::schedule::{Lease, Schedule};
 use forebay_cache::{Cache, Clock, Shared};
-use forebay_drain::{NewRecord, Settings};
+use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
 use forebay_log::Log;
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ pub const ADMIN_FILE: &str = "admin.address";
 pub struct ServeOptions {
     /// The handlers of this binary.
     pub handlers: Handlers,
-    /// Whether the record store may be another one than before.
-    pub new_record: NewRecord,
+    /// Whether the database may be another one than before.
+    pub new_database: NewDatabase,
 }
 
 /// Serves until `stop` is ready, then stops gracefully. Blocks; prints where it listens and what it serves.
@@ -41,7 +41,7 @@ pub fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
     let runtime = background_runtime()?;
-    let opened = runtime.block_on(open::open(config, options.new_record))?;
+    let opened = runtime.block_on(open::open(config, options.new_database))?;
     let gate = Gate::new(workers_of(config));
     prepare_memory(&opened.memory, config, &gate);
     let cache = open_cache(config, &gate, &runtime)?;
@@ -51,7 +51,7 @@ pub fn serve(
         store: &opened.store,
         schemas: &opened.schemas,
         tables: &opened.memory.tables(),
-        dialect: config.record.dialect(),
+        dialect: config.database.dialect(),
         handlers: &options.handlers,
         jobs: &jobs,
         runtime: runtime.handle(),
@@ -151,7 +151,7 @@ async fn compile_jobs(
     opened: &Opened,
     cache: &Cache<Problem>,
 ) -> Result<(Schedule, Lease), StartError> {
-    let schedule = Schedule::compile(&config.jobs, &opened.store, config.record.dialect(), cache);
+    let schedule = Schedule::compile(&config.jobs, &opened.store, config.database.dialect(), cache);
     let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
     Ok((schedule, lease_of(&opened.memory)))
 }
@@ -224,7 +224,7 @@ fn drain_settings(config: &Config) -> Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         paused: config.drain.paused,
         // Decided when the log was opened; by now the two belong together.
-        new_record: NewRecord::Accept,
+        new_database: NewDatabase::Accept,
         ..Settings::default()
     }
 }

@@ -38,7 +38,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Requests that wait now for the record store, or for rows that are not in memory.
+    /// Requests that wait now for the database, or for rows that are not in memory.
     pub fn waiting(&self) -> usize {
         self.endpoints.iter().map(|endpoint| endpoint.waiting.load(Ordering::Relaxed)).sum()
     }

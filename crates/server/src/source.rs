@@ -1,15 +1,15 @@
-//! The record store as hot tables see it: keys in blocks, single rows, how far queues were drained.
+//! The database as hot tables see it: keys in blocks, single rows, how far queues were drained.
 
-use forebay_record::{Error, Store};
+use forebay_database::{Error, Store};
 use forebay_table::Positions;
 use forebay_table::{BoxFuture, Source, SourceError};
 use forebay_value::{Row, Schema, Value};
 use std::ops::RangeInclusive;
 
-/// Hot tables' way to the record store.
-pub struct RecordSource(pub Store);
+/// Hot tables' way to the database.
+pub struct DatabaseSource(pub Store);
 
-impl Source for RecordSource {
+impl Source for DatabaseSource {
     fn next_keys(
         &self,
         schema: &Schema,
@@ -25,7 +25,7 @@ impl Source for RecordSource {
     }
 }
 
-impl Positions for RecordSource {
+impl Positions for DatabaseSource {
     fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
         let store = self.0.clone();
         Box::pin(async move { store.position(log).await.map_err(source_error) })

@@ -17,12 +17,12 @@ pub(crate) struct Core {
     pub source: Arc<dyn Source>,
     /// Bounds the reads through the source.
     pub reads: Reads,
-    /// Everything at or before this is durable in the record store.
+    /// Everything at or before this is durable in the database.
     drained: AtomicU64,
     /// The rows of all tables, for eviction. Set when they are opened.
     pub rows: OnceLock<Vec<Arc<Rows>>>,
     pub evictor: Mutex<Evictor>,
-    /// Rows that came back from the record store since the evictor last looked everywhere.
+    /// Rows that came back from the database since the evictor last looked everywhere.
     pub fetched_rows: AtomicU64,
 }
 

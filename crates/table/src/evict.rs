@@ -1,4 +1,4 @@
-//! Eviction: giving up the bodies of rows that the record store has, when the memory limit is reached.
+//! Eviction: giving up the bodies of rows that the database has, when the memory limit is reached.
 //!
 //! A clock over all shards of all tables: a row that was read since the hand last passed is spared once. Only rows whose last change is
 //! drained can go, and what stays of one is its stub. It runs in whoever needs the room, one at a time, with one shard

@@ -1,6 +1,6 @@
-//! Read-through: bringing a row from the record store into memory, without ever putting back something older.
+//! Read-through: bringing a row from the database into memory, without ever putting back something older.
 //!
-//! **Why it cannot resurrect.** Whoever reads the record store first notes the drained position of that moment: what is read then holds every
+//! **Why it cannot resurrect.** Whoever reads the database first notes the drained position of that moment: what is read then holds every
 //! change up to it. It is put into memory only where the key's last change, in its slot or its tombstone, is at or before
 //! that position; and no tombstone after it is forgotten while a read is under way. Otherwise the read is done again.
 //!
@@ -35,13 +35,13 @@ impl<T> Default for Flights<T> {
     }
 }
 
-/// The drained positions that reads of the record store under way began with.
+/// The drained positions that reads of the database under way began with.
 #[derive(Default)]
 pub(crate) struct Readers {
     since: Mutex<BTreeMap<Position, usize>>,
 }
 
-/// One read of the record store: what it sees holds everything up to `since`.
+/// One read of the database: what it sees holds everything up to `since`.
 pub(crate) struct Reading<'a> {
     readers: &'a Readers,
     pub since: Position,
@@ -124,11 +124,11 @@ impl<T> Drop for Passenger<'_, T> {
     }
 }
 
-/// What is known of a key without asking the record store.
+/// What is known of a key without asking the database.
 enum Known {
     Present,
     Gone,
-    /// The record store must have applied this first.
+    /// The database must have applied this first.
     Behind(Position),
     Unknown,
 }
@@ -142,11 +142,11 @@ enum Installed {
 }
 
 impl Table {
-    /// Brings a row into memory from the record store: an evicted one, or one of a shared table that is not in memory. False: it is not
+    /// Brings a row into memory from the database: an evicted one, or one of a shared table that is not in memory. False: it is not
     /// there. May be dropped at any time.
     ///
     /// # Errors
-    /// The source's; one that may be retried when too many reads wait, when the memory is full, and when the record store
+    /// The source's; one that may be retried when too many reads wait, when the memory is full, and when the database
     /// does not have all increments of the row yet.
     pub fn fetch(&self, key: Value) -> BoxFuture<'static, Result<bool, SourceError>> {
         let table = self.this.upgrade().expect("a table lives in an Arc");
@@ -177,7 +177,7 @@ impl Table {
                 Known::Present => return Ok(true),
                 Known::Gone => return Ok(false),
                 Known::Behind(position) if position > self.core.drained() => {
-                    let what = "the row has counts that the record store does not have yet";
+                    let what = "the row has counts that the database does not have yet";
                     return Err(SourceError::later(what));
                 }
                 Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
@@ -265,7 +265,7 @@ impl Table {
         Ok(Installed::Present)
     }
 
-    /// The record store no longer has a row of which a stub is left: others deleted it.
+    /// The database no longer has a row of which a stub is left: others deleted it.
     fn drop_stub(&self, shard: &mut Shard, found: Option<u32>, key: KeyRef<'_>) {
         let Some(number) = found else {
             return;

@@ -1,6 +1,6 @@
 //! Keys: borrowed from a row or a request ([`KeyRef`]), or owned ([`Key`]), in one order everywhere.
 //!
-//! The order is that of the record store: integers by number, UUIDs and texts by their bytes.
+//! The order is that of the database: integers by number, UUIDs and texts by their bytes.
 
 use forebay_value::{Uuid, Value, ValueRef};
 

@@ -1,4 +1,4 @@
-//! Serial keys: blocks of the record store's own sequence, handed out one at a time.
+//! Serial keys: blocks of the database's own sequence, handed out one at a time.
 //!
 //! Handing one out is one atomic operation. `next` and `end` are two words that change one after the other when a block follows another, and
 //! that is safe because keys only ever grow: while `next` is the new block's and `end` still the old one's, the block looks used up; and who
@@ -199,9 +199,7 @@ async fn ask(table: &impl Keyed) -> Result<(), SourceError> {
         count = count.saturating_add(above.saturating_sub(last).max(0) as u64);
     }
     let name = &schema.name;
-    Err(SourceError::later(format!(
-        "the record store gives out keys of {name} that are taken, up to {above}"
-    )))
+    Err(SourceError::later(format!("the database gives out keys of {name} that are taken, up to {above}")))
 }
 
 impl Keyed for Table {

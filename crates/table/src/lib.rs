@@ -11,11 +11,11 @@
 //! - Every answer comes with the position it must wait for; also a no (missing, conflict) and a count.
 //! - Locks are taken in one order: a shard, stripes of unique values ascending, a counter's stripe, the log's. No lock is held over I/O.
 //! - A row whose last change is not drained is never evicted. Key, unique values and counted values of an evicted row stay.
-//! - Nothing that is read from the record store replaces anything newer or brings back what was deleted (`fetch` says why).
+//! - Nothing that is read from the database replaces anything newer or brings back what was deleted (`fetch` says why).
 //! - What is counted as used memory is what the allocator takes; nothing here grows outside of it.
 //! - A read or write of one row allocates nothing but the row, and hashes its key once.
 //!
-//! **What must not move in.** SQL and record stores (they are behind [`Source`]), HTTP, waiting for durability (positions are given out, the caller
+//! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, waiting for durability (positions are given out, the caller
 //! holds its answer), the drain.
 //!
 //! **Cost of a read** by key in a large table: the index's control bytes and its entry, the slot, the row: four cache misses before the row's

@@ -41,7 +41,7 @@ pub(crate) const EVICT_AHEAD_PART: u64 = 128;
 /// A complete search for something to evict is repeated after so many slots for each row that was read back since.
 pub(crate) const EVICT_SCAN_SLOTS_PER_ROW: u64 = 1024;
 
-/// Reads through the source at the same time: more than a record store's readers, fewer than would crowd out its other users.
+/// Reads through the source at the same time: more than a database's readers, fewer than would crowd out its other users.
 pub(crate) const FETCHES_MAX: usize = 64;
 
 /// Reads that may wait for one of those.

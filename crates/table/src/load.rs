@@ -1,4 +1,4 @@
-//! Loading: rows that come from the record store in bulk, at start or (warming) beside a table that is being served.
+//! Loading: rows that come from the database in bulk, at start or (warming) beside a table that is being served.
 
 use crate::budget::allocated_bytes;
 use crate::fetch::Reading;
@@ -8,7 +8,7 @@ use crate::table::Table;
 use forebay_log::Position;
 use forebay_value::RowRef;
 
-/// A scan of the record store that began after this was made: see [`Table::begin_load`].
+/// A scan of the database that began after this was made: see [`Table::begin_load`].
 pub struct Load<'a> {
     table: &'a Table,
     reading: Reading<'a>,
@@ -23,13 +23,13 @@ impl Load<'_> {
 }
 
 impl Table {
-    /// For warming a table that is being served: to be called before the scan of the record store begins, and kept until its last row was
+    /// For warming a table that is being served: to be called before the scan of the database begins, and kept until its last row was
     /// given to [`Load::row`]. Meanwhile nothing that was deleted is forgotten.
     pub fn begin_load(&self) -> Load<'_> {
         Load { table: self, reading: self.readers.begin(&self.core) }
     }
 
-    /// Takes a row of the record store into memory, at start: before [`Table::set_loaded`], and before the log is replayed. Past the memory
+    /// Takes a row of the database into memory, at start: before [`Table::set_loaded`], and before the log is replayed. Past the memory
     /// limit only its key and what must stay right are kept.
     ///
     /// What is in memory already stays as it is, and what was deleted stays so. After [`Table::set_loaded`] use [`Table::begin_load`].

@@ -52,6 +52,6 @@ pub(crate) fn check_fetched(schema: &Schema, key: KeyRef<'_>, row: &Row) -> Resu
         Ok(()) if row.as_ref().key(schema) != key.value() => "it has another key".to_owned(),
         Ok(()) => return Ok(()),
     };
-    let message = format!("the record store gave a row of {} that cannot be used: {what}", schema.name);
+    let message = format!("the database gave a row of {} that cannot be used: {what}", schema.name);
     Err(SourceError { message, retry: false })
 }

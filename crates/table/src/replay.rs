@@ -1,4 +1,4 @@
-//! Replay: the changes that are in the log and not in the record store, applied to memory at start.
+//! Replay: the changes that are in the log and not in the database, applied to memory at start.
 //!
 //! Nothing is refused that was acknowledged: unique values are claimed without asking, and the memory limit may be passed.
 //!
@@ -44,7 +44,7 @@ enum Target {
 }
 
 impl Tables {
-    /// Applies every change after `from`, up to which the record store has everything: after its rows were loaded, before serving.
+    /// Applies every change after `from`, up to which the database has everything: after its rows were loaded, before serving.
     ///
     /// # Errors
     /// [`Kind::BadRecord`] with the position; [`Kind::OldColumns`]; [`Kind::Log`].
@@ -262,7 +262,7 @@ impl Table {
         };
         let slot = shard.slots.get_mut(number);
         if slot.has(EVICTED) {
-            // It can be read again when the record store has the increment as well.
+            // It can be read again when the database has the increment as well.
             slot.changed(position, EVICTED);
             return Ok(());
         }
@@ -280,7 +280,7 @@ impl Table {
         Ok(())
     }
 
-    /// A row that only the record store has was incremented: it cannot be shown before the record store has that too.
+    /// A row that only the database has was incremented: it cannot be shown before the database has that too.
     fn mark_behind(&self, shard: &mut Shard, key: KeyRef<'_>, position: Position) {
         let is_deleted = shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Deleted);
         if !is_deleted {

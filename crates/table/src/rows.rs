@@ -52,7 +52,7 @@ pub(crate) struct Rows {
     /// The last insert or delete.
     membership: AtomicU64,
     tombstones: AtomicUsize,
-    /// The highest bigint key that came from the record store or the log.
+    /// The highest bigint key that came from the database or the log.
     highest_key: AtomicI64,
 }
 
@@ -246,7 +246,7 @@ impl Rows {
         self.total.fetch_add(change as u64, Ordering::Release);
     }
 
-    /// Notes a key that came from the record store or the log.
+    /// Notes a key that came from the database or the log.
     pub fn saw_key(&self, key: KeyRef<'_>) {
         if let KeyRef::Bigint(key) = key
             && key > self.highest_key.load(Ordering::Relaxed)
@@ -255,7 +255,7 @@ impl Rows {
         }
     }
 
-    /// The highest bigint key that came from the record store or the log; 0 when there was none.
+    /// The highest bigint key that came from the database or the log; 0 when there was none.
     pub fn highest_key(&self) -> i64 {
         self.highest_key.load(Ordering::Relaxed)
     }

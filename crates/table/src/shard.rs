@@ -22,9 +22,9 @@ struct Entry {
 /// Why a key that is not in memory is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absence {
-    /// It was deleted; the record store may not know it yet.
+    /// It was deleted; the database may not know it yet.
     Deleted,
-    /// The record store has the row, but not yet all of its increments, and memory does not have the row.
+    /// The database has the row, but not yet all of its increments, and memory does not have the row.
     Behind,
 }
 

@@ -1,4 +1,4 @@
-//! What a hot table asks of the record store behind it, without knowing it: blocks of serial keys, and single rows.
+//! What a hot table asks of the database behind it, without knowing it: blocks of serial keys, and single rows.
 
 use forebay_value::{Row, Schema, Value};
 use std::fmt;
@@ -23,7 +23,7 @@ pub trait Source: Send + Sync + 'static {
     fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>>;
 }
 
-/// The record store could not be asked.
+/// The database could not be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceError {
     /// Why, as a sentence without its full stop.

@@ -55,7 +55,7 @@ pub struct Entry<'a> {
 pub struct TableSpec {
     /// Its columns and key.
     pub schema: Schema,
-    /// Whether others write to it in the record store as well: what is not in memory is then looked for there.
+    /// Whether others write to it in the database as well: what is not in memory is then looked for there.
     pub shared: bool,
     /// Whether it is listed in the order of its keys.
     pub ordered: bool,
@@ -106,13 +106,13 @@ impl Table {
         self.is_shared
     }
 
-    /// Says that what the record store holds is in memory.
+    /// Says that what the database holds is in memory.
     pub fn set_loaded(&self) {
         self.loaded.send_replace(true);
         self.forget_tombstones();
     }
 
-    /// Whether what the record store holds is in memory. Before it is, no key or value is known to be free: nothing should be
+    /// Whether what the database holds is in memory. Before it is, no key or value is known to be free: nothing should be
     /// answered or written.
     pub fn is_loaded(&self) -> bool {
         *self.loaded.borrow()
@@ -199,7 +199,7 @@ impl Table {
         }
     }
 
-    /// Forgets all rows and the keys in hand, for a record store that was emptied. Nobody may use the table meanwhile.
+    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table meanwhile.
     ///
     /// # Errors
     /// [`Kind::Undrained`] when that would lose a change: nothing is forgotten.

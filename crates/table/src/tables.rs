@@ -24,7 +24,7 @@ pub(crate) struct Inner {
 
 impl Tables {
     /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Nothing is in memory yet; the way from there is
-    /// [`Table::load`] for the record store's rows, [`Tables::replay`], then [`Table::set_loaded`].
+    /// [`Table::load`] for the database's rows, [`Tables::replay`], then [`Table::set_loaded`].
     ///
     /// `limit_bytes` is what rows, keys and indexes may take in memory, of all tables together.
     ///
@@ -84,7 +84,7 @@ impl Tables {
         self.inner.catalogue.clone()
     }
 
-    /// Says that the record store has made everything up to `position` durable: those rows may be evicted, and what was deleted be
+    /// Says that the database has made everything up to `position` durable: those rows may be evicted, and what was deleted be
     /// forgotten.
     pub fn drained(&self, position: Position) {
         self.inner.core.set_drained(position);

@@ -4,7 +4,7 @@
 //! stripes among themselves in ascending order, and held until the change is in the log: nobody ever sees a claim that the log then
 //! refuses, and the order of claims is the order of the log.
 //!
-//! It is a multiset: what comes from the record store or the log is entered without asking, and two such rows may have the same value
+//! It is a multiset: what comes from the database or the log is entered without asking, and two such rows may have the same value
 //! for a while when others write to the table as well. A value is free when its last claim is gone.
 
 use crate::budget::Budget;

@@ -94,7 +94,7 @@ fn a_value_that_moves_is_never_there_twice() {
         .expect("nobody holds it any more");
 }
 
-/// Two threads update one key in turns: what was answered last is what memory, the replayed log and the record store hold.
+/// Two threads update one key in turns: what was answered last is what memory, the replayed log and the database hold.
 #[test]
 fn what_was_answered_last_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn what_was_answered_last_stays() {
     assert_eq!(stored.as_ref().get(&schema, BODY), ValueRef::Text(&last.1));
 }
 
-/// Increments of one row from four threads add up, in memory and in the record store.
+/// Increments of one row from four threads add up, in memory and in the database.
 #[test]
 fn increments_add_up() {
     let dir = tempfile::tempdir().unwrap();

@@ -181,7 +181,7 @@ fn a_row_whose_increments_only_the_log_has_is_not_shown_without_them() {
     }
 }
 
-/// A record store that answers with what it held when it was asked, once it is let.
+/// A database that answers with what it held when it was asked, once it is let.
 struct Slow {
     store: Arc<Store>,
     gate: Arc<Semaphore>,
@@ -257,7 +257,7 @@ fn a_slow_read_brings_back_nothing_that_was_deleted() {
         let Opened { log, tables, table } = &world.opened;
         world.put_into_store(1, "old");
         let found = world.fetch_while(1, || {
-            // Somebody else brings it in, and deletes it; the record store may even know of it before the first read answers.
+            // Somebody else brings it in, and deletes it; the database may even know of it before the first read answers.
             table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
             table.delete(ValueRef::Bigint(1), |_| ()).unwrap();
             if drain_first {
@@ -317,7 +317,7 @@ fn a_slow_read_does_not_fill_a_stub_that_changed() {
 }
 
 #[test]
-fn a_deleted_row_of_a_shared_table_is_gone_before_the_record_store_knows() {
+fn a_deleted_row_of_a_shared_table_is_gone_before_the_database_knows() {
     let world = slow(true);
     let Opened { log, tables, table } = &world.opened;
     world.gate.add_permits(100);
@@ -327,7 +327,7 @@ fn a_deleted_row_of_a_shared_table_is_gone_before_the_record_store_knows() {
     let ((), position) = table.delete(ValueRef::Bigint(1), |_| ()).unwrap();
     assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Missing(position));
     assert_eq!(table.delete(ValueRef::Bigint(1), |_| ()), Err(WriteError::Missing { mark: position }));
-    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false), "the record store still has it");
+    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false), "the database still has it");
     world.store.drain(log, tables);
     assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Fetch(Value::Bigint(1)));
     assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false));

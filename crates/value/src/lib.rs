@@ -1,4 +1,4 @@
-//! The vocabulary that tables and record stores share: column types, values, table schemas, the row format, JSON.
+//! The vocabulary that tables and databases share: column types, values, table schemas, the row format, JSON.
 //!
 //! What must stay true here: one value has one JSON text whatever store it came from (UUIDs lower-case with
 //! dashes, timestamps RFC 3339 in UTC with six digits, integers with all their digits), and parsing refuses what it

@@ -1,4 +1,4 @@
-//! Values from outside: from text (paths, queries, headers, what a record store kept as text) and from JSON.
+//! Values from outside: from text (paths, queries, headers, what a database kept as text) and from JSON.
 
 use crate::{Timestamp, Type, Uuid, Value};
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -19,7 +19,7 @@ pub enum Fill {
 /// One column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// Its name, in the record store and in JSON.
+    /// Its name, in the database and in JSON.
     pub name: String,
     /// Its type.
     pub ty: Type,
@@ -36,7 +36,7 @@ pub struct Column {
 /// What kind of key a table has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
-    /// A bigint handed out by the record store in blocks.
+    /// A bigint handed out by the database in blocks.
     Serial,
     /// A bigint that the caller gives.
     Bigint,
@@ -49,7 +49,7 @@ pub enum KeyKind {
 /// A table: its name, its columns in order, and which of them is the key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
-    /// The table's name, in the record store as well.
+    /// The table's name, in the database as well.
     pub name: String,
     /// The columns, in order; the order of values in a row.
     pub columns: Vec<Column>,

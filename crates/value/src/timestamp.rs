@@ -27,7 +27,7 @@ impl Timestamp {
         (MICROS_MIN..=MICROS_MAX).contains(&micros).then_some(Timestamp(micros))
     }
 
-    /// Reads what record stores give back: like [`Timestamp::parse`], and without an offset it is UTC.
+    /// Reads what databases give back: like [`Timestamp::parse`], and without an offset it is UTC.
     pub fn parse_stored(text: &str) -> Option<Timestamp> {
         Timestamp::parse(text).or_else(|| {
             let civil: civil::DateTime = text.trim().parse().ok()?;

@@ -24,7 +24,7 @@ fn folder() -> Result<PathBuf, Box<dyn Error>> {
 }
 
 impl Node {
-    /// Starts `peers/FRAMEWORK` on a record store and a memory tier.
+    /// Starts `peers/FRAMEWORK` on a database and a memory tier.
     pub fn start(framework: &str, postgres: &str, redis: &str) -> Result<Node, Box<dyn Error>> {
         let address = free_address()?;
         let child = Command::new("node")

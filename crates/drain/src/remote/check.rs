@@ -1,20 +1,20 @@
-//! Compares a hot table on Redis or Valkey with the record store, row by row, beside servers and drainers that go on.
+//! Compares a hot table on Redis or Valkey with the database, row by row, beside servers and drainers that go on.
 //!
-//! The positions of all shards are read first, the record store's rows in a snapshot after that. So a row of memory whose last change lies at or before its
+//! The positions of all shards are read first, the database's rows in a snapshot after that. So a row of memory whose last change lies at or before its
 //! shard's position must be in the snapshot and be the same; one that changed later says nothing. A row may change, be deleted and drained between
 //! the snapshot and the look at memory: whatever differs is looked at again, on both sides, before it counts.
 
 use super::warm::tier;
 use crate::check::{Difference, Differences, Pair, difference, is_same, still_different};
 use crate::{Error, Progress};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_redis::Link;
 use forebay_table::{RemoteEntry, RemoteTable, RemoteTables};
 use forebay_value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// How often what differs is looked at again, and after how long: a change takes about as long from memory to the record store.
+/// How often what differs is looked at again, and after how long: a change takes about as long from memory to the database.
 const LOOKS: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Reads of memory under way at a time.
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 256;
 /// Compares all rows of a table.
 ///
 /// # Errors
-/// [`Kind::Record`](crate::Kind::Record), [`Kind::Log`](crate::Kind::Log).
+/// [`Kind::Database`](crate::Kind::Database), [`Kind::Log`](crate::Kind::Log).
 pub async fn check_remote(
     tables: &RemoteTables,
     table: &RemoteTable,
@@ -98,24 +98,24 @@ impl Look<'_> {
     }
 
     /// Whether there is nothing to doubt about a row; counts it then.
-    fn agrees(&mut self, key: &Value, memory: Option<&RemoteEntry>, record: Option<&Row>) -> bool {
-        match (memory, record) {
+    fn agrees(&mut self, key: &Value, memory: Option<&RemoteEntry>, database: Option<&Row>) -> bool {
+        match (memory, database) {
             (Some(entry), _) if !self.is_drained(key, entry.position) => self.found.undrained += 1,
             (Some(RemoteEntry { row: None, .. }), Some(_)) => self.found.evicted += 1,
-            (Some(RemoteEntry { row: Some(memory), .. }), Some(record)) => {
-                if !is_same(self.table.schema(), memory, record) {
+            (Some(RemoteEntry { row: Some(memory), .. }), Some(database)) => {
+                if !is_same(self.table.schema(), memory, database) {
                     return false;
                 }
                 self.found.compared += 1;
             }
-            (None, Some(_)) if self.table.shared() => self.found.only_in_record += 1,
+            (None, Some(_)) if self.table.shared() => self.found.only_in_database += 1,
             (None, None) => {}
             (None, Some(_)) | (Some(_), None) => return false,
         }
         true
     }
 
-    /// Rows of memory that the record store should have had.
+    /// Rows of memory that the database should have had.
     async fn find_missing(&mut self, keys: &HashSet<String>, doubtful: &mut Vec<Value>) -> Result<(), Error> {
         for shard in 0..self.tables.shard_count() {
             let mut cursor = 0;
@@ -147,34 +147,34 @@ impl Look<'_> {
             }
             self.read_positions().await?;
             let memory = self.table.entry(self.link, key.as_ref()).await.map_err(tier)?;
-            let record = self.store.fetch(self.table.schema(), key.clone()).await?;
-            if self.agrees(&key, memory.as_ref(), record.as_ref()) {
+            let database = self.store.fetch(self.table.schema(), key.clone()).await?;
+            if self.agrees(&key, memory.as_ref(), database.as_ref()) {
                 return Ok(());
             }
-            last = (memory.and_then(|entry| entry.row), record);
-            if let (Some(memory), Some(record)) = &last {
-                let pair = vec![(memory.clone(), record.clone())];
-                let Some((stored, record)) =
+            last = (memory.and_then(|entry| entry.row), database);
+            if let (Some(memory), Some(database)) = &last {
+                let pair = vec![(memory.clone(), database.clone())];
+                let Some((stored, database)) =
                     still_different(self.store, self.table.schema(), pair).await?.pop()
                 else {
                     self.found.compared += 1;
                     return Ok(());
                 };
-                last = (Some(stored), Some(record));
+                last = (Some(stored), Some(database));
             }
         }
         match last {
             (_, None) => {
-                self.found.missing_in_record += 1;
-                self.found.example(|| Difference::MissingInRecord(key));
+                self.found.missing_in_database += 1;
+                self.found.example(|| Difference::MissingInDatabase(key));
             }
             (None, Some(_)) => {
                 self.found.missing_in_memory += 1;
                 self.found.example(|| Difference::MissingInMemory(key));
             }
-            (Some(memory), Some(record)) => {
+            (Some(memory), Some(database)) => {
                 self.found.different += 1;
-                self.found.example(|| difference(self.table.schema(), &memory, &record));
+                self.found.example(|| difference(self.table.schema(), &memory, &database));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::run::Runner;
 use super::way::Way;
 use crate::state::{Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_redis::{Client, Link};
 use forebay_table::RemoteTables;
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ pub struct RemoteDrainState {
     pub shards_held: usize,
     /// All shards.
     pub shards: u16,
-    /// Records in all shards that are not in the record store, as of the last look.
+    /// Records in all shards that are not in the database, as of the last look.
     pub backlog_rows: u64,
     /// Records drained since the start.
     pub rows_total: u64,
@@ -90,7 +90,7 @@ impl RemoteDrain {
     pub fn start(
         client: &Client,
         tables: &RemoteTables,
-        record: Store,
+        database: Store,
         settings: Settings,
     ) -> Result<RemoteDrain, Error> {
         let no_thread = |source| Error::caused(Kind::Stopped, "cannot start the drain", source);
@@ -110,7 +110,7 @@ impl RemoteDrain {
         let runner = Runner {
             way,
             owner: format!("{} (process {})", host_name(), std::process::id()),
-            record,
+            database,
             inner: own,
             rows_limit: settings.batch_rows_max.max(1),
             held: Vec::new(),
@@ -163,7 +163,7 @@ impl RemoteDrain {
         self.inner.shared.change(|control| control.paused = false);
     }
 
-    /// Resolves when everything that is in the streams now is durable in the record store, by whichever drainer.
+    /// Resolves when everything that is in the streams now is durable in the database, by whichever drainer.
     ///
     /// # Errors
     /// [`Kind::Stopped`] when this drainer ends before, with its last error; [`Kind::Log`] when the tier cannot be asked.
@@ -216,7 +216,7 @@ impl Drop for RemoteDrain {
     fn drop(&mut self) {
         self.inner.shared.change(|control| control.stop = Some(Stop::Leave));
         if let Some(thread) = self.thread.lock().take() {
-            // A drain that panicked has told so; its positions are in the record store.
+            // A drain that panicked has told so; its positions are in the database.
             let _ = thread.join();
         }
     }

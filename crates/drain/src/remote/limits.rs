@@ -8,7 +8,7 @@ pub const LEASE_MS: u64 = 5_000;
 /// How often leases are renewed and free ones looked for: two may fail before one is lost.
 pub const LEASE_ROUND: Duration = Duration::from_millis(1_500);
 
-/// How many shards of one drainer write at the same time. The record store's commits are what is waited for, and PostgreSQL shares one flush among those
+/// How many shards of one drainer write at the same time. The database's commits are what is waited for, and PostgreSQL shares one flush among those
 /// that come together; more only take connections away from the endpoints.
 pub const SHARDS_AT_ONCE: usize = 4;
 

@@ -6,7 +6,7 @@ use super::shard::{Looked, Shard, Shared};
 use super::way::Way;
 use crate::limits::PACE_PAUSE_S_MAX;
 use crate::state::{Status, Stop};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_table::Leased;
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Runner {
     pub way: Way,
     /// This drainer's name on its leases.
     pub owner: String,
-    pub record: Store,
+    pub database: Store,
     pub inner: Arc<Inner>,
     pub rows_limit: usize,
     pub held: Vec<Shard>,
@@ -80,7 +80,7 @@ impl Runner {
         for shard in self.held.drain(..) {
             match self.way.queue.renew(&self.way.link, &shard.lease, LEASE_MS).await {
                 Ok(true) => kept.push(shard),
-                // Not known: the record store's position decides whether it was still ours.
+                // Not known: the database's position decides whether it was still ours.
                 Err(_) => kept.push(shard),
                 Ok(false) => {}
             }
@@ -122,7 +122,7 @@ impl Runner {
         if self.free_at > now {
             return false;
         }
-        let shared = Shared { way: &self.way, record: &self.record, rows_limit: self.rows_limit };
+        let shared = Shared { way: &self.way, database: &self.database, rows_limit: self.rows_limit };
         let due = self.held.iter_mut().filter(|shard| shard.not_before <= now);
         let looks = futures_util::stream::iter(due)
             .map(|shard| {

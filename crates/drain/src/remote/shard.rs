@@ -9,8 +9,8 @@ use crate::limits::{ALONE_MS, PACE_SLICE_S};
 use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_BYTES, BATCH_ROWS_MIN, SLICE_MS};
 use crate::run::next_size;
 use crate::{Error, Kind};
+use forebay_database::{Applied, Batch, Change, Kind as RecordKind, OnError, Op, Priority, Store};
 use forebay_log::Position;
-use forebay_record::{Applied, Batch, Change, Kind as RecordKind, OnError, Op, Priority, Store};
 use forebay_table::Lease;
 use rand::RngExt;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A shard that this drainer holds.
 pub(super) struct Shard {
     pub lease: Lease,
-    /// `None`: to be asked of the record store.
+    /// `None`: to be asked of the database.
     place: Option<Place>,
     schemas: Schemas,
     /// A batch was refused: up to here the records are applied one by one.
@@ -31,7 +31,7 @@ pub(super) struct Shard {
     failures: u32,
 }
 
-/// Where the record store stands.
+/// Where the database stands.
 struct Place {
     /// What it has for this shard's log; `None`: nothing yet.
     stored: Option<u64>,
@@ -43,7 +43,7 @@ struct Place {
 pub(super) enum Looked {
     /// There was nothing, or too little yet.
     Idle,
-    /// So many records went into the record store, as so many changes.
+    /// So many records went into the database, as so many changes.
     Applied { rows: usize, bytes: usize, changes: usize, applied: Applied },
     /// To be looked at again at once: the batch gave way, or is applied anew one by one.
     Again,
@@ -56,7 +56,7 @@ pub(super) enum Looked {
 /// What all shards of a drainer share.
 pub(super) struct Shared<'a> {
     pub way: &'a Way,
-    pub record: &'a Store,
+    pub database: &'a Store,
     pub rows_limit: usize,
 }
 
@@ -103,7 +103,7 @@ impl Shard {
         let (way, number) = (shared.way, self.number());
         let log = way.queue.log_id(number);
         if self.place.is_none() {
-            let stored = shared.record.position(log).await?;
+            let stored = shared.database.position(log).await?;
             let queue = way.status(number).await?;
             let released = queue.drained;
             if stored.unwrap_or(0) < released {
@@ -139,7 +139,7 @@ impl Shard {
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let schemas = self.schemas.list.clone();
         let batch = Batch { log, from: stored, to, schemas, changes, on_error, priority };
-        match shared.record.apply(batch).await {
+        match shared.database.apply(batch).await {
             Ok(applied) => {
                 self.committed(to, rows, shared.rows_limit, &applied);
                 // False: the lease has run out; the position says who is right.
@@ -198,7 +198,7 @@ impl Shard {
         self.rows_now = next_size(rows, self.rows_now, rows_limit, applied.took, slice_ms);
     }
 
-    fn refused(&mut self, to: u64, rows: usize, error: forebay_record::Error) -> Result<Looked, Error> {
+    fn refused(&mut self, to: u64, rows: usize, error: forebay_database::Error) -> Result<Looked, Error> {
         self.place = None;
         match error.kind() {
             // Its position has moved: somebody else drains this shard.
@@ -222,13 +222,13 @@ impl Shard {
 }
 
 fn behind(shared: &Shared<'_>, shard: u16, stored: Option<u64>, released: u64) -> Error {
-    let url = shared.record.describe_url();
+    let url = shared.database.describe_url();
     let stored = stored.map_or("nothing".to_owned(), |stored| format!("up to {stored}"));
     let message = format!(
         "shard {shard} of the memory tier was drained up to {released} into a database that is not {url}, which has {stored} of it: it was replaced, \
          or restored from a backup. Nothing from this shard is drained until the other database is back"
     );
-    Error::new(Kind::RecordReplaced, message)
+    Error::new(Kind::DatabaseReplaced, message)
 }
 
 fn bad_record(shard: u16, position: u64, what: &str) -> Error {

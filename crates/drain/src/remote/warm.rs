@@ -1,7 +1,7 @@
-//! Record store to a tier on Redis or Valkey: when a table's shards have nothing yet or lost theirs, and beside one that is being served.
+//! Database to a tier on Redis or Valkey: when a table's shards have nothing yet or lost theirs, and beside one that is being served.
 
 use crate::{Error, Kind, Loaded, Progress};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_redis::Link;
 use forebay_table::{RemoteError, RemoteLoad, RemoteTable};
 use forebay_value::Row;
@@ -17,10 +17,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Parts of a scan on their way into memory, half a megabyte each at 500 bytes a row: while the servers take some, the next are made ready.
 const MESSAGES_AT_ONCE: usize = 8;
 
-/// Fills a table's shards from the record store, unless they are filled, by this server or another: when it returns, all are loaded.
+/// Fills a table's shards from the database, unless they are filled, by this server or another: when it returns, all are loaded.
 ///
 /// # Errors
-/// [`Kind::Record`], [`Kind::Log`].
+/// [`Kind::Database`], [`Kind::Log`].
 pub async fn load_remote(
     table: &Arc<RemoteTable>,
     link: &Link,
@@ -45,11 +45,11 @@ pub async fn load_remote(
     }
 }
 
-/// Gives a table that is loaded every row of the record store, or those for which the SQL expression `filter` is true. What is newer in memory stays;
+/// Gives a table that is loaded every row of the database, or those for which the SQL expression `filter` is true. What is newer in memory stays;
 /// rows that were evicted come back.
 ///
 /// # Errors
-/// [`Kind::Record`], [`Kind::Log`]; [`Kind::InUse`] when another server loads this table.
+/// [`Kind::Database`], [`Kind::Log`]; [`Kind::InUse`] when another server loads this table.
 pub async fn warm_remote(
     table: &Arc<RemoteTable>,
     link: &Link,
@@ -100,7 +100,7 @@ async fn fill(
 async fn take_all(
     load: &RemoteLoad,
     link: &Link,
-    scan: Receiver<Result<Vec<Row>, forebay_record::Error>>,
+    scan: Receiver<Result<Vec<Row>, forebay_database::Error>>,
     progress: &Progress,
 ) -> Result<u64, Error> {
     let messages = stream::unfold(scan, async |mut scan| Some((scan.recv().await?, scan)));

@@ -42,7 +42,7 @@ impl Way {
     }
 }
 
-/// Records of a tier that are not in the record store.
+/// Records of a tier that are not in the database.
 ///
 /// # Errors
 /// [`Kind::Log`](crate::Kind::Log).

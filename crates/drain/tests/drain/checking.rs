@@ -28,17 +28,17 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     world.end();
     let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert!(!found.is_clean());
-    assert_eq!((found.missing_in_record, found.missing_in_memory, found.different), (1, 1, 1), "{found:?}");
+    assert_eq!((found.missing_in_database, found.missing_in_memory, found.different), (1, 1, 1), "{found:?}");
     assert_eq!((found.undrained, found.compared), (3, 997), "{found:?}");
     let different = Difference::Different {
         key: Value::Bigint(6),
         column: "name".into(),
         memory: text("p"),
-        record: text("q"),
+        database: text("q"),
     };
     for example in [
         different,
-        Difference::MissingInRecord(Value::Bigint(5)),
+        Difference::MissingInDatabase(Value::Bigint(5)),
         Difference::MissingInMemory(Value::Bigint(5000)),
     ] {
         assert!(found.examples.contains(&example), "{example:?} in {found:?}");
@@ -48,7 +48,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     drain.drain_to(world.end()).await.unwrap();
     let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert_eq!(
-        (found.undrained, found.missing_in_record, found.missing_in_memory, found.different),
+        (found.undrained, found.missing_in_database, found.missing_in_memory, found.different),
         (0, 1, 1, 1)
     );
 }
@@ -88,5 +88,5 @@ async fn rows_that_others_wrote_to_a_shared_table_are_no_difference() {
     world.plain().execute_batch("INSERT INTO people VALUES (1, 'theirs', NULL, 0)").unwrap();
     let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert!(found.is_clean(), "{found:?}");
-    assert_eq!((found.only_in_record, found.compared), (1, 0));
+    assert_eq!((found.only_in_database, found.compared), (1, 0));
 }

@@ -63,7 +63,7 @@ async fn what_the_database_refuses_is_a_dead_letter_and_the_rest_goes_on() {
         .unwrap();
     let drain = world.drain(Settings { paused: true, ..Settings::default() });
     for (id, email) in [(1, None), (2, Some("x")), (3, None), (4, Some("z"))] {
-        // A shared table asks the record store first; these were written before it could know.
+        // A shared table asks the database first; these were written before it could know.
         let row = person(id, "ours", email, 0);
         loop {
             match world.people().insert(row.as_ref()) {
@@ -97,14 +97,14 @@ async fn a_second_drain_fences_the_first() {
     first.drain_to(world.end()).await.unwrap();
     // Another drain of the same log has moved the position.
     let stored = world.store.position(world.log.id().0).await.unwrap().unwrap();
-    let moved = forebay_record::Batch {
+    let moved = forebay_database::Batch {
         log: world.log.id().0,
         from: Some(stored),
         to: stored + 1,
         schemas: vec![],
         changes: vec![],
-        on_error: forebay_record::OnError::Fail,
-        priority: forebay_record::Priority::Holds,
+        on_error: forebay_database::OnError::Fail,
+        priority: forebay_database::Priority::Holds,
     };
     world.store.apply(moved).await.unwrap();
     world.people().insert(person(2, "p", None, 0).as_ref()).unwrap();

@@ -5,9 +5,9 @@ mod faults;
 mod model;
 mod starting;
 
-use forebay_drain::{Drain, NewRecord, Progress, Settings, reconcile, warm};
+use forebay_database::Store;
+use forebay_drain::{Drain, NewDatabase, Progress, Settings, reconcile, warm};
 use forebay_log::{Log, Position};
-use forebay_record::Store;
 use forebay_table::{BoxFuture, Source, SourceError, Table, TableSpec, Tables, WriteError};
 use forebay_value::{Column, KeyKind, Row, RowRef, Schema, Type, Value};
 use std::ops::RangeInclusive;
@@ -23,9 +23,9 @@ pub(crate) struct World {
     pub(crate) data: PathBuf,
 }
 
-struct RecordSource(Store);
+struct DatabaseSource(Store);
 
-impl Source for RecordSource {
+impl Source for DatabaseSource {
     fn next_keys(
         &self,
         schema: &Schema,
@@ -41,7 +41,7 @@ impl Source for RecordSource {
     }
 }
 
-fn source_error(error: forebay_record::Error) -> SourceError {
+fn source_error(error: forebay_database::Error) -> SourceError {
     SourceError { message: error.to_string(), retry: error.retry() }
 }
 
@@ -56,7 +56,7 @@ impl World {
         options.segment_bytes = 1 << 20;
         let (log, _) = Log::open(options).unwrap();
         let store = Store::open(&format!("sqlite:{}", database.display()), Default::default()).unwrap();
-        let source = Arc::new(RecordSource(store.clone()));
+        let source = Arc::new(DatabaseSource(store.clone()));
         let mut specs = Vec::new();
         for schema in [people(), hits()] {
             if store.describe(&schema.name).await.unwrap().is_none() {
@@ -65,7 +65,7 @@ impl World {
             specs.push(TableSpec { schema, shared, ordered: false });
         }
         let tables = Tables::open(log.clone(), data, 1 << 30, specs, source).unwrap();
-        let start = reconcile(&log, &store, NewRecord::Accept).await.unwrap();
+        let start = reconcile(&log, &store, NewDatabase::Accept).await.unwrap();
         for table in tables.all() {
             warm(table, &store, None, &Arc::new(Progress::default())).await.unwrap();
         }

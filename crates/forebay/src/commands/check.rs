@@ -3,7 +3,7 @@
 use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Check;
-use forebay_drain::NewRecord;
+use forebay_drain::NewDatabase;
 use forebay_server::{Config, Live, checks_json, open};
 use serde_json::Value;
 use std::process::ExitCode;
@@ -23,11 +23,11 @@ pub fn run(args: &Check) -> Result<ExitCode, Failure> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Without a server, embedded memory is what a start would make of record store and log.
+/// Without a server, embedded memory is what a start would make of database and log.
 fn check_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let live = Live::new(open::open(config, NewRecord::Refuse).await.map_err(Failure::from)?);
+        let live = Live::new(open::open(config, NewDatabase::Refuse).await.map_err(Failure::from)?);
         live.load().await.map_err(Failure::from)?;
         let checks = live.check().await.map_err(|problem| Failure(problem.detail))?;
         live.close().map_err(Failure::from)?;
@@ -40,7 +40,7 @@ fn checks(answer: &Value) -> impl Iterator<Item = &Value> {
 }
 
 const FAULTS: [(&str, &str); 4] = [
-    ("missing_in_record", "missing in the record store"),
+    ("missing_in_database", "missing in the database"),
     ("missing_in_memory", "missing in memory"),
     ("different", "different"),
     ("dead", "dead letters"),

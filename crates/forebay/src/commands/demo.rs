@@ -8,8 +8,8 @@ use super::{Failure, runtime};
 use crate::cli::Demo;
 use child::Child;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use forebay_database::{Options, Store};
 use forebay_load::{Results, Settings, Stop, Traffic};
-use forebay_record::{Options, Store};
 use forebay_server::config;
 use forebay_value::Value;
 use std::collections::HashSet;
@@ -50,7 +50,7 @@ struct Demonstration<'a> {
     acknowledged: Acknowledged,
 }
 
-/// What the record store holds of what was acknowledged.
+/// What the database holds of what was acknowledged.
 struct Verdict {
     acknowledged: usize,
     missing: usize,
@@ -141,7 +141,7 @@ impl<'a> Demonstration<'a> {
         let check = admin.post("/check", &[]).map_err(Failure)?;
         let tables = check["checks"].as_array().cloned().unwrap_or_default();
         let sum = |key: &str| tables.iter().filter_map(|table| table[key].as_u64()).sum::<u64>();
-        let faults = sum("missing_in_record") + sum("missing_in_memory") + sum("different") + sum("dead");
+        let faults = sum("missing_in_database") + sum("missing_in_memory") + sum("different") + sum("dead");
         let mut missing = 0;
         for (table, ids) in self.acknowledged.tables() {
             let stored = self.stored_ids(table)?;
@@ -155,7 +155,7 @@ impl<'a> Demonstration<'a> {
         })
     }
 
-    /// The keys in the record store, read by plain SQL.
+    /// The keys in the database, read by plain SQL.
     fn stored_ids(&self, table: &str) -> Result<HashSet<String>, Failure> {
         let url = format!("sqlite:{}", self.folder.join("codes.db").display());
         let store = Store::open(&url, Options { statement_timeout_ms: 60_000, ..Options::default() })

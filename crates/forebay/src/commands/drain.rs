@@ -5,7 +5,7 @@ use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Drain;
 use crate::progress::Progress;
-use forebay_drain::{NewRecord, Settings};
+use forebay_drain::{NewDatabase, Settings};
 use forebay_server::{Config, Live, open};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
             println!("drained by the running server: {} rows since its start", state["rows_total"]);
             ExitCode::SUCCESS
         }
-        None => drain_here(&config, args.new_record)?,
+        None => drain_here(&config, args.new_database)?,
     };
     if args.replay { replay_letters(&config) } else { Ok(drained) }
 }
@@ -29,7 +29,7 @@ const REFUSED_SHOWN: usize = 20;
 
 fn replay_letters(config: &Config) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
-    let (store, schemas) = runtime.block_on(open::record(config)).map_err(Failure::from)?;
+    let (store, schemas) = runtime.block_on(open::database(config)).map_err(Failure::from)?;
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut replayed = forebay_drain::Replayed::default();
     runtime.block_on(Progress::new("replay", None).watch(&progress, async {
@@ -52,14 +52,14 @@ fn replay_letters(config: &Config) -> Result<ExitCode, Failure> {
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
-fn drain_here(config: &Config, new_record: bool) -> Result<ExitCode, Failure> {
-    let new_record = if new_record { NewRecord::Accept } else { NewRecord::Refuse };
+fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
+    let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
     let runtime = runtime()?;
-    let opened = runtime.block_on(open::open(config, new_record)).map_err(Failure::from)?;
+    let opened = runtime.block_on(open::open(config, new_database)).map_err(Failure::from)?;
     let settings = Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         // Decided when the log was opened; by now the two belong together.
-        new_record: NewRecord::Accept,
+        new_database: NewDatabase::Accept,
         ..Settings::default()
     };
     let live = Live::new(opened);

@@ -4,7 +4,7 @@ use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Seed;
 use crate::progress::Progress;
-use forebay_drain::NewRecord;
+use forebay_drain::NewDatabase;
 use forebay_server::{Live, Problem, RowMaker, open};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
         return Err(Failure("a server runs on this data folder; stop it before its table is cleared".into()));
     }
     let runtime = runtime()?;
-    let opened = runtime.block_on(open::open(&config, NewRecord::Refuse)).map_err(Failure::from)?;
+    let opened = runtime.block_on(open::open(&config, NewDatabase::Refuse)).map_err(Failure::from)?;
     let Some(schema) = opened.schemas.get(&args.table).cloned() else {
         let names: Vec<_> = config.tables.iter().map(|table| table.name.as_str()).collect();
         return Err(Failure(format!("there is no table {} (there are: {})", args.table, names.join(", "))));

@@ -2,7 +2,7 @@
 
 use super::{Failure, load_config};
 use crate::cli::Serve;
-use forebay_drain::NewRecord;
+use forebay_drain::NewDatabase;
 use forebay_server::{ServeOptions, serve};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ const INTERRUPTED: i32 = 130;
 pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let stop = stop_signal()?;
     let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
-    let new_record = if args.new_record { NewRecord::Accept } else { NewRecord::Refuse };
-    let options = ServeOptions { handlers: forebay_example_handlers::all(), new_record };
+    let new_database = if args.new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
+    let options = ServeOptions { handlers: forebay_example_handlers::all(), new_database };
     raise_open_files();
     serve(&config, options, stop).map_err(Failure::from)?;
     Ok(ExitCode::SUCCESS)

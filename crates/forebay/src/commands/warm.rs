@@ -4,7 +4,7 @@ use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Warm;
 use crate::progress::Progress;
-use forebay_drain::NewRecord;
+use forebay_drain::NewDatabase;
 use forebay_server::config::model::Tier;
 use forebay_server::{Config, Live, open};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ fn by_server(server: &AdminClient, args: &Warm) -> Result<Vec<(String, u64)>, Fa
 
 fn warm_here(config: &Config, args: &Warm) -> Result<Vec<(String, u64)>, Failure> {
     let runtime = runtime()?;
-    let opened = runtime.block_on(open::open(config, NewRecord::Refuse)).map_err(Failure::from)?;
+    let opened = runtime.block_on(open::open(config, NewDatabase::Refuse)).map_err(Failure::from)?;
     let live = Live::new(opened);
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut warmed = Vec::new();

@@ -41,7 +41,7 @@ pub(super) const HELD_BACK_PER_S: f64 = 20.0;
 /// networks lose less than one in ten thousand.
 pub(super) const RESENT: f64 = 0.01;
 
-/// Part of the requests under way that wait for the record store from which it is what they wait for.
+/// Part of the requests under way that wait for the database from which it is what they wait for.
 pub(super) const WAITING: f64 = 0.5;
 
 /// Part of the time in which somebody waited for the disk from which the disk is worth a word.

@@ -13,7 +13,7 @@
 //! | `disk_stalled_percent` | of the time, somebody waited for the disk |
 //! | `time_wait` | closed connections whose ports are not free yet |
 //! | `requests_per_s` | what the server itself counted |
-//! | `waiting` | requests that wait for the record store |
+//! | `waiting` | requests that wait for the database |
 //! | `backlog_rows`, `backlog_bytes` | not drained yet |
 //! | `memory_limit_percent` | of the limit of hot tables, in use |
 

@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
         let server = if !self.sees_server() {
             "the server was not watched (--monitor http://HOST:ADMIN shows it)"
         } else {
-            "neither machine, nor the network, nor the record store was used up"
+            "neither machine, nor the network, nor the database was used up"
         };
         let tester = match self.of(Role::Tester).next() {
             Some(machine) => format!("the tester had {} of its CPU left", percent(1.0 - machine.busy())),
@@ -260,17 +260,17 @@ fn record_store(run: &Run<'_>) -> Option<Verdict> {
     run.of(Role::Server).find_map(|machine| {
         if let Some((name, used)) = machine.busy_thread() {
             let why = format!(
-                "The record store's thread {name} was busy {} of the time: it takes no more than one core can do.",
+                "The database's thread {name} was busy {} of the time: it takes no more than one core can do.",
                 percent(used)
             );
-            return name.starts_with("record-").then_some(Verdict { limit: Limit::RecordStore, why });
+            return name.starts_with("database-").then_some(Verdict { limit: Limit::Database, why });
         }
         let waiting = machine.extra("waiting")?;
         let under_way = run.under_way().min(run.places()).max(1.0);
         (waiting >= WAITING * under_way && waiting >= 1.0).then(|| Verdict {
-            limit: Limit::RecordStore,
+            limit: Limit::Database,
             why: format!(
-                "{waiting:.0} of {under_way:.0} requests under way waited for the record store; the server's threads had room."
+                "{waiting:.0} of {under_way:.0} requests under way waited for the database; the server's threads had room."
             ),
         })
     })

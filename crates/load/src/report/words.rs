@@ -10,7 +10,7 @@ pub fn limit_word(limit: Limit) -> &'static str {
         Limit::ServerCpu => "server CPU",
         Limit::TesterCpu => "tester CPU",
         Limit::Network => "network",
-        Limit::RecordStore => "record store",
+        Limit::Database => "database",
         Limit::StolenCpu => "stolen CPU",
         Limit::Connections => "connections",
         Limit::RateMet => "rate met",

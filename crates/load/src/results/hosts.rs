@@ -59,7 +59,7 @@ pub struct HostSecond {
     pub network_written_packets: u64,
     /// Open TCP connections.
     pub connections: u64,
-    /// Figures that only this kind of host has, such as those of the record store, by name.
+    /// Figures that only this kind of host has, such as those of the database, by name.
     pub extra: BTreeMap<String, f64>,
 }
 
@@ -74,7 +74,7 @@ pub enum Limit {
     /// The network between.
     Network,
     /// The store behind the server.
-    RecordStore,
+    Database,
     /// Processors that the hypervisor gave to others.
     StolenCpu,
     /// Connections: ports, files, or too few of them for the rate.

@@ -7,14 +7,14 @@ use crate::endpoint::out::Out;
 use crate::hot::RemoteHot;
 use crate::jobs::{Job, Jobs};
 use crate::problem::Problem;
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_table::{Table, WriteError};
 use forebay_value::{Row, Schema, Type, Value, ValueRef};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Rows written to a record store in one call.
+/// Rows written to a database in one call.
 const BATCH_ROWS: u64 = 5_000;
 /// How long a job waits when the table takes no more for now.
 pub(super) const FULL_PAUSE: Duration = Duration::from_millis(20);
@@ -25,8 +25,8 @@ pub enum Target {
     Hot(Arc<Table>),
     /// Into a hot table on Redis or Valkey.
     Remote(RemoteHot),
-    /// Straight into the record store.
-    Record(Store, Arc<Schema>),
+    /// Straight into the database.
+    Database(Store, Arc<Schema>),
 }
 
 /// The action.
@@ -41,7 +41,7 @@ pub struct Generate {
     pub first: Vec<RowPlan>,
     /// The server's jobs.
     pub jobs: Jobs,
-    /// Where futures of the record store run.
+    /// Where futures of the database run.
     pub runtime: Handle,
     /// The answer; its rows have two columns: the job's number and the number of rows.
     pub answering: Answering,
@@ -73,7 +73,7 @@ impl Generate {
         match &self.target {
             Target::Hot(table) => table.schema(),
             Target::Remote(hot) => hot.table.schema(),
-            Target::Record(_, schema) => schema,
+            Target::Database(_, schema) => schema,
         }
     }
 
@@ -81,7 +81,7 @@ impl Generate {
         match &self.target {
             Target::Hot(table) => self.fill_table(table, rows, slots, job),
             Target::Remote(hot) => self.runtime.block_on(self.fill_remote(hot, rows, slots, job)),
-            Target::Record(store, schema) => self.fill_record(store, schema, rows, slots, job),
+            Target::Database(store, schema) => self.fill_database(store, schema, rows, slots, job),
         }
     }
 
@@ -163,11 +163,11 @@ impl Generate {
         let values = plan
             .values(self.schema(), &Scope::new(slots), next_key)
             .map_err(|problem| problem.detail)?
-            .ok_or("the record store gave no keys")?;
+            .ok_or("the database gave no keys")?;
         Ok(Row::from_values(self.schema(), &values))
     }
 
-    fn fill_record(
+    fn fill_database(
         &self,
         store: &Store,
         schema: &Arc<Schema>,

@@ -53,7 +53,7 @@ pub enum Action {
     Constant { head: Arc<Head>, body: Vec<u8> },
     /// A Rust function.
     Handler(Arc<dyn Handler>),
-    /// A statement on the record store.
+    /// A statement on the database.
     Sql(Arc<sql::SqlAction>),
     /// Reads one row of a hot table by key.
     Get(Arc<read::Get>),
@@ -166,7 +166,7 @@ pub fn wait_fetched(table: &Arc<Table>, key: Value, missing: Problem) -> Step {
     }))
 }
 
-/// The record store could not be asked.
+/// The database could not be asked.
 pub fn source_problem(error: &SourceError) -> Problem {
-    Problem::unavailable(format!("the record store did not answer: {}", error.message))
+    Problem::unavailable(format!("the database did not answer: {}", error.message))
 }

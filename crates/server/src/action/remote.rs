@@ -39,7 +39,7 @@ fn problem(schema: &Schema, error: &RemoteError, answering: &Answering) -> Probl
         RemoteKind::Missing => answering.not_found(),
         RemoteKind::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
         RemoteKind::Overflow => Problem::new(422, "the number would not fit in 64 bits"),
-        RemoteKind::Source => Problem::unavailable("the record store does not answer"),
+        RemoteKind::Source => Problem::unavailable("the database does not answer"),
         RemoteKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
         RemoteKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),
         _ => {
@@ -185,7 +185,7 @@ impl Insert {
         let is_serial = self.row.sources.iter().any(|source| matches!(source, ColumnSource::Serial));
         let key = if is_serial { Some(next_key(table).await?) } else { None };
         let values = self.row.values(schema, &Scope::beside_rows(slots, rows), &mut || key)?;
-        let values = values.ok_or_else(|| Problem::unavailable("the record store gave no keys"))?;
+        let values = values.ok_or_else(|| Problem::unavailable("the database gave no keys"))?;
         Ok(Row::from_values(schema, &values))
     }
 }

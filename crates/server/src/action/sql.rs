@@ -1,12 +1,12 @@
-//! `sql`: a statement on the record store, its parameters bound by name, never pasted.
+//! `sql`: a statement on the database, its parameters bound by name, never pasted.
 
 use super::{Answering, Step};
 use crate::endpoint::eval::{Eval, Scope, Slots, coerce};
 use crate::endpoint::out::{Out, OwnedOut};
 use crate::endpoint::shape::RowValues;
 use crate::problem::Problem;
+use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
-use forebay_record::{Error, Kind, Rows, Statement, Store};
 use forebay_value::{Type, Value, ValueRef};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub enum Shows {
 
 /// The action.
 pub struct SqlAction {
-    /// The record store.
+    /// The database.
     pub store: Store,
     /// The statement, prepared.
     pub statement: Statement,
@@ -116,9 +116,9 @@ pub fn sql_problem(error: &Error) -> Problem {
             eprintln!("forebay: {error}");
             Problem::unavailable("the connection broke at commit: outcome unknown")
         }
-        Kind::Busy => Problem::unavailable("the record store is busy"),
+        Kind::Busy => Problem::unavailable("the database is busy"),
         Kind::Unavailable | Kind::Full | Kind::ReadOnly => {
-            Problem::unavailable("the record store does not answer")
+            Problem::unavailable("the database does not answer")
         }
         _ => {
             eprintln!("forebay: statement failed: {error}");

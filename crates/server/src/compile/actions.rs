@@ -265,7 +265,7 @@ impl Compiler<'_, '_> {
         let target = match self.context.tables.get(table) {
             Some(Hot::Embedded(table)) => Target::Hot(table),
             Some(Hot::Remote(table)) => Target::Remote(table),
-            None => Target::Record(self.context.store.clone(), schema.clone()),
+            None => Target::Database(self.context.store.clone(), schema.clone()),
         };
         let rows_eval = self.params.compile(rows, Wanted::typed(Type::Bigint), Columns::None)?;
         let row = row_plan(self.params, schema, values)?;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// The response cache, and what of the config it depends on.
 pub struct Keeping<'a> {
     cache: &'a Cache<Problem>,
-    /// Which record store: what is kept for one is nothing to another.
-    record: String,
+    /// Which database: what is kept for one is nothing to another.
+    database: String,
     /// Whether some endpoint promises `strict`.
     is_strict: bool,
 }
@@ -27,12 +27,12 @@ impl<'a> Keeping<'a> {
         let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
         let is_strict =
             cached.map(|caching| caching.promise).any(|promise| promise == model::Promise::Strict);
-        Keeping { cache, record: record_identity(&config.record.url), is_strict }
+        Keeping { cache, database: database_identity(&config.database.url), is_strict }
     }
 }
 
-/// What tells one record store from every other one for servers that share a cache: a file is another one on each machine, and in each folder.
-fn record_identity(url: &str) -> String {
+/// What tells one database from every other one for servers that share a cache: a file is another one on each machine, and in each folder.
+fn database_identity(url: &str) -> String {
     let Some(file) = url.strip_prefix("sqlite:") else { return url.to_owned() };
     let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
     let machine = rustix::system::uname();
@@ -47,12 +47,12 @@ pub fn cached(
 ) -> Result<Option<Cached>, String> {
     let Some(caching) = &endpoint.cache else { return Ok(None) };
     let tags = Tags { own: Some(route_tag(endpoint)), given: tags(&caching.tags, params)? };
-    // What another configuration keeps is another answer, and so is what comes from another record store; a server behind has its own.
+    // What another configuration keeps is another answer, and so is what comes from another database; a server behind has its own.
     let config = model::Endpoint { line: 0, ..endpoint.clone() };
     let public_url = context.public_url.unwrap_or_default();
     let from = match &endpoint.action {
         model::Action::Proxy(_) => "",
-        _ => &context.keeping.record,
+        _ => &context.keeping.database,
     };
     let who = format!("{config:?} {from} {public_url}");
     Ok(Some(Cached {
@@ -177,16 +177,16 @@ fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
 
 #[cfg(test)]
 mod tests {
-    use super::record_identity;
+    use super::database_identity;
 
     #[test]
     fn a_file_is_the_same_only_on_its_machine_and_in_its_folder() {
         let here = std::env::current_dir().unwrap();
         let absolute = format!("sqlite:{}/data/x.db", here.display());
-        assert_eq!(record_identity("sqlite:data/x.db"), record_identity(&absolute));
-        assert_ne!(record_identity("sqlite:data/x.db"), record_identity("sqlite:/data/x.db"));
+        assert_eq!(database_identity("sqlite:data/x.db"), database_identity(&absolute));
+        assert_ne!(database_identity("sqlite:data/x.db"), database_identity("sqlite:/data/x.db"));
         let nodename = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        assert!(record_identity("sqlite:data/x.db").contains(&nodename));
-        assert_eq!(record_identity("postgres://db/x"), "postgres://db/x");
+        assert!(database_identity("sqlite:data/x.db").contains(&nodename));
+        assert_eq!(database_identity("postgres://db/x"), "postgres://db/x");
     }
 }

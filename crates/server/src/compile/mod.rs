@@ -1,6 +1,6 @@
 //! From the config to endpoints that run: names become slots and indexes, types are settled, statements prepared.
 //!
-//! What can only be known with the record store at hand is checked here (columns read from it, SQL), and every mistake names
+//! What can only be known with the database at hand is checked here (columns read from it, SQL), and every mistake names
 //! the line of its endpoint.
 
 mod actions;
@@ -20,8 +20,8 @@ use crate::jobs::Jobs;
 use crate::service::Routes;
 pub use actions::row_plan;
 pub use caching::{Keeping, life_ms_max, route_tag};
+use forebay_database::Store;
 use forebay_http::Method;
-use forebay_record::Store;
 
 use forebay_value::Schema;
 pub use params::ParamTable;
@@ -34,13 +34,13 @@ use tokio::runtime::Handle;
 
 /// What endpoints are compiled against.
 pub struct Context<'a> {
-    /// The record store.
+    /// The database.
     pub store: &'a Store,
     /// Every table of the config, by name.
     pub schemas: &'a HashMap<String, Arc<Schema>>,
     /// The hot ones.
     pub tables: &'a HotTables,
-    /// Which SQL the record store understands.
+    /// Which SQL the database understands.
     pub dialect: model::Dialect,
     /// The handlers of this binary.
     pub handlers: &'a Handlers,

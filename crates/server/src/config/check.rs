@@ -18,7 +18,7 @@ pub(super) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Diale
     }
 }
 
-/// What runs SQL needs a statement for the record store that there is.
+/// What runs SQL needs a statement for the database that there is.
 fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
     let actions = match &placed.endpoint.action {
         Action::AnyOf(actions) => actions.as_slice(),
@@ -29,7 +29,7 @@ fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
             && statements.in_dialect(dialect).is_none()
         {
             let what = format!(
-                "sql: there is no statement for {}, the record store that [record] names",
+                "sql: there is no statement for {}, the database that [database] names",
                 dialect.key()
             );
             mistakes.add(placed.route_at, what);

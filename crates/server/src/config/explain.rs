@@ -16,15 +16,15 @@ pub fn explain(config: &Config) -> String {
     }
     for job in &config.jobs {
         let jobs_way = if job_writes(job, config) { "→" } else { "←" };
-        let (every, record) = (every(job.every_ms), config.record.describe());
-        writeln!(out, "job    {:<width$}  every {every}: sql {jobs_way} {record}", job.name)
+        let (every, database) = (every(job.every_ms), config.database.describe());
+        writeln!(out, "job    {:<width$}  every {every}: sql {jobs_way} {database}", job.name)
             .expect("writing to a string cannot fail");
     }
     out
 }
 
 fn job_writes(job: &Job, config: &Config) -> bool {
-    writes(job.statements.in_dialect(config.record.dialect()).unwrap_or_default())
+    writes(job.statements.in_dialect(config.database.dialect()).unwrap_or_default())
 }
 
 /// A time as a config would have it.
@@ -41,25 +41,25 @@ fn way(endpoint: &Endpoint, config: &Config) -> String {
 }
 
 fn action(action: &Action, config: &Config) -> String {
-    let record = config.record.describe();
+    let database = config.database.describe();
     let queue = match config.memory.tier {
         Tier::Embedded => "log",
         Tier::Remote(_) => "queue",
     };
-    let written = |what: String| format!("{what} → {queue} → {record}");
+    let written = |what: String| format!("{what} → {queue} → {database}");
     // Whom a table belongs to decides where a row is looked for that is not in memory.
     let read = |what: String, table: &str| match config.table(table) {
-        Some(table) if table.shared => format!("{what} ← memory, else {record}"),
+        Some(table) if table.shared => format!("{what} ← memory, else {database}"),
         _ => format!("{what} ← memory"),
     };
     match action {
-        Action::Sql { rows: Rows::None, .. } => format!("sql → {record}"),
+        Action::Sql { rows: Rows::None, .. } => format!("sql → {database}"),
         Action::Sql { statements, .. }
-            if writes(statements.in_dialect(config.record.dialect()).unwrap_or_default()) =>
+            if writes(statements.in_dialect(config.database.dialect()).unwrap_or_default()) =>
         {
-            format!("sql → {record}")
+            format!("sql → {database}")
         }
-        Action::Sql { .. } => format!("sql ← {record}"),
+        Action::Sql { .. } => format!("sql ← {database}"),
         Action::Insert { table, .. } => written(format!("insert {table}")),
         Action::Upsert { table, .. } => written(format!("upsert {table}")),
         Action::Update { table, .. } => written(format!("update {table}")),
@@ -76,7 +76,7 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Redirect { table, increment: None, .. } => read(format!("redirect {table}"), table),
         Action::Redirect { table, increment: Some(column), .. } => {
             format!(
-                "{}; increment {table}.{column} → {queue} → {record}",
+                "{}; increment {table}.{column} → {queue} → {database}",
                 read(format!("redirect {table}"), table)
             )
         }
@@ -84,7 +84,7 @@ fn action(action: &Action, config: &Config) -> String {
             let actions = actions.iter().map(|one| self::action(one, config)).collect::<Vec<_>>();
             format!("any of: {}", actions.join(" | "))
         }
-        Action::Generate { table, .. } => format!("generate {table} → {record}, in the background"),
+        Action::Generate { table, .. } => format!("generate {table} → {database}, in the background"),
         Action::Handler(name) => format!("handler {name}"),
         Action::Constant(_) => "constant".into(),
         Action::Proxy(proxy) => {

@@ -77,7 +77,7 @@ fn job(node: &Node, dialect: Dialect, mistakes: &Mistakes<'_>) -> Option<Job> {
         if statements.in_dialect(dialect).is_none() {
             let dialect = dialect.key();
             let what =
-                format!("sql: there is no statement for {dialect}, the record store that [record] names");
+                format!("sql: there is no statement for {dialect}, the database that [database] names");
             mistakes.add(node.at, what);
         }
         Some(statements)

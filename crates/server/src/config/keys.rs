@@ -35,10 +35,10 @@ pub(super) const TOP: Section = Section {
     name: "the file",
     keys: &[
         key("server", "table", "", "where clients are served, and what they may do"),
-        key("record", "table", "", "the record store: the database behind"),
+        key("database", "table", "", "the database behind"),
         key("memory", "table", "", "the memory tier: hot tables and their log"),
         key("cache", "table", "", "the response cache"),
-        key("drain", "table", "", "how writes go from the log to the record store"),
+        key("drain", "table", "", "how writes go from the log to the database"),
         key("admin", "table", "", "the admin listener"),
         key("table", "tables by name", "", "the tables that endpoints use"),
         key("endpoint", "array of tables", "", "the routes"),
@@ -106,7 +106,7 @@ pub(super) const LIMITS: Section = Section {
 };
 
 pub(super) const RECORD: Section = Section {
-    name: "[record]",
+    name: "[database]",
     keys: &[key(
         "url",
         "URL",
@@ -175,7 +175,7 @@ pub(super) const MEMORY: Section = Section {
 pub(super) const DRAIN: Section = Section {
     name: "[drain]",
     keys: &[
-        key("pace", "\"max\", or rows a second", "\"max\"", "how fast rows go into the record store at most"),
+        key("pace", "\"max\", or rows a second", "\"max\"", "how fast rows go into the database at most"),
         key(
             "paused",
             "true or false",
@@ -201,10 +201,10 @@ pub(super) const TABLE: Section = Section {
         key(
             "columns",
             "table of columns",
-            "(as the record store has them)",
+            "(as the database has them)",
             "the columns, in order; the table is created if it is missing",
         ),
-        key("shared", "true or false", "false", "whether others write to it too, in the record store"),
+        key("shared", "true or false", "false", "whether others write to it too, in the database"),
         key(
             "hot",
             "true or false",
@@ -326,7 +326,7 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
             "sql",
             "text, or { postgres = …, sqlite = … }",
             "",
-            "runs a statement on the record store; `$name` binds a parameter",
+            "runs a statement on the database; `$name` binds a parameter",
         ),
         with: &[key(
             "rows",

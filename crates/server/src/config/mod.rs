@@ -99,15 +99,15 @@ pub fn parse(
     overrides::lay_over(&mut root, overrides, env, &mistakes);
     let top = Fields::open(&root, &keys::TOP, &mistakes);
     let (server, guard) = sections::server(top.get("server"), &mistakes);
-    let record = sections::record(top.get("record"), &mistakes);
+    let database = sections::database(top.get("database"), &mistakes);
     let memory = sections::memory(top.get("memory"), &mistakes);
     let cache = cache::settings(top.get("cache"), &memory, &mistakes);
     let drain = sections::drain(top.get("drain"), &mistakes);
     let admin = sections::admin(top.get("admin"), &mistakes);
     let tables = table::tables(top.get("table"), &mistakes);
     let placed = endpoint::endpoints(top.get("endpoint"), &tables, guard.as_ref(), &mistakes);
-    let jobs = job::jobs(top.get("job"), record.dialect(), &mistakes);
-    check::check(&placed, &tables, record.dialect(), &mistakes);
+    let jobs = job::jobs(top.get("job"), database.dialect(), &mistakes);
+    check::check(&placed, &tables, database.dialect(), &mistakes);
     if mistakes.count() > 0 {
         return Err(mistakes.into_errors());
     }
@@ -115,7 +115,7 @@ pub fn parse(
     Ok(Config {
         source: name.to_owned(),
         server,
-        record,
+        database,
         memory,
         cache,
         drain,

@@ -2,7 +2,7 @@
 //!
 //! What holds here (the reader and `check` see to it): every table that an endpoint names exists; where its columns are
 //! known every column named exists; every function has the right number of arguments; routes do not clash. What the
-//! config cannot know is left to whoever compiles the endpoints: columns that are read from the record store, and what
+//! config cannot know is left to whoever compiles the endpoints: columns that are read from the database, and what
 //! the SQL says.
 
 pub use super::caching::{CacheSettings, Caching, Heed, Promise, Proxied, SharedCache};
@@ -10,7 +10,7 @@ pub use super::guards::{From, Guard, Place};
 pub use super::job::Job;
 pub use super::proxy::Proxy;
 pub use super::rate::{Per, Rate};
-pub use super::stores::{Dialect, Durability, Memory, ReadFrom, Record, Remote, Replicas, Tier};
+pub use super::stores::{Database, Dialect, Durability, Memory, ReadFrom, Remote, Replicas, Tier};
 use forebay_http::{Limits, Method};
 use forebay_value::{Schema, Type};
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ pub struct Config {
     pub source: String,
     /// `[server]`
     pub server: Server,
-    /// `[record]`
-    pub record: Record,
+    /// `[database]`
+    pub database: Database,
     /// `[memory]`
     pub memory: Memory,
     /// `[cache]`
@@ -60,10 +60,10 @@ pub struct Server {
     pub limits: Limits,
 }
 
-/// `[drain]`: how writes go from the log to the record store.
+/// `[drain]`: how writes go from the log to the database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrainSettings {
-    /// Most rows a second; `None`: as fast as the record store takes them (`"max"`).
+    /// Most rows a second; `None`: as fast as the database takes them (`"max"`).
     pub pace_rows_per_s: Option<f64>,
     /// Whether everything stays in the log until someone resumes the drain.
     pub paused: bool,
@@ -79,13 +79,13 @@ pub struct Admin {
 /// `[table.NAME]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableConfig {
-    /// Its name, in the record store as well.
+    /// Its name, in the database as well.
     pub name: String,
-    /// Its columns; `None`: as the record store has them.
+    /// Its columns; `None`: as the database has them.
     pub columns: Option<Schema>,
-    /// Whether others write to it too, in the record store.
+    /// Whether others write to it too, in the database.
     pub shared: bool,
-    /// Whether it is kept in memory. A table that is not is only created in the record store, for SQL and `generate`.
+    /// Whether it is kept in memory. A table that is not is only created in the database, for SQL and `generate`.
     pub hot: bool,
     /// The line of its header.
     pub line: usize,
@@ -269,7 +269,7 @@ pub enum Function {
 /// What an endpoint does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// SQL on the record store.
+    /// SQL on the database.
     Sql {
         /// The statement.
         statements: Statements,
@@ -389,7 +389,7 @@ pub enum Action {
 /// A statement, in one dialect or two. At least one is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statements {
-    /// Good for every record store.
+    /// Good for every database.
     Any(String),
     /// One each.
     Each {
@@ -401,7 +401,7 @@ pub enum Statements {
 }
 
 impl Statements {
-    /// The statement for a record store.
+    /// The statement for a database.
     pub fn in_dialect(&self, dialect: Dialect) -> Option<&str> {
         match (self, dialect) {
             (Statements::Any(sql), _) => Some(sql),

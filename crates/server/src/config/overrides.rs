@@ -4,28 +4,28 @@
 //! the file is, and is named after where it came from.
 
 use super::read::{At, Data, Entry, Environment, Mistakes, Node, read_path, read_value};
-use super::sections::RECORD_URL;
+use super::sections::DATABASE_URL;
 
 /// Settings from the command line. They win over the environment, which wins over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--listen`: for `server.listen`; several separated by commas.
     pub listen: Option<String>,
-    /// `--record`: for `record.url`.
-    pub record: Option<String>,
+    /// `--database`: for `database.url`.
+    pub database: Option<String>,
     /// `--memory`: for `memory.url`.
     pub memory: Option<String>,
     /// `--data`: the folder of everything embedded: the memory tier's, and that of a SQLite file with a relative path. Loses
-    /// against `--memory` and `--record`.
+    /// against `--memory` and `--database`.
     pub data: Option<String>,
     /// `--set key.path=value`, in order. An endpoint is named by its number, from 0: `endpoint.0.timeout=5s`.
     pub set: Vec<String>,
 }
 
-/// What `--listen`, `--record` and `--memory` stand for, in that order; `--data` is the fourth and stands for two.
-const PATHS: [[&str; 2]; 3] = [["server", "listen"], ["record", "url"], ["memory", "url"]];
-const VARIABLES: [&str; 4] = ["FOREBAY_LISTEN", "FOREBAY_RECORD", "FOREBAY_MEMORY", "FOREBAY_DATA"];
-const OPTIONS: [&str; 4] = ["--listen", "--record", "--memory", "--data"];
+/// What `--listen`, `--database` and `--memory` stand for, in that order; `--data` is the fourth and stands for two.
+const PATHS: [[&str; 2]; 3] = [["server", "listen"], ["database", "url"], ["memory", "url"]];
+const VARIABLES: [&str; 4] = ["FOREBAY_LISTEN", "FOREBAY_DATABASE", "FOREBAY_MEMORY", "FOREBAY_DATA"];
+const OPTIONS: [&str; 4] = ["--listen", "--database", "--memory", "--data"];
 
 /// Lays the environment, then the command line over the file.
 pub(super) fn lay_over(
@@ -36,8 +36,8 @@ pub(super) fn lay_over(
 ) {
     let from_env = VARIABLES.map(|name| env(name).filter(|value| !value.is_empty()));
     layer(root, VARIABLES, &from_env, mistakes);
-    let Overrides { listen, record, memory, data, set: settings } = overrides;
-    layer(root, OPTIONS, &[listen, record, memory, data].map(Clone::clone), mistakes);
+    let Overrides { listen, database, memory, data, set: settings } = overrides;
+    layer(root, OPTIONS, &[listen, database, memory, data].map(Clone::clone), mistakes);
     for setting in settings {
         set(root, setting, env, mistakes);
     }
@@ -69,18 +69,18 @@ fn put_data(root: &mut Node, data: &str, at: At, mistakes: &Mistakes<'_>) {
     if !matches!(memory, Some(Data::Text(url)) if !url.starts_with("embedded:")) {
         put(root, &["memory".into(), "url".into()], Node::text(at, format!("embedded:{data}")), mistakes);
     }
-    let record = match root.get("record").and_then(|record| record.get("url")).map(|url| &url.data) {
+    let database = match root.get("database").and_then(|database| database.get("url")).map(|url| &url.data) {
         Some(Data::Text(url)) => url.clone(),
         Some(_) => return,
-        None => RECORD_URL.to_owned(),
+        None => DATABASE_URL.to_owned(),
     };
-    let Some(path) = record.strip_prefix("sqlite:") else { return };
+    let Some(path) = database.strip_prefix("sqlite:") else { return };
     if path.starts_with(['/', ':']) {
         return;
     }
     let file = path.rsplit('/').next().unwrap_or(path);
     let moved = format!("sqlite:{}/{file}", data.trim_end_matches('/'));
-    put(root, &["record".into(), "url".into()], Node::text(at, moved), mistakes);
+    put(root, &["database".into(), "url".into()], Node::text(at, moved), mistakes);
 }
 
 /// `--set key.path=value`

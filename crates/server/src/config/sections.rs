@@ -1,18 +1,18 @@
-//! `[server]`, `[record]`, `[memory]`, `[drain]`, `[admin]`: settings, each with its default.
+//! `[server]`, `[database]`, `[memory]`, `[drain]`, `[admin]`: settings, each with its default.
 
 use super::endpoint::guard;
 use super::fields::{Fields, bytes, choice, flag, integer, milliseconds, name, text};
 use super::keys::{ADMIN, DRAIN, LIMITS, MEMORY, RECORD, SERVER};
 use super::model::{
-    Admin, DrainSettings, Durability, Guard, Memory, ReadFrom, Record, Remote, Replicas, Server, Tier,
+    Admin, Database, DrainSettings, Durability, Guard, Memory, ReadFrom, Remote, Replicas, Server, Tier,
 };
 use super::read::{Data, Mistakes, Node};
 use forebay_http::Limits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The record store of a file that does not name one.
-pub(super) const RECORD_URL: &str = "sqlite:data/forebay.db";
+/// The database of a file that does not name one.
+pub(super) const DATABASE_URL: &str = "sqlite:data/forebay.db";
 /// The folder of the memory tier of a file that does not name one.
 const DATA_DIR: &str = "data";
 const MIB: u64 = 1 << 20;
@@ -116,18 +116,18 @@ fn public_url(node: &Node) -> Result<String, String> {
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// `[record]`
-pub(super) fn record(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Record {
-    let mut record = Record { url: RECORD_URL.into(), line: 0 };
+/// `[database]`
+pub(super) fn database(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Database {
+    let mut database = Database { url: DATABASE_URL.into(), line: 0 };
     if let Some(node) = node {
         let fields = Fields::open(node, &RECORD, mistakes);
-        fields.set("url", &mut record.url, mistakes, record_url);
-        record.line = fields.get("url").map_or(0, |node| mistakes.line(node.at));
+        fields.set("url", &mut database.url, mistakes, database_url);
+        database.line = fields.get("url").map_or(0, |node| mistakes.line(node.at));
     }
-    record
+    database
 }
 
-fn record_url(node: &Node) -> Result<String, String> {
+fn database_url(node: &Node) -> Result<String, String> {
     let url = text(node)?;
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(url),

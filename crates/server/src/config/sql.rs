@@ -1,4 +1,4 @@
-//! `sql`: a statement as typed, and what its words show about it. What it really does, the record store says at start.
+//! `sql`: a statement as typed, and what its words show about it. What it really does, the database says at start.
 
 use super::fields::unknown;
 use super::model::Statements;

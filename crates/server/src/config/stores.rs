@@ -1,17 +1,17 @@
-//! What `[record]` and `[memory]` mean: part of the model, in a file of its own.
+//! What `[database]` and `[memory]` mean: part of the model, in a file of its own.
 
 use std::path::PathBuf;
 
-/// `[record]`: the record store.
+/// `[database]`: the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct Database {
     /// `sqlite:PATH`, relative to the current folder, or `postgres://…`, which may hold a password.
     pub url: String,
     /// The line of `url`; 0 when it is not from the file.
     pub line: usize,
 }
 
-impl Record {
+impl Database {
     /// Which SQL it understands.
     pub fn dialect(&self) -> Dialect {
         if self.url.starts_with("sqlite:") { Dialect::Sqlite } else { Dialect::Postgres }
@@ -23,7 +23,7 @@ impl Record {
     }
 }
 
-/// Which SQL a record store understands.
+/// Which SQL a database understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// PostgreSQL's.

@@ -1,4 +1,4 @@
-//! A memory tier at work: loading it, draining it, comparing it with the record store; the same questions to both kinds.
+//! A memory tier at work: loading it, draining it, comparing it with the database; the same questions to both kinds.
 //!
 //! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that work without a server. Requests of
 //! clients do not come this way (`action` does that).
@@ -9,8 +9,8 @@ mod remote;
 use crate::open::{Memory, Opened, StartError};
 use crate::problem::Problem;
 use embedded::LiveEmbedded;
+use forebay_database::Store;
 use forebay_drain::{Differences, Progress, Settings};
-use forebay_record::Store;
 use remote::LiveRemote;
 use serde_json::Value;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub type RowsByTable = Vec<(String, u64)>;
 
 /// How full a tier is and how far behind its drain, as far as is known without asking anyone.
 pub struct Gauges {
-    /// Records that are not in the record store.
+    /// Records that are not in the database.
     pub backlog_rows: Option<u64>,
     /// Bytes of them in the log; 0 for a tier over the network.
     pub backlog_bytes: u64,
@@ -57,7 +57,7 @@ impl Live {
         }
     }
 
-    /// Fills memory with what the record store holds and memory does not. Serving waits for it table by table.
+    /// Fills memory with what the database holds and memory does not. Serving waits for it table by table.
     pub async fn load(&self) -> Result<(), StartError> {
         either!(self, tier => tier.load().await)
     }
@@ -106,12 +106,12 @@ impl Live {
         either!(self, tier => tier.pause_drain(paused).await);
     }
 
-    /// Resolves when everything that was acknowledged before this call is in the record store.
+    /// Resolves when everything that was acknowledged before this call is in the database.
     pub async fn finish_drain(&self) -> Result<(), Problem> {
         either!(self, tier => tier.finish_drain().await)
     }
 
-    /// Whether something is not in the record store yet.
+    /// Whether something is not in the database yet.
     pub async fn is_behind(&self) -> Result<bool, Problem> {
         either!(self, tier => tier.is_behind().await)
     }
@@ -121,7 +121,7 @@ impl Live {
         either!(self, tier => tier.tables().await)
     }
 
-    /// Reads rows of one table, or of all, from the record store into memory.
+    /// Reads rows of one table, or of all, from the database into memory.
     pub async fn warm(
         &self,
         name: Option<&str>,
@@ -131,12 +131,12 @@ impl Live {
         either!(self, tier => tier.warm(name, filter, progress).await)
     }
 
-    /// Compares memory and record store, row by row, table by table.
+    /// Compares memory and database, row by row, table by table.
     pub async fn check(&self) -> Result<Vec<(String, Differences)>, Problem> {
         either!(self, tier => tier.check().await)
     }
 
-    /// Forgets every row of a table whose rows in the record store were replaced. Nobody may use it meanwhile.
+    /// Forgets every row of a table whose rows in the database were replaced. Nobody may use it meanwhile.
     pub async fn forget(&self, table: &str) -> Result<(), Problem> {
         either!(self, tier => tier.forget(table).await)
     }
@@ -151,7 +151,7 @@ impl Live {
         either!(self, tier => tier.close())
     }
 
-    /// The record store.
+    /// The database.
     pub fn store(&self) -> &Store {
         either!(self, tier => &tier.store)
     }

@@ -5,11 +5,11 @@ use super::{Gauges, RowsByTable, no_table, still_loading};
 use crate::open::StartError;
 use crate::open::remote::Remote;
 use crate::problem::Problem;
+use forebay_database::Store;
 use forebay_drain::{
     Differences, Progress, RemoteDrain, Settings, Stop, backlog_remote, check_remote, load_remote,
     warm_remote,
 };
-use forebay_record::Store;
 use forebay_table::{RemoteError, RemoteTable};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::sync::SetOnce;
 
 /// How long a stop lets the drain finish. What it does not finish is in the tier for whoever drains next.
 const DRAIN_STOP: Duration = Duration::from_secs(10);
-/// How long to wait before a tier or record store that is away is asked again, while loading.
+/// How long to wait before a tier or database that is away is asked again, while loading.
 const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a shard lost its rows and must be loaded again.
 const WATCH: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl LiveRemote {
                     Ok(loaded) => {
                         let seconds = loaded.took.as_secs_f64();
                         eprintln!(
-                            "loaded {} rows of {name} from the record store in {seconds:.1} s",
+                            "loaded {} rows of {name} from the database in {seconds:.1} s",
                             loaded.rows
                         );
                         break;

@@ -1,11 +1,11 @@
-//! The embedded tier: the log, where it and the record store stand, and loading memory from both.
+//! The embedded tier: the log, where it and the database stand, and loading memory from both.
 
 use super::StartError;
 use crate::config::model;
-use crate::source::RecordSource;
-use forebay_drain::{NewRecord, Progress, reconcile, warm};
+use crate::source::DatabaseSource;
+use forebay_database::Store;
+use forebay_drain::{NewDatabase, Progress, reconcile, warm};
 use forebay_log::{Log, Position, Recovery, Verify};
-use forebay_record::Store;
 use forebay_table::{TableSpec, Tables};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub struct Embedded {
     pub log: Log,
     /// What opening the log found.
     pub recovery: Recovery,
-    /// Where the log's records begin that the record store does not have.
+    /// Where the log's records begin that the database does not have.
     pub start: Position,
     /// The hot tables, nothing loaded yet.
     pub tables: Tables,
@@ -27,11 +27,11 @@ pub(super) async fn open(
     memory: &model::Memory,
     specs: Vec<TableSpec>,
     store: &Store,
-    new_record: NewRecord,
+    new_database: NewDatabase,
 ) -> Result<Embedded, StartError> {
     let (log, recovery) = open_log(memory)?;
-    let start = agree(&log, store, new_record).await?;
-    let source = Arc::new(RecordSource(store.clone()));
+    let start = agree(&log, store, new_database).await?;
+    let source = Arc::new(DatabaseSource(store.clone()));
     let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
         .map_err(StartError::from)?;
     Ok(Embedded { log, recovery, start, tables })
@@ -52,18 +52,18 @@ fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
 }
 
 /// Finds where the drain goes on, or why it must not.
-async fn agree(log: &Log, store: &Store, new_record: NewRecord) -> Result<Position, StartError> {
-    let start = reconcile(log, store, new_record).await.map_err(StartError::from)?;
+async fn agree(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Position, StartError> {
+    let start = reconcile(log, store, new_database).await.map_err(StartError::from)?;
     if let Some(notice) = start.notice(store) {
         eprintln!("note: {notice}");
     }
     Ok(start.position())
 }
 
-/// How long to wait before a record store that is away is asked again.
+/// How long to wait before a database that is away is asked again.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Fills memory: the record store's rows, then what the log holds beyond them. Serving waits for it table by table.
+/// Fills memory: the database's rows, then what the log holds beyond them. Serving waits for it table by table.
 pub async fn load(embedded: &Embedded, store: &Store) -> Result<(), StartError> {
     let started = Instant::now();
     let mut rows = 0;
@@ -93,7 +93,7 @@ pub async fn load(embedded: &Embedded, store: &Store) -> Result<(), StartError> 
     if rows + replayed.records > 0 {
         let seconds = started.elapsed().as_secs_f64();
         eprintln!(
-            "loaded {rows} rows from the record store and {} records from the log in {seconds:.1} s",
+            "loaded {rows} rows from the database and {} records from the log in {seconds:.1} s",
             replayed.records
         );
     }

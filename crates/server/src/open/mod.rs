@@ -1,4 +1,4 @@
-//! Opening what a config names: record store, memory tier, hot tables, in the order in which each can say what is wrong with the
+//! Opening what a config names: database, memory tier, hot tables, in the order in which each can say what is wrong with the
 //! next; and loading memory before anything is served from it.
 
 pub mod embedded;
@@ -8,8 +8,8 @@ mod schemas;
 use crate::config::{Config, model};
 use crate::hot::HotTables;
 use embedded::Embedded;
-use forebay_drain::NewRecord;
-use forebay_record::{Options as StoreOptions, Store};
+use forebay_database::{Options as StoreOptions, Store};
+use forebay_drain::NewDatabase;
 use forebay_value::Schema;
 use remote::Remote;
 use std::collections::HashMap;
@@ -34,9 +34,9 @@ impl StartError {
     }
 }
 
-/// Record store and memory tier of one config, open.
+/// Database and memory tier of one config, open.
 pub struct Opened {
-    /// The record store.
+    /// The database.
     pub store: Store,
     /// The memory tier, nothing loaded yet.
     pub memory: Memory,
@@ -62,20 +62,20 @@ impl Memory {
     }
 }
 
-/// Opens the record store alone: it, and every table of the config.
-pub async fn record(config: &Config) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
-    let store = Store::open(&config.record.url, StoreOptions::default()).map_err(StartError::from)?;
+/// Opens the database alone: it, and every table of the config.
+pub async fn database(config: &Config) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
+    let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
     let schemas = schemas::prepare_tables(config, &store).await?;
     Ok((store, schemas))
 }
 
 /// Opens everything. Nothing is served and nothing drained yet.
-pub async fn open(config: &Config, new_record: NewRecord) -> Result<Opened, StartError> {
-    let (store, schemas) = record(config).await?;
+pub async fn open(config: &Config, new_database: NewDatabase) -> Result<Opened, StartError> {
+    let (store, schemas) = database(config).await?;
     let specs = schemas::hot_specs(config, &schemas);
     let memory = match &config.memory.tier {
         model::Tier::Embedded => {
-            Memory::Embedded(embedded::open(&config.memory, specs, &store, new_record).await?)
+            Memory::Embedded(embedded::open(&config.memory, specs, &store, new_database).await?)
         }
         model::Tier::Remote(at) => Memory::Remote(remote::open(at, &config.memory, specs, &store).await?),
     };

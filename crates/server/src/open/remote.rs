@@ -2,8 +2,8 @@
 
 use super::StartError;
 use crate::config::model::{self, Durability};
-use crate::source::RecordSource;
-use forebay_record::Store;
+use crate::source::DatabaseSource;
+use forebay_database::Store;
 use forebay_redis::{Client, Link};
 use forebay_table::TableSpec;
 use forebay_table::{RemoteOptions, RemoteTables};
@@ -47,7 +47,7 @@ pub(super) async fn open(
     let failed = |error: &dyn std::fmt::Display| StartError(format!("the memory tier {shown}: {error}"));
     let client = Client::connect(&at.url, options).await.map_err(|error| failed(&error))?;
     let link = client.link();
-    let source = Arc::new(RecordSource(store.clone()));
+    let source = Arc::new(DatabaseSource(store.clone()));
     let options = RemoteOptions { shards: at.shards, limit_bytes: memory.limit_bytes };
     let tables = RemoteTables::open(&client, &link, specs, options, source.clone(), source);
     let tables = tables.await.map_err(|error| failed(&error))?;

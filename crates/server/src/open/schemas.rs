@@ -1,14 +1,14 @@
-//! The tables of a config against those of the record store: made when missing, read when the config leaves them to it, compared when both say.
+//! The tables of a config against those of the database: made when missing, read when the config leaves them to it, compared when both say.
 
 use super::StartError;
 use crate::config::{Config, model};
-use forebay_record::Store;
+use forebay_database::Store;
 use forebay_table::TableSpec;
 use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Creates the tables that are missing in the record store and reads those whose columns the config leaves to it.
+/// Creates the tables that are missing in the database and reads those whose columns the config leaves to it.
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
@@ -41,11 +41,11 @@ pub(super) async fn prepare_tables(
     Ok(schemas)
 }
 
-/// Whether a table in the record store is what the config says.
+/// Whether a table in the database is what the config says.
 fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
     for column in &wanted.columns {
         let Some(found) = stored.columns.iter().find(|found| found.name == column.name) else {
-            return Err(format!("the record store's table has no column `{}`", column.name));
+            return Err(format!("the database's table has no column `{}`", column.name));
         };
         let same_type = match (found.ty, column.ty) {
             // A length limit is checked on the way in; the store need not know it.
@@ -54,14 +54,14 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
         };
         if !same_type {
             return Err(format!(
-                "column `{}` is {} in the record store, {} here",
+                "column `{}` is {} in the database, {} here",
                 column.name, found.ty, column.ty
             ));
         }
     }
     let key = &wanted.key_column().name;
     if stored.key_column().name != *key {
-        return Err(format!("the key is `{}` in the record store, `{key}` here", stored.key_column().name));
+        return Err(format!("the key is `{}` in the database, `{key}` here", stored.key_column().name));
     }
     match stored
         .columns
@@ -69,7 +69,7 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
         .find(|found| wanted.position(&found.name).is_none() && !found.nullable && found.fill.is_none())
     {
         Some(column) => {
-            Err(format!("the record store's column `{}` is missing here and must not be null", column.name))
+            Err(format!("the database's column `{}` is missing here and must not be null", column.name))
         }
         None => Ok(()),
     }

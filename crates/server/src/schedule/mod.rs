@@ -10,7 +10,7 @@ use crate::compile::CompileError;
 use crate::config::model;
 use crate::problem::Problem;
 use forebay_cache::Cache;
-use forebay_record::{Statement, Store};
+use forebay_database::{Statement, Store};
 use forebay_value::Timestamp;
 pub use lease::Lease;
 use lease::Turn;

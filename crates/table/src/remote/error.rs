@@ -23,7 +23,7 @@ pub enum RemoteKind {
     Unavailable,
     /// The write was sent and what became of it is not known, or it is not as durable as was asked.
     UnknownOutcome,
-    /// The record store could not be asked. Nothing happened.
+    /// The database could not be asked. Nothing happened.
     Source,
     /// The servers cannot be used as they are, or hold what Forebay has not written there: somebody must look.
     Broken,
@@ -103,7 +103,7 @@ impl From<SourceError> for RemoteError {
     fn from(error: SourceError) -> RemoteError {
         RemoteError {
             kind: RemoteKind::Source,
-            what: "the record store could not be asked".into(),
+            what: "the database could not be asked".into(),
             source: Some(Arc::new(error)),
         }
     }

@@ -1,7 +1,7 @@
-//! Loading: rows that come from the record store in bulk, at start, for shards that lost theirs, or (warming) beside a table that is being served.
+//! Loading: rows that come from the database in bulk, at start, for shards that lost theirs, or (warming) beside a table that is being served.
 //!
 //! One server loads a table at a time (a lease). A shard is loaded when its meta says so; until then it takes no writes and knows no key to be free.
-//! The scan of the record store must begin after [`RemoteTable::begin_load`]: what was deleted and drained before that is not in it, and what is deleted
+//! The scan of the database must begin after [`RemoteTable::begin_load`]: what was deleted and drained before that is not in it, and what is deleted
 //! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be forgotten, the scripts say so, and the load
 //! begins again.
 
@@ -38,7 +38,7 @@ const FIRST_COUNTER: usize = 5;
 /// Arguments of one counted value: its row's key, which counter, the value.
 const COUNTED_PARTS: usize = 3;
 
-/// A scan of the record store that begins after this was made.
+/// A scan of the database that begins after this was made.
 pub struct RemoteLoad {
     table: Arc<RemoteTable>,
     token: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct Loading<'a> {
 }
 
 impl RemoteTable {
-    /// To be called before the scan of the record store begins. `None`: another server loads this table; wait for it.
+    /// To be called before the scan of the database begins. `None`: another server loads this table; wait for it.
     ///
     /// # Errors
     /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).

@@ -11,14 +11,14 @@
 //! - No script writes over a connection of another epoch than its shard was repaired for.
 //! - No two rows share a unique value (`unique` says why).
 //! - A row whose last change is not drained is never evicted. Key, unique values and counted values of an evicted row stay.
-//! - Nothing that is read from the record store replaces anything newer or brings back what was deleted (`fetch` says why).
+//! - Nothing that is read from the database replaces anything newer or brings back what was deleted (`fetch` says why).
 //! - What stands in those keys is checked when it is read; bytes that Forebay did not write are an error, never a panic.
 //!
 //! **What is other than embedded.** There is no gate: an answer may be given when the call returns, and is as durable as the link was asked to make
 //! it (`sync`, `replicated(n)`); a read may show what the link of another server has not been told yet to be durable. `random` chooses the shard by counts up to a second
 //! old. Eviction does not know what was used lately. A write whose answer was lost is `UnknownOutcome`.
 //!
-//! **What must not move in.** Sockets, topology and batching (`forebay-redis`), SQL and record stores, HTTP, the drain.
+//! **What must not move in.** Sockets, topology and batching (`forebay-redis`), SQL and databases, HTTP, the drain.
 
 mod commit;
 mod encode;

@@ -5,7 +5,7 @@
 //! fb:{<tag>}:<tier>:m        hash    of one shard: epoch, n (the last number given), drained, forgotten (the newest tombstone that is gone),
 //!                             full, gap, generation, g<shard>, L<table> (loaded)
 //! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0, as in `encode`
-//! fb:{<tag>}:<tier>:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the record store under way
+//! fb:{<tag>}:<tier>:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the database under way
 //! fb:{<tag>}:<tier>:<table>:r        hash    key → entry
 //! fb:{<tag>}:<tier>:<table>:d        zset    key of a deleted row → version of the delete
 //! fb:{<tag>}:<tier>:<table>:f        hash    token and key of attempts that must not succeed
@@ -97,7 +97,7 @@ impl TableNames {
         }
     }
 
-    /// What is a view of the record store: it can be dropped and loaded again.
+    /// What is a view of the database: it can be dropped and loaded again.
     pub fn view(&self) -> impl Iterator<Item = &Vec<u8>> {
         [&self.rows, &self.deleted, &self.order].into_iter().chain(&self.counters)
     }

@@ -1,11 +1,11 @@
-//! The queues, one for each shard: what the drain reads, and says when it is in the record store.
+//! The queues, one for each shard: what the drain reads, and says when it is in the database.
 //!
 //! One drainer at a time holds a shard's lease, because the order of a key would be lost between two. A lease may run out while its holder still
-//! believes in it; what keeps such a one from doing harm is the record store's position, which advances by compare-and-set with every batch. Here
+//! believes in it; what keeps such a one from doing harm is the database's position, which advances by compare-and-set with every batch. Here
 //! a release without the lease does nothing.
 //!
-//! The way of a drainer: [`Queue::lease`], the record store's position for [`Queue::log_id`], then [`Queue::read`] behind that position, apply with
-//! compare-and-set, [`Queue::release`], and [`Queue::renew`] well before the lease ends. After every doubt it asks the record store for the
+//! The way of a drainer: [`Queue::lease`], the database's position for [`Queue::log_id`], then [`Queue::read`] behind that position, apply with
+//! compare-and-set, [`Queue::release`], and [`Queue::renew`] well before the lease ends. After every doubt it asks the database for the
 //! position and goes on from there.
 
 use super::encode::queued_record;
@@ -67,7 +67,7 @@ impl Queue {
         self.tier.shard_count()
     }
 
-    /// The id of a shard's queue in the record store.
+    /// The id of a shard's queue in the database.
     pub fn log_id(&self, shard: u16) -> u128 {
         self.tier.log_id(shard)
     }
@@ -156,7 +156,7 @@ impl Queue {
         Ok(records)
     }
 
-    /// Says that the record store has made everything up to a position durable: those entries go, those rows may be evicted. False: the lease is not
+    /// Says that the database has made everything up to a position durable: those entries go, those rows may be evicted. False: the lease is not
     /// held any more, and nothing was released.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Queue {
     /// at it.
     ///
     /// # Errors
-    /// When a shard or the record store cannot be asked.
+    /// When a shard or the database cannot be asked.
     pub async fn repair(&self) -> Result<bool, RemoteError> {
         self.tier.repair().await
     }

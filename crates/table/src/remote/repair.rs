@@ -3,14 +3,14 @@
 //! Every script brings the epoch of the connection it came over (run id and replication id of that primary). A shard remembers the one it was repaired
 //! for and takes nothing over any other: whatever may have been lost is looked after before the first write.
 //!
-//! **Numbers.** The record store's position is the truth about what was drained. The shard goes on counting far above the highest of: its
+//! **Numbers.** The database's position is the truth about what was drained. The shard goes on counting far above the highest of: its
 //! last number, its queue's last entry, that position. So no number below the position is ever given again (its row would never be
 //! drained), also when the new primary's copy is behind the old one's; and a primary that was cut off and goes on counting alone gives
 //! numbers that nobody else gives.
 //!
-//! **Rows.** When the position is above everything this server knows of, it lost changes that were drained: its rows are behind the record store. All that
+//! **Rows.** When the position is above everything this server knows of, it lost changes that were drained: its rows are behind the database. All that
 //! is a view (rows, counters, order, tombstones) is dropped and the shard is not loaded any more: its table says `Unavailable` until whoever loads has
-//! scanned the record store again. Its queue holds nothing then: all of it lies below the position. Changes that were neither drained nor kept by the
+//! scanned the database again. Its queue holds nothing then: all of it lies below the position. Changes that were neither drained nor kept by the
 //! new primary are lost: that is what `async` means, and what `replicated(n)` and `sync` are for.
 //!
 //! **Reservations** (cluster only): see `unique`.
@@ -50,7 +50,7 @@ pub(crate) struct Broken {
     pub shard: u16,
     pub state: ShardState,
     pub token: Vec<u8>,
-    /// In the record store.
+    /// In the database.
     pub position: u64,
     /// Of its reservations, from now on; empty: as it was.
     pub generation: Vec<u8>,
@@ -85,7 +85,7 @@ impl Tier {
     /// Repairs every shard whose epoch is not its server's. False: another server is at it, or a server changed over meanwhile.
     ///
     /// # Errors
-    /// When a shard or the record store cannot be asked: then what was not repaired stays as it was.
+    /// When a shard or the database cannot be asked: then what was not repaired stays as it was.
     pub async fn repair(&self) -> Result<bool, RemoteError> {
         let _repairing = self.repairing.lock().await;
         // Connections of its own, whose epoch is that of now.

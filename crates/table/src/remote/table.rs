@@ -162,7 +162,7 @@ impl RemoteTable {
     /// The row with this key; `None` when there is none.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`]; [`RemoteKind::Source`] when it is not in memory and the record store cannot be asked.
+    /// [`RemoteKind::Unavailable`]; [`RemoteKind::Source`] when it is not in memory and the database cannot be asked.
     pub async fn get(&self, link: &Link, key: ValueRef<'_>) -> Result<Option<Row>, RemoteError> {
         let Some(key) = KeyRef::of(key) else {
             return Ok(None);
@@ -329,7 +329,7 @@ impl RemoteTable {
         Err(RemoteError::unavailable(format!("table {} is being loaded", self.schema.name)))
     }
 
-    /// Forgets all rows and the keys in hand, for a record store that was emptied. Nobody may use the table meanwhile.
+    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table meanwhile.
     ///
     /// # Errors
     /// [`RemoteKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it again.

@@ -87,7 +87,7 @@ impl RemoteTables {
         self.tier.id
     }
 
-    /// The id of a shard's queue in the record store: follows from the tier's id and the shard's number.
+    /// The id of a shard's queue in the database: follows from the tier's id and the shard's number.
     pub fn log_id(&self, shard: u16) -> u128 {
         self.tier.log_id(shard)
     }

@@ -19,9 +19,9 @@ use std::time::Instant;
 /// The layout of keys, scripts and entries that this program knows.
 const VERSION: &str = "1";
 
-/// What a tier asks of the record store about its queues: how far each was drained.
+/// What a tier asks of the database about its queues: how far each was drained.
 pub trait Positions: Send + Sync + 'static {
-    /// The position that the record store has for a log; `None` when it has none. Committed when this was called, or later.
+    /// The position that the database has for a log; `None` when it has none. Committed when this was called, or later.
     fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
 }
 
@@ -98,7 +98,7 @@ impl Tier {
         self.shards.len() as u16
     }
 
-    /// The id of a shard's queue in the record store: no other tier's, no other shard's.
+    /// The id of a shard's queue in the database: no other tier's, no other shard's.
     pub fn log_id(&self, shard: u16) -> u128 {
         let bytes = [&self.id.to_le_bytes()[..], &shard.to_le_bytes()].concat();
         xxhash_rust::xxh3::xxh3_128(&bytes)

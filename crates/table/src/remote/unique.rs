@@ -291,7 +291,7 @@ impl RemoteTable {
         }
     }
 
-    /// Reserves a value for a row that has it in the record store, in place of a reservation that its row does not back.
+    /// Reserves a value for a row that has it in the database, in place of a reservation that its row does not back.
     pub(crate) async fn settle(
         &self,
         link: &Link,

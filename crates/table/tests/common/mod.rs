@@ -1,4 +1,4 @@
-//! What the tests of hot tables share: a table of all that matters, a record store that is a map, and a drain into it.
+//! What the tests of hot tables share: a table of all that matters, a database that is a map, and a drain into it.
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]
@@ -71,7 +71,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// A record store: the rows of one table by the text of their key.
+/// A database: the rows of one table by the text of their key.
 #[derive(Default)]
 pub struct Store {
     pub rows: Mutex<BTreeMap<String, Row>>,

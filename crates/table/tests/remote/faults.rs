@@ -1,4 +1,4 @@
-//! Servers that restart, lose what they had, or fall behind the record store.
+//! Servers that restart, lose what they had, or fall behind the database.
 
 use crate::common::*;
 use crate::support::*;
@@ -64,7 +64,7 @@ fn a_server_that_lost_everything_is_loaded_again() {
     });
 }
 
-/// A failover to a replica whose copy is behind: the record store has drained what it never got.
+/// A failover to a replica whose copy is behind: the database has drained what it never got.
 #[test]
 fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it() {
     for topology in [SINGLE, CLUSTER] {
@@ -77,7 +77,7 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
                 server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
             }
             server.drain().await;
-            // What was lost: one shard's server has changes up to its last, the record store some beyond them. Which shard has rows is up to
+            // What was lost: one shard's server has changes up to its last, the database some beyond them. Which shard has rows is up to
             // the tier's random seed.
             let shard = server.table.shard_of(ValueRef::Bigint(0)).unwrap();
             let log = server.tables.log_id(shard);

@@ -143,11 +143,11 @@ fn a_deleted_row_does_not_come_back_by_reading_through() {
     block_on(async {
         let (one, two) = two_servers(&local, shared_spec()).await;
         let key = Value::Bigint(7);
-        // Somebody else put it into the record store.
+        // Somebody else put it into the database.
         one.record.store.rows.lock().unwrap().insert(key_text(key.as_ref()), new_row(7, Some("x")));
         assert!(one.values(&key).await.is_some());
         two.table.delete(&two.link, key.as_ref()).await.unwrap();
-        // The record store still has it; the tombstone says no.
+        // The database still has it; the tombstone says no.
         assert_eq!(one.values(&key).await, None);
         let missing = one.table.increment(&one.link, key.as_ref(), CLICKS, 1).await.unwrap_err();
         assert_eq!(missing.kind(), RemoteKind::Missing);
@@ -312,7 +312,7 @@ fn one_drainer_at_a_time_and_the_next_goes_on_where_it_stopped() {
         let Leased::Held(lease) = first.lease(&one.link, 0, "first", 200).await.unwrap() else { panic!() };
         let busy = second.lease(&two.link, 0, "second", 10_000).await.unwrap();
         assert!(matches!(&busy, Leased::Busy { owner, .. } if owner == "first"), "{busy:?}");
-        // It dies after the record store took its batch.
+        // It dies after the database took its batch.
         let upto = one.apply(0, 5).await;
         let taken = loop {
             match second.lease(&two.link, 0, "second", 10_000).await.unwrap() {

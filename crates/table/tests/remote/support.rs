@@ -1,4 +1,4 @@
-//! Servers, tiers opened over them, and a drain into a record store that is a map.
+//! Servers, tiers opened over them, and a drain into a database that is a map.
 
 use crate::common::Store;
 use forebay_redis::{Client, Command, Link, Options};
@@ -18,7 +18,7 @@ pub fn up(topology: Topology) -> Local {
     Local::up(Spec::new(topology).keep(Persistence::None)).expect("servers")
 }
 
-/// What the record store knows of queues.
+/// What the database knows of queues.
 #[derive(Default)]
 pub struct Stored {
     pub by_log: Mutex<HashMap<u128, u64>>,
@@ -31,7 +31,7 @@ impl Positions for Stored {
     }
 }
 
-/// The record store: rows and positions. Servers share it.
+/// The database: rows and positions. Servers share it.
 #[derive(Clone, Default)]
 pub struct Record {
     pub store: Arc<Store>,
@@ -69,7 +69,7 @@ pub async fn try_open(
 }
 
 impl Server {
-    /// Loads what the record store has, unless another did.
+    /// Loads what the database has, unless another did.
     pub async fn load(&self) {
         if !self.table.check_loaded(&self.link).await.unwrap() {
             self.warm().await;
@@ -88,7 +88,7 @@ impl Server {
         taken
     }
 
-    /// Everything in the queues goes into the record store.
+    /// Everything in the queues goes into the database.
     pub async fn drain(&self) {
         for shard in 0..self.tables.shard_count() {
             self.drain_shard(shard).await;

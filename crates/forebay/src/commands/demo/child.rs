@@ -23,11 +23,11 @@ impl Child {
     /// Starts a server in a folder that holds `codes.toml`, and waits until it listens.
     pub fn start(folder: &Path) -> Result<Child, Failure> {
         let own = std::env::current_exe().map_err(Failure::from)?;
-        let record = format!("sqlite:{}", folder.join("codes.db").display());
+        let database = format!("sqlite:{}", folder.join("codes.db").display());
         let mut process = Command::new(own)
             .arg("serve")
             .arg(folder.join("codes.toml"))
-            .args(["--listen", "127.0.0.1:0", "--record", &record, "--data"])
+            .args(["--listen", "127.0.0.1:0", "--database", &database, "--data"])
             .arg(folder.join("data"))
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

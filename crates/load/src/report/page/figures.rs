@@ -126,7 +126,7 @@ pub(super) fn host(host: &Host) -> String {
         vec!["TCP connections, most".into(), count(highest(|second| second.connections))],
     ];
     let extras = [
-        ("waiting", "requests waiting for the record store"),
+        ("waiting", "requests waiting for the database"),
         ("backlog_rows", "rows not drained yet"),
         ("backlog_bytes", "bytes not drained yet"),
         ("resent_percent", "segments sent again, per cent"),

@@ -18,7 +18,7 @@ pub(super) fn verdict(results: &Results) -> String {
         Limit::RateMet => "good",
         Limit::Unknown => "plain",
         Limit::TesterCpu | Limit::StolenCpu => "bad",
-        Limit::ServerCpu | Limit::Network | Limit::RecordStore | Limit::Connections => "warn",
+        Limit::ServerCpu | Limit::Network | Limit::Database | Limit::Connections => "warn",
     };
     let lead = if tone == "good" || tone == "plain" { "Verdict" } else { "What ran out" };
     format!(

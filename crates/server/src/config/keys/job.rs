@@ -17,7 +17,7 @@ pub(in super::super) const JOB: Section = Section {
             "sql",
             "text, or { postgres = …, sqlite = … }",
             "",
-            "the statement, without parameters, run on the record store",
+            "the statement, without parameters, run on the database",
         ),
         key(
             "invalidates",

@@ -18,7 +18,7 @@ fn defaults_are_what_the_list_of_keys_says() {
         }
     }
     let shown = |mut config: Config| {
-        (config.record.line, config.memory.line) = (0, 0);
+        (config.database.line, config.memory.line) = (0, 0);
         config
     };
     assert_eq!(shown(good(&file)), shown(good("")));

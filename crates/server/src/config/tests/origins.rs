@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 #[test]
 fn overrides_stand_above_the_environment_above_the_file() {
-    let file = "[server]\nlisten = '127.0.0.1:1'\n[record]\nurl = 'sqlite:some/file.db'\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
+    let file = "[server]\nlisten = '127.0.0.1:1'\n[database]\nurl = 'sqlite:some/file.db'\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
     let env = |name: &str| match name {
         "FOREBAY_LISTEN" => Some("127.0.0.1:2, [::1]:2".to_owned()),
         "FOREBAY_DATA" => Some("/from/env".to_owned()),
@@ -14,12 +14,12 @@ fn overrides_stand_above_the_environment_above_the_file() {
     };
     let plain = parse("f", file, &Overrides::default(), &none).unwrap();
     assert_eq!(plain.server.listen, ["127.0.0.1:1".parse().unwrap()]);
-    assert_eq!((plain.record.url.as_str(), plain.record.line), ("sqlite:some/file.db", 4));
+    assert_eq!((plain.database.url.as_str(), plain.database.line), ("sqlite:some/file.db", 4));
     assert_eq!(plain.memory.data_dir, PathBuf::from("data"));
 
     let from_env = parse("f", file, &Overrides::default(), &env).unwrap();
     assert_eq!(from_env.server.listen, ["127.0.0.1:2".parse().unwrap(), "[::1]:2".parse().unwrap()]);
-    assert_eq!((from_env.record.url.as_str(), from_env.record.line), ("sqlite:/from/env/file.db", 0));
+    assert_eq!((from_env.database.url.as_str(), from_env.database.line), ("sqlite:/from/env/file.db", 0));
     assert_eq!(from_env.memory.data_dir, PathBuf::from("memory/env"), "named more precisely");
 
     let set = [
@@ -31,14 +31,14 @@ fn overrides_stand_above_the_environment_above_the_file() {
     ];
     let overrides = Overrides {
         listen: Some("127.0.0.1:0".into()),
-        record: Some("sqlite:/abs/x.db".into()),
+        database: Some("sqlite:/abs/x.db".into()),
         data: Some("line/".into()),
         set: set.map(str::to_owned).into(),
         ..Overrides::default()
     };
     let from_line = parse("f", file, &overrides, &env).unwrap();
     assert_eq!(from_line.server.listen, ["127.0.0.1:0".parse().unwrap()]);
-    assert_eq!(from_line.record.url, "sqlite:/abs/x.db");
+    assert_eq!(from_line.database.url, "sqlite:/abs/x.db");
     assert_eq!(from_line.memory.data_dir, PathBuf::from("line/"));
     assert_eq!(from_line.drain, DrainSettings { pace_rows_per_s: Some(500.0), paused: true });
     assert_eq!(from_line.memory.limit_bytes, 2 << 30);
@@ -46,8 +46,8 @@ fn overrides_stand_above_the_environment_above_the_file() {
     assert_eq!(from_line.tables[0].name, "x");
 
     let data = Overrides { data: Some("d".into()), ..Overrides::default() };
-    assert_eq!(parse("f", file, &data, &none).unwrap().record.url, "sqlite:d/file.db");
-    assert_eq!(parse("f", "", &data, &none).unwrap().record.url, "sqlite:d/forebay.db");
+    assert_eq!(parse("f", file, &data, &none).unwrap().database.url, "sqlite:d/file.db");
+    assert_eq!(parse("f", "", &data, &none).unwrap().database.url, "sqlite:d/forebay.db");
 }
 
 #[test]
@@ -66,11 +66,11 @@ fn mistakes_from_elsewhere_name_their_origin() {
         .into(),
         ..Overrides::default()
     };
-    let env = |name: &str| (name == "FOREBAY_RECORD").then(|| "mysql://me:secret@host/db".to_owned());
+    let env = |name: &str| (name == "FOREBAY_DATABASE").then(|| "mysql://me:secret@host/db".to_owned());
     let file = "[server]\nworkers = 2\n[[endpoint]]\nroute = 'GET /'\nconstant = {}";
     let errors = parse("f", file, &overrides, &env).unwrap_err().to_string();
     let expected = "\
-FOREBAY_RECORD: url: must be sqlite: and a path, such as \"sqlite:data/codes.db\", or postgres://user:password@host/database
+FOREBAY_DATABASE: url: must be sqlite: and a path, such as \"sqlite:data/codes.db\", or postgres://user:password@host/database
 --listen: listen: `nowhere` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000
 --set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, data, durability, limit, reserve, huge_pages, log_limit, segment, shards, read_from)
 --set drain: must be KEY=VALUE, such as memory.limit=4GiB

@@ -1,4 +1,4 @@
--- Notes from where a scan of the record store is good, and keeps tombstones until it has ended.
+-- Notes from where a scan of the database is good, and keeps tombstones until it has ended.
 -- KEYS  1 meta · 2 hold
 -- ARGV  1 epoch · 2 loaded field · 3 hold's lifetime in milliseconds
 -- Answers { loaded: 1 or 0, the drained position, the shard's epoch }.

@@ -1,4 +1,4 @@
--- Says that a shard has every row of the record store.
+-- Says that a shard has every row of the database.
 -- KEYS  1 meta · 2 hold
 -- ARGV  1 epoch · 2 loaded field · 3 since
 -- Answers 1, or 0 when what was deleted has been forgotten meanwhile: load again.

@@ -1,4 +1,4 @@
--- Puts a row that was read from the record store into memory, or takes away the stub of one that is not there any more; never in
+-- Puts a row that was read from the database into memory, or takes away the stub of one that is not there any more; never in
 -- place of anything newer. What was read holds every change up to `since`.
 -- KEYS  1 meta · 2 rows · 3 deleted · 4 order · then one for each counter
 -- ARGV  1 epoch · 2 loaded field · 3 key · 4 since · 5 the stub that was seen ("": none) · 6 the row ("": it is not there)

@@ -1,4 +1,4 @@
--- Rows of the record store in bulk: never in place of what is newer, never what was deleted.
+-- Rows of the database in bulk: never in place of what is newer, never what was deleted.
 -- KEYS  1 meta · 2 rows · 3 deleted · 4 order · then the counters · then the reservations of each unique column and shard
 -- ARGV  1 epoch · 2 loaded field · 3 since · 4 flags: s (shared) or -, o (ordered) or - · 5 rows · 6 counted values · 7 groups of claims
 --       8 bytes of a stub (numbers), then for each row: key, a head of zeros and the row

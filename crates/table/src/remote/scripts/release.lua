@@ -1,4 +1,4 @@
--- Says that everything up to a position is in the record store: entries go, rows may be evicted, tombstones be forgotten.
+-- Says that everything up to a position is in the database: entries go, rows may be evicted, tombstones be forgotten.
 -- KEYS  1 meta · 2 stream · 3 lease · 4 hold · 5… tombstones of each table
 -- ARGV  1 epoch · 2 token of the lease · 3 position · 4 the entry behind it
 -- Answers 1, or 0 when the lease is not held.
@@ -10,7 +10,7 @@ if tonumber(ARGV[3]) < tonumber(before) then return 1 end
 redis.call('HSET', KEYS[1], 'drained', ARGV[3])
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
 if redis.call('EXISTS', KEYS[4]) == 1 then return 1 end
--- One release later than they could be: a read of the record store that began before this one need not begin again.
+-- One release later than they could be: a read of the database that began before this one need not begin again.
 local forgotten = tonumber(meta[3] or '0')
 for i = 5, #KEYS do
   local last = redis.call('ZREVRANGEBYSCORE', KEYS[i], before, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)

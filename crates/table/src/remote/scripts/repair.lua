@@ -1,5 +1,5 @@
 -- Begins a new epoch of a shard: numbers go on above everything that was ever used.
--- KEYS  1 meta · 2 stream · 3 lock · 4… everything that is a view of the record store: dropped when it is behind it
+-- KEYS  1 meta · 2 stream · 3 lock · 4… everything that is a view of the database: dropped when it is behind it
 -- ARGV  1 epoch · 2 token of the lock · 3 epoch that was repaired for · 4 epoch that the shard had · 5 position in the record
 --       store · 6 the entry behind it · 7 how far the numbers jump · 8 new generation ("": it stays)
 -- Answers { 1, the view was dropped: 1 or 0 }, or { 0 } when something changed meanwhile.

@@ -1,0 +1,105 @@
+//! What a drain hands to a database, and what it gets back.
+
+use forebay_value::{Row, Schema, Timestamp, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One transaction's worth of changes, together with the log position that it reaches.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The id of the log that the changes come from.
+    pub log: u128,
+    /// The position that the store must have for this log; `None`: it must have none yet.
+    pub from: Option<u64>,
+    /// The position that the store has afterwards.
+    pub to: u64,
+    /// The tables that the changes speak of.
+    pub schemas: Vec<Arc<Schema>>,
+    /// The changes, executed in this order.
+    pub changes: Vec<Change>,
+    /// What happens when a change is refused.
+    pub on_error: OnError,
+    /// Whether direct writes may interrupt it.
+    pub priority: Priority,
+}
+
+/// One change of one row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The index of the table in [`Batch::schemas`].
+    pub table: usize,
+    /// The end of the log record that it comes from (the last one, when several became one change).
+    pub position: u64,
+    /// What is done.
+    pub op: Op,
+}
+
+/// What is done to one row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    /// A plain INSERT: a row with this key or a unique value of it is a conflict.
+    Insert(Row),
+    /// The whole row as it shall be, whether it is there or not.
+    Put(Row),
+    /// The row with this key shall not be there; that it is not is no error.
+    Delete(Value),
+    /// Adds to a bigint column of a row that must be there.
+    Increment {
+        /// The row's key.
+        key: Value,
+        /// The column's index.
+        column: usize,
+        /// What is added.
+        delta: i64,
+    },
+}
+
+/// What happens to a batch when one of its changes is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// Nothing of it is applied; the error names the change.
+    Fail,
+    /// The change goes to `forebay_dead_letter` in the same transaction, the others are applied.
+    DeadLetter,
+}
+
+/// Whether a batch gives way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// When direct writes wait and its slice is over it is rolled back: [`Kind::Yielded`](crate::Kind::Yielded).
+    Yields,
+    /// It runs to its end: for batches small enough, and for those that gave way before.
+    Holds,
+}
+
+/// A batch that was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Changes that went to `forebay_dead_letter`.
+    pub dead: u64,
+    /// How long it held the writer.
+    pub took: Duration,
+    /// Whether direct writes waited for it.
+    pub others_waited: bool,
+}
+
+/// A change that the database refused, with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Counts up.
+    pub id: i64,
+    /// The log that it came from.
+    pub log: u128,
+    /// The end of its log record.
+    pub position: u64,
+    /// The table that it was meant for.
+    pub table: String,
+    /// `insert`, `put`, `delete` or `increment`.
+    pub op: String,
+    /// The row as JSON; for a delete its key alone, for an increment key, column and amount.
+    pub row: String,
+    /// What the store said.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}

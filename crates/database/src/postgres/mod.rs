@@ -1,0 +1,322 @@
+//! PostgreSQL: a few connections, statements pipelined over them; two threads of its own, never a worker of the server.
+//!
+//! ```text
+//! run, fetch, count ──▶ queue ──▶ lanes: readers and writers, one connection each     thread database-pg
+//! apply, seed, keys, schemas ──▶ sessions, leased for one job                         thread database-bulk
+//! scan ──▶ a connection of its own                                                    thread database-scan
+//! ```
+//! What must stay true: readers' connections refuse writes; a write is never sent twice unless the server has said that the first came to
+//! nothing; a commit is durable when it is answered (`synchronous_commit`); no connection is used again while a transaction
+//! of somebody else may be open on it. With a pooler in transaction mode nothing relies on what a connection was before.
+
+mod apply;
+mod array;
+mod bulk;
+mod change;
+mod codec;
+mod errors;
+mod keys;
+mod lane;
+mod letters;
+mod numeric;
+mod patience;
+mod queue;
+mod scan;
+mod schema;
+mod session;
+mod sessions;
+mod sql;
+mod table;
+mod tls;
+mod url;
+
+use crate::limits::*;
+use crate::{Error, Kind, Options, Rows, Statement};
+use forebay_value::{Row, Schema, Value};
+use lane::Lane;
+use parking_lot::{Mutex, RwLock};
+use queue::{Call, Plan, Queue, Waiting};
+use session::{Connector, Role};
+use sessions::Sessions;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use url::Settings;
+
+/// An open PostgreSQL.
+pub(crate) struct Postgres {
+    shown: String,
+    queue: Arc<Queue>,
+    plans: RwLock<HashMap<Arc<str>, Arc<Plan>>>,
+    bulk: Arc<Bulk>,
+    threads: Mutex<Vec<Thread>>,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("url", &self.shown).finish_non_exhaustive()
+    }
+}
+
+/// What jobs of more than one statement work with.
+struct Bulk {
+    connector: Arc<Connector>,
+    sessions: Sessions,
+    scans: Arc<Semaphore>,
+    /// `forebay_position` and `forebay_dead_letter` are there.
+    has_drain_tables: AtomicBool,
+    runtime: Handle,
+}
+
+/// A thread with a runtime of its own. It ends when told, once its tasks have ended.
+struct Thread {
+    stop: Option<oneshot::Sender<()>>,
+    tasks: Arc<Mutex<Vec<tokio::task::JoinHandle<()>>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Thread {
+    fn start(name: &str) -> Result<(Thread, Handle), Error> {
+        let failed = |source: std::io::Error| {
+            Error::new(Kind::Unavailable, "cannot start a thread for PostgreSQL").with_source(source)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let tasks: Arc<Mutex<Vec<tokio::task::JoinHandle<()>>>> = Arc::default();
+        let waited_for = tasks.clone();
+        let run = move || {
+            runtime.block_on(async {
+                // A sender that was dropped means the same.
+                let _ = stopped.await;
+                let tasks = std::mem::take(&mut *waited_for.lock());
+                for task in tasks {
+                    // One that panicked has told so.
+                    let _ = task.await;
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)?;
+        Ok((Thread { stop: Some(stop), tasks, thread }, handle))
+    }
+}
+
+/// What the server says of itself when it is first asked.
+struct Facts {
+    connections: usize,
+    is_asynchronous: bool,
+}
+
+impl Postgres {
+    /// Connects, asks the server what it can bear, and starts the lanes. Blocks until the server has answered.
+    pub(crate) fn open(url: &str, options: &Options) -> Result<Postgres, Error> {
+        let settings = Settings::parse(url)?;
+        let timeout_ms = settings.statement_timeout_ms.unwrap_or(options.statement_timeout_ms);
+        let mut connector = Connector::new(settings, timeout_ms)?;
+        let (lanes_thread, lanes_runtime) = Thread::start("database-pg")?;
+        let (bulk_thread, bulk_runtime) = Thread::start("database-bulk")?;
+        let asking = connector.clone();
+        let (facts, answered) = std::sync::mpsc::channel();
+        bulk_runtime.spawn(async move { facts.send(ask(&asking).await) });
+        let facts = answered.recv().map_err(|_| queue::stopped())??;
+        connector.needs_synchronous_commit = facts.is_asynchronous;
+        let pool = pool_size(&connector.settings, &facts)?;
+        let bulk_most = (pool / 4).clamp(1, BULK_CONNECTIONS_MAX);
+        let readers = (pool - bulk_most).div_ceil(2);
+        let writers = pool - bulk_most - readers;
+        let timeout = Duration::from_millis(timeout_ms);
+        let queue = Arc::new(Queue::new(readers, writers, options.queue, timeout));
+        let connector = Arc::new(connector);
+        for (role, count) in [(Role::Reader, readers), (Role::Writer, writers)] {
+            let lane = |index| Lane::new(role, index, queue.clone(), connector.clone());
+            let started = (0..count).map(lane).map(|lane| lanes_runtime.spawn(lane.run()));
+            lanes_thread.tasks.lock().extend(started);
+        }
+        lanes_runtime.spawn(sweep(queue.clone()));
+        let bulk = Arc::new(Bulk {
+            connector: connector.clone(),
+            sessions: Sessions::new(connector.clone(), bulk_most, timeout),
+            scans: Arc::new(Semaphore::new(SCANS_MAX)),
+            has_drain_tables: AtomicBool::new(false),
+            runtime: bulk_runtime,
+        });
+        let shown = connector.settings.shown();
+        let threads = Mutex::new(vec![lanes_thread, bulk_thread]);
+        Ok(Postgres { shown, queue, plans: RwLock::default(), bulk, threads })
+    }
+
+    /// The URL without secrets.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Runs a job on the bulk thread, to its end, whether or not the asker waits for it.
+    fn job<T, F, J>(&self, job: J) -> impl Future<Output = Result<T, Error>> + use<T, F, J>
+    where
+        J: FnOnce(Arc<Bulk>) -> F,
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let running = self.bulk.runtime.spawn(job(self.bulk.clone()));
+        async move {
+            running.await.unwrap_or_else(|_| {
+                Err(Error::new(Kind::UnknownOutcome, "the database stopped before it answered"))
+            })
+        }
+    }
+
+    pub(crate) async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
+        let table = table.to_owned();
+        self.job(|bulk| async move { schema::describe(&mut *bulk.sessions.lease().await?, &table).await })
+            .await
+    }
+
+    pub(crate) async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
+        let sql = schema::create_sql(schema)?;
+        let created = self.job(|bulk| async move { bulk.sessions.lease().await?.execute(&sql).await }).await;
+        created.map_err(|error| error.context(format!("cannot create table {}", schema.name)))
+    }
+
+    pub(crate) async fn prepare(&self, sql: &str) -> Result<Statement, Error> {
+        let plan = self.plan(sql)?;
+        let (sql, asked) = (sql.to_owned(), plan.clone());
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease().await?;
+            let prepared = session.prepared(&asked.sql, &asked.names).await?;
+            session.forget(&asked.sql);
+            Ok(Statement {
+                sql: sql.into(),
+                params: asked.names.clone(),
+                param_types: prepared.params.iter().map(|codec| Some(codec.value_type())).collect(),
+                alone: false,
+                writes: asked.writes(),
+                columns: prepared.columns.clone(),
+            })
+        })
+        .await
+    }
+
+    /// What is known of a statement's text.
+    fn plan(&self, sql: &str) -> Result<Arc<Plan>, Error> {
+        if let Some(plan) = self.plans.read().get(sql) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(Plan::new(sql::parse(sql)?));
+        let mut plans = self.plans.write();
+        if plans.len() >= STATEMENTS_CACHED * 4 {
+            plans.clear();
+        }
+        plans.insert(sql.into(), plan.clone());
+        Ok(plan)
+    }
+
+    pub(crate) fn run(
+        &self,
+        statement: &Statement,
+        params: Vec<Value>,
+    ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
+        self.submit(&statement.sql, params, statement.alone)
+    }
+
+    fn submit(
+        &self,
+        sql: &str,
+        params: Vec<Value>,
+        alone: bool,
+    ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        let queued = self.plan(sql).map(|plan| {
+            let call = Arc::new(Call { plan, params, arrived: Instant::now(), alone });
+            self.queue.submit(Waiting { call, answer, tries: 0 });
+        });
+        async move {
+            queued?;
+            let lost = || Error::new(Kind::UnknownOutcome, "the database stopped before it answered");
+            answered.await.unwrap_or_else(|_| Err(lost()))
+        }
+    }
+
+    pub(crate) async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
+        let sql = table::fetch_sql(schema);
+        let found = self.submit(&sql, vec![key], false).await?;
+        match found.iter().next() {
+            Some(values) => table::row_from_values(schema, values).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) async fn count(&self, schema: &Schema) -> Result<u64, Error> {
+        let sql = format!("SELECT count(*) FROM {}", sql::quoted(&schema.name));
+        let rows = self.submit(&sql, Vec::new(), false).await?;
+        Ok(table::number(&rows, 0, 0).unsigned_abs())
+    }
+}
+
+async fn sweep(queue: Arc<Queue>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
+        queue.sweep();
+    }
+}
+
+async fn ask(connector: &Connector) -> Result<Facts, Error> {
+    let session = connector.connect(Role::Bulk).await?;
+    let sql = "SELECT current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int, \
+         current_setting('synchronous_commit'), current_setting('server_version_num')::int, current_setting('server_version')";
+    let row = session.client.simple_query(sql).await.map_err(errors::map)?;
+    let row = row.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let text = |index: usize| row.and_then(|row| row.get(index)).unwrap_or_default();
+    let number = |index: usize| text(index).parse::<usize>().unwrap_or_default();
+    if number(3) < OLDEST_SERVER {
+        let message =
+            format!("{} runs PostgreSQL {}; 12 or newer is needed", connector.settings.shown(), text(4));
+        return Err(Error::new(Kind::Unavailable, message));
+    }
+    let is_asynchronous = matches!(text(2), "off" | "local");
+    Ok(Facts { connections: number(0).saturating_sub(number(1)), is_asynchronous })
+}
+
+/// The oldest version that has what we use (`server_version_num`), and that is worth running.
+const OLDEST_SERVER: usize = 120_000;
+
+/// As many connections as are asked for, or fit beside what the server must leave to others.
+fn pool_size(settings: &Settings, facts: &Facts) -> Result<usize, Error> {
+    let wanted = settings.pool_wanted();
+    let most = facts.connections.saturating_sub(CONNECTIONS_LEFT);
+    if settings.pooler == url::Pooler::Transaction {
+        // What the pooler lets in is its own business; the server behind it is asked for its limit, not for the pooler's.
+        return Ok(wanted);
+    }
+    if wanted <= most {
+        return Ok(wanted);
+    }
+    if settings.pool_size.is_some() || most < POOL_MIN {
+        let message = format!(
+            "{} allows {} connections, {CONNECTIONS_LEFT} of which are left to others: pool_size={wanted} does not fit; raise \
+             max_connections, or lower pool_size",
+            settings.shown(),
+            facts.connections
+        );
+        return Err(Error::new(Kind::Unavailable, message));
+    }
+    Ok(most)
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.queue.close();
+        self.bulk.sessions.close();
+        for mut thread in self.threads.lock().drain(..) {
+            drop(thread.stop.take());
+            // A thread that panicked has told so; there is nothing left to close.
+            let _ = thread.thread.join();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! All rows of a table as of one moment: one transaction with one snapshot, a binary COPY out of it, a thread and a connection of its own.
+
+use super::codec::{Codec, Decoded};
+use super::session::{Connector, Role, Session};
+use super::sql::quoted;
+use super::table::{codecs, columns};
+use super::{Postgres, errors, letters};
+use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
+use crate::{Error, Kind, Scan};
+use bytes::Bytes;
+use forebay_value::{Row, Schema, ValueRef, encode_row};
+use futures_util::TryStreamExt;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+type Message = Result<Vec<Row>, Error>;
+
+/// What a scan asks for.
+struct Wanted {
+    connector: Arc<Connector>,
+    scans: Arc<Semaphore>,
+    schema: Schema,
+    filter: Option<String>,
+    log: Option<u128>,
+}
+
+impl Postgres {
+    pub(crate) fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Message> {
+        self.start_scan(schema, filter, None).1
+    }
+
+    pub(crate) async fn scan_at(
+        &self,
+        schema: &Schema,
+        filter: Option<&str>,
+        log: u128,
+    ) -> Result<Scan, Error> {
+        let (position, rows) = self.start_scan(schema, filter, Some(log));
+        match position.await {
+            Ok(position) => Ok(Scan { position: position?, rows }),
+            Err(_) => Err(Error::new(Kind::Unavailable, "the scan stopped before it began")),
+        }
+    }
+
+    fn start_scan(
+        &self,
+        schema: &Schema,
+        filter: Option<&str>,
+        log: Option<u128>,
+    ) -> (oneshot::Receiver<Result<Option<u64>, Error>>, mpsc::Receiver<Message>) {
+        let (position, position_read) = oneshot::channel();
+        let (rows, rows_read) = mpsc::channel(SCAN_MESSAGES);
+        let failed = rows.clone();
+        let wanted = Wanted {
+            connector: self.bulk.connector.clone(),
+            scans: self.bulk.scans.clone(),
+            schema: schema.clone(),
+            filter: filter.map(str::to_owned),
+            log,
+        };
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let outcome = match runtime {
+                Ok(runtime) => runtime.block_on(read_all(&wanted, position, &rows)),
+                Err(source) => Err(no_thread(source)),
+            };
+            if let Err(error) = outcome {
+                // A receiver that is gone wants neither rows nor errors.
+                let _ =
+                    rows.blocking_send(Err(error.context(format!("reading table {}", wanted.schema.name))));
+            }
+        };
+        if let Err(source) = std::thread::Builder::new().name("database-scan".into()).spawn(run) {
+            failed.try_send(Err(no_thread(source))).expect("nothing was sent on this channel before");
+        }
+        (position_read, rows_read)
+    }
+}
+
+fn no_thread(source: std::io::Error) -> Error {
+    Error::new(Kind::Unavailable, "cannot start a thread").with_source(source)
+}
+
+async fn read_all(
+    wanted: &Wanted,
+    position: oneshot::Sender<Result<Option<u64>, Error>>,
+    rows: &mpsc::Sender<Message>,
+) -> Result<(), Error> {
+    // It is never closed.
+    let _permit = wanted.scans.acquire().await;
+    let (mut session, codecs) = match begin(wanted).await {
+        Ok((session, codecs, at)) => {
+            // `scan` asks for no position and has dropped the receiver.
+            let _ = position.send(Ok(at));
+            (session, codecs)
+        }
+        Err(error) => {
+            let _ = position.send(Err(error.clone()));
+            return Err(error);
+        }
+    };
+    let mut sql = format!("SELECT {} FROM {}", columns(&wanted.schema), quoted(&wanted.schema.name));
+    if let Some(filter) = &wanted.filter {
+        // On a line of its own, so that a comment in it ends. It is looked at by itself first: what is no expression is refused.
+        sql.push_str(&format!(" WHERE (\n{filter}\n)"));
+        session.prepared(&sql.as_str().into(), &[]).await?;
+    }
+    let copy = format!("COPY ({sql}) TO STDOUT (FORMAT binary)");
+    let stream = session.client.copy_out(&copy).await.map_err(errors::map)?;
+    let mut stream = pin!(stream);
+    let mut batch = Vec::with_capacity(SCAN_ROWS);
+    let mut parts = Parts::default();
+    let mut bytes = Vec::new();
+    while let Some(data) = stream.try_next().await.map_err(errors::map)? {
+        parts.take(&data)?;
+        while let Some(row) = parts.row(&wanted.schema, &codecs, &mut bytes)? {
+            batch.push(row);
+            if batch.len() == SCAN_ROWS {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(SCAN_ROWS));
+                if rows.send(Ok(full)).await.is_err() {
+                    // The connection ends with the session, and the COPY with it.
+                    return Ok(());
+                }
+            }
+        }
+    }
+    if !batch.is_empty() {
+        // As above: nobody is there to take the last rows.
+        let _ = rows.send(Ok(batch)).await;
+    }
+    Ok(())
+}
+
+async fn begin(wanted: &Wanted) -> Result<(Session, Vec<Codec>, Option<u64>), Error> {
+    let mut session = wanted.connector.connect(Role::Bulk).await?;
+    session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0").await?;
+    let position = match wanted.log {
+        Some(log) => letters::position(&mut session, log).await?,
+        None => None,
+    };
+    let codecs = codecs(&mut session, &wanted.schema).await?;
+    Ok((session, codecs, position))
+}
+
+/// The bytes of a COPY, in whatever parts they come.
+#[derive(Default)]
+struct Parts {
+    bytes: Vec<u8>,
+    at: usize,
+    has_header: bool,
+}
+
+/// Signature, flags and the length of an extension that has never been used.
+const HEADER_BYTES: usize = 19;
+
+impl Parts {
+    fn take(&mut self, data: &Bytes) -> Result<(), Error> {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        self.bytes.extend_from_slice(data);
+        if !self.has_header && self.bytes.len() >= HEADER_BYTES {
+            if !self.bytes.starts_with(b"PGCOPY\n\xff\r\n\0") {
+                return Err(broken());
+            }
+            (self.has_header, self.at) = (true, HEADER_BYTES);
+        }
+        Ok(())
+    }
+
+    /// The next whole row, in the row format. `out` is scratch.
+    fn row(&mut self, schema: &Schema, codecs: &[Codec], out: &mut Vec<u8>) -> Result<Option<Row>, Error> {
+        if !self.has_header {
+            return Ok(None);
+        }
+        let mut rest = &self.bytes[self.at..];
+        let Some(count) = take::<2>(&mut rest).map(i16::from_be_bytes) else {
+            return Ok(None);
+        };
+        if count < 0 {
+            // The end; nothing follows.
+            return Ok(None);
+        }
+        if usize::try_from(count) != Ok(codecs.len()) {
+            return Err(broken());
+        }
+        let mut values = Vec::with_capacity(codecs.len());
+        for (codec, column) in codecs.iter().zip(&schema.columns) {
+            let Some(length) = take::<4>(&mut rest).map(i32::from_be_bytes) else {
+                return Ok(None);
+            };
+            let value = match usize::try_from(length) {
+                Err(_) => Decoded::Ref(ValueRef::Null),
+                Ok(length) => {
+                    let Some((bytes, after)) = rest.split_at_checked(length) else {
+                        return Ok(None);
+                    };
+                    rest = after;
+                    codec.decode(bytes).ok_or_else(|| unfit(schema, &column.name))?
+                }
+            };
+            if !value.as_ref().fits(column.ty) || value.as_ref().is_null() && !column.nullable {
+                return Err(unfit(schema, &column.name));
+            }
+            values.push(value);
+        }
+        self.at = self.bytes.len() - rest.len();
+        out.clear();
+        encode_row(schema, values.iter().map(Decoded::as_ref), out);
+        Ok(Some(Row(out.as_slice().into())))
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*taken)
+}
+
+fn broken() -> Error {
+    Error::new(Kind::Corrupt, "PostgreSQL sent a COPY that cannot be read")
+}
+
+fn unfit(schema: &Schema, column: &str) -> Error {
+    let message = format!(
+        "table {}: column {column} holds a value that a hot table cannot have (NULL, NaN, infinity or a year past 9999)",
+        schema.name
+    );
+    Error::new(Kind::Type, message).with_column(Some(column.to_owned()))
+}

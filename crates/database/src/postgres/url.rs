@@ -1,0 +1,258 @@
+//! The database's URL: what belongs to PostgreSQL, what is ours, and what is neither.
+//!
+//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value&…`; a folder with a Unix socket is `?host=/run/postgresql`. Every
+//! parameter is known by name, an unknown one is an error. [`Settings::shown`] is the URL for people: no password in it.
+
+use crate::limits::{POOL_DEFAULT, POOL_MAX, POOL_MIN, STATEMENT_TIMEOUT_MS_MAX};
+use crate::{Error, Kind};
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+/// How the connection is encrypted, and whether the server must prove who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Tls {
+    /// Never.
+    Disable,
+    /// When the server can; it need not prove anything. What libpq does when nothing is said, and what a Unix socket ignores.
+    Prefer,
+    /// Always; the certificate must be for this host and from an authority that is trusted.
+    Verify,
+    /// Always, whoever it is.
+    Insecure,
+}
+
+/// Whether connections are PostgreSQL's own or those of a pooler that gives out another one for each transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pooler {
+    None,
+    /// PgBouncer's transaction mode: nothing that outlives a transaction.
+    Transaction,
+}
+
+/// What the URL says.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) config: Config,
+    pub(super) tls: Tls,
+    /// A file of certificates to trust instead of the system's.
+    pub(super) root_certificates: Option<String>,
+    pub(super) pooler: Pooler,
+    /// Connections at most; `None`: as many as the default and the server's `max_connections` allow.
+    pub(super) pool_size: Option<usize>,
+    /// Instead of [`crate::Options::statement_timeout_ms`].
+    pub(super) statement_timeout_ms: Option<u64>,
+}
+
+/// Those of PostgreSQL's own parameters that are passed on.
+const PASSED_ON: &[&str] = &[
+    "host",
+    "hostaddr",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "application_name",
+    "connect_timeout",
+    "options",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "tcp_user_timeout",
+    "target_session_attrs",
+    "channel_binding",
+    "load_balance_hosts",
+];
+
+/// Ours, and those of PostgreSQL's that mean something more here.
+const OWN: &[&str] = &["sslmode", "sslrootcert", "pooler", "pool_size", "statement_timeout"];
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Settings {
+    /// Reads a URL.
+    pub(super) fn parse(url: &str) -> Result<Settings, Error> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut passed_on = Vec::new();
+        let mut settings = Settings {
+            config: Config::new(),
+            tls: Tls::Prefer,
+            root_certificates: None,
+            pooler: Pooler::None,
+            pool_size: None,
+            statement_timeout_ms: None,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if PASSED_ON.contains(&name) {
+                passed_on.push(pair);
+            } else {
+                settings.take(name, &decoded(value))?;
+            }
+        }
+        let rest = format!("{base}?{}", passed_on.join("&"));
+        settings.config = rest.parse().map_err(|source: tokio_postgres::Error| {
+            // The source names what is wrong, and quotes no password.
+            let why = std::error::Error::source(&source).map_or_else(String::new, |why| format!(": {why}"));
+            bad(format!("it cannot be read{why}"))
+        })?;
+        let config = &mut settings.config;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(bad(
+                "it names no host; write postgres://USER@HOST/DATABASE, or ?host=/run/postgresql for a Unix socket",
+            ));
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("forebay");
+        }
+        config.ssl_mode(match settings.tls {
+            Tls::Disable => SslMode::Disable,
+            Tls::Prefer => SslMode::Prefer,
+            Tls::Verify | Tls::Insecure => SslMode::Require,
+        });
+        Ok(settings)
+    }
+
+    fn take(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        match (name, value) {
+            ("sslmode", "disable") => self.tls = Tls::Disable,
+            ("sslmode", "prefer") => self.tls = Tls::Prefer,
+            ("sslmode", "require" | "verify-full") => self.tls = Tls::Verify,
+            ("sslmode", "require-insecure") => self.tls = Tls::Insecure,
+            ("sslmode", _) => {
+                return Err(bad(
+                    "sslmode must be disable, prefer, require or verify-full (both check the certificate and its host), or \
+                     require-insecure (encrypted, nothing checked)",
+                ));
+            }
+            ("sslrootcert", "") => return Err(bad("sslrootcert must name a file of certificates")),
+            ("sslrootcert", path) => self.root_certificates = Some(path.to_owned()),
+            ("pooler", "none") => self.pooler = Pooler::None,
+            ("pooler", "transaction") => self.pooler = Pooler::Transaction,
+            ("pooler", _) => {
+                return Err(bad("pooler must be none, or transaction for PgBouncer in that mode"));
+            }
+            ("pool_size", _) => {
+                let size = value.parse().ok().filter(|size| (POOL_MIN..=POOL_MAX).contains(size));
+                let expected = || bad(format!("pool_size must be a number from {POOL_MIN} to {POOL_MAX}"));
+                self.pool_size = Some(size.ok_or_else(expected)?);
+            }
+            ("statement_timeout", _) => {
+                let expected =
+                    || bad("statement_timeout must be a time such as 5s or 500ms, an hour at most");
+                self.statement_timeout_ms = Some(duration_ms(value).ok_or_else(expected)?);
+            }
+            _ => {
+                let known = [OWN, PASSED_ON].concat().join(", ");
+                return Err(bad(format!("the parameter {name} is not known; there are {known}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The URL for people: where, which database, as whom.
+    pub(super) fn shown(&self) -> String {
+        let config = &self.config;
+        let port = |index: usize| {
+            config.get_ports().get(index).or(config.get_ports().first()).copied().unwrap_or(5432)
+        };
+        let hosts = config.get_hosts().iter().enumerate().map(|(index, host)| match host {
+            Host::Tcp(name) => format!("{name}:{}", port(index)),
+            #[cfg(unix)]
+            Host::Unix(folder) => format!("{}:{}", folder.display(), port(index)),
+        });
+        let mut hosts: Vec<String> = hosts.collect();
+        if hosts.is_empty() {
+            hosts = config.get_hostaddrs().iter().map(|address| format!("{address}:{}", port(0))).collect();
+        }
+        let user = config.get_user().map_or_else(String::new, |user| format!("{user}@"));
+        let database = config.get_dbname().or(config.get_user()).unwrap_or("");
+        format!("postgres://{user}{}/{database}", hosts.join(","))
+    }
+
+    /// How many connections are asked for.
+    pub(super) fn pool_wanted(&self) -> usize {
+        self.pool_size.unwrap_or(POOL_DEFAULT)
+    }
+}
+
+fn bad(what: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Url, format!("cannot use the database's URL: {what}"))
+}
+
+/// A number with ms, s or min behind it; milliseconds without.
+fn duration_ms(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..split].parse().ok()?;
+    let factor = match &text[split..] {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        _ => return None,
+    };
+    number.checked_mul(factor).filter(|ms| (1..=STATEMENT_TIMEOUT_MS_MAX).contains(ms))
+}
+
+/// Undoes percent encoding; what is no escape stays as it is.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escape = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_and_what_people_see_of_them() {
+        for (url, expected) in [
+            ("postgres://u:secret@h/db", "postgres://u@h:5432/db"),
+            ("postgresql://u:secret@h:6543/db?sslmode=require&pool_size=8", "postgres://u@h:6543/db"),
+            ("postgres://u:secret@/db?host=/tmp/x&port=5433", "postgres://u@/tmp/x:5433/db"),
+            ("postgres://u@a,b:1/db?statement_timeout=2s&pooler=transaction", "postgres://u@a:5432,b:1/db"),
+        ] {
+            assert_eq!(Settings::parse(url).unwrap().shown(), expected, "{url}");
+        }
+        let all = Settings::parse(
+            "postgres://h/d?sslmode=verify-full&sslrootcert=%2Fa%20b&statement_timeout=2min&pool_size=3",
+        )
+        .unwrap();
+        assert_eq!((all.tls, all.root_certificates.as_deref()), (Tls::Verify, Some("/a b")));
+        assert_eq!((all.statement_timeout_ms, all.pool_size), (Some(120_000), Some(3)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (url, part) in [
+            ("postgres://u:secret@h/db?sslmod=require", "the parameter sslmod is not known"),
+            ("postgres://u:secret@h/db?sslmode=verify-ca", "sslmode must be"),
+            ("postgres://u:secret@h/db?pool_size=2", "pool_size must be a number from 3"),
+            ("postgres://u:secret@h/db?pooler=session", "pooler must be"),
+            ("postgres://u:secret@h/db?statement_timeout=soon", "statement_timeout must be"),
+            ("postgres://u:secret@h:port/db", "cannot be read"),
+            ("postgres:///db", "names no host"),
+        ] {
+            let error = Settings::parse(url).unwrap_err();
+            assert!(error.message().contains(part) && !error.message().contains("secret"), "{url}: {error}");
+        }
+    }
+}

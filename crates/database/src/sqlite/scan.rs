@@ -1,0 +1,191 @@
+//! Reading rows as rows: one by key, or all of a table as of one moment.
+//!
+//! A scan holds one read transaction from its first row to its last, on a thread and a connection of its own, so that it
+//! neither misses nor repeats a row whatever is written meanwhile, and takes no reader from the requests. The price
+//! is that the write-ahead log cannot be cut back until it ends.
+
+use super::Sqlite;
+use super::errors::map;
+use super::open::{Role, connect};
+use super::schema::quoted;
+use super::types;
+use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
+use crate::{Error, Kind, Scan};
+use forebay_value::{Row, Schema, Value, ValueRef, encode_row};
+use rusqlite::Connection;
+use std::path::Path;
+use tokio::sync::{mpsc, oneshot};
+
+type Message = Result<Vec<Row>, Error>;
+
+impl Sqlite {
+    pub(crate) fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Message> {
+        self.start_scan(schema, filter, 0).1
+    }
+
+    pub(crate) async fn scan_at(
+        &self,
+        schema: &Schema,
+        filter: Option<&str>,
+        log: u128,
+    ) -> Result<Scan, Error> {
+        let (position, rows) = self.start_scan(schema, filter, log);
+        match position.await {
+            Ok(position) => Ok(Scan { position: position?, rows }),
+            Err(_) => Err(Error::new(Kind::Unavailable, "the scan stopped before it began")),
+        }
+    }
+
+    /// The position comes first, the rows after it, both from one snapshot.
+    fn start_scan(
+        &self,
+        schema: &Schema,
+        filter: Option<&str>,
+        log: u128,
+    ) -> (oneshot::Receiver<Result<Option<u64>, Error>>, mpsc::Receiver<Message>) {
+        let (position, position_read) = oneshot::channel();
+        let (rows, rows_read) = mpsc::channel(SCAN_MESSAGES);
+        let failed = rows.clone();
+        let (path, schema, filter) = (self.path.clone(), schema.clone(), filter.map(str::to_owned));
+        let thread = std::thread::Builder::new().name("database-scan".into()).spawn(move || {
+            let outcome = read_all(&path, &schema, filter.as_deref(), log, position, &rows);
+            if let Err(error) = outcome {
+                // A receiver that is gone wants neither rows nor errors.
+                let _ = rows.blocking_send(Err(error.context(format!("reading table {}", schema.name))));
+            }
+        });
+        if let Err(source) = thread {
+            let error = Error::new(Kind::Unavailable, "cannot start a thread").with_source(source);
+            failed.try_send(Err(error)).expect("nothing was sent on this channel before");
+        }
+        (position_read, rows_read)
+    }
+
+    pub(crate) async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
+        let schema = schema.clone();
+        let fetch = move |connection: &Connection| {
+            let key_column = quoted(&schema.key_column().name);
+            let sql =
+                format!("SELECT {} FROM {} WHERE {key_column} = ?1", columns(&schema), quoted(&schema.name));
+            let mut statement = connection.prepare_cached(&sql).map_err(map)?;
+            types::bind(&mut statement, 1, key.as_ref()).map_err(map)?;
+            let mut rows = statement.raw_query();
+            match rows.next().map_err(map)? {
+                Some(row) => read_row(&schema, row, &mut Vec::new()).map(Some),
+                None => Ok(None),
+            }
+        };
+        self.readers.submit(fetch).await
+    }
+
+    pub(crate) async fn count(&self, schema: &Schema) -> Result<u64, Error> {
+        let sql = format!("SELECT count(*) FROM {}", quoted(&schema.name));
+        let count = move |connection: &Connection| {
+            let count: i64 = connection
+                .prepare_cached(&sql)
+                .and_then(|mut s| s.query_row([], |row| row.get(0)))
+                .map_err(map)?;
+            Ok(count.unsigned_abs())
+        };
+        self.readers.submit(count).await
+    }
+}
+
+/// The columns of a schema as a SELECT list.
+fn columns(schema: &Schema) -> String {
+    schema.columns.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn read_all(
+    path: &Path,
+    schema: &Schema,
+    filter: Option<&str>,
+    log: u128,
+    position: oneshot::Sender<Result<Option<u64>, Error>>,
+    rows: &mpsc::Sender<Message>,
+) -> Result<(), Error> {
+    let snapshot = connect(path, Role::Reader).and_then(|(connection, _)| {
+        connection.execute_batch("BEGIN").map_err(map)?;
+        let position = super::apply::position(&connection, log)?;
+        Ok((connection, position))
+    });
+    let connection = match snapshot {
+        Ok((connection, at)) => {
+            // `scan` asks for no position and has dropped the receiver.
+            let _ = position.send(Ok(at));
+            connection
+        }
+        Err(error) => {
+            let _ = position.send(Err(error.clone()));
+            return Err(error);
+        }
+    };
+    let mut sql = format!("SELECT {} FROM {}", columns(schema), quoted(&schema.name));
+    if let Some(filter) = filter {
+        // On a line of its own, so that a comment in it ends.
+        sql.push_str(&format!(" WHERE (\n{filter}\n)"));
+    }
+    let mut statement = connection.prepare(&sql).map_err(map)?;
+    if statement.parameter_count() > 0 {
+        return Err(Error::new(Kind::Syntax, "a filter cannot have parameters"));
+    }
+    let mut found = statement.raw_query();
+    let mut batch = Vec::with_capacity(SCAN_ROWS);
+    let mut bytes = Vec::new();
+    while let Some(row) = found.next().map_err(map)? {
+        batch.push(read_row(schema, row, &mut bytes)?);
+        if batch.len() == SCAN_ROWS {
+            let full = std::mem::replace(&mut batch, Vec::with_capacity(SCAN_ROWS));
+            if rows.blocking_send(Ok(full)).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    if !batch.is_empty() {
+        // As above: nobody is there to take the last rows.
+        let _ = rows.blocking_send(Ok(batch));
+    }
+    Ok(())
+}
+
+/// One row in the row format. `bytes` is scratch.
+fn read_row(schema: &Schema, row: &rusqlite::Row<'_>, bytes: &mut Vec<u8>) -> Result<Row, Error> {
+    bytes.clear();
+    let mut fits = true;
+    let values = (0..schema.columns.len()).map(|index| {
+        let value =
+            row.get_ref(index).ok().and_then(|stored| types::typed_ref(schema.columns[index].ty, stored));
+        match value {
+            Some(value) if !value.is_null() || schema.columns[index].nullable => value,
+            _ => {
+                fits = false;
+                ValueRef::Null
+            }
+        }
+    });
+    encode_row(schema, values, bytes);
+    if fits { Ok(Row(bytes.as_slice().into())) } else { read_row_slowly(schema, row) }
+}
+
+/// The same for rows that others wrote in other forms; names the value that cannot be taken.
+fn read_row_slowly(schema: &Schema, row: &rusqlite::Row<'_>) -> Result<Row, Error> {
+    let mut values = Vec::with_capacity(schema.columns.len());
+    for (index, column) in schema.columns.iter().enumerate() {
+        let stored = row.get_ref(index).map_err(map)?;
+        let value = types::typed(column.ty, stored).filter(|value| !value.is_null() || column.nullable);
+        let value = value.ok_or_else(|| {
+            let key = row.get_ref(schema.key).ok().and_then(types::loose);
+            let message = format!(
+                "table {}, row {key:?}: column {} holds {:?}, which is no {}{}",
+                schema.name,
+                column.name,
+                types::loose(stored),
+                column.ty,
+                if column.nullable { "" } else { " (NULL is not permitted)" },
+            );
+            Error::new(Kind::Type, message)
+        })?;
+        values.push(value);
+    }
+    Ok(Row::from_values(schema, &values))
+}

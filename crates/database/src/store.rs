@@ -1,0 +1,277 @@
+//! The handle that everybody holds, and the seam between it and the engines.
+//!
+//! Every method says what any engine must do; `Engine` is matched here and nowhere else.
+
+use crate::postgres::Postgres;
+use crate::sqlite::Sqlite;
+use crate::{Applied, Batch, DeadLetter, Error, Kind, Rows, Statement};
+use forebay_value::{Row, Schema, Timestamp, Value};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// How a store is used.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Threads that run reads, each with a connection of its own. SQLite only: PostgreSQL's pool has its size in the URL.
+    pub readers: usize,
+    /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
+    pub queue: usize,
+    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for its turn, a write twice as long: there is one
+    /// writer, and whoever arrives while a statement uses up its time-out must outlive it.
+    pub statement_timeout_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Options { readers: cores.clamp(2, 8), queue: 1_024, statement_timeout_ms: 5_000 }
+    }
+}
+
+/// Which SQL a store understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// SQLite's.
+    Sqlite,
+    /// PostgreSQL's.
+    Postgres,
+}
+
+/// The drain's position for one log, as the store holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredPosition {
+    /// The log's id.
+    pub log: u128,
+    /// Everything of that log before this position is in the store.
+    pub position: u64,
+    /// When it last moved.
+    pub updated_at: Timestamp,
+}
+
+/// A table's rows as of one moment, and the drain position of that same moment.
+#[derive(Debug)]
+pub struct Scan {
+    /// The position of the log asked for, in the snapshot that the rows come from.
+    pub position: Option<u64>,
+    /// The rows. It ends when the sender is gone; an error is the last message.
+    pub rows: mpsc::Receiver<Result<Vec<Row>, Error>>,
+}
+
+/// A database. Cheap to clone; the last clone that is dropped finishes what is queued and closes the database.
+#[derive(Debug, Clone)]
+pub struct Store {
+    engine: Engine,
+}
+
+#[derive(Debug, Clone)]
+enum Engine {
+    Sqlite(Arc<Sqlite>),
+    Postgres(Arc<Postgres>),
+}
+
+/// The same call on whichever engine there is.
+macro_rules! on {
+    ($store:expr, $engine:ident => $call:expr) => {
+        match &$store.engine {
+            Engine::Sqlite($engine) => $call,
+            Engine::Postgres($engine) => $call,
+        }
+    };
+}
+
+impl Store {
+    /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is taken as the process has it), or connects to
+    /// `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first connection is there.
+    pub fn open(url: &str, options: Options) -> Result<Store, Error> {
+        let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+        match scheme {
+            "sqlite" => {
+                let path = rest.strip_prefix("//").unwrap_or(rest);
+                if path.is_empty() || path == ":memory:" || path.contains(['?', '\0']) {
+                    let message = format!(
+                        "the database {url:?} names no file; write sqlite:PATH, such as sqlite:data/records.db"
+                    );
+                    return Err(Error::new(Kind::Url, message));
+                }
+                let engine = Engine::Sqlite(Arc::new(Sqlite::open(Path::new(path), &options)?));
+                Ok(Store { engine })
+            }
+            "postgres" | "postgresql" => {
+                let engine = Engine::Postgres(Arc::new(Postgres::open(url, &options)?));
+                Ok(Store { engine })
+            }
+            _ => {
+                let shown = if scheme.is_empty() {
+                    "it has no scheme".into()
+                } else {
+                    format!("{scheme}: is unknown")
+                };
+                Err(Error::new(
+                    Kind::Url,
+                    format!(
+                        "cannot use the database's URL: {shown}; write sqlite:PATH or postgres://USER@HOST/DATABASE"
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// Which SQL it understands.
+    pub fn dialect(&self) -> Dialect {
+        match &self.engine {
+            Engine::Sqlite(_) => Dialect::Sqlite,
+            Engine::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// Its URL without secrets, for people.
+    pub fn describe_url(&self) -> String {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => format!("sqlite:{}", sqlite.path().display()),
+            Engine::Postgres(postgres) => postgres.shown().to_owned(),
+        }
+    }
+
+    /// Reads a table's schema from the store; `None` when there is no such table.
+    pub async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
+        on!(self, engine => engine.describe(table).await)
+    }
+
+    /// Makes a table (and its indexes), with types and defaults such that plain SQL works on it.
+    /// [`Kind::Schema`] when a table of that name is there.
+    pub async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
+        on!(self, engine => engine.create_table(schema).await)
+    }
+
+    /// Checks a statement: one, with `$name` parameters, that names nothing which is not there.
+    pub async fn prepare(&self, sql: &str) -> Result<Statement, Error> {
+        on!(self, engine => engine.prepare(sql).await)
+    }
+
+    /// Runs a statement with one value for each of its parameters. It is queued at once, not at the first poll;
+    /// when the future is dropped before the statement began, it is not run.
+    ///
+    /// Writes that arrive together share a transaction; each is atomic by itself and answered after the commit.
+    pub fn run(
+        &self,
+        statement: &Statement,
+        params: Vec<Value>,
+    ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
+        let (sqlite, postgres) = match &self.engine {
+            Engine::Sqlite(sqlite) => (Some(sqlite.run(statement, params)), None),
+            Engine::Postgres(postgres) => (None, Some(postgres.run(statement, params))),
+        };
+        async move {
+            match (sqlite, postgres) {
+                (Some(running), _) => running.await,
+                (_, Some(running)) => running.await,
+                (None, None) => unreachable!("there is one engine"),
+            }
+        }
+    }
+
+    /// Reserves `count` serial keys (at least 1), durably, that neither this nor plain SQL will hand out again.
+    pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {
+        on!(self, engine => engine.next_keys(schema, count).await)
+    }
+
+    /// Makes every serial key handed out from now on larger than `at_least`.
+    pub async fn raise_keys(&self, schema: &Schema, at_least: i64) -> Result<(), Error> {
+        on!(self, engine => engine.raise_keys(schema, at_least).await)
+    }
+
+    /// One row by its key.
+    pub async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
+        on!(self, engine => engine.fetch(schema, key).await)
+    }
+
+    /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order the store
+    /// reads fastest, on a thread of its own; dropping the receiver ends it.
+    pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<Vec<Row>, Error>> {
+        on!(self, engine => engine.scan(schema, filter))
+    }
+
+    /// As [`Store::scan`], with the drain position of `log` in that same moment.
+    pub async fn scan_at(&self, schema: &Schema, filter: Option<&str>, log: u128) -> Result<Scan, Error> {
+        on!(self, engine => engine.scan_at(schema, filter, log).await)
+    }
+
+    /// What these rows become when the table takes them and gives them back: its columns may pad, round, or put in order what they are given.
+    /// A row that it would refuse stays as it is. Changes nothing.
+    pub async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
+        match &self.engine {
+            // Columns here are made for our texts, and keep them.
+            Engine::Sqlite(_) => Ok(rows),
+            Engine::Postgres(engine) => engine.as_stored(schema, rows).await,
+        }
+    }
+
+    /// How many rows the table has.
+    pub async fn count(&self, schema: &Schema) -> Result<u64, Error> {
+        on!(self, engine => engine.count(schema).await)
+    }
+
+    /// The drain positions of all logs that were ever drained into this store.
+    pub async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
+        on!(self, engine => engine.positions().await)
+    }
+
+    /// The drain position of one log.
+    pub async fn position(&self, log: u128) -> Result<Option<u64>, Error> {
+        Ok(self.positions().await?.iter().find(|stored| stored.log == log).map(|stored| stored.position))
+    }
+
+    /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of it behind,
+    /// except [`Kind::UnknownOutcome`]: then the store's position tells.
+    pub async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
+        on!(self, engine => engine.apply(batch).await)
+    }
+
+    /// Inserts rows in bulk: one transaction when nobody waits, else commits between slices, so that after an error
+    /// a first part of the rows may be there.
+    pub async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
+        on!(self, engine => engine.insert_many(schema, rows).await)
+    }
+
+    /// Tells the store that the inserting is over. PostgreSQL marks the rows as seen by all and counts them (`VACUUM (ANALYZE)`): otherwise the
+    /// first to read the table does the one, page by page, and queries are planned for an empty table until the other has happened.
+    pub async fn settle(&self, schema: &Schema) -> Result<(), Error> {
+        match &self.engine {
+            Engine::Postgres(postgres) => postgres.settle(schema).await,
+            Engine::Sqlite(_) => Ok(()),
+        }
+    }
+
+    /// Deletes all rows; serial keys start at 1 again.
+    pub async fn clear(&self, schema: &Schema) -> Result<(), Error> {
+        on!(self, engine => engine.clear(schema).await)
+    }
+
+    /// The newest dead letters, newest first.
+    pub async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, Error> {
+        on!(self, engine => engine.dead_letters(limit).await)
+    }
+
+    /// The dead letters with ids above `after`, oldest first: the order in which to replay them.
+    pub async fn dead_letters_after(&self, after: i64, limit: usize) -> Result<Vec<DeadLetter>, Error> {
+        on!(self, engine => engine.dead_letters_after(after, limit).await)
+    }
+
+    /// Applies a dead letter's change again, to the table as `schema` has it, and deletes the letter: one transaction, both or neither. False
+    /// when the letter is gone: somebody else has replayed it. What is refused again ([`Error::is_data`]) leaves the letter where it is.
+    pub async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
+        on!(self, engine => engine.replay(schema, letter).await)
+    }
+
+    /// How many dead letters there are.
+    pub async fn dead_letter_count(&self) -> Result<u64, Error> {
+        on!(self, engine => engine.dead_letter_count().await)
+    }
+
+    /// How many dead letters of one table there are, from one log.
+    pub async fn dead_letter_count_of(&self, log: u128, table: &str) -> Result<u64, Error> {
+        on!(self, engine => engine.dead_letter_count_of(log, table).await)
+    }
+}

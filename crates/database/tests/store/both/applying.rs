@@ -1,0 +1,182 @@
+//! The drain's transaction: once, in order, all or nothing; dead letters and their replay.
+
+use super::{Scratch, on_both};
+use crate::{codes, column, key, text};
+use forebay_database::{Batch, Change, Kind, OnError, Op, Priority};
+use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
+use std::sync::Arc;
+
+on_both!(
+    a_batch_is_applied_once,
+    two_drains_with_one_position_apply_it_once,
+    a_failed_batch_leaves_nothing_and_names_its_row,
+    refused_changes_become_dead_letters_in_the_same_transaction,
+    dead_letters_are_replayed_once_the_reason_is_gone,
+    increments_add_and_never_lose_digits,
+    a_table_that_is_gone_is_no_dead_letter,
+);
+
+const LOG: u128 = 0xfeed;
+
+fn row(id: i64, code: &str) -> Row {
+    Row::from_values(&codes(), &[Value::Bigint(id), text(code), Value::Timestamp(Timestamp(0))])
+}
+
+fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
+    let schemas = vec![codes()];
+    Batch { log: LOG, from, to, schemas, changes, on_error: OnError::Fail, priority: Priority::Holds }
+}
+
+fn with_letters(to: u64, ops: Vec<Op>) -> Batch {
+    Batch { on_error: OnError::DeadLetter, ..batch(None, to, ops) }
+}
+
+async fn content(scratch: &Scratch) -> String {
+    let mut messages = scratch.store().scan(&codes(), None);
+    let mut rows = Vec::new();
+    while let Some(message) = messages.recv().await {
+        rows.extend(message.unwrap().iter().map(|row| row.as_ref().to_values(&codes())));
+    }
+    let mut shown: Vec<String> = rows
+        .iter()
+        .map(|values| match &values[..2] {
+            [Value::Bigint(id), Value::Text(code)] => format!("{id}={code}"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    shown.sort();
+    shown.join(" ")
+}
+
+async fn a_batch_is_applied_once(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    assert_eq!(store.positions().await.unwrap(), []);
+    let first = batch(None, 10, vec![Op::Insert(row(1, "a")), Op::Insert(row(2, "b"))]);
+    store.apply(first.clone()).await.unwrap();
+    assert_eq!(store.apply(first).await.unwrap_err().kind(), &Kind::Fenced);
+    let second =
+        batch(Some(10), 20, vec![Op::Put(row(1, "c")), Op::Delete(Value::Bigint(2)), Op::Put(row(3, "b"))]);
+    store.apply(second.clone()).await.unwrap();
+    assert_eq!(store.apply(second).await.unwrap_err().kind(), &Kind::Fenced);
+    let skipping = batch(Some(19), 30, vec![Op::Delete(Value::Bigint(1))]);
+    assert_eq!(store.apply(skipping).await.unwrap_err().kind(), &Kind::Fenced);
+    assert_eq!(content(scratch).await, "1=c 3=b");
+    assert_eq!(store.position(LOG).await.unwrap(), Some(20));
+    assert_eq!(store.scan_at(&codes(), None, LOG).await.unwrap().position, Some(20));
+    // Another log starts from nothing.
+    let other = Batch { log: 7, ..batch(None, 5, vec![Op::Insert(row(9, "other"))]) };
+    store.apply(other).await.unwrap();
+    assert_eq!(store.position(7).await.unwrap(), Some(5));
+    assert_eq!(store.positions().await.unwrap().len(), 2);
+}
+
+async fn two_drains_with_one_position_apply_it_once(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    store.apply(batch(None, 1, vec![])).await.unwrap();
+    let rows = |of: &str| (0..5_000).map(|id| Op::Insert(row(id, &format!("{of}{id}")))).collect();
+    let (first, second) =
+        tokio::join!(store.apply(batch(Some(1), 2, rows("a"))), store.apply(batch(Some(1), 2, rows("b"))));
+    let failed = [first, second].into_iter().filter_map(Result::err).map(|error| error.kind().clone());
+    let failed: Vec<Kind> = failed.collect();
+    assert!(matches!(failed[..], [Kind::Fenced | Kind::Busy]), "{failed:?}");
+    assert_eq!(store.count(&codes()).await.unwrap(), 5_000);
+}
+
+async fn a_failed_batch_leaves_nothing_and_names_its_row(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    let at = |index| Kind::Row { index, reason: Box::new(Kind::Conflict { column: Some("code".into()) }) };
+    let bad = batch(None, 10, vec![Op::Insert(row(1, "a")), Op::Insert(row(2, "a"))]);
+    assert_eq!(store.apply(bad).await.unwrap_err().kind(), &at(1));
+    let many =
+        (0..1_000).map(|id| Op::Insert(row(id, &if id == 700 { "c3".into() } else { format!("c{id}") })));
+    let error = store.apply(batch(None, 10, many.collect())).await.unwrap_err();
+    assert_eq!(error.kind(), &at(700), "{error}");
+    assert_eq!((content(scratch).await, store.position(LOG).await.unwrap()), (String::new(), None));
+    assert_eq!(store.dead_letter_count().await.unwrap(), 0);
+    store.apply(batch(None, 10, vec![Op::Insert(row(1, "a"))])).await.unwrap();
+    let error = store.insert_many(&codes(), vec![row(0, "new"), row(1, "old")]).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Row { index: 1, .. }), "{error:?}");
+    assert_eq!(content(scratch).await, "1=a");
+}
+
+async fn refused_changes_become_dead_letters_in_the_same_transaction(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    let letters = with_letters(
+        10,
+        vec![
+            Op::Insert(row(1, "a")),
+            Op::Insert(row(2, "a")),
+            Op::Put(row(3, "a")),
+            Op::Increment { key: Value::Bigint(8), column: 0, delta: 5 },
+            Op::Delete(Value::Bigint(77)),
+            Op::Insert(row(4, "d")),
+        ],
+    );
+    assert_eq!(store.apply(letters.clone()).await.unwrap().dead, 3);
+    assert_eq!(store.apply(letters).await.unwrap_err().kind(), &Kind::Fenced);
+    assert_eq!(content(scratch).await, "1=a 4=d");
+    let letters = store.dead_letters(10).await.unwrap();
+    let seen: Vec<_> =
+        letters.iter().rev().map(|l| (l.op.as_str(), l.row.as_str(), l.table.as_str())).collect();
+    let json = |id| format!("{{\"id\":{id},\"code\":\"a\",\"created_at\":\"1970-01-01T00:00:00.000000Z\"}}");
+    let expected = [
+        ("insert", json(2), "codes"),
+        ("put", json(3), "codes"),
+        ("increment", "{\"id\":8,\"id\":5}".into(), "codes"),
+    ];
+    assert_eq!(seen, expected.each_ref().map(|(op, row, table)| (*op, row.as_str(), *table)));
+    // The engine's own words, which name the column.
+    assert!(letters[2].reason.contains("code"), "{}", letters[2].reason);
+    assert!(letters[0].reason.contains("no row has this key"), "{}", letters[0].reason);
+    assert_eq!((letters[0].log, letters[0].position), (LOG, 10));
+    assert_eq!(store.dead_letters(1).await.unwrap().len(), 1);
+    assert_eq!(store.dead_letter_count().await.unwrap(), 3);
+    assert_eq!(store.dead_letter_count_of(LOG, "codes").await.unwrap(), 3);
+    assert_eq!(store.dead_letter_count_of(7, "codes").await.unwrap(), 0);
+}
+
+async fn dead_letters_are_replayed_once_the_reason_is_gone(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    let ops = vec![Op::Insert(row(1, "a")), Op::Insert(row(2, "a")), Op::Put(row(3, "a"))];
+    assert_eq!(store.apply(with_letters(10, ops)).await.unwrap().dead, 2);
+    let letters = store.dead_letters_after(0, 10).await.unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.op.as_str()).collect::<Vec<_>>(), ["insert", "put"]);
+    assert_eq!(store.dead_letters_after(letters[0].id, 10).await.unwrap(), letters[1..]);
+    let schema = codes();
+    assert!(store.replay(&schema, &letters[0]).await.unwrap_err().is_data());
+    assert_eq!(store.dead_letter_count().await.unwrap(), 2);
+    scratch.execute("DELETE FROM codes WHERE id = 1").await;
+    assert!(store.replay(&schema, &letters[0]).await.unwrap());
+    assert!(!store.replay(&schema, &letters[0]).await.unwrap(), "it is gone");
+    assert_eq!((content(scratch).await.as_str(), store.dead_letter_count().await.unwrap()), ("2=a", 1));
+}
+
+async fn increments_add_and_never_lose_digits(scratch: &Scratch) {
+    let columns = vec![key("k", Type::TEXT), column("n", Type::Bigint)];
+    let schema = Arc::new(Schema::new("hits", columns, 0, KeyKind::Text).unwrap());
+    scratch.store().create_table(&schema).await.unwrap();
+    scratch
+        .execute(
+            "INSERT INTO hits VALUES ('a', 9007199254740993), ('max', 9223372036854775807), ('null', NULL)",
+        )
+        .await;
+    let add = |key: &str, delta| Op::Increment { key: text(key), column: 1, delta };
+    let ops = vec![add("a", 2), add("max", 1), add("null", 1), add("a", -1)];
+    let batch = Batch { schemas: vec![schema], ..with_letters(1, ops) };
+    assert_eq!(scratch.store().apply(batch).await.unwrap().dead, 2);
+    assert_eq!(scratch.number("SELECT n FROM hits WHERE k = 'a'").await, 9_007_199_254_740_994);
+    assert_eq!(scratch.number("SELECT n FROM hits WHERE k = 'max'").await, i64::MAX);
+}
+
+/// The rows must wait, not die.
+async fn a_table_that_is_gone_is_no_dead_letter(scratch: &Scratch) {
+    let gone = with_letters(20, vec![Op::Insert(row(2, "b"))]);
+    assert_eq!(scratch.store().apply(gone).await.unwrap_err().kind(), &Kind::Syntax);
+    assert_eq!(scratch.store().position(LOG).await.unwrap(), None);
+}
