@@ -2,7 +2,7 @@
 //!
 //! The order is that of the database: integers by number, UUIDs and texts by their bytes.
 
-use forebay_value::{Uuid, Value, ValueRef};
+use forebay_value::{RowRef, Schema, Uuid, Value, ValueRef};
 
 /// A borrowed key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,4 +60,9 @@ impl Key {
     pub fn to_value(&self) -> Value {
         self.as_ref().value().to_owned()
     }
+}
+
+/// The key of a row.
+pub(crate) fn row_key<'a>(row: RowRef<'a>, schema: &Schema) -> KeyRef<'a> {
+    KeyRef::of(row.key(schema)).expect("a row has a key")
 }

@@ -5,11 +5,10 @@
 //! read an older `next` fails to exchange it, or reads the first key of a block that follows without a gap, which is right.
 //!
 //! The next block is fetched when half of the one in hand is used, as a task of whoever takes that key. Its failure is nobody's: when no block
-//! is there in the end, [`Table::wait_keys`] asks again and tells.
+//! is there in the end, [`wait`] asks again and tells.
 
 use crate::limits::{KEYS_FAST, KEYS_MAX, KEYS_MIN, KEYS_SLOW};
 use crate::source::{BoxFuture, Source, SourceError};
-use crate::table::Table;
 use forebay_value::{KeyKind, Schema};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -200,36 +199,4 @@ async fn ask(table: &impl Keyed) -> Result<(), SourceError> {
     }
     let name = &schema.name;
     Err(SourceError::later(format!("the database gives out keys of {name} that are taken, up to {above}")))
-}
-
-impl Keyed for Table {
-    fn this(&self) -> Arc<Table> {
-        self.this.upgrade().expect("a table lives in an Arc")
-    }
-
-    fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
-    fn keyed_schema(&self) -> &Arc<Schema> {
-        self.schema()
-    }
-
-    fn key_source(&self) -> &Arc<dyn Source> {
-        &self.core.source
-    }
-
-    fn highest_key(&self) -> i64 {
-        self.rows.highest_key()
-    }
-}
-
-impl Table {
-    /// Resolves when there is a serial key in hand. May be dropped at any time.
-    ///
-    /// # Errors
-    /// The source's; one that is not to be retried when the table has no serial key.
-    pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
-        wait(self.this())
-    }
 }

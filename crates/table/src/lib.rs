@@ -1,64 +1,38 @@
-//! Hot tables, embedded tier: rows in this process's memory, every change in the log first.
+//! Hot tables: rows in memory that are read and written at once, and drained into the database behind.
 //!
-//! **What lives here.** [`Tables`] are the tables of one data folder, [`Table`] one of them. A table is 64 shards by the hash of the key; a
-//! shard is one lock over dense slots of rows and an index to them. Beside them: unique values, counters, serial keys, eviction,
-//! read-through, replay. The way of the data: `write` → `rows` (`unique`, `counters`) → log → `shard` (`slab`); `table`, `list` read; `load`, `fetch`
-//! and `replay` bring rows in; `evict` gives their bodies up. The bytes in the log stand at the top of `record`, the catalogue file's at the top of `catalogue`.
+//! **What lives here.** Two tiers side by side: `embedded/` keeps rows in this process, with every change in
+//! its log first; `remote/` keeps them on Redis or Valkey, with every change in a queue there. What both
+//! share lies loose beside them: what a table is (`spec`, `catalogue`), its keys (`key`, `keys`, `hash`), the
+//! bytes of a change (`record`), and what is asked of the database (`source`, `reads`, `flights`). The bytes
+//! of a record stand at the top of `record`, the catalogue's at the top of `catalogue`.
 //!
-//! **What must stay true.**
-//! - A change is in memory if and only if the log took it: an operation checks, appends, then changes memory, all under its shard's
-//!   lock, so that the log's order for a key is the order in which it happened. What the log refuses leaves no trace.
-//! - Every answer comes with the position it must wait for; also a no (missing, conflict) and a count.
-//! - Locks are taken in one order: a shard, stripes of unique values ascending, a counter's stripe, the log's. No lock is held over I/O.
-//! - A row whose last change is not drained is never evicted. Key, unique values and counted values of an evicted row stay.
-//! - Nothing that is read from the database replaces anything newer or brings back what was deleted (`fetch` says why).
-//! - What is counted as used memory is what the allocator takes; nothing here grows outside of it.
-//! - A read or write of one row allocates nothing but the row, and hashes its key once.
+//! **What must stay true** stands at the top of each tier. Of both: a change and its record are written
+//! together or not at all, in the order in which the changes of a key happened; no two rows share a unique
+//! value; an undrained row is never evicted; nothing that is read from the database replaces anything newer.
 //!
-//! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, waiting for durability (positions are given out, the caller
-//! holds its answer), the drain.
-//!
-//! **Cost of a read** by key in a large table: the index's control bytes and its entry, the slot, the row: four cache misses before the row's
-//! bytes are streamed. `random` needs no index: two.
+//! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, the drain.
 
-mod budget;
 mod catalogue;
-mod core;
-mod counters;
+mod embedded;
 mod error;
-mod evict;
-mod fetch;
+mod flights;
 mod hash;
 mod key;
 mod keys;
 mod limits;
-mod list;
-mod load;
 mod reads;
 mod record;
 mod remote;
-mod replay;
-mod reserve;
-mod rows;
-mod shard;
-mod slab;
 mod source;
-mod table;
-mod tables;
-mod unique;
-mod write;
+mod spec;
 
 pub use catalogue::Catalogue;
+pub use embedded::{Counters, Entry, Incremented, List, Load, Read, Replayed, Table, Tables};
 pub use error::{Error, Kind, WriteError};
-pub use list::List;
-pub use load::Load;
 pub use record::{InvalidRecord, LogRecord, TableId};
 pub use remote::{
     Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteError, RemoteKind,
     RemoteLoad, RemoteOptions, RemoteTable, RemoteTables,
 };
-pub use replay::Replayed;
 pub use source::{BoxFuture, Source, SourceError};
-pub use table::{Counters, Entry, Read, Table, TableSpec};
-pub use tables::Tables;
-pub use write::Incremented;
+pub use spec::TableSpec;

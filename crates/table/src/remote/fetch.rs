@@ -14,7 +14,7 @@ use super::tier::Call;
 use super::unique::UniqueValue;
 use super::write::too_busy;
 use super::{scripts, wire};
-use crate::fetch::Joined;
+use crate::flights::Joined;
 use crate::hash::NO_VALUE;
 use crate::key::{Key, KeyRef};
 use crate::limits::FETCH_TRIES;

@@ -7,7 +7,7 @@ use super::tier::{Positions, RemoteOptions, Tier};
 use crate::catalogue::Catalogue;
 use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT};
 use crate::source::Source;
-use crate::table::TableSpec;
+use crate::spec::TableSpec;
 use forebay_redis::{Client, Link};
 use std::sync::Arc;
 use std::time::Instant;

@@ -7,7 +7,7 @@
 //! It is a multiset: what comes from the database or the log is entered without asking, and two such rows may have the same value
 //! for a while when others write to the table as well. A value is free when its last claim is gone.
 
-use crate::budget::Budget;
+use super::budget::Budget;
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::limits::SHARDS;
 use forebay_log::Position;

@@ -1,13 +1,13 @@
 //! One shard of a table's rows: slots, the index from keys to slots, tombstones, and the ordered keys where they are wanted.
 //!
-//! A shard knows nothing of the log, of unique values and of counters; [`Rows`](crate::rows::Rows) keeps them together. Everything here
+//! A shard knows nothing of the log, of unique values and of counters; [`Rows`](super::rows::Rows) keeps them together. Everything here
 //! runs under the shard's lock.
 
-use crate::budget::{Budget, allocated_bytes};
+use super::budget::{Budget, allocated_bytes};
+use super::slab::{EVICTED, Slab, Slot};
 use crate::hash::{Hasher, KeyHash};
-use crate::key::{Key, KeyRef};
+use crate::key::{Key, KeyRef, row_key};
 use crate::record::split_key;
-use crate::slab::{EVICTED, Slab, Slot};
 use forebay_log::Position;
 use forebay_value::{RowRef, Schema};
 use hashbrown::{HashMap, HashTable};
@@ -74,10 +74,6 @@ pub(crate) fn key_of<'a>(slot: &'a Slot, schema: &Schema) -> KeyRef<'a> {
         return split_key(&slot.bytes).expect("a stub begins with its key").0;
     }
     row_key(RowRef(&slot.bytes), schema)
-}
-
-pub(crate) fn row_key<'a>(row: RowRef<'a>, schema: &Schema) -> KeyRef<'a> {
-    KeyRef::of(row.key(schema)).expect("a row has a key")
 }
 
 impl Shard {

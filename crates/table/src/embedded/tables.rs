@@ -1,10 +1,11 @@
 //! All hot tables of a data folder: opening them, finding them, and what concerns them together.
 
+use super::core::Core;
+use super::table::Table;
 use crate::catalogue::Catalogue;
-use crate::core::Core;
 use crate::error::{Error, Kind};
 use crate::source::Source;
-use crate::table::{Table, TableSpec};
+use crate::spec::TableSpec;
 use forebay_log::{Log, Position};
 use std::fs;
 use std::path::Path;

@@ -3,17 +3,19 @@
 //! Every answer comes with the position that it must wait for: that of the last change of what it shows, or of the change that
 //! made it say no. Position 0 means nothing to wait for.
 
-use crate::core::Core;
+use super::core::Core;
+use super::readers::Readers;
+use super::rows::Rows;
+use super::shard::{Absence, Shard, key_of};
+use super::slab::{EVICTED, REFERENCED, Slot};
 use crate::error::{Error, Kind};
-use crate::fetch::{Flights, Readers};
+use crate::flights::Flights;
 use crate::key::KeyRef;
-use crate::keys::{Keyed, Keys};
+use crate::keys::Keys;
 use crate::limits::SHARDS;
 use crate::record::TableId;
-use crate::rows::Rows;
-use crate::shard::{Absence, Shard, key_of};
-use crate::slab::{EVICTED, REFERENCED, Slot};
 use crate::source::SourceError;
+use crate::spec::TableSpec;
 use forebay_log::Position;
 use forebay_value::{RowRef, Schema, Value, ValueRef};
 use std::sync::{Arc, Weak};
@@ -48,17 +50,6 @@ pub struct Entry<'a> {
     pub row: Option<RowRef<'a>>,
     /// Its last change; 0 when it has not changed since it was loaded.
     pub position: Position,
-}
-
-/// What a table is to be.
-#[derive(Debug, Clone)]
-pub struct TableSpec {
-    /// Its columns and key.
-    pub schema: Schema,
-    /// Whether others write to it in the database as well: what is not in memory is then looked for there.
-    pub shared: bool,
-    /// Whether it is listed in the order of its keys.
-    pub ordered: bool,
 }
 
 /// A hot table.
@@ -210,11 +201,6 @@ impl Table {
         }
         self.keys.clear();
         Ok(())
-    }
-
-    /// The next serial key in hand. `None` when there is none: [`Table::wait_keys`], then ask again.
-    pub fn next_key(&self) -> Option<i64> {
-        self.take_key()
     }
 
     /// Whether the slot's row survives a crash as far as was promised.

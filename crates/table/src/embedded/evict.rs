@@ -10,12 +10,12 @@
 //! otherwise each insert into a full memory would walk through all of it. Between, an insert may be refused although some row
 //! could go; it is told to come back, and the drain makes room.
 
-use crate::budget::allocated_bytes;
-use crate::core::Core;
+use super::budget::allocated_bytes;
+use super::core::Core;
+use super::rows::Rows;
+use super::shard::{Shard, key_of};
+use super::slab::{EVICTED, REFERENCED};
 use crate::limits::{EVICT_AHEAD_PART, EVICT_RUN_SLOTS, EVICT_SCAN_SLOTS_PER_ROW, EVICT_VISIT_SLOTS, SHARDS};
-use crate::rows::Rows;
-use crate::shard::{Shard, key_of};
-use crate::slab::{EVICTED, REFERENCED};
 use forebay_log::Position;
 use forebay_value::RowRef;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and whoever evicts.
 
-use crate::budget::{Budget, allocated_bytes};
+use super::budget::{Budget, allocated_bytes};
+use super::evict::Evictor;
+use super::rows::Rows;
 use crate::error::WriteError;
-use crate::evict::Evictor;
 use crate::reads::Reads;
-use crate::rows::Rows;
 use crate::source::Source;
 use forebay_log::{Log, Position};
 use parking_lot::Mutex;

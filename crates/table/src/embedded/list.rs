@@ -2,10 +2,10 @@
 //!
 //! Each shard has its own ordered keys, so that inserts do not meet in one set; a list merges them, a few keys of each shard at a time.
 
+use super::slab::EVICTED;
+use super::table::Table;
 use crate::key::{Key, KeyRef};
 use crate::limits::SHARDS;
-use crate::slab::EVICTED;
-use crate::table::Table;
 use forebay_log::Position;
 use forebay_value::{RowRef, Value, ValueRef};
 use std::cmp::Reverse;
@@ -113,7 +113,7 @@ impl Table {
             return false;
         };
         let slot = shard.slots.get_mut(number);
-        slot.set(crate::slab::REFERENCED);
+        slot.set(super::slab::REFERENCED);
         if slot.has(EVICTED) {
             list.evicted.push(key.value().to_owned());
         } else if list.evicted.is_empty() {

@@ -4,15 +4,15 @@
 //! counters; nobody holds two shards but [`Rows::clear`], which takes them in order. For every row in a shard, stub or not, its unique
 //! values are claimed, its indexed values counted, its key ordered, and the table's length includes it.
 
-use crate::budget::{Budget, allocated_bytes};
-use crate::counters::Counters;
+use super::budget::{Budget, allocated_bytes};
+use super::counters::Counters;
+use super::shard::{Absence, Shard, Tombstone};
+use super::slab::{EVICTED, REFERENCED, Slot};
+use super::unique::{Claim, Claims, Unique};
 use crate::hash::{Fingerprint, Hasher, KeyHash, NO_VALUE};
 use crate::key::KeyRef;
 use crate::limits::{RANDOM_DRAWS, SHARDS};
 use crate::record::{put_key, split_key};
-use crate::shard::{Absence, Shard, Tombstone};
-use crate::slab::{EVICTED, REFERENCED, Slot};
-use crate::unique::{Claim, Claims, Unique};
 use forebay_log::Position;
 use forebay_value::{RowRef, Schema, ValueRef};
 use parking_lot::{Mutex, MutexGuard};

@@ -6,123 +6,17 @@
 //!
 //! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number waiting.
 
-use crate::core::Core;
+use super::shard::{Absence, Shard};
+use super::slab::{EVICTED, REFERENCED, Slot};
+use super::table::Table;
+use crate::flights::Joined;
 use crate::key::{Key, KeyRef};
 use crate::limits::FETCH_TRIES;
 use crate::reads::check_fetched;
-use crate::shard::{Absence, Shard};
-use crate::slab::{EVICTED, REFERENCED, Slot};
 use crate::source::{BoxFuture, SourceError};
-use crate::table::Table;
 use forebay_log::Position;
 use forebay_value::{Row, Value};
-use hashbrown::HashMap;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::hash::RandomState;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::OnceCell;
-
-/// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by another.
-pub(crate) struct Flights<T> {
-    by_key: Mutex<HashMap<Key, Arc<OnceCell<T>>, RandomState>>,
-}
-
-impl<T> Default for Flights<T> {
-    fn default() -> Flights<T> {
-        Flights { by_key: Mutex::default() }
-    }
-}
-
-/// The drained positions that reads of the database under way began with.
-#[derive(Default)]
-pub(crate) struct Readers {
-    since: Mutex<BTreeMap<Position, usize>>,
-}
-
-/// One read of the database: what it sees holds everything up to `since`.
-pub(crate) struct Reading<'a> {
-    readers: &'a Readers,
-    pub since: Position,
-}
-
-impl Readers {
-    pub fn begin(&self, core: &Core) -> Reading<'_> {
-        let mut since = self.since.lock();
-        // Under the lock: `floor` reads the drained position before it takes it, and so never passes a reader it does not see.
-        let drained = core.drained();
-        *since.entry(drained).or_default() += 1;
-        Reading { readers: self, since: drained }
-    }
-
-    /// Tombstones at or before this are no longer needed.
-    pub fn floor(&self, core: &Core) -> Position {
-        let drained = core.drained();
-        let since = self.since.lock();
-        since.first_key_value().map_or(drained, |(&first, _)| first.min(drained))
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        let mut since = self.readers.since.lock();
-        if let Some(readers) = since.get_mut(&self.since) {
-            *readers -= 1;
-            if *readers == 0 {
-                since.remove(&self.since);
-            }
-        }
-    }
-}
-
-/// Whether a call found a read of its key under way.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Joined {
-    First,
-    Later,
-}
-
-impl<T> Flights<T> {
-    /// Takes part in the read of a key.
-    pub fn join<'a>(&'a self, key: &'a Key) -> (Passenger<'a, T>, Joined) {
-        let (flight, joined) = self.board(key);
-        (Passenger { flights: self, key, flight }, joined)
-    }
-
-    fn board(&self, key: &Key) -> (Arc<OnceCell<T>>, Joined) {
-        let mut by_key = self.by_key.lock();
-        if let Some(flight) = by_key.get(key) {
-            return (flight.clone(), Joined::Later);
-        }
-        let flight = Arc::new(OnceCell::new());
-        by_key.insert(key.clone(), flight.clone());
-        (flight, Joined::First)
-    }
-
-    /// Forgets a flight that has ended, or that nobody else waits for.
-    fn leave(&self, key: &Key, flight: &Arc<OnceCell<T>>) {
-        let mut by_key = self.by_key.lock();
-        let is_current = by_key.get(key).is_some_and(|current| Arc::ptr_eq(current, flight));
-        // The map, and the caller.
-        if is_current && (flight.initialized() || Arc::strong_count(flight) == 2) {
-            by_key.remove(key);
-        }
-    }
-}
-
-/// Leaves the flight also when the caller's future is dropped halfway.
-pub(crate) struct Passenger<'a, T> {
-    flights: &'a Flights<T>,
-    key: &'a Key,
-    pub flight: Arc<OnceCell<T>>,
-}
-
-impl<T> Drop for Passenger<'_, T> {
-    fn drop(&mut self) {
-        self.flights.leave(self.key, &self.flight);
-    }
-}
 
 /// What is known of a key without asking the database.
 enum Known {
@@ -249,7 +143,7 @@ impl Table {
                 // Others may have changed it, in a shared table.
                 self.rows.exchange_known(&self.rows.fingerprints_of(slot), &after, position);
                 let slot = shard.slots.get_mut(number);
-                self.rows.budget.give(crate::budget::allocated_bytes(slot.bytes.len()));
+                self.rows.budget.give(super::budget::allocated_bytes(slot.bytes.len()));
                 slot.bytes = row.0;
                 slot.changed(position, REFERENCED);
             }

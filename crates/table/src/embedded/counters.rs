@@ -2,7 +2,7 @@
 //!
 //! Values are known by their fingerprints. A stripe is locked after everything else, for one addition.
 
-use crate::budget::Budget;
+use super::budget::Budget;
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::limits::COUNTER_STRIPES;
 use forebay_log::Position;

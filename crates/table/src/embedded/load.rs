@@ -1,10 +1,10 @@
 //! Loading: rows that come from the database in bulk, at start or (warming) beside a table that is being served.
 
-use crate::budget::allocated_bytes;
-use crate::fetch::Reading;
-use crate::shard::row_key;
-use crate::slab::{EVICTED, Slot};
-use crate::table::Table;
+use super::budget::allocated_bytes;
+use super::readers::Reading;
+use super::slab::{EVICTED, Slot};
+use super::table::Table;
+use crate::key::row_key;
 use forebay_log::Position;
 use forebay_value::RowRef;
 

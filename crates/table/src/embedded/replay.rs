@@ -6,17 +6,17 @@
 //! are so applied in their order, and nothing depends on the order of changes of different rows: unique values are a multiset,
 //! counts are sums, and marks only rise.
 
-use crate::budget::allocated_bytes;
+use super::budget::allocated_bytes;
+use super::shard::{Absence, Shard};
+use super::slab::{COUNTED, EVICTED, Slot};
+use super::table::Table;
+use super::tables::Tables;
+use super::write::bigint_at;
 use crate::error::{Error, Kind};
 use crate::hash::KeyHash;
-use crate::key::KeyRef;
+use crate::key::{KeyRef, row_key};
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId};
-use crate::shard::{Absence, Shard, row_key};
-use crate::slab::{COUNTED, EVICTED, Slot};
-use crate::table::Table;
-use crate::tables::Tables;
-use crate::write::bigint_at;
 use forebay_log::{Batch, Position, Reader};
 use forebay_value::{KeyKind, RowRef, Schema};
 use std::sync::{Arc, mpsc};

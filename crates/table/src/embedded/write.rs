@@ -1,11 +1,11 @@
 //! Writing: every operation takes one shard's lock, appends one record, and changes memory only when the log took it.
 
+use super::shard::{Absence, Shard};
+use super::slab::{COUNTED, EVICTED, REFERENCED, Slot};
+use super::table::{Read, Table};
 use crate::error::WriteError;
-use crate::key::KeyRef;
+use crate::key::{KeyRef, row_key};
 use crate::record;
-use crate::shard::{Absence, Shard, row_key};
-use crate::slab::{COUNTED, EVICTED, REFERENCED, Slot};
-use crate::table::{Read, Table};
 use forebay_log::Position;
 use forebay_value::{RowRef, Schema, Type, ValueRef, encode_row};
 use std::cell::RefCell;
@@ -76,7 +76,7 @@ impl Table {
             match found {
                 Some(slot) => {
                     let slot = shard.slots.get_mut(slot);
-                    self.rows.budget.give(crate::budget::allocated_bytes(slot.bytes.len()));
+                    self.rows.budget.give(super::budget::allocated_bytes(slot.bytes.len()));
                     slot.bytes = bytes;
                     slot.changed(position, 0);
                 }

@@ -1,0 +1,47 @@
+//! Reads of the database under way, and the drained position that each began with: no tombstone that one of them needs is forgotten.
+
+use super::core::Core;
+use forebay_log::Position;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// The drained positions that reads of the database under way began with.
+#[derive(Default)]
+pub(crate) struct Readers {
+    since: Mutex<BTreeMap<Position, usize>>,
+}
+
+/// One read of the database: what it sees holds everything up to `since`.
+pub(crate) struct Reading<'a> {
+    readers: &'a Readers,
+    pub since: Position,
+}
+
+impl Readers {
+    pub fn begin(&self, core: &Core) -> Reading<'_> {
+        let mut since = self.since.lock();
+        // Under the lock: `floor` reads the drained position before it takes it, and so never passes a reader it does not see.
+        let drained = core.drained();
+        *since.entry(drained).or_default() += 1;
+        Reading { readers: self, since: drained }
+    }
+
+    /// Tombstones at or before this are no longer needed.
+    pub fn floor(&self, core: &Core) -> Position {
+        let drained = core.drained();
+        let since = self.since.lock();
+        since.first_key_value().map_or(drained, |(&first, _)| first.min(drained))
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut since = self.readers.since.lock();
+        if let Some(readers) = since.get_mut(&self.since) {
+            *readers -= 1;
+            if *readers == 0 {
+                since.remove(&self.since);
+            }
+        }
+    }
+}
