@@ -1,6 +1,6 @@
 //! Every limit of this crate and where it comes from.
 
-/// How long a commit that others wait behind may take: the drain gives the writer back this often (DESIGN "direct SQL").
+/// How long a commit that others wait behind may take: the drain gives the writer back this often.
 pub const SLICE_MS: u64 = 20;
 
 /// How long one statement may run inside a transaction that it shares; past it, it is run again, alone.

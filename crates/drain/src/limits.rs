@@ -21,7 +21,7 @@ pub const READ_BYTES: usize = 4 << 20;
 /// Bytes of rows in one batch, whatever their number: rows may be a megabyte each.
 pub const BATCH_BYTES: usize = 64 << 20;
 
-/// How long a batch may hold the writer while direct writes wait (DESIGN "direct SQL").
+/// How long a batch may hold the writer while direct writes wait.
 pub const SLICE_MS: u64 = forebay_database::limits::SLICE_MS;
 
 /// How long a batch may take when nobody waits. A direct write that arrives meanwhile makes it give way within [`SLICE_MS`], so that this

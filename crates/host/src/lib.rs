@@ -123,6 +123,9 @@ pub struct Tcp {
     pub sent_segments: u64,
     /// Segments sent again.
     pub resent_segments: u64,
+    /// Of them those that the receiver had already: it said so by a duplicate SACK (RFC 2883). 0 where the kernel does not count them.
+    #[serde(default)]
+    pub spurious_resent_segments: u64,
 }
 
 /// A process.

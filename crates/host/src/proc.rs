@@ -62,20 +62,25 @@ pub(crate) fn interfaces(text: &str) -> Vec<Interface> {
     text.lines().filter_map(interface).collect()
 }
 
-/// `/proc/net/sockstat`, `/proc/net/sockstat6` and `/proc/net/snmp`.
-pub(crate) fn tcp(sockstat: &str, sockstat6: &str, snmp: &str) -> Option<Tcp> {
-    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, values) = (lines.next()?, lines.next()?);
-    let counter = |wanted: &str| {
-        let mut pairs = names.split_ascii_whitespace().zip(values.split_ascii_whitespace());
-        pairs.find(|(name, _)| *name == wanted)?.1.parse().ok()
-    };
+/// `/proc/net/sockstat`, `/proc/net/sockstat6`, `/proc/net/snmp` and `/proc/net/netstat`.
+pub(crate) fn tcp(sockstat: &str, sockstat6: &str, snmp: &str, netstat: &str) -> Option<Tcp> {
+    let counter = |name: &str| counter(snmp, "Tcp: ", name);
+    let duplicates = |name: &str| self::counter(netstat, "TcpExt: ", name).unwrap_or(0);
     Some(Tcp {
         in_use: after(sockstat, "TCP:", "inuse")? + after(sockstat6, "TCP6:", "inuse").unwrap_or(0),
         time_wait: after(sockstat, "TCP:", "tw")?,
         sent_segments: counter("OutSegs")?,
         resent_segments: counter("RetransSegs")?,
+        spurious_resent_segments: duplicates("TCPDSACKRecv") + duplicates("TCPDSACKOfoRecv"),
     })
+}
+
+/// A counter of a file that has the names in one line and the values in the next, both after `prefix`.
+fn counter(text: &str, prefix: &str, wanted: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut pairs = names.split_ascii_whitespace().zip(values.split_ascii_whitespace());
+    pairs.find(|(name, _)| *name == wanted)?.1.parse().ok()
 }
 
 /// In the line that begins with `line`, the number after the word `name`.

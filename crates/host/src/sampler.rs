@@ -57,8 +57,13 @@ impl Sampler {
             cores: cores.ok_or_else(|| Error::malformed(&stat, "it has no lines cpu0, cpu1, …"))?,
             memory: memory.ok_or_else(|| Error::malformed(&meminfo, "MemAvailable is missing"))?,
             interfaces: self.interfaces(),
-            tcp: proc::tcp(&self.text("net/sockstat"), &self.text("net/sockstat6"), &self.text("net/snmp"))
-                .unwrap_or_default(),
+            tcp: proc::tcp(
+                &self.text("net/sockstat"),
+                &self.text("net/sockstat6"),
+                &self.text("net/snmp"),
+                &self.text("net/netstat"),
+            )
+            .unwrap_or_default(),
             io_stalled_ms: proc::stalled_ms(&self.text("pressure/io")),
         })
     }

@@ -1,6 +1,6 @@
 //! Samples of this machine and of copies of `/proc`.
 
-use forebay_host::{Core, Kind, Memory, Sampler, Tcp};
+use forebay_host::{Core, Kind, Memory, Sample, Sampler, Tcp};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,6 +29,10 @@ const FILES: &[(&str, &str)] = &[
     ("net/sockstat", "sockets: used 21\nTCP: inuse 7 orphan 0 tw 2 alloc 1 mem 193\n"),
     ("net/sockstat6", "TCP6: inuse 3\n"),
     ("net/snmp", "Tcp: RtoAlgorithm OutSegs RetransSegs\nTcp: 1 900 9\n"),
+    (
+        "net/netstat",
+        "TcpExt: SyncookiesSent TCPDSACKRecv TCPDSACKOfoRecv\nTcpExt: 5 3 1\nIpExt: InOctets\nIpExt: 8\n",
+    ),
     ("pressure/io", "some avg10=0.01 avg60=0.47 avg300=0.61 total=10097025\nfull avg10=0.00 total=5\n"),
     ("sys/kernel/hostname", "turbine\n"),
     ("sys/kernel/random/boot_id", "b\n"),
@@ -50,7 +54,9 @@ fn every_file_is_read_as_written() {
         ]
     );
     assert_eq!(host.memory, Memory { total_bytes: 2 << 20, available_bytes: 1 << 20 });
-    assert_eq!(host.tcp, Tcp { in_use: 10, time_wait: 2, sent_segments: 900, resent_segments: 9 });
+    let segments =
+        Tcp { sent_segments: 900, resent_segments: 9, spurious_resent_segments: 4, ..Tcp::default() };
+    assert_eq!(host.tcp, Tcp { in_use: 10, time_wait: 2, ..segments });
     assert_eq!(host.io_stalled_ms, Some(10_097.025));
     assert_eq!((host.name.as_str(), host.boot_id.as_str()), ("turbine", "b"));
     let names: Vec<_> = host.interfaces.iter().map(|found| (found.name.as_str(), found.loopback)).collect();
@@ -83,15 +89,19 @@ fn this_machine_counts_what_this_test_does() {
     let before = sampler.sample().expect("Linux");
     let start = Instant::now();
     let mut after = before.clone();
-    // Until the clock of the process has moved, however long others have the cores, and 300 ms in any case.
-    while after.process.cpu_ms <= before.process.cpu_ms || start.elapsed() < Duration::from_millis(300) {
+    // 300 ms, and on a busy machine until the clocks of the process and of one of its threads have moved: they count in ticks of
+    // 10 ms, and several threads may share the first tick of the process.
+    let has_counted = |after: &Sample| {
+        after.process.cpu_ms > before.process.cpu_ms
+            && after.process.threads.iter().any(|thread| thread.cpu_ms > 0.0)
+    };
+    while !has_counted(&after) || start.elapsed() < Duration::from_millis(300) {
         assert!(start.elapsed() < Duration::from_secs(60), "the clock of this process stands still");
         after = sampler.sample().expect("Linux");
     }
     assert!(after.host.uptime_ms - before.host.uptime_ms >= 300.0);
     assert_eq!(before.host.boot_id, after.host.boot_id);
     assert!(after.process.resident_bytes > 0 && after.host.memory.total_bytes > after.process.resident_bytes);
-    assert!(after.process.threads.iter().any(|thread| thread.cpu_ms > 0.0));
     let text = serde_json::to_string(&after).expect("JSON");
     let back: forebay_host::Sample = serde_json::from_str(&text).expect("the same JSON");
     assert_eq!(back.host.cores.len(), after.host.cores.len());

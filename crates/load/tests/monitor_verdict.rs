@@ -143,16 +143,69 @@ fn network() {
         }
     });
     check(closed(), vec![idle(Role::Tester), bursts], Limit::Connections, "100 connections");
-    let lossy = host(Role::Tester, extra(&[("resent_percent", 2.5)]));
+    let lossy =
+        host(Role::Tester, extra(&[("sent_segments_per_s", 4_000.0), ("resent_segments_per_s", 100.0)]));
     check(closed(), vec![lossy], Limit::Network, "2.5 % of the segments");
 }
 
 #[test]
-fn record_store() {
+fn segments_that_were_sent_again_needlessly_are_no_full_network() {
+    let seen =
+        |change: &dyn Fn(u64, &mut HostSecond)| vec![host(Role::Tester, change), host(Role::Server, change)];
+    // Tail-loss probes on a busy loopback: the duplicate SACK of some comes in the second after.
+    let probes = |number: u64, second: &mut HostSecond| {
+        let late = if number == 0 { 0.0 } else { 110.0 };
+        extra(&[
+            ("sent_segments_per_s", 4_000.0),
+            ("resent_segments_per_s", 100.0),
+            ("spurious_resent_segments_per_s", late),
+        ])(number, second);
+    };
+    check(closed(), seen(&probes), Limit::Connections, "100 connections");
+    // One bad second, with few segments, is not the run.
+    let once = |number: u64, second: &mut HostSecond| {
+        let (sent, resent) = if number == 3 { (1_000.0, 50.0) } else { (5_000.0, 0.0) };
+        extra(&[("sent_segments_per_s", sent), ("resent_segments_per_s", resent)])(number, second);
+    };
+    check(closed(), seen(&once), Limit::Connections, "100 connections");
+    let few = extra(&[("sent_segments_per_s", 50.0), ("resent_segments_per_s", 5.0)]);
+    check(closed(), seen(&few), Limit::Connections, "100 connections");
+}
+
+#[test]
+fn a_machine_that_others_use_up_is_not_the_testers_limit() {
+    let full = |name: &str, role, process: f32| {
+        let mut host = host(role, |_, second| {
+            (second.cpu_percent, second.process_cpu_percent) = (395.0, process);
+        });
+        host.name = name.into();
+        host
+    };
+    let at = |target: &str| Results { target: target.into(), ..closed() };
+    let tester = |process| vec![full("one", Role::Tester, process)];
+    for here in [
+        "http://127.0.0.1:3000/codes",
+        "http://localhost/",
+        "redis://[::1]:6379",
+        "redis://me:pw@127.0.0.1:7000,10.0.0.1:7000",
+    ] {
+        check(at(here), tester(20.0), Limit::ServerCpu, "the tester's own part was 5 %");
+        check(at(here), tester(280.0), Limit::TesterCpu, "Use another machine");
+    }
+    for there in ["http://10.0.0.7:3000/", "https://localhost.example/"] {
+        check(at(there), tester(20.0), Limit::TesterCpu, "Use another machine");
+    }
+    // A server of one small process beside a database that uses the machine up.
+    let both = vec![full("one", Role::Tester, 20.0), full("one", Role::Server, 16.0)];
+    check(at("http://127.0.0.1:3000/"), both, Limit::ServerCpu, "shares the machine");
+}
+
+#[test]
+fn database() {
     let waiting = host(Role::Server, extra(&[("waiting", 95.0)]));
     check(closed(), vec![idle(Role::Tester), waiting], Limit::Database, "95 of 100 requests under way");
-    let thread = host(Role::Server, extra(&[("thread.record-write", 97.0)]));
-    check(closed(), vec![idle(Role::Tester), thread], Limit::Database, "record-write");
+    let thread = host(Role::Server, extra(&[("thread.database-write", 97.0)]));
+    check(closed(), vec![idle(Role::Tester), thread], Limit::Database, "database-write");
     // Requests wait because the server's own thread has no time for their answers.
     let starved = host(Role::Server, extra(&[("waiting", 95.0), ("thread.http-0", 99.0)]));
     check(closed(), vec![idle(Role::Tester), starved], Limit::ServerCpu, "http-0");

@@ -87,7 +87,8 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
         None => match task.planned.connectable() {
             Ok(settings) => (settings, Monitor::start(&args.monitor, &token)),
             Err(Unconnectable::NameNotFound(why)) => {
-                let results = not_begun(&task.planned.settings, ErrorKind::Dns, why);
+                let target = task.planned.target.to_string();
+                let results = Results { target, ..not_begun(&task.planned.settings, ErrorKind::Dns, why) };
                 return conclude(args, task, results, false);
             }
             Err(error) => return Err(Failure::from(error)),
@@ -102,6 +103,7 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
         Some(conditions) => search(task, conditions, &settings, &monitor, &interrupt, &mut screen)?,
     };
     screen.end();
+    results.target = task.planned.target.to_string();
     monitor.complete(&mut results);
     conclude(args, task, results, interrupt.is_caught())
 }
@@ -114,7 +116,6 @@ fn conclude(
     is_interrupted: bool,
 ) -> Result<ExitCode, Failure> {
     results.command = without_secrets(std::env::args());
-    results.target = task.planned.target.to_string();
     let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
     tell(args, task, &results, &checked)?;
     if results.connects.made == 0 && !is_interrupted {

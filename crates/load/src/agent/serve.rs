@@ -137,3 +137,31 @@ fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     send(&mut stream, &FromAgent::Welcome { proof: nonces.prove(&shared.token, Side::Agent) })?;
     Session::new(stream, shared.clone(), Clock::off_by(shared.clock_offset_ns)).run()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::look::Look;
+    use forebay_host::Sampler;
+
+    #[test]
+    fn an_agent_that_only_watches_burns_no_core() {
+        let folder = tempfile::tempdir().unwrap();
+        let agent = Agent::bind("127.0.0.1:0", "token", folder.path()).unwrap();
+        let place = agent.address().unwrap().to_string();
+        let session = thread::Builder::new().name("idle-session".into()).spawn(move || {
+            let (stream, _) = agent.listener.accept().unwrap();
+            welcome(stream, &agent.shared)
+        });
+        let mut look = Look::new(&place, "token");
+        look.sample().unwrap();
+        thread::sleep(Duration::from_millis(1_500));
+        look.sample().unwrap();
+        let process = Sampler::new().process(std::process::id()).unwrap();
+        let session_cpu_ms =
+            process.threads.iter().find(|thread| thread.name == "idle-session").unwrap().cpu_ms;
+        assert!(session_cpu_ms < 100.0, "{session_cpu_ms} ms of CPU to answer two questions");
+        drop(look);
+        session.unwrap().join().unwrap().unwrap();
+    }
+}

@@ -72,9 +72,13 @@ impl Session {
         let every = Duration::from_millis(PROGRESS_MS);
         let mut due = Instant::now() + every;
         loop {
-            // Readiness and the end are looked for more often than progress is told.
-            let wait = due.saturating_duration_since(Instant::now()).min(every / 10);
-            match inbox.recv_timeout(wait) {
+            let message = if self.running.is_some() {
+                // Readiness and the end of the run are checked more often than progress is sent.
+                inbox.recv_timeout(due.saturating_duration_since(Instant::now()).min(every / 10))
+            } else {
+                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            match message {
                 Ok(message) => self.hear(message)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),

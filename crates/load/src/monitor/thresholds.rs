@@ -37,9 +37,15 @@ pub(super) const QUEUE_WAITED: f64 = 0.5;
 /// A shaper that holds back so many packets a second is at its rate; bursts below it cause a handful.
 pub(super) const HELD_BACK_PER_S: f64 = 20.0;
 
-/// Part of the segments sent again from which TCP is slowed by loss: its rate falls with the square root of it, and wired
-/// networks lose less than one in ten thousand.
-pub(super) const RESENT: f64 = 0.01;
+/// Part of the segments of a run that were lost from which TCP is slowed by loss: its rate falls with the square root of it,
+/// and wired networks lose less than one in ten thousand.
+pub(super) const LOST: f64 = 0.01;
+
+/// Segments of a run below which a few that are lost by chance would look like a full network.
+pub(super) const SEGMENTS_MIN: f64 = 1_000.0;
+
+/// Part of the busy CPU time of a machine below which the tester's process is not what uses the machine up.
+pub(super) const TESTER_SHARE: f64 = 0.25;
 
 /// Part of the requests under way that wait for the database from which it is what they wait for.
 pub(super) const WAITING: f64 = 0.5;

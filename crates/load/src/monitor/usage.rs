@@ -9,7 +9,8 @@
 //! | `interface_percent` | the fullest interface (loopback left out), out of its speed, when that is known |
 //! | `queue_bytes` | waiting to be sent at the end of the second, all interfaces |
 //! | `held_back_per_s` | packets that a shaper held back or a queue dropped |
-//! | `resent_percent` | segments sent again, out of those sent; only of 1000 or more a second |
+//! | `sent_segments_per_s`, `resent_segments_per_s` | TCP segments sent, and of them those sent again |
+//! | `spurious_resent_segments_per_s` | segments sent again that the receiver had already, by its duplicate SACKs |
 //! | `disk_stalled_percent` | of the time, somebody waited for the disk |
 //! | `time_wait` | closed connections whose ports are not free yet |
 //! | `requests_per_s` | what the server itself counted |
@@ -23,9 +24,6 @@ use std::collections::BTreeMap;
 
 /// Threads below this are not named.
 const THREAD_PERCENT_MIN: f64 = 5.0;
-
-/// Of fewer segments a second, one that is lost by chance would look like a full network.
-const SEGMENTS_MIN: u64 = 1_000;
 
 /// The difference; `None` when the machine was started anew between them, or no time has gone by.
 pub fn between(before: &Sample, after: &Sample) -> Option<HostSecond> {
@@ -166,11 +164,11 @@ fn name_rest(before: &Sample, after: &Sample, elapsed_ms: f64, extra: &mut BTree
         extra.insert(key.to_owned(), value);
     };
     let (old, new) = (before.host.tcp, after.host.tcp);
-    let sent = new.sent_segments.saturating_sub(old.sent_segments);
-    let resent = new.resent_segments.saturating_sub(old.resent_segments);
-    if sent >= SEGMENTS_MIN {
-        name("resent_percent", resent as f64 * 100.0 / sent as f64);
-    }
+    let a_second = |old: u64, new: u64| new.saturating_sub(old) as f64 * 1_000.0 / elapsed_ms;
+    name("sent_segments_per_s", a_second(old.sent_segments, new.sent_segments));
+    name("resent_segments_per_s", a_second(old.resent_segments, new.resent_segments));
+    let spurious = a_second(old.spurious_resent_segments, new.spurious_resent_segments);
+    name("spurious_resent_segments_per_s", spurious);
     name("time_wait", new.time_wait as f64);
     if let (Some(old), Some(new)) = (before.host.io_stalled_ms, after.host.io_stalled_ms) {
         name("disk_stalled_percent", ((new - old) * 100.0 / elapsed_ms).clamp(0.0, 100.0));

@@ -5,8 +5,9 @@
 //! up; and only when all of that has room, too few connections. What cannot be seen is said not to be seen.
 
 use super::thresholds::{
-    CONNECTIONS_FULL, DISK_STALLED, FAILED, HELD_BACK_PER_S, INTERFACE_FULL, MACHINE_BUSY, QUEUE_WAITED,
-    RATE_MET, RESENT, SECONDS_MIN, STOLEN, STOLEN_WANTED, THREAD_BUSY, WAITING,
+    CONNECTIONS_FULL, DISK_STALLED, FAILED, HELD_BACK_PER_S, INTERFACE_FULL, LOST, MACHINE_BUSY,
+    QUEUE_WAITED, RATE_MET, SECONDS_MIN, SEGMENTS_MIN, STOLEN, STOLEN_WANTED, TESTER_SHARE, THREAD_BUSY,
+    WAITING,
 };
 use crate::results::{ErrorKind, Host, HostSecond, Limit, Model, Results, Role, Verdict};
 
@@ -19,7 +20,7 @@ pub fn verdict(results: &Results) -> Verdict {
         nothing_left_to_connect_with,
         stolen,
         network,
-        record_store,
+        database,
         cpu,
         too_few_connections,
         failures,
@@ -64,6 +65,20 @@ impl Machine<'_> {
         let values: Vec<f64> =
             self.seconds.iter().filter_map(|second| second.extra.get(name).copied()).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    /// Part of the segments of the whole run that were lost. A segment that was sent again although the receiver had it (a
+    /// tail-loss probe that came too early, as on a busy loopback) was not lost.
+    fn lost_segments(&self) -> f64 {
+        let count = |name| self.extra(name).unwrap_or(0.0) * self.seconds.len() as f64;
+        let lost = count("resent_segments_per_s") - count("spurious_resent_segments_per_s");
+        let sent = count("sent_segments_per_s");
+        if sent < SEGMENTS_MIN { 0.0 } else { lost.max(0.0) / sent }
+    }
+
+    /// Whether the watched process is a good part of what keeps the machine busy.
+    fn is_busy_by_itself(&self) -> bool {
+        self.process() >= TESTER_SHARE * self.busy()
     }
 
     /// The busiest thread and its part of a core.
@@ -245,18 +260,18 @@ fn network(run: &Run<'_>) -> Option<Verdict> {
             );
             return found(Limit::Network, why);
         }
-        let resent = machine.extra("resent_percent").unwrap_or(0.0) / 100.0;
-        (resent >= RESENT).then(|| Verdict {
+        let lost = machine.lost_segments();
+        (lost >= LOST).then(|| Verdict {
             limit: Limit::Network,
             why: format!(
                 "{:.1} % of the segments that {called} sent were lost and sent again: the network is full, or loses packets.",
-                resent * 100.0
+                lost * 100.0
             ),
         })
     })
 }
 
-fn record_store(run: &Run<'_>) -> Option<Verdict> {
+fn database(run: &Run<'_>) -> Option<Verdict> {
     run.of(Role::Server).find_map(|machine| {
         if let Some((name, used)) = machine.busy_thread() {
             let why = format!(
@@ -295,7 +310,7 @@ fn cpu(run: &Run<'_>) -> Option<Verdict> {
         }
         let shared = tester.filter(|tester| tester.host.name == server.host.name);
         let (limit, advice) = match shared {
-            Some(tester) if tester.process() > server.process() => {
+            Some(tester) if tester.process() > server.process() && tester.is_busy_by_itself() => {
                 (Limit::TesterCpu, "; it shares the machine with the tester: run the tester on another one")
             }
             Some(_) => (Limit::ServerCpu, "; it shares the machine with the tester"),
@@ -311,26 +326,46 @@ fn cpu(run: &Run<'_>) -> Option<Verdict> {
         );
         return found(limit, why);
     }
-    tester_cpu(tester?)
+    tester_cpu(tester?, run.results)
 }
 
-fn tester_cpu(tester: &Machine<'_>) -> Option<Verdict> {
+fn tester_cpu(tester: &Machine<'_>, results: &Results) -> Option<Verdict> {
     let why = if let Some((name, used)) = tester.busy_thread() {
         format!(
             "The tester's thread {name} used {} of a core: the server may do more than this. Add workers (-w) or agents (--agents).",
             percent(used)
         )
-    } else if tester.busy() >= MACHINE_BUSY {
+    } else if tester.busy() < MACHINE_BUSY {
+        return None;
+    } else if is_loopback(&results.target) && !tester.is_busy_by_itself() {
+        let why = format!(
+            "The machine that the tester shares with the server was busy for {} of its {}, the tester's own part was {}: the server, or what it works with, uses the rest.",
+            percent(tester.busy()),
+            cores(tester),
+            percent(tester.process())
+        );
+        return found(Limit::ServerCpu, why);
+    } else {
         format!(
             "The tester's machine was busy for {} of its {}, the tester's own part was {}: the server may do more than this. Use another machine, or agents.",
             percent(tester.busy()),
             cores(tester),
             percent(tester.process())
         )
-    } else {
-        return None;
     };
     found(Limit::TesterCpu, why)
+}
+
+/// Whether a URL, or the first of several, names this machine itself.
+fn is_loopback(target: &str) -> bool {
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    let place = rest.split(['/', ',', '?']).next().unwrap_or_default();
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let host = match place.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => place.rsplit_once(':').map_or(place, |(host, _)| host),
+    };
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn too_few_connections(run: &Run<'_>) -> Option<Verdict> {

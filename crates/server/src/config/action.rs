@@ -3,7 +3,7 @@
 use super::constant::json;
 use super::errors::{did_you_mean, list};
 use super::fields::{Fields, choice, integer, name, unknown};
-use super::keys::{ACTIONS, ActionKeys, ENDPOINT, Key, LATER};
+use super::keys::{ACTIONS, ActionKeys, ENDPOINT, Key};
 use super::model::{Action, Dialect, Expr, Literal, Pick, Rows, TableConfig};
 use super::proxy::proxy;
 use super::read::{At, Data, Entry, Mistakes, Node};
@@ -42,7 +42,7 @@ pub(super) fn action(fields: &Fields<'_>, in_any_of: bool, scope: &Scope<'_>) ->
             scope
                 .mistakes
                 .add(found[1].at, format!("one action only, not {both} (several endpoints, or any_of)"));
-        } else if !fields.entries().iter().any(|entry| LATER.iter().any(|(later, _)| entry.key == *later)) {
+        } else {
             scope.mistakes.add(fields.at, format!("an endpoint needs an action; add one of {all}"));
         }
         return None;

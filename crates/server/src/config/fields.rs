@@ -1,7 +1,7 @@
 //! Typed access to a table as typed: unknown keys and wrong kinds of values are noted, the rest is handed out.
 
 use super::errors::{did_you_mean, list};
-use super::keys::{self, LATER, Section};
+use super::keys::{self, Section};
 use super::read::{At, Data, Entry, Mistakes, Node};
 use super::size;
 
@@ -91,18 +91,9 @@ pub(super) fn unknown<'k>(
     mistakes: &Mistakes<'_>,
 ) {
     let key = &entry.key;
-    match LATER.iter().find(|(name, _)| name == key) {
-        Some((_, what)) => {
-            mistakes.add(entry.at, format!("`{key}` ({what}) is not in this version yet"));
-        }
-        None => {
-            let near = did_you_mean(key, permitted.clone());
-            mistakes.add(
-                entry.at,
-                format!("unknown key `{key}` in {section}{near} (permitted: {})", list(permitted)),
-            );
-        }
-    }
+    let near = did_you_mean(key, permitted.clone());
+    mistakes
+        .add(entry.at, format!("unknown key `{key}` in {section}{near} (permitted: {})", list(permitted)));
 }
 
 /// A text.

@@ -475,9 +475,6 @@ pub(super) const ACTIONS: &[ActionKeys] = &[
     },
 ];
 
-/// Keys that the design has and this version has not.
-pub(super) const LATER: &[(&str, &str)] = &[];
-
 /// What the keys of a section are, for a message.
 pub(super) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> + Clone {
     keys.iter().map(|key| key.name)

@@ -129,7 +129,8 @@ pub(super) fn host(host: &Host) -> String {
         ("waiting", "requests waiting for the database"),
         ("backlog_rows", "rows not drained yet"),
         ("backlog_bytes", "bytes not drained yet"),
-        ("resent_percent", "segments sent again, per cent"),
+        ("resent_segments_per_s", "segments sent again a second"),
+        ("spurious_resent_segments_per_s", "of them needlessly, a second"),
         ("held_back_per_s", "packets held back, per second"),
         ("disk_stalled_percent", "time waiting for the disk, per cent"),
     ];
