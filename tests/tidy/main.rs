@@ -17,6 +17,7 @@ const LONG_FUNCTIONS: &[&str] = &[];
 /// What each crate of ours may depend on. `tests`, `bench` and `peers` may depend on anything.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("value", &[]),
+    ("config", &["value"]),
     ("http", &[]),
     ("log", &[]),
     ("host", &[]),
@@ -27,9 +28,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("database", &["value"]),
     ("proxy", &[]),
     ("drain", &["log", "database", "redis", "table", "value"]),
-    ("server", &["cache", "drain", "host", "http", "log", "proxy", "database", "redis", "table", "value"]),
+    (
+        "server",
+        &["cache", "config", "drain", "host", "http", "log", "proxy", "database", "redis", "table", "value"],
+    ),
     ("topology", &[]),
-    ("forebay", &["drain", "example-handlers", "load", "log", "database", "server", "topology", "value"]),
+    (
+        "forebay",
+        &["config", "drain", "example-handlers", "load", "log", "database", "server", "topology", "value"],
+    ),
 ];
 
 fn root() -> PathBuf {

@@ -1,7 +1,7 @@
 //! The way from a command to a running server: its admin listener, whose address stands in the data folder.
 
+use forebay_config::model::{Memory, Tier};
 use forebay_server::ADMIN_FILE;
-use forebay_server::config::model::{Memory, Tier};
 use serde_json::Value;
 use std::time::Duration;
 

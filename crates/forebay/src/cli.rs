@@ -5,7 +5,7 @@ pub mod load;
 pub mod redis;
 
 use clap::{Args, Parser, Subcommand};
-use forebay_server::config::Overrides;
+use forebay_config::Overrides;
 
 /// Serves hot HTTP endpoints from memory, and writes behind into a database.
 #[derive(Debug, Parser)]

@@ -1,9 +1,9 @@
 //! The response cache on the admin listener: what it counted, and dropping by hand.
 
 use crate::compile::route_tag;
-use crate::config::model;
 use crate::problem::Problem;
 use forebay_cache::{Cache, Counts};
+use forebay_config::model;
 use forebay_http::{Request, query_pairs};
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The server: reads the config, compiles its endpoints, wires the rooms together, and runs.
+//! The server: compiles the endpoints of a config, wires the rooms together, and runs.
 //!
 //! What must stay true here: everything that the config decides is decided at start; past it nothing is looked up by name.
 //! A client sees problem details that name what it did wrong, and never the inside of the server.
@@ -11,7 +11,6 @@ mod admin;
 mod admin_cache;
 mod body;
 mod compile;
-pub mod config;
 mod endpoint;
 mod functions;
 mod handler;
@@ -29,7 +28,6 @@ mod source;
 
 pub use admin::checks_json;
 pub use body::extract as extract_fields;
-pub use config::Config;
 pub use handler::{Call, Handler, Handlers};
 pub use live::Live;
 pub use open::StartError;

@@ -5,7 +5,5 @@ pub(crate) const RATE_WAYS: usize = 8;
 /// Sets of one endpoint's rate: 65,536 callers in a little over 1 MiB. Whoever has more callers than that within one period loses
 /// the memory of those that were furthest from their limit.
 pub(crate) const RATE_SETS: usize = 8_192;
-/// The most requests of a rate: then a request costs one nanosecond of a period of one second, the grain of the clock.
-pub(crate) const RATE_COUNT_MAX: u64 = 1_000_000_000;
 
 const _: () = assert!(RATE_SETS.is_power_of_two(), "a set is chosen by masking");

@@ -2,9 +2,9 @@
 
 use crate::action::write::{ColumnSource, RowPlan};
 use crate::compile::{ParamTable, row_plan};
-use crate::config::{Config, model};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::functions;
+use forebay_config::{Config, model};
 use forebay_value::{KeyKind, Schema, Type, Value};
 use std::sync::Arc;
 

@@ -3,7 +3,6 @@
 use crate::admin::{Admin, AdminService};
 use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, Context, Proxies};
-use crate::config::{self, Config, model};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::live::Live;
@@ -12,6 +11,7 @@ use crate::open::{self, Memory, Opened, StartError};
 use crate::problem::Problem;
 use crate::schedule::{Lease, Schedule};
 use forebay_cache::{Cache, Clock, Shared};
+use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
 use forebay_log::Log;
@@ -118,7 +118,7 @@ fn workers_of(config: &Config) -> usize {
 }
 
 fn http_options(config: &Config) -> Options {
-    let limits = config.server.limits.clone();
+    let limits = compile::http_limits(&config.server.limits);
     Options { listen: config.server.listen.clone(), workers: workers_of(config), limits }
 }
 
@@ -251,7 +251,7 @@ fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartErr
 }
 
 fn announce(config: &Config, addresses: &[SocketAddr], admin: SocketAddr) {
-    eprint!("{}", config::explain(config));
+    eprint!("{}", forebay_config::explain(config));
     for address in addresses {
         eprintln!("listening on http://{address}");
     }

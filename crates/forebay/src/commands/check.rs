@@ -3,8 +3,9 @@
 use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Check;
+use forebay_config::Config;
 use forebay_drain::NewDatabase;
-use forebay_server::{Config, Live, checks_json, open};
+use forebay_server::{Live, checks_json, open};
 use serde_json::Value;
 use std::process::ExitCode;
 

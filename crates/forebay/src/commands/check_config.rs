@@ -6,6 +6,6 @@ use std::process::ExitCode;
 
 pub fn run(args: &CheckConfig) -> Result<ExitCode, Failure> {
     let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
-    print!("{}", forebay_server::config::explain(&config));
+    print!("{}", forebay_config::explain(&config));
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,6 @@ use child::Child;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use forebay_database::{Options, Store};
 use forebay_load::{Results, Settings, Stop, Traffic};
-use forebay_server::config;
 use forebay_value::Value;
 use std::collections::HashSet;
 use std::path::Path;
@@ -66,7 +65,7 @@ impl Verdict {
 
 impl<'a> Demonstration<'a> {
     fn start(folder: &'a Path, seconds: Duration, connections: usize) -> Result<Demonstration<'a>, Failure> {
-        std::fs::write(folder.join("codes.toml"), config::BUNDLED[0].1).map_err(Failure::from)?;
+        std::fs::write(folder.join("codes.toml"), forebay_config::BUNDLED[0].1).map_err(Failure::from)?;
         let child = Child::start(folder)?;
         eprintln!("serving the codes example on http://{} from {}", child.address, folder.display());
         Ok(Demonstration {

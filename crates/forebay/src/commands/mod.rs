@@ -12,7 +12,7 @@ mod serve;
 mod warm;
 
 use crate::cli::{Command, OverrideArgs};
-use forebay_server::config::{self, Config};
+use forebay_config::{self as config, Config};
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;

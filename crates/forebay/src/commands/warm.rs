@@ -4,9 +4,10 @@ use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Warm;
 use crate::progress::Progress;
+use forebay_config::Config;
+use forebay_config::model::Tier;
 use forebay_drain::NewDatabase;
-use forebay_server::config::model::Tier;
-use forebay_server::{Config, Live, open};
+use forebay_server::{Live, open};
 use std::process::ExitCode;
 use std::sync::Arc;
 

@@ -2,14 +2,13 @@
 
 use super::Context;
 use super::params::{Columns, ParamTable, Wanted};
-use crate::config::model::{self, Config, Expr};
 use crate::endpoint::cached::{Cached, Tags};
 use crate::endpoint::drops::Drops;
 use crate::endpoint::eval::Eval;
 use crate::endpoint::fronted::{Fronted, PERSONAL};
 use crate::problem::Problem;
 use forebay_cache::{Cache, Heed, Policy, Promise, Rules, fingerprint, limits};
-use forebay_http::Method;
+use forebay_config::model::{self, Config, Expr};
 use std::sync::Arc;
 
 /// The response cache, and what of the config it depends on.
@@ -78,7 +77,7 @@ pub fn drops(
         cache: context.keeping.cache.clone(),
         tags: Tags { own: None, given: tags(&endpoint.invalidates, params)? },
         path_tag,
-        spares_safe: endpoint.method == Method::Other,
+        spares_safe: endpoint.method == model::Method::Any,
         is_strict: context.keeping.is_strict,
     }))
 }
@@ -86,7 +85,7 @@ pub fn drops(
 /// What the tag of a path begins with, where writes to it pass the same endpoint as reads of it: those drop what is kept of it, whatever
 /// the config says (RFC 9111 section 4.4).
 fn path_tag(endpoint: &model::Endpoint) -> Option<String> {
-    (endpoint.method == Method::Other && endpoint.cache.is_some()).then(|| route_tag(endpoint))
+    (endpoint.method == model::Method::Any && endpoint.cache.is_some()).then(|| route_tag(endpoint))
 }
 
 /// How answers of a server behind are kept.
@@ -126,7 +125,7 @@ pub fn fronted(
 
 /// The tag that stands for everything that an endpoint answered.
 pub fn route_tag(endpoint: &model::Endpoint) -> String {
-    format!("{} {}", endpoint.method_name(), endpoint.route)
+    format!("{} {}", endpoint.method.name(), endpoint.route)
 }
 
 /// The longest that anything may be shown after it was made.

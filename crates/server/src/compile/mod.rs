@@ -8,9 +8,9 @@ mod caching;
 mod params;
 mod proxies;
 mod sql_types;
+mod words;
 
 use crate::action::Action;
-use crate::config::model;
 use crate::endpoint::guard::{From, Guard, Place};
 use crate::endpoint::rate::{Per, Rate};
 use crate::endpoint::{Endpoint, eval::SLOTS_MAX};
@@ -20,9 +20,8 @@ use crate::jobs::Jobs;
 use crate::service::Routes;
 pub use actions::row_plan;
 pub use caching::{Keeping, life_ms_max, route_tag};
+use forebay_config::model;
 use forebay_database::Store;
-use forebay_http::Method;
-
 use forebay_value::Schema;
 pub use params::ParamTable;
 pub use proxies::Proxies;
@@ -31,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 use tokio::runtime::Handle;
+pub use words::http_limits;
 
 /// What endpoints are compiled against.
 pub struct Context<'a> {
@@ -78,9 +78,10 @@ pub async fn compile(
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;
-        let added = compiled.and_then(|e| routes.add(endpoint.method, &endpoint.route, Arc::new(e)));
+        let added =
+            compiled.and_then(|e| routes.add(words::method(endpoint.method), &endpoint.route, Arc::new(e)));
         if let Err(message) = added {
-            let message = format!("{} {}: {message}", endpoint.method_name(), endpoint.route);
+            let message = format!("{} {}: {message}", endpoint.method.name(), endpoint.route);
             errors.push(CompileError { line: endpoint.line, message });
         }
     }
@@ -112,8 +113,8 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         cached,
         fronted,
         drops,
-        etag: endpoint.etag && endpoint.method == Method::Get,
-        compress: endpoint.compress && endpoint.method == Method::Get,
+        etag: endpoint.etag && endpoint.method == model::Method::Get,
+        compress: endpoint.compress && endpoint.method == model::Method::Get,
         timeout: Duration::from_millis(endpoint.timeout_ms),
         waiting_max: endpoint.concurrency,
         waiting: AtomicUsize::new(0),

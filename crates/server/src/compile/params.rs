@@ -1,8 +1,8 @@
 //! Parameters and expressions of one endpoint, being compiled: names become slots, types are settled by use.
 
-use crate::config::model::{self, Constraint, Expr, Function, Literal, Part};
 use crate::endpoint::eval::{Eval, coerce};
 use crate::endpoint::params::{Check, Missing, ParamPlan, Params, Source};
+use forebay_config::model::{self, Constraint, Expr, Function, Literal, Part};
 use forebay_value::{Schema, Type, Value};
 
 /// The parameters found so far.

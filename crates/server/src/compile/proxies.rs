@@ -3,7 +3,7 @@
 
 use crate::action::Action;
 use crate::action::proxy::{Failures, ProxyAction};
-use crate::config::model;
+use forebay_config::model;
 use forebay_proxy::{Authority, Proxy, Settings, Trust};
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
 //! The embedded tier: the log, where it and the database stand, and loading memory from both.
 
 use super::StartError;
-use crate::config::model;
 use crate::source::DatabaseSource;
+use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{NewDatabase, Progress, reconcile, warm};
 use forebay_log::{Log, Position, Recovery, Verify};

@@ -5,9 +5,9 @@ pub mod embedded;
 pub mod remote;
 mod schemas;
 
-use crate::config::{Config, model};
 use crate::hot::HotTables;
 use embedded::Embedded;
+use forebay_config::{Config, model};
 use forebay_database::{Options as StoreOptions, Store};
 use forebay_drain::NewDatabase;
 use forebay_value::Schema;

@@ -1,8 +1,8 @@
 //! A tier on Redis or Valkey: reaching it, and whether it can keep what the config promises.
 
 use super::StartError;
-use crate::config::model::{self, Durability};
 use crate::source::DatabaseSource;
+use forebay_config::model::{self, Durability};
 use forebay_database::Store;
 use forebay_redis::{Client, Link};
 use forebay_table::TableSpec;

@@ -7,9 +7,9 @@
 mod lease;
 
 use crate::compile::CompileError;
-use crate::config::model;
 use crate::problem::Problem;
 use forebay_cache::Cache;
+use forebay_config::model;
 use forebay_database::{Statement, Store};
 use forebay_value::Timestamp;
 pub use lease::Lease;

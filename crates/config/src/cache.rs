@@ -4,11 +4,12 @@ use super::endpoint::header_name;
 use super::expr;
 use super::fields::{Fields, bytes, choice, flag, milliseconds, text};
 use super::keys::{CACHE, CACHING};
-use super::model::{Action, CacheSettings, Caching, Expr, Heed, Memory, Promise, Proxied, SharedCache, Tier};
+use super::limits::KEPT_BODY_BYTES_MAX;
+use super::model::{
+    Action, CacheSettings, Caching, Expr, Heed, Memory, Method, Promise, Proxied, SharedCache, Tier,
+};
 use super::read::{Data, Mistakes, Node};
 use super::sql::begins_writing;
-use forebay_cache::limits;
-use forebay_http::Method;
 
 /// Default for `[cache] limit`.
 const LIMIT_BYTES: u64 = 256 << 20;
@@ -18,6 +19,8 @@ const LIMIT_BYTES_MIN: u64 = 1 << 20;
 const MISSING_MS: u64 = 1_000;
 /// The most tags of an endpoint: each is looked at on every hit.
 const TAGS_MAX: usize = 8;
+/// Default for `largest`: pages and lists, not downloads.
+const UPSTREAM_BYTES: u64 = 1 << 20;
 /// Longest that anything is kept.
 const LIFE_MS_MAX: u64 = 30 * 86_400_000;
 
@@ -61,7 +64,7 @@ pub(super) fn caching(
         mistakes.add(node.at, "cache: for how long? burst = \"2s\" (in this process), shared = \"30s\" (for all servers), or both");
     }
     let is_proxy = matches!(action, Some(Action::Proxy(_)));
-    let may_keep = |method: Method| method == Method::Get || (is_proxy && method == Method::Other);
+    let may_keep = |method: Method| method == Method::Get || (is_proxy && method == Method::Any);
     if route.is_some_and(|(method, _)| !may_keep(*method)) {
         mistakes.add(node.at, "cache: only what GET answers is kept; what writes says `invalidates`");
     }
@@ -99,13 +102,13 @@ fn proxied(fields: &Fields<'_>, is_proxy: bool, mistakes: &Mistakes<'_>) -> Prox
         }
     }
     let heeds = [("heed", Heed::Always), ("explicit", Heed::Explicit), ("ignore", Heed::Never)];
-    let sizes = bytes(0, limits::BODY_BYTES_MAX as u64);
+    let sizes = bytes(0, KEPT_BODY_BYTES_MAX);
     Proxied {
         heed: fields.read("upstream", mistakes, choice(&heeds)).unwrap_or(Heed::Always),
         keeps_private: fields.read("private", mistakes, flag).unwrap_or(false),
         ignore: fields.read("ignore", mistakes, header_names).unwrap_or_default(),
         strip: fields.read("strip", mistakes, header_names).unwrap_or_default(),
-        largest_bytes: fields.read("largest", mistakes, sizes).unwrap_or(limits::UPSTREAM_BYTES),
+        largest_bytes: fields.read("largest", mistakes, sizes).unwrap_or(UPSTREAM_BYTES),
     }
 }
 

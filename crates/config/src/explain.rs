@@ -10,7 +10,7 @@ pub fn explain(config: &Config) -> String {
     let width = routes.chain(config.jobs.iter().map(|job| job.name.len())).max().unwrap_or(0);
     let mut out = String::new();
     for endpoint in &config.endpoints {
-        let (method, way) = (endpoint.method_name(), way(endpoint, config));
+        let (method, way) = (endpoint.method.name(), way(endpoint, config));
         writeln!(out, "{method:<6} {:<width$}  {way}", endpoint.route)
             .expect("writing to a string cannot fail");
     }

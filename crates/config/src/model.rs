@@ -11,7 +11,6 @@ pub use super::job::Job;
 pub use super::proxy::Proxy;
 pub use super::rate::{Per, Rate};
 pub use super::stores::{Database, Dialect, Durability, Memory, ReadFrom, Remote, Replicas, Tier};
-use forebay_http::{Limits, Method};
 use forebay_value::{Schema, Type};
 use std::net::SocketAddr;
 
@@ -60,6 +59,54 @@ pub struct Server {
     pub limits: Limits,
 }
 
+/// `[server.limits]`: what one client may take up. Sizes in bytes, times in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest request head.
+    pub head_bytes: usize,
+    /// Longest request target.
+    pub target_bytes: usize,
+    /// Longest request body.
+    pub body_bytes: usize,
+    /// Most header fields.
+    pub fields: usize,
+    /// From the first byte of a head to its last; also the grace before a body must keep its pace.
+    pub head_timeout_ms: u64,
+    /// Slowest average pace of a body after that, in bytes a second.
+    pub body_bytes_per_s_min: u64,
+    /// A connection without a request for this long is closed.
+    pub idle_timeout_ms: u64,
+    /// A connection that takes no byte of its answer for this long is closed.
+    pub write_timeout_ms: u64,
+    /// Most connections at one time.
+    pub connections: usize,
+    /// Most requests of a connection that wait for their answers.
+    pub pipeline_depth: usize,
+    /// Most bytes of answers that a connection has not taken.
+    pub output_bytes: usize,
+    /// How long a graceful stop waits for answers that are not ready.
+    pub stop_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes: 16 << 10,
+            target_bytes: 8 << 10,
+            body_bytes: 1 << 20,
+            fields: 100,
+            head_timeout_ms: 10_000,
+            body_bytes_per_s_min: 1 << 10,
+            idle_timeout_ms: 75_000,
+            write_timeout_ms: 30_000,
+            connections: 16_384,
+            pipeline_depth: 128,
+            output_bytes: 256 << 10,
+            stop_timeout_ms: 10_000,
+        }
+    }
+}
+
 /// `[drain]`: how writes go from the log to the database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrainSettings {
@@ -91,10 +138,45 @@ pub struct TableConfig {
     pub line: usize,
 }
 
+/// The method of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// GET, which serves HEAD as well.
+    Get,
+    /// POST
+    Post,
+    /// PUT
+    Put,
+    /// PATCH
+    Patch,
+    /// DELETE
+    Delete,
+    /// `*`: all, which only a proxy can have.
+    Any,
+}
+
+impl Method {
+    /// Every one.
+    pub const ALL: [Method; 6] =
+        [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete, Method::Any];
+
+    /// As the file has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
+            Method::Any => "*",
+        }
+    }
+}
+
 /// `[[endpoint]]`: a route and one action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    /// GET (which serves HEAD as well), POST, PUT, PATCH or DELETE; [`Method::Other`] for all, which only a proxy can have.
+    /// What it is asked with.
     pub method: Method,
     /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See [`Endpoint::path_params`].
     pub route: String,
@@ -131,11 +213,6 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The method as the file has it.
-    pub fn method_name(&self) -> &'static str {
-        if self.method == Method::Other { "*" } else { self.method.as_str() }
-    }
-
     /// The names of the parameters in the route, in order, without the dots of a tail.
     pub fn path_params(&self) -> impl Iterator<Item = &str> {
         self.route.split('/').filter_map(|segment| {

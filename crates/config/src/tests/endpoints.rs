@@ -297,7 +297,7 @@ fn jobs() {
 #[test]
 fn proxies() {
     let plain = endpoint("route = '* /shop/{path...}'\nproxy = 'http://127.0.0.1:8080'");
-    assert_eq!((plain.method, plain.method_name()), (forebay_http::Method::Other, "*"));
+    assert_eq!((plain.method, plain.method.name()), (Method::Any, "*"));
     let Action::Proxy(proxy) = plain.action else { panic!("{:?}", plain.action) };
     assert_eq!(
         (proxy.upstreams.as_slice(), proxy.connect_timeout_ms, proxy.silence_timeout_ms, proxy.retries),

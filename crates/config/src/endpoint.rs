@@ -7,30 +7,19 @@ use super::expr;
 use super::fields::{Fields, choice, flag, integer, milliseconds, name, text};
 use super::keys::{GUARD, REPLY};
 use super::model::{
-    Action, Constraint, Endpoint, Expr, From, Guard, Literal, Param, ParamKind, ParamType, Per, Place, Rate,
-    Reply, TableConfig,
+    Action, Constraint, Endpoint, Expr, From, Guard, Literal, Method, Param, ParamKind, ParamType, Per,
+    Place, Rate, Reply, TableConfig,
 };
 use super::params::params;
 use super::rate;
 use super::read::{At, Data, Mistakes, Node};
 use super::values::value;
-use forebay_http::Method;
 use forebay_value::Type;
 
 const TIMEOUT_MS: u64 = 30_000;
 const CONCURRENCY: usize = 1000;
 /// Rows of a page of `list` when the client does not say, and at most.
 const LIST_LIMIT: (i64, i64) = (100, 1000);
-/// The methods that a route can have.
-const METHODS: &[(&str, Method)] = &[
-    ("GET", Method::Get),
-    ("POST", Method::Post),
-    ("PUT", Method::Put),
-    ("PATCH", Method::Patch),
-    ("DELETE", Method::Delete),
-    ("*", Method::Other),
-];
-
 /// An endpoint with the places that later checks blame.
 pub(super) struct Placed {
     pub endpoint: Endpoint,
@@ -91,7 +80,7 @@ fn endpoint(
     let reply = reply(fields.get("reply"), action.as_ref(), mistakes);
     let (method, route) = route?;
     let mut action = action?;
-    if method == Method::Other && !matches!(action, Action::Proxy(_)) {
+    if method == Method::Any && !matches!(action, Action::Proxy(_)) {
         let at = fields.get("route").map_or(node.at, |route| route.at);
         mistakes.add(at, "route: only a proxy can have every method (*); name one");
     }
@@ -131,12 +120,12 @@ fn route(node: &Node) -> Result<(Method, String), String> {
         return Err(format!("`{text}` must be a method and a path, such as \"GET /codes/{{id}}\""));
     };
     let path = path.trim();
-    let Some((_, method)) = METHODS.iter().find(|(name, _)| *name == method) else {
+    let Some(method) = Method::ALL.iter().find(|known| known.name() == method) else {
         return Err(match method {
             "HEAD" => "HEAD is served where GET is; write GET".into(),
             method => format!(
                 "{method} is not a method that a route can have ({})",
-                list(METHODS.iter().map(|m| m.0))
+                list(Method::ALL.iter().map(|method| method.name()))
             ),
         });
     };

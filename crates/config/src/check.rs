@@ -3,9 +3,8 @@
 use super::endpoint::{Placed, action_params};
 use super::errors::{did_you_mean, list};
 use super::expr::each_param;
-use super::model::{Action, Dialect, Endpoint, TableConfig};
+use super::model::{Action, Dialect, Endpoint, Method, TableConfig};
 use super::read::{At, Mistakes};
-use forebay_http::Method;
 use std::collections::HashMap;
 
 /// Notes everything that does not fit together.

@@ -1,8 +1,8 @@
 //! `rate`: how often an endpoint may be called.
 
 use super::endpoint::header_name;
+use super::limits::RATE_COUNT_MAX;
 use super::size;
-use crate::limits::RATE_COUNT_MAX;
 
 /// How often an endpoint may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]

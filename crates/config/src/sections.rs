@@ -3,11 +3,12 @@
 use super::endpoint::guard;
 use super::fields::{Fields, bytes, choice, flag, integer, milliseconds, name, text};
 use super::keys::{ADMIN, DRAIN, LIMITS, MEMORY, RECORD, SERVER};
+use super::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
 use super::model::{
-    Admin, Database, DrainSettings, Durability, Guard, Memory, ReadFrom, Remote, Replicas, Server, Tier,
+    Admin, Database, DrainSettings, Durability, Guard, Limits, Memory, ReadFrom, Remote, Replicas, Server,
+    Tier,
 };
 use super::read::{Data, Mistakes, Node};
-use forebay_http::Limits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -58,18 +59,15 @@ fn limits(node: &Node, limits: &mut Limits, mistakes: &Mistakes<'_>) {
     size("target", &mut limits.target_bytes, 64);
     size("body", &mut limits.body_bytes, 0);
     size("output", &mut limits.output_bytes, 1024);
-    count("fields", &mut limits.fields, 128);
+    count("fields", &mut limits.fields, FIELDS_MAX);
     count("connections", &mut limits.connections, 10_000_000);
     count("pipeline_depth", &mut limits.pipeline_depth, 1_000_000);
-    fields.set("body_pace", &mut limits.body_bytes_per_s_min, mistakes, bytes(0, GIB));
+    fields.set("body_pace", &mut limits.body_bytes_per_s_min, mistakes, bytes(1, GIB));
     fields.set("head_timeout", &mut limits.head_timeout_ms, mistakes, milliseconds);
     fields.set("idle_timeout", &mut limits.idle_timeout_ms, mistakes, milliseconds);
     fields.set("write_timeout", &mut limits.write_timeout_ms, mistakes, milliseconds);
-    if mistakes.count() > before {
-        return;
-    }
-    if let Err(what) = limits.check() {
-        mistakes.add(fields.at, format!("[server.limits]: {what}"));
+    if mistakes.count() == before && limits.target_bytes + METHOD_BYTES_MAX >= limits.head_bytes {
+        mistakes.add(fields.at, "[server.limits]: target must leave room in head for the rest of the head");
     }
 }
 

@@ -21,6 +21,7 @@ mod guards;
 mod job;
 mod key_tables;
 mod keys;
+pub mod limits;
 pub mod model;
 mod overrides;
 mod params;
@@ -43,22 +44,20 @@ pub use model::Config;
 pub use overrides::Overrides;
 
 use fields::Fields;
+use limits::FILE_BYTES_MAX;
 use read::Mistakes;
 use std::path::Path;
 
 /// The bundled examples: name and text. The first is what `serve` takes when no file is named.
 pub const BUNDLED: &[(&str, &str)] = &[
-    ("codes.toml", include_str!("../../../../examples/codes.toml")),
-    ("accounts.toml", include_str!("../../../../examples/accounts.toml")),
-    ("accounts-hot.toml", include_str!("../../../../examples/accounts-hot.toml")),
-    ("usages.toml", include_str!("../../../../examples/usages.toml")),
-    ("items.toml", include_str!("../../../../examples/items.toml")),
-    ("links.toml", include_str!("../../../../examples/links.toml")),
-    ("in-front.toml", include_str!("../../../../examples/in-front.toml")),
+    ("codes.toml", include_str!("../../../examples/codes.toml")),
+    ("accounts.toml", include_str!("../../../examples/accounts.toml")),
+    ("accounts-hot.toml", include_str!("../../../examples/accounts-hot.toml")),
+    ("usages.toml", include_str!("../../../examples/usages.toml")),
+    ("items.toml", include_str!("../../../examples/items.toml")),
+    ("links.toml", include_str!("../../../examples/links.toml")),
+    ("in-front.toml", include_str!("../../../examples/in-front.toml")),
 ];
-
-/// The longest config file, in bytes; far above any that was written by hand.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Reads and checks a config file. `env` looks up environment variables.
 ///

@@ -46,7 +46,7 @@ fn call(function: Function, args: Vec<Expr>) -> Expr {
 /// `broken/NAME.toml` gives the messages of `broken/NAME.txt`. With `FOREBAY_BLESS` set, writes them.
 #[test]
 fn broken_files_are_explained() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/broken");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/broken");
     for name in ["syntax", "settings", "tables", "routes", "actions", "caching", "expressions", "params"] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
         let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();
