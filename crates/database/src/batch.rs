@@ -43,7 +43,14 @@ pub enum Op {
     Put(Row),
     /// The row with this key shall not be there; that it is not is no error.
     Delete(Value),
-    /// Adds to a bigint column of a row that must be there.
+    /// Sets columns of the row with this key; a row that is not there is counted ([`Applied::missing`]).
+    Update {
+        /// The row's key.
+        key: Value,
+        /// The indexes of the columns, at least one, each once, never the key's, with their new values.
+        columns: Vec<(usize, Value)>,
+    },
+    /// Adds to a bigint column; a row that is not there is counted ([`Applied::missing`]).
     Increment {
         /// The row's key.
         key: Value,
@@ -77,6 +84,8 @@ pub enum Priority {
 pub struct Applied {
     /// Changes that went to `forebay_dead_letter`.
     pub dead: u64,
+    /// Updates and increments that met no row: others deleted it.
+    pub missing: u64,
     /// How long it held the writer.
     pub took: Duration,
     /// Whether direct writes waited for it.
@@ -94,9 +103,9 @@ pub struct DeadLetter {
     pub position: u64,
     /// The table that it was meant for.
     pub table: String,
-    /// `insert`, `put`, `delete` or `increment`.
+    /// `insert`, `put`, `update`, `delete` or `increment`.
     pub op: String,
-    /// The row as JSON; for a delete its key alone, for an increment key, column and amount.
+    /// The row as JSON; for a delete its key alone, for an update the key and the columns that it sets, for an increment key, column and amount.
     pub row: String,
     /// What the store said.
     pub reason: String,

@@ -4,6 +4,7 @@
 //! op         row
 //! insert     every column by its name
 //! put        every column by its name
+//! update     the key, and the columns that are set
 //! delete     the key
 //! increment  the key, and the column with what is added
 //! ```
@@ -11,7 +12,7 @@
 //! columns have now, so that a row which was refused for a type that has been corrected is taken.
 
 use crate::{DeadLetter, Error, Kind, Op};
-use forebay_value::{Row, Schema, Type, Value, ValueRef, from_json, json};
+use forebay_value::{Column, Row, Schema, Type, Value, ValueRef, from_json, json};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 
@@ -21,6 +22,10 @@ pub(crate) fn of(schema: &Schema, op: &Op) -> (&'static str, String) {
     match op {
         Op::Insert(row) => ("insert", row_json(schema, row)),
         Op::Put(row) => ("put", row_json(schema, row)),
+        Op::Update { key, columns } => {
+            let set = columns.iter().map(|(at, value)| (schema.columns[*at].name.as_str(), value.as_ref()));
+            ("update", object(std::iter::once((key_name, key.as_ref())).chain(set)))
+        }
         Op::Delete(key) => ("delete", object([(key_name, key.as_ref())])),
         Op::Increment { key, column, delta } => {
             let added = (schema.columns[*column].name.as_str(), ValueRef::Bigint(*delta));
@@ -79,6 +84,14 @@ impl DeadLetter {
         match self.op.as_str() {
             "insert" => Ok(Op::Insert(row()?)),
             "put" => Ok(Op::Put(row()?)),
+            "update" => {
+                let set = |(index, column): (usize, &Column)| {
+                    let is_set = index != schema.key && fields.contains_key(column.name.as_str());
+                    is_set.then(|| Ok((index, value(&column.name, column.ty)?)))
+                };
+                let columns = schema.columns.iter().enumerate().filter_map(set).collect::<Result<_, _>>()?;
+                Ok(Op::Update { key: key()?, columns })
+            }
             "delete" => Ok(Op::Delete(key()?)),
             "increment" => {
                 let mut others = fields.keys().filter(|name| **name != schema.key_column().name);
@@ -97,7 +110,7 @@ impl DeadLetter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_value::{Column, KeyKind, Timestamp};
+    use forebay_value::{KeyKind, Timestamp};
 
     fn schema() -> Schema {
         let column = |name: &str, ty| Column {
@@ -136,6 +149,10 @@ mod tests {
         for op in [
             Op::Insert(row(Value::Null)),
             Op::Put(row(Value::Bigint(9_007_199_254_740_993))),
+            Op::Update {
+                key: Value::Bigint(1),
+                columns: vec![(1, Value::Null), (5, Value::Json("[]".into()))],
+            },
             Op::Delete(Value::Bigint(-7)),
             Op::Increment { key: Value::Bigint(1), column: 1, delta: i64::MIN },
         ] {

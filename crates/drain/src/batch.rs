@@ -8,7 +8,7 @@ use crate::{Error, Kind};
 use forebay_database::{Change, Op};
 use forebay_log::{Log, Position, Reader};
 use forebay_table::{Catalogue, LogRecord, TableId};
-use forebay_value::{Row, Schema};
+use forebay_value::{Row, Schema, Value};
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -132,6 +132,14 @@ fn unreadable(error: forebay_log::Error) -> Error {
 fn op_bytes(op: &Op) -> usize {
     match op {
         Op::Insert(row) | Op::Put(row) => row.0.len(),
+        Op::Update { columns, .. } => {
+            let text = |value: &Value| match value {
+                Value::Numeric(text) | Value::Text(text) | Value::Json(text) => text.len(),
+                Value::Bytes(bytes) => bytes.len(),
+                _ => 0,
+            };
+            columns.iter().map(|(_, value)| size_of::<(usize, Value)>() + text(value)).sum()
+        }
         Op::Delete(_) | Op::Increment { .. } => size_of::<Op>(),
     }
 }

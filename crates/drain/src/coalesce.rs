@@ -10,7 +10,7 @@
 //! add             –          put        delete     add + n
 //! gone            insert     put        –          –                 inserted and deleted in this batch
 //! ```
-//! A dash cannot come from one log of one table; like a sum that does not fit it makes the whole batch go uncoalesced, where the database
+//! A dash cannot come from one log of one table; like an update or a sum that does not fit it makes the whole batch go uncoalesced, where the database
 //! decides.
 //!
 //! **Order.** Deletes, then puts, then inserts, then increments: a value that a row gave up is free before another row takes it. Within each
@@ -117,12 +117,12 @@ fn fold(changes: &[Change], schemas: &[Arc<Schema>]) -> Option<Vec<Slot>> {
     for (index, change) in changes.iter().enumerate() {
         let key = Key::of(match &change.op {
             Op::Insert(row) | Op::Put(row) => row.as_ref().key(&schemas[change.table]),
-            Op::Delete(key) | Op::Increment { key, .. } => key.as_ref(),
+            Op::Delete(key) | Op::Update { key, .. } | Op::Increment { key, .. } => key.as_ref(),
         })?;
         match places.entry((change.table, key)) {
             Entry::Vacant(place) => {
                 place.insert(slots.len());
-                let (net, adds) = first(index, &change.op);
+                let (net, adds) = first(index, &change.op)?;
                 slots.push(Slot {
                     table: change.table,
                     rank: key.rank(),
@@ -141,13 +141,14 @@ fn fold(changes: &[Change], schemas: &[Arc<Schema>]) -> Option<Vec<Slot>> {
     Some(slots)
 }
 
-fn first(index: usize, op: &Op) -> (Net, Vec<(usize, i64)>) {
-    match op {
+fn first(index: usize, op: &Op) -> Option<(Net, Vec<(usize, i64)>)> {
+    Some(match op {
         Op::Insert(_) => (Net::Insert(index), Vec::new()),
         Op::Put(_) => (Net::Put(index), Vec::new()),
         Op::Delete(_) => (Net::Delete(index), Vec::new()),
         Op::Increment { column, delta, .. } => (Net::Add(index), vec![(*column, *delta)]),
-    }
+        Op::Update { .. } => return None,
+    })
 }
 
 fn next(slot: &mut Slot, index: usize, op: &Op) -> Option<()> {

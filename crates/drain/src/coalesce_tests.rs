@@ -120,6 +120,7 @@ fn run(changes: &[Change], model: &mut BTreeMap<i64, (String, i64)>) -> bool {
             *n += delta;
             true
         }),
+        Op::Update { .. } => panic!("nothing here makes one"),
     })
 }
 

@@ -13,7 +13,7 @@ use super::url::Pooler;
 use super::{Bulk, Postgres, bulk, change};
 use crate::limits::{BULK_LOCK_WAIT_MS, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
 use crate::{Applied, Batch, Change, Error, OnError, Op};
-use forebay_value::{Row, Schema, Value, ValueRef};
+use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -106,6 +106,13 @@ async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Re
     stored
 }
 
+/// What became of the changes that were not simply applied.
+#[derive(Default)]
+struct Done {
+    dead: u64,
+    missing: u64,
+}
+
 async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
     let mut session = bulk.sessions.lease().await?;
     let began = Instant::now();
@@ -121,10 +128,15 @@ async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
         // Somebody may have dropped the drain's own tables.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
-    outcome.map(|dead| Applied { dead, took: began.elapsed(), others_waited: false })
+    outcome.map(|Done { dead, missing }| Applied {
+        dead,
+        missing,
+        took: began.elapsed(),
+        others_waited: false,
+    })
 }
 
-async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<u64, Error> {
+async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<Done, Error> {
     bulk.make_drain_tables(session).await?;
     begin(session).await?;
     let changed = async {
@@ -133,7 +145,7 @@ async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<u6
             OnError::Fail => {
                 // Coalescing orders by kind and key: a row may come before the one it refers to. For constraints that may be deferred.
                 session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
-                in_bulk(session, batch).await.map(|()| 0)
+                in_bulk(session, batch).await.map(|missing| Done { dead: 0, missing })
             }
             OnError::DeadLetter => with_letters(session, batch).await,
         }
@@ -147,20 +159,19 @@ async fn bury_alone(
     batch: &Batch,
     change: &Change,
     error: &Error,
-) -> Result<u64, Error> {
+) -> Result<Done, Error> {
     begin(session).await?;
     let buried = async {
         move_position(session, batch).await?;
         write_letter(session, batch, change, error).await
     };
     let buried = buried.await;
-    end(session, buried).await.map(|()| 1)
+    end(session, buried).await.map(|()| Done { dead: 1, missing: 0 })
 }
 
-/// Applies all changes; an error names the change as far as it is known.
-async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<(), Error> {
-    let mut start = 0;
-    let mut run = 0;
+/// Applies all changes: how many did not meet their row. An error names the change as far as it is known.
+async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<u64, Error> {
+    let (mut start, mut run, mut missing) = (0, 0, 0);
     while start < batch.changes.len() {
         let length = run_length(batch, start);
         let changes = &batch.changes[start..start + length];
@@ -171,11 +182,11 @@ async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<(), Error> {
         } else {
             apply_run(session, batch, changes, run).await
         };
-        applied.map_err(|error| error.moved(start))?;
+        missing += applied.map_err(|error| error.moved(start))?;
         start += length;
         run += 1;
     }
-    Ok(())
+    Ok(missing)
 }
 
 fn data_at(error: Error, index: usize) -> Error {
@@ -202,22 +213,16 @@ fn run_length(batch: &Batch, start: usize) -> usize {
 
 fn alike(batch: &Batch, start: usize) -> usize {
     let first = &batch.changes[start];
-    let kind = |op: &Op| match op {
-        Op::Insert(_) => (0, 0),
-        Op::Put(_) => (1, 0),
-        Op::Delete(_) => (2, 0),
-        Op::Increment { column, .. } => (3, *column),
-    };
     let mut keys = HashSet::new();
     let mut length = 0;
     for change in &batch.changes[start..] {
-        if change.table != first.table || kind(&change.op) != kind(&first.op) {
+        if change.table != first.table || !are_alike(&change.op, &first.op) {
             break;
         }
         // One statement may touch a row once.
         let is_new = match &change.op {
             Op::Put(row) => keys.insert(hash(row.as_ref().key(&batch.schemas[change.table]))),
-            Op::Increment { key, .. } => keys.insert(hash(key.as_ref())),
+            Op::Update { key, .. } | Op::Increment { key, .. } => keys.insert(hash(key.as_ref())),
             Op::Insert(_) | Op::Delete(_) => true,
         };
         if !is_new {
@@ -226,6 +231,18 @@ fn alike(batch: &Batch, start: usize) -> usize {
         length += 1;
     }
     length
+}
+
+/// Whether one statement can do both, on rows of one table.
+fn are_alike(one: &Op, other: &Op) -> bool {
+    match (one, other) {
+        (Op::Insert(_), Op::Insert(_)) | (Op::Put(_), Op::Put(_)) | (Op::Delete(_), Op::Delete(_)) => true,
+        (Op::Update { columns: one, .. }, Op::Update { columns: other, .. }) => {
+            one.iter().map(|(index, _)| index).eq(other.iter().map(|(index, _)| index))
+        }
+        (Op::Increment { column: one, .. }, Op::Increment { column: other, .. }) => one == other,
+        _ => false,
+    }
 }
 
 /// Two keys of one hash are taken for the same, which costs a run and nothing else.
@@ -240,69 +257,66 @@ fn hash(key: ValueRef<'_>) -> u64 {
     hasher.finish()
 }
 
-async fn apply_run<'a>(
+/// Applies changes that are alike; how many did not meet their row.
+async fn apply_run(
     session: &mut Session,
     batch: &Batch,
-    changes: &'a [Change],
+    changes: &[Change],
     run: usize,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let schema = &batch.schemas[changes[0].table];
-    let rows = || -> Vec<&Row> {
-        let row = |change: &'a Change| {
-            if let Op::Insert(row) | Op::Put(row) = &change.op { Some(row) } else { None }
-        };
-        changes.iter().filter_map(row).collect()
-    };
+    let (mut rows, mut keys, mut updates, mut deltas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for change in changes {
+        match &change.op {
+            Op::Insert(row) | Op::Put(row) => rows.push(row),
+            Op::Delete(key) => keys.push(key),
+            Op::Update { key, columns } => updates.push((key, columns.as_slice())),
+            Op::Increment { key, delta, .. } => deltas.push((key, *delta)),
+        }
+    }
     match &changes[0].op {
-        Op::Insert(_) => bulk::copy(session, schema, &rows()).await,
-        Op::Put(_) => bulk::put(session, schema, &rows(), run).await,
-        Op::Delete(_) => {
-            let keys: Vec<&Value> = changes
-                .iter()
-                .filter_map(|change| if let Op::Delete(key) = &change.op { Some(key) } else { None })
-                .collect();
-            bulk::delete(session, schema, &keys).await
-        }
-        Op::Increment { column, .. } => {
-            let deltas: Vec<(&Value, i64)> = changes
-                .iter()
-                .filter_map(|change| {
-                    if let Op::Increment { key, delta, .. } = &change.op { Some((key, *delta)) } else { None }
-                })
-                .collect();
-            bulk::increment(session, schema, *column, &deltas).await
-        }
+        Op::Insert(_) => bulk::copy(session, schema, &rows).await.map(|()| 0),
+        Op::Put(_) => bulk::put(session, schema, &rows, run).await.map(|()| 0),
+        Op::Delete(_) => bulk::delete(session, schema, &keys).await.map(|()| 0),
+        Op::Update { .. } => bulk::update(session, schema, &updates, run).await,
+        Op::Increment { column, .. } => bulk::increment(session, schema, *column, &deltas).await,
     }
 }
 
-/// Applies the changes in their order; those that are refused become dead letters. How many that were.
-async fn with_letters(session: &mut Session, batch: &Batch) -> Result<u64, Error> {
-    let mut dead = 0;
+/// Applies the changes in their order; those that are refused become dead letters.
+async fn with_letters(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
+    let mut done = Done::default();
     for changes in batch.changes.chunks(SAVEPOINT_CHANGES) {
         session.execute("SAVEPOINT changes").await?;
         match change::run_all(session, &batch.schemas, changes).await {
-            Ok(()) => session.execute("RELEASE changes").await?,
+            Ok(missing) => {
+                session.execute("RELEASE changes").await?;
+                done.missing += missing;
+            }
             Err((_, error)) if !error.is_data() => return Err(error),
             Err(_) => {
                 session.execute("ROLLBACK TO changes").await?;
                 for change in changes {
-                    dead += u64::from(!one(session, batch, change).await?);
+                    one(session, batch, change, &mut done).await?;
                 }
             }
         }
     }
-    Ok(dead)
+    Ok(done)
 }
 
-/// Applies one change, or writes its dead letter; whether it was applied.
-async fn one(session: &mut Session, batch: &Batch, change: &Change) -> Result<bool, Error> {
+/// Applies one change, or writes its dead letter.
+async fn one(session: &mut Session, batch: &Batch, change: &Change, done: &mut Done) -> Result<(), Error> {
     session.execute("SAVEPOINT change").await?;
     match change::run(session, &batch.schemas[change.table], &change.op).await {
-        Ok(()) => session.execute("RELEASE change").await.map(|()| true),
+        Ok(is_there) => {
+            done.missing += u64::from(!is_there);
+            session.execute("RELEASE change").await
+        }
         Err(error) if error.is_data() => {
+            done.dead += 1;
             session.execute("ROLLBACK TO change").await?;
-            write_letter(session, batch, change, &error).await?;
-            Ok(false)
+            write_letter(session, batch, change, &error).await
         }
         Err(error) => Err(error),
     }

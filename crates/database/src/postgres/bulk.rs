@@ -8,9 +8,9 @@
 
 use super::codec::Codec;
 use super::errors;
-use super::session::Session;
+use super::session::{Session, column_list};
 use super::sql::quoted;
-use super::table::{codecs, columns, insert_into, key_array, on_conflict, row_from_values};
+use super::table::{codecs, columns, insert_into, key_array, number, on_conflict, row_from_values};
 use crate::limits::COPY_CHUNK_BYTES;
 use crate::{Error, Kind};
 use bytes::{Bytes, BytesMut};
@@ -23,19 +23,28 @@ const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
 /// Copies rows into the table of their schema; which row was refused, when one was.
 pub(super) async fn copy(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<(), Error> {
-    copy_into(session, &quoted(&schema.name), schema, rows).await
+    let all: Vec<usize> = (0..schema.columns.len()).collect();
+    let rows = rows.iter().map(|row| row.as_ref().values(schema));
+    copy_into(session, &quoted(&schema.name), schema, &all, rows).await
 }
 
-async fn copy_into(session: &mut Session, target: &str, schema: &Schema, rows: &[&Row]) -> Result<(), Error> {
+/// Copies rows of these columns.
+async fn copy_into<'a>(
+    session: &mut Session,
+    target: &str,
+    schema: &Schema,
+    of: &[usize],
+    rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
+) -> Result<(), Error> {
     let codecs = codecs(session, schema).await?;
-    let sql = format!("COPY {target} ({}) FROM STDIN (FORMAT binary)", columns(schema));
+    let sql = format!("COPY {target} ({}) FROM STDIN (FORMAT binary)", columns_of(schema, of));
     let sink = session.client.copy_in::<_, Bytes>(&sql).await.map_err(errors::map)?;
     let mut sink = pin!(sink);
     let mut out = BytesMut::with_capacity(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);
     out.extend_from_slice(HEADER);
-    for (index, row) in rows.iter().enumerate() {
+    for (index, values) in rows.enumerate() {
         // A sink that is dropped before it is finished ends the COPY with nothing copied.
-        encode_row(schema, &codecs, row, &mut out).map_err(|error| error.at_row(index))?;
+        encode_row(schema, &codecs, of, values, &mut out).map_err(|error| error.at_row(index))?;
         if out.len() >= COPY_CHUNK_BYTES {
             let full = out.split().freeze();
             out.reserve(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);
@@ -56,9 +65,15 @@ fn refused(error: tokio_postgres::Error) -> Error {
     }
 }
 
-fn encode_row(schema: &Schema, codecs: &[Codec], row: &Row, out: &mut BytesMut) -> Result<(), Error> {
-    out.extend_from_slice(&(codecs.len() as i16).to_be_bytes());
-    for (index, value) in row.as_ref().values(schema).enumerate() {
+fn encode_row<'a>(
+    schema: &Schema,
+    codecs: &[Codec],
+    of: &[usize],
+    values: impl Iterator<Item = ValueRef<'a>>,
+    out: &mut BytesMut,
+) -> Result<(), Error> {
+    out.extend_from_slice(&(of.len() as i16).to_be_bytes());
+    for (&index, value) in of.iter().zip(values) {
         let start = out.len();
         if value.is_null() {
             out.extend_from_slice(&(-1i32).to_be_bytes());
@@ -83,21 +98,59 @@ pub(super) async fn put(
     run: usize,
 ) -> Result<(), Error> {
     let columns = columns(schema);
-    let stage = stage(session, schema, rows, run).await?;
+    let stage = stage_rows(session, schema, rows, run).await?;
     let merge = insert_into(schema, &format!("SELECT {columns} FROM {stage} {}", on_conflict(schema)));
     session.execute(&merge).await
 }
 
-/// A table that ends with the transaction, with the columns of the schema's, and these rows in it.
-async fn stage(session: &mut Session, schema: &Schema, rows: &[&Row], run: usize) -> Result<String, Error> {
+/// Sets columns, the same ones in each of the changes, of the rows with these keys, each of which is there once; how many rows are not there.
+pub(super) async fn update(
+    session: &mut Session,
+    schema: &Schema,
+    changes: &[(&Value, &[(usize, Value)])],
+    run: usize,
+) -> Result<u64, Error> {
+    let columns = || changes.iter().take(1).flat_map(|(_, columns)| columns.iter().map(|(index, _)| *index));
+    let of: Vec<usize> = std::iter::once(schema.key).chain(columns()).collect();
+    let rows = changes.iter().map(|(key, columns)| {
+        std::iter::once(key.as_ref()).chain(columns.iter().map(|(_, value)| value.as_ref()))
+    });
+    let stage = stage(session, schema, &of, rows, run).await?;
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    let sets: Vec<String> =
+        columns().map(|index| format!("{0} = s.{0}", quoted(&schema.columns[index].name))).collect();
+    let sql =
+        format!("UPDATE {table} AS t SET {} FROM {stage} AS s WHERE t.{key} = s.{key}", sets.join(", "));
+    let changed = session.execute_counted(&sql).await?;
+    Ok((changes.len() as u64).saturating_sub(changed))
+}
+
+async fn stage_rows(
+    session: &mut Session,
+    schema: &Schema,
+    rows: &[&Row],
+    run: usize,
+) -> Result<String, Error> {
+    let all: Vec<usize> = (0..schema.columns.len()).collect();
+    stage(session, schema, &all, rows.iter().map(|row| row.as_ref().values(schema)), run).await
+}
+
+/// A table that ends with the transaction, with these columns of the schema's, and these rows in it.
+async fn stage<'a>(
+    session: &mut Session,
+    schema: &Schema,
+    of: &[usize],
+    rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
+    run: usize,
+) -> Result<String, Error> {
     let create = format!(
         "CREATE TEMP TABLE forebay_stage_{run} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA",
-        columns(schema),
+        columns_of(schema, of),
         quoted(&schema.name)
     );
     session.execute(&create).await?;
     let stage = format!("pg_temp.forebay_stage_{run}");
-    copy_into(session, &stage, schema, rows).await?;
+    copy_into(session, &stage, schema, of, rows).await?;
     Ok(stage)
 }
 
@@ -107,7 +160,7 @@ pub(super) async fn through_stage(
     schema: &Schema,
     rows: &[&Row],
 ) -> Result<Vec<Row>, Error> {
-    let stage = stage(session, schema, rows, 0).await?;
+    let stage = stage_rows(session, schema, rows, 0).await?;
     // A table that was just filled by one COPY lies in its order.
     let sql = format!("SELECT {} FROM {stage} ORDER BY ctid", columns(schema));
     let stored = session.run(&sql, &[]).await;
@@ -123,32 +176,34 @@ pub(super) async fn delete(session: &mut Session, schema: &Schema, keys: &[&Valu
     session.run(&sql, &[array(keys.iter().map(|key| key.as_ref()))]).await.map(drop)
 }
 
-/// Adds to a column of the rows with these keys, each of which is there once; which of them are not in the table is not told.
+/// Adds to a column of the rows with these keys, each of which is there once; how many rows are not there.
 pub(super) async fn increment(
     session: &mut Session,
     schema: &Schema,
     column: usize,
     deltas: &[(&Value, i64)],
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let name = quoted(&schema.columns[column].name);
     let sql = format!(
-        "UPDATE {table} AS t SET {name} = t.{name} + d.delta FROM unnest($1::{}, $2::int8[]) AS d (key, delta) \
-         WHERE t.{key} = d.key AND t.{name} IS NOT NULL",
+        "WITH changed AS (UPDATE {table} AS t SET {name} = t.{name} + d.delta \
+         FROM unnest($1::{}, $2::int8[]) AS d (key, delta) WHERE t.{key} = d.key RETURNING t.{name} IS NULL AS is_null) \
+         SELECT count(*), count(*) FILTER (WHERE is_null) FROM changed",
         key_array(schema)
     );
     let keys = array(deltas.iter().map(|(key, _)| key.as_ref()));
     let added = array(deltas.iter().map(|(_, delta)| ValueRef::Bigint(*delta)));
-    let changed = session.run(&sql, &[keys, added]).await?.changed;
-    if changed == deltas.len() as u64 {
-        return Ok(());
+    let found = session.run(&sql, &[keys, added]).await?;
+    let (changed, null) = (number(&found, 0, 0).unsigned_abs(), number(&found, 0, 1));
+    if null == 0 {
+        return Ok((deltas.len() as u64).saturating_sub(changed));
     }
-    let message = format!(
-        "{} of {} rows to add to are not there, or hold NULL",
-        deltas.len() as u64 - changed,
-        deltas.len()
-    );
+    let message = format!("{null} of {} rows to add to hold NULL", deltas.len());
     Err(Error::new(Kind::Check, message).with_column(Some(schema.columns[column].name.clone())))
+}
+
+fn columns_of(schema: &Schema, of: &[usize]) -> String {
+    column_list(of.iter().map(|&index| schema.columns[index].name.as_str()))
 }
 
 fn array<'a>(values: impl Iterator<Item = ValueRef<'a>>) -> Value {

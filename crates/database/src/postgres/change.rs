@@ -2,7 +2,7 @@
 
 use super::errors;
 use super::session::{Failure, Session, fly};
-use super::table::{ChangeSql, increment_sql};
+use super::table::{ChangeSql, increment_sql, update_sql};
 use crate::{Change, Error, Kind, Op, Rows};
 use forebay_value::{Schema, Value};
 use futures_util::StreamExt;
@@ -15,33 +15,37 @@ fn statement(schema: &Schema, sql: &ChangeSql, op: &Op) -> (Arc<str>, Vec<Value>
         Op::Insert(row) => (sql.insert.as_str().into(), row.as_ref().to_values(schema)),
         Op::Put(row) => (sql.put.as_str().into(), row.as_ref().to_values(schema)),
         Op::Delete(key) => (sql.delete.as_str().into(), vec![key.clone()]),
+        Op::Update { key, columns } => {
+            let sql = update_sql(schema, columns.iter().map(|(index, _)| *index));
+            let set = columns.iter().map(|(_, value)| value.clone());
+            (sql.into(), std::iter::once(key.clone()).chain(set).collect())
+        }
         Op::Increment { key, column, delta } => {
             (increment_sql(schema, *column).into(), vec![key.clone(), Value::Bigint(*delta)])
         }
     }
 }
 
-/// Whether a change did what it says: an increment needs its row.
-fn checked(schema: &Schema, op: &Op, rows: &Rows) -> Result<(), Error> {
+/// Whether a change met its row; an update or increment without it does nothing.
+fn met(schema: &Schema, op: &Op, rows: &Rows) -> Result<bool, Error> {
     match op {
-        Op::Increment { column, delta, .. } if rows.changed != 1 => {
+        Op::Insert(_) | Op::Put(_) | Op::Delete(_) => Ok(true),
+        Op::Update { .. } => Ok(rows.changed > 0),
+        Op::Increment { column, delta, .. } if rows.values.contains(&Value::Bool(true)) => {
             let name = &schema.columns[*column].name;
-            Err(Error::new(
-                Kind::Check,
-                format!("no row has this key, or {name} + {delta} is no 64-bit integer"),
-            ))
+            Err(Error::new(Kind::Check, format!("{name} + {delta} is no 64-bit integer: it holds NULL")))
         }
-        _ => Ok(()),
+        Op::Increment { .. } => Ok(!rows.is_empty()),
     }
 }
 
-/// Runs one change.
-pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<(), Error> {
+/// Runs one change; whether it met its row.
+pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let (sql, values) = statement(schema, &ChangeSql::of(schema), op);
     let prepared = session.prepared(&sql, &[]).await?;
     let rows =
         fly(&session.client, &prepared, &values, &names(schema, op)).await.map_err(Failure::into_error)?;
-    checked(schema, op, &rows)
+    met(schema, op, &rows)
 }
 
 /// What the values are called when one cannot be sent.
@@ -49,18 +53,22 @@ fn names(schema: &Schema, op: &Op) -> Vec<String> {
     match op {
         Op::Insert(_) | Op::Put(_) => schema.columns.iter().map(|column| column.name.clone()).collect(),
         Op::Delete(_) => vec![schema.key_column().name.clone()],
+        Op::Update { columns, .. } => {
+            let set = columns.iter().map(|(index, _)| schema.columns[*index].name.clone());
+            std::iter::once(schema.key_column().name.clone()).chain(set).collect()
+        }
         Op::Increment { column, .. } => {
             vec![schema.key_column().name.clone(), schema.columns[*column].name.clone()]
         }
     }
 }
 
-/// Runs changes in their order in one flight; which one failed first, and why. A transaction is open.
+/// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and why. A transaction is open.
 pub(super) async fn run_all(
     session: &mut Session,
     schemas: &[Arc<Schema>],
     changes: &[Change],
-) -> Result<(), (usize, Error)> {
+) -> Result<u64, (usize, Error)> {
     let tables: Vec<ChangeSql> = schemas.iter().map(|schema| ChangeSql::of(schema)).collect();
     let mut ready = Vec::with_capacity(changes.len());
     for (index, change) in changes.iter().enumerate() {
@@ -73,16 +81,18 @@ pub(super) async fn run_all(
     let mut flight: FuturesOrdered<_> =
         ready.iter().map(|(prepared, values, names)| fly(client, prepared, values, names)).collect();
     let mut failed = None;
-    let mut index = 0;
+    let (mut index, mut missing) = (0, 0);
     while let Some(result) = flight.next().await {
         let change = &changes[index];
         let error = match result {
-            Ok(rows) => checked(&schemas[change.table], &change.op, &rows).err(),
+            Ok(rows) => met(&schemas[change.table], &change.op, &rows)
+                .map(|is_there| missing += u64::from(!is_there))
+                .err(),
             Err(Failure::Server(error)) if failed.is_some() && errors::is_aborted(&error) => None,
             Err(failure) => Some(failure.into_error()),
         };
         failed = failed.or(error.map(|error| (index, error)));
         index += 1;
     }
-    failed.map_or(Ok(()), Err)
+    failed.map_or(Ok(missing), Err)
 }

@@ -250,6 +250,16 @@ impl Session {
         self.client.batch_execute(sql).await.map_err(errors::map)
     }
 
+    /// The same; how many rows it changed.
+    pub(super) async fn execute_counted(&self, sql: &str) -> Result<u64, Error> {
+        let messages = self.client.simple_query(sql).await.map_err(errors::map)?;
+        let changed = messages.iter().map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::CommandComplete(changed) => *changed,
+            _ => 0,
+        });
+        Ok(changed.sum())
+    }
+
     /// Runs one statement with `$1` parameters.
     pub(super) async fn run(&mut self, sql: &str, params: &[Value]) -> Result<Rows, Error> {
         let prepared = self.prepared(&sql.into(), &[]).await?;

@@ -88,11 +88,20 @@ pub(super) fn on_conflict(schema: &Schema) -> String {
     format!("ON CONFLICT ({}) DO {action}", quoted(&schema.key_column().name))
 }
 
-/// NULL plus something stays NULL: such a row is not counted as changed.
+/// Sets these columns of the row with the key `$1`.
+pub(super) fn update_sql(schema: &Schema, columns: impl Iterator<Item = usize>) -> String {
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    let sets: Vec<String> = (columns.enumerate())
+        .map(|(place, index)| format!("{} = ${}", quoted(&schema.columns[index].name), place + 2))
+        .collect();
+    format!("UPDATE {table} SET {} WHERE {key} = $1", sets.join(", "))
+}
+
+/// Gives a row for the one that it changed: whether NULL came out, for NULL plus something stays NULL.
 pub(super) fn increment_sql(schema: &Schema, column: usize) -> String {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let name = quoted(&schema.columns[column].name);
-    format!("UPDATE {table} SET {name} = {name} + $2 WHERE {key} = $1 AND {name} IS NOT NULL")
+    format!("UPDATE {table} SET {name} = {name} + $2 WHERE {key} = $1 RETURNING {name} IS NULL")
 }
 
 /// The type that an array of a table's keys has.

@@ -6,15 +6,15 @@
 //! a lost file) always fails the whole batch.
 
 use super::Sqlite;
+use super::change::TableStatements;
 use super::errors::map;
 use super::schema::quoted;
-use super::types;
 use super::writer::Session;
 use crate::letter;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
-use crate::{Applied, Batch, Change, DeadLetter, Error, Kind, OnError, Op, Priority, StoredPosition};
-use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use crate::{Applied, Batch, Change, DeadLetter, Error, Kind, OnError, Priority, StoredPosition};
+use forebay_value::{Row, Schema, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -174,10 +174,17 @@ fn dead_letters(connection: &Connection, limit: i64) -> Result<Vec<DeadLetter>, 
     Ok(letters)
 }
 
+/// What became of the changes that were not simply applied.
+#[derive(Default)]
+struct Done {
+    dead: u64,
+    missing: u64,
+}
+
 fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
     let began = Instant::now();
     session.begin(LOCK_WAIT)?;
-    let mut outcome = apply_changes(session, batch, began).and_then(|dead| session.commit().map(|()| dead));
+    let mut outcome = apply_changes(session, batch, began).and_then(|done| session.commit().map(|()| done));
     if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
     {
@@ -185,7 +192,9 @@ fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
         outcome = bury_alone(session, batch, change, &error);
     }
     match outcome {
-        Ok(dead) => Ok(Applied { dead, took: began.elapsed(), others_waited: session.others_wait() }),
+        Ok(Done { dead, missing }) => {
+            Ok(Applied { dead, missing, took: began.elapsed(), others_waited: session.others_wait() })
+        }
         Err(error) => {
             session.rollback();
             // The tables may have been made by the very transaction that is gone now.
@@ -196,7 +205,7 @@ fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
 }
 
 /// The only change of a batch was refused at the commit (a deferred foreign key): the position moves, and it is a dead letter.
-fn bury_alone(session: &mut Session, batch: &Batch, change: &Change, error: &Error) -> Result<u64, Error> {
+fn bury_alone(session: &mut Session, batch: &Batch, change: &Change, error: &Error) -> Result<Done, Error> {
     session.rollback();
     session.begin(LOCK_WAIT)?;
     session.connection.execute_batch(TABLES).map_err(map)?;
@@ -204,10 +213,10 @@ fn bury_alone(session: &mut Session, batch: &Batch, change: &Change, error: &Err
     write_dead_letter(&session.connection, batch, change, error)?;
     session.commit()?;
     session.has_drain_tables = true;
-    Ok(1)
+    Ok(Done { dead: 1, missing: 0 })
 }
 
-fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result<u64, Error> {
+fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result<Done, Error> {
     if !session.has_drain_tables {
         session.connection.execute_batch(TABLES).map_err(map)?;
         session.has_drain_tables = true;
@@ -220,13 +229,18 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
     let connection = &session.connection;
     let mut tables: Vec<_> =
         batch.schemas.iter().map(|schema| TableStatements::new(connection, schema)).collect();
-    let mut dead = 0;
+    let mut done = Done::default();
     for (index, change) in batch.changes.iter().enumerate() {
         if index % YIELD_EVERY == 0 && index >= YIELD_FLOOR && must_yield(session, batch, began) {
             return Err(Error::new(Kind::Yielded { done: index }, "gave way to direct writes"));
         }
-        let Err(error) = tables[change.table].execute(&change.op) else {
-            continue;
+        let error = match tables[change.table].execute(&change.op) {
+            Ok(true) => continue,
+            Ok(false) => {
+                done.missing += 1;
+                continue;
+            }
+            Err(error) => error,
         };
         if session.connection.is_autocommit() || !error.is_data() {
             return Err(error);
@@ -235,9 +249,9 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
             OnError::Fail => return Err(error.at_row(index)),
             OnError::DeadLetter => write_dead_letter(&session.connection, batch, change, &error)?,
         }
-        dead += 1;
+        done.dead += 1;
     }
-    Ok(dead)
+    Ok(done)
 }
 
 fn must_yield(session: &Session, batch: &Batch, began: Instant) -> bool {
@@ -271,103 +285,6 @@ fn move_position(connection: &Connection, batch: &Batch) -> Result<(), Error> {
     let message =
         format!("another drain has taken over log {log}: the position should be {expected}, {found}");
     Err(Error::new(Kind::Fenced, message))
-}
-
-/// The statements of one table. Each is looked up once a batch: for a row that costs more than binding it.
-struct TableStatements<'a> {
-    connection: &'a Connection,
-    schema: &'a Schema,
-    insert: OnFirstUse<'a>,
-    put: OnFirstUse<'a>,
-    delete: OnFirstUse<'a>,
-}
-
-/// A statement that is prepared when it is first needed.
-struct OnFirstUse<'a> {
-    sql: String,
-    prepared: Option<CachedStatement<'a>>,
-}
-
-impl<'a> OnFirstUse<'a> {
-    fn new(sql: String) -> OnFirstUse<'a> {
-        OnFirstUse { sql, prepared: None }
-    }
-
-    fn execute<'v>(
-        &mut self,
-        connection: &'a Connection,
-        values: impl Iterator<Item = ValueRef<'v>>,
-    ) -> Result<usize, Error> {
-        let statement = match &mut self.prepared {
-            Some(statement) => statement,
-            None => self.prepared.insert(connection.prepare_cached(&self.sql).map_err(map)?),
-        };
-        for (index, value) in values.enumerate() {
-            types::bind(statement, index + 1, value).map_err(map)?;
-        }
-        statement.raw_execute().map_err(map)
-    }
-}
-
-impl<'a> TableStatements<'a> {
-    fn new(connection: &'a Connection, schema: &'a Schema) -> TableStatements<'a> {
-        let table = quoted(&schema.name);
-        let key = quoted(&schema.key_column().name);
-        let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
-        let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
-        let insert = format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), places.join(", "));
-        let sets: Vec<String> = (names.iter().enumerate())
-            .filter(|(index, _)| *index != schema.key)
-            .map(|(_, name)| format!("{name} = excluded.{name}"))
-            .collect();
-        let action =
-            if sets.is_empty() { "NOTHING".into() } else { format!("UPDATE SET {}", sets.join(", ")) };
-        let put = format!("{insert} ON CONFLICT ({key}) DO {action}");
-        TableStatements {
-            connection,
-            schema,
-            insert: OnFirstUse::new(insert),
-            put: OnFirstUse::new(put),
-            delete: OnFirstUse::new(format!("DELETE FROM {table} WHERE {key} = ?1")),
-        }
-    }
-
-    fn insert(&mut self, row: &Row) -> Result<(), Error> {
-        self.insert.execute(self.connection, row.as_ref().values(self.schema)).map(drop)
-    }
-
-    fn execute(&mut self, op: &Op) -> Result<(), Error> {
-        match op {
-            Op::Insert(row) => self.insert(row),
-            Op::Put(row) => self.put.execute(self.connection, row.as_ref().values(self.schema)).map(drop),
-            Op::Delete(key) => self.delete.execute(self.connection, std::iter::once(key.as_ref())).map(drop),
-            Op::Increment { key, column, delta } => {
-                increment(self.connection, self.schema, key, *column, *delta)
-            }
-        }
-    }
-}
-
-fn increment(
-    connection: &Connection,
-    schema: &Schema,
-    key: &Value,
-    column: usize,
-    delta: i64,
-) -> Result<(), Error> {
-    let (table, key_name) = (quoted(&schema.name), quoted(&schema.key_column().name));
-    let name = quoted(&schema.columns[column].name);
-    // An integer that overflows becomes a double in SQLite, silently; NULL plus something stays NULL.
-    let sql = format!(
-        "UPDATE {table} SET {name} = {name} + ?2 WHERE {key_name} = ?1 AND typeof({name} + ?2) = 'integer'"
-    );
-    let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
-    if OnFirstUse::new(sql).execute(connection, values)? == 1 {
-        return Ok(());
-    }
-    let message =
-        format!("no row has this key, or {} + {delta} is no 64-bit integer", schema.columns[column].name);
-    Err(Error::new(Kind::Check, message))
 }
 
 fn write_dead_letter(

@@ -5,6 +5,7 @@
 //! Other processes (`sqlite3`) may use the file at the same time; their locks are waited for, within limits.
 
 mod apply;
+mod change;
 mod errors;
 mod keys;
 mod open;

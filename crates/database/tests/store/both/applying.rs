@@ -13,6 +13,8 @@ on_both!(
     refused_changes_become_dead_letters_in_the_same_transaction,
     dead_letters_are_replayed_once_the_reason_is_gone,
     increments_add_and_never_lose_digits,
+    updates_set_their_columns_and_nothing_else,
+    an_update_of_a_row_that_others_deleted_is_counted_and_no_letter,
     a_table_that_is_gone_is_no_dead_letter,
 );
 
@@ -112,7 +114,7 @@ async fn refused_changes_become_dead_letters_in_the_same_transaction(scratch: &S
             Op::Insert(row(1, "a")),
             Op::Insert(row(2, "a")),
             Op::Put(row(3, "a")),
-            Op::Increment { key: Value::Bigint(8), column: 0, delta: 5 },
+            Op::Update { key: Value::Bigint(1), columns: vec![(1, Value::Null)] },
             Op::Delete(Value::Bigint(77)),
             Op::Insert(row(4, "d")),
         ],
@@ -127,12 +129,12 @@ async fn refused_changes_become_dead_letters_in_the_same_transaction(scratch: &S
     let expected = [
         ("insert", json(2), "codes"),
         ("put", json(3), "codes"),
-        ("increment", "{\"id\":8,\"id\":5}".into(), "codes"),
+        ("update", "{\"id\":1,\"code\":null}".into(), "codes"),
     ];
     assert_eq!(seen, expected.each_ref().map(|(op, row, table)| (*op, row.as_str(), *table)));
     // The engine's own words, which name the column.
     assert!(letters[2].reason.contains("code"), "{}", letters[2].reason);
-    assert!(letters[0].reason.contains("no row has this key"), "{}", letters[0].reason);
+    assert!(letters[0].reason.contains("code"), "{}", letters[0].reason);
     assert_eq!((letters[0].log, letters[0].position), (LOG, 10));
     assert_eq!(store.dead_letters(1).await.unwrap().len(), 1);
     assert_eq!(store.dead_letter_count().await.unwrap(), 3);
@@ -172,6 +174,68 @@ async fn increments_add_and_never_lose_digits(scratch: &Scratch) {
     assert_eq!(scratch.store().apply(batch).await.unwrap().dead, 2);
     assert_eq!(scratch.number("SELECT n FROM hits WHERE k = 'a'").await, 9_007_199_254_740_994);
     assert_eq!(scratch.number("SELECT n FROM hits WHERE k = 'max'").await, i64::MAX);
+}
+
+/// A table of 200 rows, `k0` to `k199`, with `n` = 1 and `name` = a.
+async fn numbered(scratch: &Scratch) -> Arc<Schema> {
+    let columns = vec![key("k", Type::TEXT), column("n", Type::Bigint), column("name", Type::TEXT)];
+    let schema = Arc::new(Schema::new("hits", columns, 0, KeyKind::Text).unwrap());
+    scratch.store().create_table(&schema).await.unwrap();
+    let row = |id| Row::from_values(&schema, &[text(&format!("k{id}")), Value::Bigint(1), text("a")]);
+    scratch.store().insert_many(&schema, (0..200).map(row).collect()).await.unwrap();
+    schema
+}
+
+fn update(id: i64, columns: &[(usize, Value)]) -> Op {
+    Op::Update { key: text(&format!("k{id}")), columns: columns.to_vec() }
+}
+
+async fn updates_set_their_columns_and_nothing_else(scratch: &Scratch) {
+    let schema = numbered(scratch).await;
+    // What others write to the other columns meanwhile stays.
+    scratch.execute("UPDATE hits SET name = 'theirs'").await;
+    let mut ops: Vec<Op> = (0..100).map(|id| update(id, &[(1, Value::Bigint(id))])).collect();
+    ops.push(update(0, &[(1, Value::Null)]));
+    ops.extend((150..152).map(|id| update(id, &[(1, Value::Bigint(7)), (2, text("ours"))])));
+    for (from, on_error) in [(None, OnError::Fail), (Some(1), OnError::DeadLetter)] {
+        scratch.execute("UPDATE hits SET n = 1").await;
+        let to = from.unwrap_or(0) + 1;
+        let batch = Batch { schemas: vec![schema.clone()], on_error, ..batch(from, to, ops.clone()) };
+        let applied = scratch.store().apply(batch).await.unwrap();
+        assert_eq!((applied.dead, applied.missing), (0, 0));
+        let sum = (1..100).sum::<i64>() + 98 + 14;
+        assert_eq!(scratch.number("SELECT sum(n) FROM hits").await, sum);
+        assert_eq!(scratch.number("SELECT count(*) FROM hits WHERE n IS NULL").await, 1);
+        assert_eq!(scratch.number("SELECT count(*) FROM hits WHERE name = 'theirs'").await, 198);
+    }
+}
+
+async fn an_update_of_a_row_that_others_deleted_is_counted_and_no_letter(scratch: &Scratch) {
+    let schema = numbered(scratch).await;
+    scratch.execute("DELETE FROM hits WHERE k IN ('k1', 'k2')").await;
+    let increment = |id| Op::Increment { key: text(&format!("k{id}")), column: 1, delta: 1 };
+    // Few go as statements, many in bulk.
+    for (round, count) in [(0, 5), (1, 100)] {
+        for (half, on_error) in [(0, OnError::Fail), (1, OnError::DeadLetter)] {
+            let mut ops: Vec<Op> = (0..count).map(|id| update(id, &[(2, text("b"))])).collect();
+            ops.extend((0..count).map(increment));
+            let at = round * 2 + half;
+            let from = (at > 0).then_some(at);
+            let batch = Batch { schemas: vec![schema.clone()], on_error, ..batch(from, at + 1, ops) };
+            let applied = scratch.store().apply(batch).await.unwrap();
+            assert_eq!((applied.dead, applied.missing), (0, 4), "{count} {on_error:?}");
+        }
+    }
+    assert_eq!(scratch.number("SELECT n FROM hits WHERE k = 'k0'").await, 5);
+    assert_eq!(scratch.number("SELECT count(*) FROM hits WHERE name = 'b'").await, 98);
+    assert_eq!(scratch.store().dead_letter_count().await.unwrap(), 0);
+    // A row that is there and holds NULL is another matter.
+    scratch.execute("UPDATE hits SET n = NULL WHERE k = 'k3'").await;
+    let ops: Vec<Op> = (0..100).map(increment).collect();
+    let bulk = Batch { schemas: vec![schema.clone()], ..batch(Some(4), 5, ops.clone()) };
+    assert!(scratch.store().apply(bulk.clone()).await.unwrap_err().is_data());
+    let applied = scratch.store().apply(Batch { on_error: OnError::DeadLetter, ..bulk }).await.unwrap();
+    assert_eq!((applied.dead, applied.missing), (1, 2));
 }
 
 /// The rows must wait, not die.

@@ -1,0 +1,157 @@
+//! One change as a statement: its SQL, prepared once a batch, and whether it met its row.
+//!
+//! A refused statement undoes only itself (SQLite's ABORT); what then happens to its batch is `apply`'s business.
+
+use super::errors::map;
+use super::schema::quoted;
+use super::types;
+use crate::{Error, Kind, Op};
+use forebay_value::{Row, Schema, Value, ValueRef};
+use rusqlite::{CachedStatement, Connection};
+
+/// The statements of one table. Each is looked up once a batch: for a row that costs more than binding it.
+pub(super) struct TableStatements<'a> {
+    connection: &'a Connection,
+    schema: &'a Schema,
+    insert: OnFirstUse<'a>,
+    put: OnFirstUse<'a>,
+    delete: OnFirstUse<'a>,
+    is_there: OnFirstUse<'a>,
+    /// By the columns that they set.
+    updates: Vec<(Vec<usize>, OnFirstUse<'a>)>,
+    /// By the column that they add to.
+    increments: Vec<(usize, OnFirstUse<'a>)>,
+}
+
+/// A statement that is prepared when it is first needed.
+struct OnFirstUse<'a> {
+    sql: String,
+    prepared: Option<CachedStatement<'a>>,
+}
+
+impl<'a> OnFirstUse<'a> {
+    fn new(sql: String) -> OnFirstUse<'a> {
+        OnFirstUse { sql, prepared: None }
+    }
+
+    fn bound<'v>(
+        &mut self,
+        connection: &'a Connection,
+        values: impl Iterator<Item = ValueRef<'v>>,
+    ) -> Result<&mut CachedStatement<'a>, Error> {
+        let prepared = match self.prepared.take() {
+            Some(prepared) => prepared,
+            None => connection.prepare_cached(&self.sql).map_err(map)?,
+        };
+        let statement = self.prepared.insert(prepared);
+        for (index, value) in values.enumerate() {
+            types::bind(statement, index + 1, value).map_err(map)?;
+        }
+        Ok(statement)
+    }
+
+    /// How many rows it changed.
+    fn execute<'v>(
+        &mut self,
+        connection: &'a Connection,
+        values: impl Iterator<Item = ValueRef<'v>>,
+    ) -> Result<usize, Error> {
+        self.bound(connection, values)?.raw_execute().map_err(map)
+    }
+}
+
+impl<'a> TableStatements<'a> {
+    pub(super) fn new(connection: &'a Connection, schema: &'a Schema) -> TableStatements<'a> {
+        let table = quoted(&schema.name);
+        let key = quoted(&schema.key_column().name);
+        let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
+        let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
+        let insert = format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), places.join(", "));
+        let sets: Vec<String> = (names.iter().enumerate())
+            .filter(|(index, _)| *index != schema.key)
+            .map(|(_, name)| format!("{name} = excluded.{name}"))
+            .collect();
+        let action =
+            if sets.is_empty() { "NOTHING".into() } else { format!("UPDATE SET {}", sets.join(", ")) };
+        let put = format!("{insert} ON CONFLICT ({key}) DO {action}");
+        TableStatements {
+            connection,
+            schema,
+            insert: OnFirstUse::new(insert),
+            put: OnFirstUse::new(put),
+            delete: OnFirstUse::new(format!("DELETE FROM {table} WHERE {key} = ?1")),
+            is_there: OnFirstUse::new(format!("SELECT 1 FROM {table} WHERE {key} = ?1")),
+            updates: Vec::new(),
+            increments: Vec::new(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, row: &Row) -> Result<(), Error> {
+        self.insert.execute(self.connection, row.as_ref().values(self.schema)).map(drop)
+    }
+
+    /// Whether the change did what it says; an update or increment without its row does nothing.
+    pub(super) fn execute(&mut self, op: &Op) -> Result<bool, Error> {
+        let connection = self.connection;
+        match op {
+            Op::Insert(row) => self.insert(row)?,
+            Op::Put(row) => self.put.execute(connection, row.as_ref().values(self.schema)).map(drop)?,
+            Op::Delete(key) => {
+                self.delete.execute(connection, std::iter::once(key.as_ref())).map(drop)?;
+            }
+            Op::Update { key, columns } => return self.update(key, columns),
+            Op::Increment { key, column, delta } => return self.increment(key, *column, *delta),
+        }
+        Ok(true)
+    }
+
+    fn update(&mut self, key: &Value, columns: &[(usize, Value)]) -> Result<bool, Error> {
+        let is_alike = |of: &[usize]| of.iter().eq(columns.iter().map(|(index, _)| index));
+        let at = match self.updates.iter().position(|(of, _)| is_alike(of)) {
+            Some(at) => at,
+            None => {
+                let of: Vec<usize> = columns.iter().map(|(index, _)| *index).collect();
+                let statement = OnFirstUse::new(update_sql(self.schema, &of));
+                self.updates.push((of, statement));
+                self.updates.len() - 1
+            }
+        };
+        let values = std::iter::once(key.as_ref()).chain(columns.iter().map(|(_, value)| value.as_ref()));
+        Ok(self.updates[at].1.execute(self.connection, values)? == 1)
+    }
+
+    fn increment(&mut self, key: &Value, column: usize, delta: i64) -> Result<bool, Error> {
+        let at = match self.increments.iter().position(|(of, _)| *of == column) {
+            Some(at) => at,
+            None => {
+                self.increments.push((column, OnFirstUse::new(increment_sql(self.schema, column))));
+                self.increments.len() - 1
+            }
+        };
+        let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
+        if self.increments[at].1.execute(self.connection, values)? == 1 {
+            return Ok(true);
+        }
+        let found = self.is_there.bound(self.connection, std::iter::once(key.as_ref()))?;
+        if found.raw_query().next().map_err(map)?.is_none() {
+            return Ok(false);
+        }
+        let name = &self.schema.columns[column].name;
+        Err(Error::new(Kind::Check, format!("{name} + {delta} is no 64-bit integer")))
+    }
+}
+
+fn update_sql(schema: &Schema, columns: &[usize]) -> String {
+    let key = quoted(&schema.key_column().name);
+    let sets: Vec<String> = (columns.iter().enumerate())
+        .map(|(place, index)| format!("{} = ?{}", quoted(&schema.columns[*index].name), place + 2))
+        .collect();
+    format!("UPDATE {} SET {} WHERE {key} = ?1", quoted(&schema.name), sets.join(", "))
+}
+
+/// An integer that overflows becomes a double in SQLite, silently; NULL plus something stays NULL.
+fn increment_sql(schema: &Schema, column: usize) -> String {
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    let name = quoted(&schema.columns[column].name);
+    format!("UPDATE {table} SET {name} = {name} + ?2 WHERE {key} = ?1 AND typeof({name} + ?2) = 'integer'")
+}
