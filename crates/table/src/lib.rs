@@ -29,7 +29,7 @@ mod spec;
 pub use catalogue::Catalogue;
 pub use embedded::{Counters, Entry, Incremented, List, Load, Read, Replayed, Table, Tables};
 pub use error::{Error, Kind, WriteError};
-pub use record::{InvalidRecord, LogRecord, TableId};
+pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId};
 pub use remote::{
     Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteError, RemoteKind,
     RemoteLoad, RemoteOptions, RemoteTable, RemoteTables,

@@ -6,12 +6,15 @@
 //! op 2 Put       payload := row                                  the whole row after an upsert or update
 //! op 3 Delete    payload := key
 //! op 4 Increment payload := key · column u16 · delta i64         delta is added to a bigint that is not NULL
+//! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there, and the row after it
+//! columns   := width bytes; bit i (least significant first) set: the update sets column i
 //! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
 //! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
 //! ```
 //!
 //! **A record is valid** when its op is one of these, its payload is exactly as long as described, the table id is in the catalogue, a row
-//! passes `RowRef::check` and has a key, a key has the type of the table's key, and a column is one of the table's bigints.
+//! passes `RowRef::check` and has a key, a key has the type of the table's key, and a column is one of the table's bigints. The columns of an
+//! update have a bit for each column of the table and none beyond; at least one is set, and not the key's.
 //! [`LogRecord::decode`] decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
 
 use crate::key::KeyRef;
@@ -22,6 +25,7 @@ const INSERT: u8 = 1;
 const PUT: u8 = 2;
 const DELETE: u8 = 3;
 const INCREMENT: u8 = 4;
+const UPDATE: u8 = 5;
 
 const KEY_BIGINT: u8 = 1;
 const KEY_UUID: u8 = 2;
@@ -75,6 +79,47 @@ pub enum LogRecord<'a> {
         /// What is added.
         delta: i64,
     },
+    /// Some columns of a row have changed. What the other columns hold in the database is not this change's business.
+    Update {
+        /// Its table.
+        table: TableId,
+        /// The columns that it sets.
+        columns: ColumnSet<'a>,
+        /// The row as memory had it afterwards.
+        row: RowRef<'a>,
+    },
+}
+
+/// Some of a table's columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnSet<'a>(&'a [u8]);
+
+impl<'a> ColumnSet<'a> {
+    /// These columns of a row, each with its index.
+    pub fn of<'s>(
+        self,
+        row: RowRef<'a>,
+        schema: &'s Schema,
+    ) -> impl Iterator<Item = (usize, ValueRef<'a>)> + use<'a, 's> {
+        row.values(schema).enumerate().filter(move |(column, _)| self.contains(*column))
+    }
+
+    /// Whether a column (its index in the schema) is among them.
+    pub fn contains(self, column: usize) -> bool {
+        self.0.get(column / 8).is_some_and(|byte| byte & (1 << (column % 8)) != 0)
+    }
+
+    fn check(self, schema: &Schema) -> Result<(), InvalidRecord> {
+        let columns = schema.columns.len();
+        if self.0.len() != columns.div_ceil(8) {
+            return Err(InvalidRecord("updates a table with another number of columns"));
+        }
+        let is_beyond = (columns..self.0.len() * 8).any(|column| self.contains(column));
+        if is_beyond || self.contains(schema.key) || self.0.iter().all(|byte| *byte == 0) {
+            return Err(InvalidRecord("updates columns that cannot be updated"));
+        }
+        Ok(())
+    }
 }
 
 /// Bytes that are not a log record.
@@ -110,6 +155,13 @@ impl<'a> LogRecord<'a> {
                 let column = usize::from(u16::from_le_bytes([c0, c1]));
                 Ok(LogRecord::Increment { table, key: key.value(), column, delta: i64::from_le_bytes(delta) })
             }
+            UPDATE => {
+                const SHORT: InvalidRecord = InvalidRecord("is cut short");
+                let (width, rest) = payload.split_first_chunk().ok_or(SHORT)?;
+                let width = usize::from(u16::from_le_bytes(*width));
+                let (columns, row) = rest.split_at_checked(width).ok_or(SHORT)?;
+                Ok(LogRecord::Update { table, columns: ColumnSet(columns), row: RowRef(row) })
+            }
             _ => Err(InvalidRecord("is of no known kind")),
         }
     }
@@ -120,16 +172,18 @@ impl<'a> LogRecord<'a> {
             LogRecord::Insert { table, .. }
             | LogRecord::Put { table, .. }
             | LogRecord::Delete { table, .. }
-            | LogRecord::Increment { table, .. } => table,
+            | LogRecord::Increment { table, .. }
+            | LogRecord::Update { table, .. } => table,
         }
     }
 
     /// Whether it is a change that a table with this schema can have. Everything that uses a record relies on it.
     pub fn check(&self, schema: &Schema) -> Result<(), InvalidRecord> {
         match *self {
-            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
-                row.check(schema).map_err(|error| InvalidRecord(error.0))?;
-                if row.key(schema).is_null() { Err(InvalidRecord("has no key")) } else { Ok(()) }
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => check_row(row, schema),
+            LogRecord::Update { columns, row, .. } => {
+                columns.check(schema)?;
+                check_row(row, schema)
             }
             LogRecord::Delete { key, .. } => check_key(key, schema),
             LogRecord::Increment { key, column, .. } => {
@@ -146,6 +200,11 @@ impl<'a> LogRecord<'a> {
     }
 }
 
+fn check_row(row: RowRef<'_>, schema: &Schema) -> Result<(), InvalidRecord> {
+    row.check(schema).map_err(|error| InvalidRecord(error.0))?;
+    if row.key(schema).is_null() { Err(InvalidRecord("has no key")) } else { Ok(()) }
+}
+
 fn check_key(key: ValueRef<'_>, schema: &Schema) -> Result<(), InvalidRecord> {
     let fits = key.fits(schema.key_column().ty);
     if fits { Ok(()) } else { Err(InvalidRecord("has a key of another type")) }
@@ -159,6 +218,36 @@ pub(crate) fn put_insert(table: TableId, row: RowRef<'_>, out: &mut Vec<u8>) {
 /// The beginning of a Put; the row is to follow.
 pub(crate) fn begin_put(table: TableId, out: &mut Vec<u8>) {
     put_header(PUT, table, out);
+}
+
+/// The beginning of an Update of these columns, of a table that has so many; the row is to follow. How many bytes the beginning has.
+pub(crate) fn begin_update(
+    table: TableId,
+    columns_total: usize,
+    columns: impl Iterator<Item = usize>,
+    out: &mut Vec<u8>,
+) -> usize {
+    put_header(UPDATE, table, out);
+    let width = columns_total.div_ceil(8);
+    out.extend_from_slice(
+        &u16::try_from(width).expect("a table has fewer than 65,536 columns").to_le_bytes(),
+    );
+    let start = out.len();
+    out.resize(start + width, 0);
+    for column in columns {
+        out[start + column / 8] |= 1 << (column % 8);
+    }
+    out.len()
+}
+
+/// Bytes of a record before the row with which it ends, when it is of a kind that does.
+pub(crate) fn row_offset(record: &[u8]) -> Option<usize> {
+    match LogRecord::decode(record).ok()? {
+        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
+            Some(record.len() - row.0.len())
+        }
+        LogRecord::Delete { .. } | LogRecord::Increment { .. } => None,
+    }
 }
 
 pub(crate) fn put_delete(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
@@ -231,7 +320,10 @@ mod tests {
         let mut bytes = vec![9; 100];
         encode(&mut bytes);
         assert_eq!(LogRecord::decode(&bytes), Ok(expected));
-        if !matches!(expected, LogRecord::Insert { .. } | LogRecord::Put { .. }) {
+        let ends_with_row =
+            matches!(expected, LogRecord::Insert { .. } | LogRecord::Put { .. } | LogRecord::Update { .. });
+        assert_eq!(row_offset(&bytes).is_some(), ends_with_row);
+        if !ends_with_row {
             for length in 0..bytes.len() {
                 assert!(LogRecord::decode(&bytes[..length]).is_err(), "cut at {length}");
             }
@@ -245,6 +337,13 @@ mod tests {
         let table = TableId(0x1234);
         let row = RowRef(b"row");
         read_back(|out| put_insert(table, row, out), LogRecord::Insert { table, row });
+        read_back(
+            |out| {
+                assert_eq!(begin_update(table, 11, [1, 9].into_iter(), out), HEADER_BYTES + 4);
+                out.extend_from_slice(row.0);
+            },
+            LogRecord::Update { table, columns: ColumnSet(&[0b10, 0b10]), row },
+        );
         let id = Uuid::from_u128(7);
         for key in [KeyRef::Bigint(-5), KeyRef::Uuid(id), KeyRef::Text("a key"), KeyRef::Text("")] {
             read_back(|out| put_delete(table, key, out), LogRecord::Delete { table, key: key.value() });
@@ -255,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..6) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..7) {
             let _ = LogRecord::decode(&bytes);
             let _ = LogRecord::decode(&[&[op], &bytes[..]].concat());
         }

@@ -11,14 +11,14 @@ use super::shard::{Absence, Shard};
 use super::slab::{COUNTED, EVICTED, Slot};
 use super::table::Table;
 use super::tables::Tables;
-use super::write::bigint_at;
+use super::write::{bigint_at, encode_changed};
 use crate::error::{Error, Kind};
 use crate::hash::KeyHash;
 use crate::key::{KeyRef, row_key};
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId};
 use forebay_log::{Batch, Position, Reader};
-use forebay_value::{KeyKind, RowRef, Schema};
+use forebay_value::{KeyKind, RowRef, Schema, ValueRef};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -170,6 +170,10 @@ impl Share<'_> {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
                 table.replay_row(row, key, hash, position);
             }
+            LogRecord::Update { columns, row, .. } => {
+                let changes: Vec<_> = columns.of(row, table.schema()).collect();
+                table.replay_update(&changes, key, hash, position);
+            }
             LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
             LogRecord::Increment { column, delta, .. } => table
                 .replay_increment(key, hash, column, delta, position)
@@ -182,7 +186,9 @@ impl Share<'_> {
 /// The key of a checked record.
 fn key_of<'a>(record: &LogRecord<'a>, schema: &Schema) -> KeyRef<'a> {
     match *record {
-        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => row_key(row, schema),
+        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
+            row_key(row, schema)
+        }
         LogRecord::Delete { key, .. } | LogRecord::Increment { key, .. } => {
             KeyRef::of(key).expect("a checked record")
         }
@@ -228,6 +234,42 @@ impl Table {
                 rows.insert(&mut shard, hash, Slot::new(row.0.into(), position));
             }
         }
+    }
+
+    /// Applies the columns that an update sets to the row as the database has it. The other columns may have changed there since.
+    fn replay_update(
+        &self,
+        changes: &[(usize, ValueRef<'_>)],
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) {
+        let rows = &*self.rows;
+        let mut shard = rows.lock(hash.shard());
+        let Some(number) = shard.find(self.schema(), hash, key) else {
+            // The database has no such row: it was deleted by others, or its insert was refused.
+            if self.shared() {
+                self.mark_behind(&mut shard, key, position);
+            }
+            return;
+        };
+        let slot = shard.slots.get(number);
+        let before = rows.fingerprints_of(slot);
+        if slot.has(EVICTED) {
+            // It can be read again when the database has the update as well.
+            let after = rows.fingerprints_changed(&before, changes);
+            rows.exchange_known(&before, &after, position);
+            let stub = rows.stub(key, &after);
+            let slot = shard.slots.get_mut(number);
+            slot.bytes = stub;
+            slot.changed(position, EVICTED);
+            return;
+        }
+        let mut bytes = Vec::with_capacity(slot.bytes.len());
+        encode_changed(self.schema(), RowRef(&slot.bytes), changes, &mut bytes);
+        let row = RowRef(&bytes);
+        rows.exchange_known(&before, &rows.fingerprints(row), position);
+        rows.set(&mut shard, number, row, position);
     }
 
     fn replay_delete(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {

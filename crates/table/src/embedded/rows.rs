@@ -132,6 +132,20 @@ impl Rows {
         rest.as_chunks::<16>().0.iter().map(|bytes| Fingerprint::from_le_bytes(*bytes)).collect()
     }
 
+    /// The fingerprints of a row after some of its columns have changed.
+    pub fn fingerprints_changed(
+        &self,
+        before: &[Fingerprint],
+        changes: &[(usize, ValueRef<'_>)],
+    ) -> Fingerprints {
+        let tracked = self.tracked.iter().enumerate();
+        let changed = tracked.map(|(index, tracked)| {
+            let change = changes.iter().rev().find(|(column, _)| *column == tracked.column);
+            change.map_or(before[index], |(column, value)| self.hasher.fingerprint(*column, *value))
+        });
+        changed.collect()
+    }
+
     /// What stays of an evicted row: its key as in a log record, then its fingerprints, 16 bytes each.
     pub fn stub(&self, key: KeyRef<'_>, fingerprints: &[Fingerprint]) -> Box<[u8]> {
         let mut stub = Vec::with_capacity(32 + 16 * fingerprints.len());

@@ -21,6 +21,14 @@ pub struct Incremented<R> {
     pub mark: Position,
 }
 
+/// What the log says of a change of some columns.
+enum Logged {
+    /// The columns that it set.
+    Columns,
+    /// What was added to one of them: the database adds it to whatever others have made of the column.
+    Increment { column: usize, delta: i64 },
+}
+
 thread_local! {
     /// Where records are put together: as long as the longest so far, and no longer a cost.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -121,7 +129,7 @@ impl Table {
             found => found?,
         };
         let _reserved = reserved;
-        self.change(&mut shard, slot, changes, show)
+        self.change(&mut shard, slot, changes, Logged::Columns, show)
     }
 
     /// Adds to a bigint column of a row, and shows it as it is then. NULL stays NULL, as in SQL, and nothing is written. `show` as in [`Table::get`].
@@ -179,8 +187,10 @@ impl Table {
         };
         let sum = value.checked_add(delta).ok_or(WriteError::Overflow)?;
         if self.rows.is_tracked(column) {
-            // Its value matters beyond the row: an update like any other.
-            let (shown, mark) = self.change(&mut shard, number, &[(column, ValueRef::Bigint(sum))], show)?;
+            // Its value matters beyond the row: in memory it is an update like any other.
+            let changes = [(column, ValueRef::Bigint(sum))];
+            let logged = Logged::Increment { column, delta };
+            let (shown, mark) = self.change(&mut shard, number, &changes, logged, show)?;
             return Ok(Incremented { shown, row_mark: mark, mark });
         }
         let row_mark = if self.is_promised(slot.position()) { Position(0) } else { slot.row_mark() };
@@ -239,21 +249,40 @@ impl Table {
         }
     }
 
-    /// Appends the changed row as a Put, makes it the slot's, and shows it.
+    /// Appends a change of some columns, makes the changed row the slot's, and shows it.
     fn change<R>(
         &self,
         shard: &mut Shard,
         slot: u32,
         changes: &[(usize, ValueRef<'_>)],
+        logged: Logged,
         show: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<(R, Position), WriteError> {
+        if changes.is_empty() {
+            let slot = shard.slots.get(slot);
+            return Ok((show(RowRef(&slot.bytes)), slot.position()));
+        }
         SCRATCH.with_borrow_mut(|scratch| {
+            let schema = self.schema();
             let old = RowRef(&shard.slots.get(slot).bytes);
-            record::begin_put(self.id, scratch);
-            encode_changed(self.schema(), old, changes, scratch);
-            let row = RowRef(&scratch[record::HEADER_BYTES..]);
+            let (row_start, record_end) = match logged {
+                Logged::Columns => {
+                    let columns = changes.iter().map(|(column, _)| *column);
+                    let start = record::begin_update(self.id, schema.columns.len(), columns, scratch);
+                    encode_changed(schema, old, changes, scratch);
+                    (start, scratch.len())
+                }
+                Logged::Increment { column, delta } => {
+                    record::put_increment(self.id, row_key(old, schema), column, delta, scratch);
+                    let end = scratch.len();
+                    encode_changed(schema, old, changes, scratch);
+                    (end, end)
+                }
+            };
+            let row = RowRef(&scratch[row_start..]);
             let (before, after) = (self.rows.fingerprints(old), self.rows.fingerprints(row));
-            let position = self.rows.exchange(&before, &after, conflict, || self.append(scratch))?;
+            let append = || self.append(&scratch[..record_end]);
+            let position = self.rows.exchange(&before, &after, conflict, append)?;
             self.rows.set(shard, slot, row, position);
             Ok((show(row), position))
         })

@@ -65,14 +65,16 @@ pub(crate) struct Attempt {
     pub generations: Vec<(u16, Vec<u8>)>,
 }
 
-/// Field and value of a change's queue entry, as the write script takes them. What is put stands there as in its row's field, so that the server makes
-/// one string of both.
+/// Field and value of a change's queue entry, as the write script takes them. A row stands there as in its row's field, so that the server
+/// makes one string of both.
 fn queue_entry(change: &Change<'_>) -> [Vec<u8>; 2] {
-    if change.is_delete {
-        return [QUEUED_WHOLE.to_vec(), change.record.clone()];
+    match record::row_offset(&change.record) {
+        Some(offset) => {
+            let (head, row) = change.record.split_at(offset);
+            [head.to_vec(), row.to_vec()]
+        }
+        None => [QUEUED_WHOLE.to_vec(), change.record.clone()],
     }
-    let (head, row) = change.record.split_at(record::HEADER_BYTES);
-    [head.to_vec(), row.to_vec()]
 }
 
 impl Tracked {

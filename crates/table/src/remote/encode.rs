@@ -7,7 +7,8 @@
 //! body     := kind 0: the row, in the row format · kind 1 (stub): the fingerprints of its unique values, then of its counted values,
 //!             16 bytes little-endian each, in the order of the columns; 0 for NULL
 //! reservation := token, 8 bytes · key                       of a unique value: who has it, or is about to
-//! queued   := field and value of a queue entry: of a put the head of its log record and the entry of its row, otherwise "r" and the log record
+//! queued   := field and value of a queue entry: of a record that ends with a row what stands before the row, and the row's entry; otherwise "r"
+//!             and the log record
 //! ```
 
 use super::error::RemoteError;
@@ -37,7 +38,7 @@ pub(crate) fn queued_record(field: Vec<u8>, value: Vec<u8>) -> Option<Vec<u8>> {
         return Some(value);
     }
     let row = value.get(HEAD_BYTES..)?;
-    (field.len() == record::HEADER_BYTES).then(|| [&field[..], row].concat())
+    (field.len() >= record::HEADER_BYTES).then(|| [&field[..], row].concat())
 }
 
 /// The field of a key.

@@ -94,7 +94,7 @@ impl RemoteTable {
         assert!(changes.iter().all(|(column, _)| *column != self.schema.key), "a key is never updated");
         let changes: Vec<(usize, ValueRef<'_>)> =
             changes.iter().map(|(column, value)| (*column, value.as_ref())).collect();
-        self.change(link, key, |_| Ok(Some(changes.clone()))).await
+        self.change(link, key, |_| Ok(Some(changes.clone()).filter(|changes| !changes.is_empty()))).await
     }
 
     /// Adds to a bigint column of a row, and gives it as it is then. NULL stays NULL, as in SQL, and nothing is written.
@@ -213,9 +213,10 @@ impl RemoteTable {
                 return Ok(row);
             };
             let mut record = Vec::new();
-            record::begin_put(self.id, &mut record);
+            let columns = changes.iter().map(|(column, _)| *column);
+            let start = record::begin_update(self.id, self.schema.columns.len(), columns, &mut record);
             encode_changed(&self.schema, row.as_ref(), &changes, &mut record);
-            let changed = Row(record[record::HEADER_BYTES..].into());
+            let changed = Row(record[start..].into());
             let change = Change {
                 place: &place,
                 expect: Expect::Head(entry.head),

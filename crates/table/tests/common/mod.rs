@@ -137,6 +137,15 @@ impl Store {
             LogRecord::Put { row, .. } => {
                 rows.insert(key_text(row.key(schema)), Row(row.0.into()));
             }
+            LogRecord::Update { columns, row, .. } => {
+                let stored =
+                    rows.get_mut(&key_text(row.key(schema))).expect("an update of a row that is there");
+                let mut values = stored.as_ref().to_values(schema);
+                for (column, value) in columns.of(row, schema) {
+                    values[column] = value.to_owned();
+                }
+                *stored = Row::from_values(schema, &values);
+            }
             LogRecord::Delete { key, .. } => {
                 rows.remove(&key_text(key)).expect("a delete of a row that is there");
             }

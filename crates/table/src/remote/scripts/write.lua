@@ -1,7 +1,7 @@
 -- One change of one row: the row, its queue entry, counters, order and (outside a cluster) unique values, or nothing. Every argument costs the server
 -- time, and every long string that is made of others more: there are no more of them than a change needs.
 -- KEYS  1 meta · 2 stream · 3 rows, then what is needed of: deleted (d), order (o), fences (t), then one for each counter, claim and release
--- ARGV  1 epoch · 2 loaded field · 3 control · 4 key · 5, 6 field and value of the queue entry: of a put the head of a record and its row, of a delete
+-- ARGV  1 epoch · 2 loaded field · 3 control · 4 key · 5, 6 field and value of the queue entry: of a put what stands before the row in a record, and the row; of a delete
 --       'r' and the record · then what is needed of: the head that is expected (h), the attempt's token (t), then in this order for each
 --       generation: field, value · counter: fingerprint, delta · claim: fingerprint · release: fingerprint
 -- control: bytes p (put) or d (delete) · f (refused when full) or - · o (ordered) or - · expected: a (absent), y (anything) or h (a head) · t (a token)
