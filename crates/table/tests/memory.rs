@@ -165,7 +165,7 @@ fn a_row_whose_increments_only_the_log_has_is_not_shown_without_them() {
         let opened = Opened { log, tables, table };
         assert_eq!(body(&opened, 1), Read::Fetch(Value::Bigint(1)));
         let error = block_on(opened.table.fetch(Value::Bigint(1))).unwrap_err();
-        assert!(error.retry && error.message.contains("counts"), "{error}");
+        assert!(error.retry && error.message.contains("changes"), "{error}");
         store.drain(&opened.log, &opened.tables);
         if shared {
             assert_eq!(block_on(opened.table.fetch(Value::Bigint(1))), Ok(true));

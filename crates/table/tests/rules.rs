@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{Counters, Kind, LogRecord, Read, TableSpec, Tables, WriteError};
+use forebay_table::{Counters, Kind, LogRecord, Read, Table, TableSpec, Tables, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use std::sync::Arc;
 
@@ -401,5 +401,96 @@ fn a_restart_keeps_what_others_wrote_to_other_columns() {
         store.drain(&log, &tables);
         let stored = store.rows.lock().unwrap()[&key_text(key)].as_ref().to_values(&schema);
         assert_eq!(stored, shown);
+    }
+}
+
+/// Reads the row through, as an endpoint does.
+fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
+    let show = || table.get(ValueRef::Bigint(key), Counters::Shown, |row| row.to_values(table.schema()));
+    match show() {
+        Read::Found(row, _) => Some(row),
+        Read::Missing(_) => None,
+        Read::Fetch(key) => block_on(table.fetch(key)).unwrap().then(|| match show() {
+            Read::Found(row, _) => row,
+            other => panic!("it was fetched, and now {other:?}"),
+        }),
+    }
+}
+
+#[test]
+fn a_refused_insert_is_undone() {
+    for shared in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::<Store>::default();
+        let spec = TableSpec { shared, ..spec(KeyKind::Bigint) };
+        let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &store);
+        let refused = row(table.schema(), 1, Some("c"), "");
+        table.insert(refused.as_ref()).unwrap();
+        store.drain(&log, &tables);
+        store.rows.lock().unwrap().clear();
+        assert!(table.undo(ValueRef::Bigint(1)) <= *store.position.lock().unwrap());
+        assert_eq!(read(&table, 1), None);
+        assert_eq!(table.count().0, 0);
+        assert_eq!(table.count_by(NAME, ValueRef::Text("n")).0, 0);
+        table.insert(row(table.schema(), 2, Some("c"), "").as_ref()).expect("its unique value is free");
+        table.insert(refused.as_ref()).expect_err("the other row has it");
+    }
+}
+
+#[test]
+fn a_refused_update_is_undone_and_a_later_one_is_kept() {
+    let (_dir, store, Opened { table, log, tables }) = opened();
+    let key = ValueRef::Bigint(1);
+    table.insert(row(table.schema(), 1, Some("c"), "good").as_ref()).unwrap();
+    store.drain(&log, &tables);
+    let good = store.rows.lock().unwrap().clone();
+    table.update(key, &[(BODY, ValueRef::Text("bad")), (CODE, ValueRef::Text("bad"))], |_| ()).unwrap();
+    store.drain(&log, &tables);
+    *store.rows.lock().unwrap() = good;
+    // Acknowledged between the refusal and its undoing.
+    let ((), later) = table.update(key, &[(NAME, ValueRef::Text("later"))], |_| ()).unwrap();
+    assert_eq!(table.undo(key), later);
+    assert!(
+        block_on(table.fetch(Value::Bigint(1))).unwrap_err().retry,
+        "the database does not have all of it"
+    );
+    store.drain(&log, &tables);
+    let shown = read(&table, 1).unwrap();
+    assert_eq!((&shown[BODY], &shown[CODE], &shown[NAME]), (&text("good"), &text("c"), &text("later")));
+    table.insert(row(table.schema(), 2, Some("bad"), "").as_ref()).expect("the refused value is free");
+}
+
+#[test]
+fn a_refused_delete_is_undone() {
+    for shared in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::<Store>::default();
+        let spec = TableSpec { shared, ..spec(KeyKind::Bigint) };
+        let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &store);
+        let key = ValueRef::Bigint(1);
+        let first = row(table.schema(), 1, Some("c"), "");
+        table.insert(first.as_ref()).unwrap();
+        store.drain(&log, &tables);
+        let used_bytes = tables.used_bytes();
+        let before = store.rows.lock().unwrap().clone();
+        table.delete(key, |_| ()).unwrap();
+        store.drain(&log, &tables);
+        *store.rows.lock().unwrap() = before;
+        table.undo(key);
+        tables.drained(*store.position.lock().unwrap());
+        assert_eq!(
+            table.insert(first.as_ref()),
+            Err(WriteError::Busy),
+            "whether it is there must be asked first"
+        );
+        assert_eq!(read(&table, 1), Some(first.as_ref().to_values(table.schema())));
+        assert_eq!(table.count().0, 1);
+        assert_eq!(tables.used_bytes(), used_bytes);
+        let taken = table.insert(row(table.schema(), 2, Some("c"), "").as_ref());
+        assert!(matches!(taken, Err(WriteError::Conflict { column: CODE, .. })), "{taken:?}");
+        // Gone for good, this time.
+        table.delete(key, |_| ()).unwrap();
+        store.drain(&log, &tables);
+        assert_eq!(read(&table, 1), None);
     }
 }

@@ -71,7 +71,7 @@ impl Table {
                 Known::Present => return Ok(true),
                 Known::Gone => return Ok(false),
                 Known::Behind(position) if position > self.core.drained() => {
-                    let what = "the row has counts that the database does not have yet";
+                    let what = "the row has changes that the database does not have yet";
                     return Err(SourceError::later(what));
                 }
                 Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
@@ -96,11 +96,10 @@ impl Table {
                 slot if slot.has(EVICTED) => Known::Behind(slot.position()),
                 _ => Known::Present,
             },
-            None if !self.shared() => Known::Gone,
             None => match shard.tombstone(key) {
-                Some(tombstone) if tombstone.absence == Absence::Behind => Known::Behind(tombstone.position),
-                Some(_) => Known::Gone,
-                None => Known::Unknown,
+                Some(tombstone) if tombstone.absence != Absence::Deleted => Known::Behind(tombstone.position),
+                None if self.shared() => Known::Unknown,
+                _ => Known::Gone,
             },
         }
     }
@@ -128,10 +127,11 @@ impl Table {
         {
             let is_deleted = tombstone.absence == Absence::Deleted;
             return Ok(if is_deleted { Installed::Gone } else { Installed::Stale });
-        } else if !self.shared() {
+        } else if !self.shared() && shard.tombstone(key).is_none() {
             return Ok(Installed::Gone);
         }
         let Some(row) = row else {
+            shard.settle(key, &self.rows.budget);
             self.drop_stub(&mut shard, found, key);
             return Ok(Installed::Gone);
         };

@@ -41,6 +41,7 @@ mod shard;
 mod slab;
 mod table;
 mod tables;
+mod undo;
 mod unique;
 pub(crate) mod write;
 

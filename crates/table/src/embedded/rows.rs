@@ -6,7 +6,7 @@
 
 use super::budget::{Budget, allocated_bytes};
 use super::counters::Counters;
-use super::shard::{Absence, Shard, Tombstone};
+use super::shard::{Absence, Shard, Tombstone, key_of};
 use super::slab::{EVICTED, REFERENCED, Slot};
 use super::unique::{Claim, Claims, Unique};
 use crate::hash::{Fingerprint, Hasher, KeyHash, NO_VALUE};
@@ -229,6 +229,7 @@ impl Rows {
     /// Puts a row into its locked shard; its bytes and its values were counted before.
     pub fn insert(&self, shard: &mut Shard, hash: KeyHash, slot: Slot) {
         let position = slot.position();
+        shard.settle(key_of(&slot, &self.schema), &self.budget);
         shard.insert(&self.schema, hash, slot, &self.budget);
         self.joined_or_left(hash, shard.slots.len(), position, 1);
     }

@@ -24,8 +24,10 @@ struct Entry {
 pub(crate) enum Absence {
     /// It was deleted; the database may not know it yet.
     Deleted,
-    /// The database has the row, but not yet all of its increments, and memory does not have the row.
+    /// The database has the row, but not yet all of its changes, and memory does not have the row.
     Behind,
+    /// The database refused a change of it. Whether there is a row, only the database knows. Kept until it was asked.
+    Refused,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -131,6 +133,23 @@ impl Shard {
         self.tombstones.insert(key.to_owned(), tombstone);
     }
 
+    /// Remembers that only the database knows whether a key is there. What the database has after `position` is the truth.
+    pub fn doubt(&mut self, key: KeyRef<'_>, position: Position, budget: &Budget) {
+        let tombstone = Tombstone { position, absence: Absence::Refused };
+        if self.tombstones.insert(key.to_owned(), tombstone).is_none_or(|old| old.absence != Absence::Refused)
+        {
+            budget.take(tombstone_bytes(key));
+        }
+    }
+
+    /// Ends what [`Shard::doubt`] began.
+    pub fn settle(&mut self, key: KeyRef<'_>, budget: &Budget) {
+        if self.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused) {
+            self.tombstones.remove(&key.to_owned());
+            budget.give(tombstone_bytes(key));
+        }
+    }
+
     /// The tombstone of a key.
     pub fn tombstone(&self, key: KeyRef<'_>) -> Option<Tombstone> {
         if self.tombstones.is_empty() {
@@ -150,7 +169,8 @@ impl Shard {
             };
             budget.give(tombstone_bytes(key.as_ref()));
             forgotten += 1;
-            if self.tombstones.get(&key).is_some_and(|tombstone| tombstone.position == position) {
+            let is_it = |old: &Tombstone| old.position == position && old.absence != Absence::Refused;
+            if self.tombstones.get(&key).is_some_and(is_it) {
                 self.tombstones.remove(&key);
             }
         }
@@ -167,6 +187,10 @@ impl Shard {
         let rows: usize = self.slots.iter().map(|slot| allocated_bytes(slot.bytes.len())).sum();
         budget.give(rows + self.index.allocation_size() + self.slots.allocated_bytes());
         for (_, key) in &self.tombstone_order {
+            budget.give(tombstone_bytes(key.as_ref()));
+        }
+        let doubted = self.tombstones.iter().filter(|(_, tombstone)| tombstone.absence == Absence::Refused);
+        for (key, _) in doubted {
             budget.give(tombstone_bytes(key.as_ref()));
         }
         for key in self.ordered.iter().flatten() {

@@ -157,10 +157,9 @@ impl Table {
 
     /// What it means that a key is not in the locked shard.
     pub(crate) fn absent<R>(&self, shard: &Shard, key: KeyRef<'_>) -> Read<R> {
-        if !self.is_shared {
-            return Read::Missing(shard.deleted);
-        }
         match shard.tombstone(key) {
+            Some(tombstone) if tombstone.absence == Absence::Refused => Read::Fetch(key.value().to_owned()),
+            _ if !self.is_shared => Read::Missing(shard.deleted),
             Some(tombstone) if tombstone.absence == Absence::Deleted => Read::Missing(tombstone.position),
             _ => Read::Fetch(key.value().to_owned()),
         }

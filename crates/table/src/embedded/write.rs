@@ -55,6 +55,9 @@ impl Table {
                 let mark = shard.slots.get(slot).row_mark();
                 return Err(WriteError::Conflict { column: self.schema().key, mark });
             }
+            if shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused) {
+                return Err(WriteError::Busy);
+            }
             let append = || self.append(scratch);
             let position = self.rows.exchange(&[], &fingerprints, conflict, append)?;
             self.rows.insert(&mut shard, hash, Slot::new(bytes, position));

@@ -1,0 +1,45 @@
+//! Undo: when the database refused a change of a row, memory goes back to what the database has.
+//!
+//! Memory keeps no older state of a row: the database has it, and the log has what came after. So memory gives the row up, as an eviction
+//! does, and reads it again (`fetch`) once the database has every later change of the key. Until then nothing of the row is shown.
+
+use super::budget::allocated_bytes;
+use super::shard::Absence;
+use super::slab::EVICTED;
+use super::table::Table;
+use crate::key::KeyRef;
+use forebay_log::Position;
+use forebay_value::{RowRef, ValueRef};
+
+impl Table {
+    /// Gives up what memory has of a row of which the database refused a change, or has no row to change. [`Table::fetch`] brings back what the
+    /// database has. From which position on it can: the last change of the key.
+    pub fn undo(&self, key: ValueRef<'_>) -> Position {
+        let Some(key) = KeyRef::of(key) else {
+            return Position(0);
+        };
+        let rows = &*self.rows;
+        let hash = rows.hasher.key(key);
+        let mut shard = rows.lock(hash.shard());
+        let Some(number) = shard.find(self.schema(), hash, key) else {
+            // A delete was refused, or a delete came after what was. Without a tombstone the shard's last delete is the latest it can be.
+            let position = shard.tombstone(key).map_or(shard.deleted, |tombstone| tombstone.position);
+            let is_deleted_since = shard.tombstone(key).is_some_and(|tombstone| {
+                tombstone.absence == Absence::Deleted && tombstone.position > self.core.drained()
+            });
+            if !is_deleted_since {
+                shard.doubt(key, position, &rows.budget);
+            }
+            return position;
+        };
+        let slot = shard.slots.get(number);
+        if !slot.has(EVICTED) {
+            let stub = rows.stub(key, &rows.fingerprints(RowRef(&slot.bytes)));
+            rows.budget.resize(allocated_bytes(slot.bytes.len()), allocated_bytes(stub.len()));
+            let slot = shard.slots.get_mut(number);
+            slot.bytes = stub;
+            slot.set(EVICTED);
+        }
+        shard.slots.get(number).position()
+    }
+}
