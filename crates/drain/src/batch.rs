@@ -164,6 +164,11 @@ pub(crate) fn decode(
         LogRecord::Increment { key, column, delta, .. } => {
             Op::Increment { key: key.to_owned(), column, delta }
         }
+        LogRecord::Update { columns, row, .. } => {
+            let schema = &schemas.list[table];
+            let columns = columns.of(row, schema).map(|(column, value)| (column, value.to_owned())).collect();
+            Op::Update { key: row.key(schema).to_owned(), columns }
+        }
     };
     Ok(Change { table, position: position.0, op })
 }
