@@ -1,14 +1,17 @@
 //! What can only be said when everything has been read: routes that clash, answers that show what is not there.
 
-use super::endpoint::{Placed, action_params};
-use super::errors::{did_you_mean, list};
-use super::expr::each_param;
-use super::model::{Action, Dialect, Endpoint, Method, TableConfig};
-use super::read::{At, Mistakes};
+use crate::sections::action::{Action, read, write};
+use crate::sections::database::Dialect;
+use crate::sections::endpoint::params::ParamKind;
+use crate::sections::endpoint::route::Method;
+use crate::sections::endpoint::{Endpoint, Placed};
+use crate::sections::table::TableConfig;
+use crate::syntax::mistakes::Mistakes;
+use crate::syntax::words::{did_you_mean, list};
 use std::collections::HashMap;
 
 /// Notes everything that does not fit together.
-pub(super) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Dialect, mistakes: &Mistakes<'_>) {
+pub(crate) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Dialect, mistakes: &Mistakes<'_>) {
     routes(endpoints, mistakes);
     for placed in endpoints {
         reply(placed, tables, mistakes);
@@ -19,18 +22,10 @@ pub(super) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Diale
 
 /// What runs SQL needs a statement for the database that there is.
 fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
-    let actions = match &placed.endpoint.action {
-        Action::AnyOf(actions) => actions.as_slice(),
-        action => std::slice::from_ref(action),
-    };
-    for action in actions {
-        if let Action::Sql { statements, .. } = action
-            && statements.in_dialect(dialect).is_none()
+    for action in placed.endpoint.action.each() {
+        if let Action::Sql(sql) = action
+            && let Err(what) = sql.statements.check_dialect(dialect)
         {
-            let what = format!(
-                "sql: there is no statement for {}, the database that [database] names",
-                dialect.key()
-            );
             mistakes.add(placed.route_at, what);
         }
     }
@@ -72,7 +67,7 @@ fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
     };
     let params = known_params(endpoint);
     for (json_name, value) in fields {
-        each_param(value, &mut |name| {
+        value.each_param(&mut |name| {
             if !columns.contains(&name) && !params.contains(&name) {
                 let others = params.iter().filter(|param| !columns.contains(param));
                 let known = || columns.iter().chain(others.clone()).copied();
@@ -92,22 +87,22 @@ fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
 /// The columns of the rows that an action answers, when the file says.
 fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<Vec<&'a str>> {
     let table = match action {
-        Action::Get { table, .. }
-        | Action::Insert { table, .. }
-        | Action::Upsert { table, .. }
-        | Action::Update { table, .. }
-        | Action::Increment { table, .. }
-        | Action::Delete { table, .. }
-        | Action::Random { table }
-        | Action::List { table, .. } => table,
-        Action::Count { by, .. } => {
-            return Some(by.iter().map(|(column, _)| column.as_str()).chain(["count"]).collect());
+        Action::Get(read::Get { table, .. })
+        | Action::Insert(write::Insert { table, .. })
+        | Action::Upsert(write::Upsert { table, .. })
+        | Action::Update(write::Update { table, .. })
+        | Action::Increment(write::Increment { table, .. })
+        | Action::Delete(write::Delete { table, .. })
+        | Action::Random(read::Random { table })
+        | Action::List(read::List { table, .. }) => table,
+        Action::Count(count) => {
+            return Some(count.by.iter().map(|(column, _)| column.as_str()).chain(["count"]).collect());
         }
         // What these answer is not known here, or has a shape of its own.
-        Action::Sql { .. }
+        Action::Sql(_)
         | Action::AnyOf(_)
-        | Action::Redirect { .. }
-        | Action::Generate { .. }
+        | Action::Redirect(_)
+        | Action::Generate(_)
         | Action::Handler(_)
         | Action::Proxy(_)
         | Action::Constant(_) => return None,
@@ -120,7 +115,7 @@ fn known_params(endpoint: &Endpoint) -> Vec<&str> {
     let declared = endpoint.params.iter().map(|param| param.name.as_str());
     let in_headers = endpoint.headers.iter().map(|(_, param)| param.as_str());
     let mut known: Vec<_> = endpoint.path_params().chain(declared).chain(in_headers).collect();
-    known.extend(action_params(&endpoint.action));
+    known.extend(endpoint.action.params());
     known.sort_unstable();
     known.dedup();
     known
@@ -130,21 +125,17 @@ fn known_params(endpoint: &Endpoint) -> Vec<&str> {
 fn headers(placed: &Placed, mistakes: &Mistakes<'_>) {
     let Placed { endpoint, route_at, .. } = placed;
     for (header, param) in &endpoint.headers {
-        if endpoint.path_params().any(|path| path == param) {
-            blame(*route_at, header, param, "the route", mistakes);
-        }
-        let computed = |declared: &&super::model::Param| {
-            declared.name == *param && matches!(declared.kind, super::model::ParamKind::Computed(_))
-        };
-        if endpoint.params.iter().any(|declared| computed(&declared)) {
-            blame(*route_at, header, param, "an expression", mistakes);
+        let is_in_route = endpoint.path_params().any(|path| path == param);
+        let is_computed = endpoint
+            .params
+            .iter()
+            .any(|declared| declared.name == *param && matches!(declared.kind, ParamKind::Computed(_)));
+        for (is_it, other) in [(is_in_route, "the route"), (is_computed, "an expression")] {
+            if is_it {
+                let what =
+                    format!("parameter {param} cannot come from the header {header}: it comes from {other}");
+                mistakes.add(*route_at, format!("headers: {what}"));
+            }
         }
     }
-}
-
-fn blame(at: At, header: &str, param: &str, other: &str, mistakes: &Mistakes<'_>) {
-    mistakes.add(
-        at,
-        format!("headers: parameter {param} cannot come from the header {header}: it comes from {other}"),
-    );
 }

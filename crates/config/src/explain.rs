@@ -1,7 +1,7 @@
 //! A config in words: one line a route and a job, with the way that its data takes.
 
-use super::model::{Action, Config, Endpoint, Job, Pick, Rows, Tier};
-use super::sql::writes;
+use crate::model::{Action, Config, Endpoint, Job, Pick, Rows, Tier};
+use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
 /// One line a route: method, path, action, the way its data takes. For `check-config`, and for `serve` at start.
@@ -53,38 +53,43 @@ fn action(action: &Action, config: &Config) -> String {
         _ => format!("{what} ← memory"),
     };
     match action {
-        Action::Sql { rows: Rows::None, .. } => format!("sql → {database}"),
-        Action::Sql { statements, .. }
-            if writes(statements.in_dialect(config.database.dialect()).unwrap_or_default()) =>
-        {
-            format!("sql → {database}")
+        Action::Sql(sql) => {
+            let statement = sql.statements.in_dialect(config.database.dialect()).unwrap_or_default();
+            let arrow = if sql.rows == Rows::None || writes(statement) { "→" } else { "←" };
+            format!("sql {arrow} {database}")
         }
-        Action::Sql { .. } => format!("sql ← {database}"),
-        Action::Insert { table, .. } => written(format!("insert {table}")),
-        Action::Upsert { table, .. } => written(format!("upsert {table}")),
-        Action::Update { table, .. } => written(format!("update {table}")),
-        Action::Increment { table, column, .. } => written(format!("increment {table}.{column}")),
-        Action::Delete { table, pick: Pick::Key(_) } => written(format!("delete {table}")),
-        Action::Delete { table, pick: Pick::Random { .. } } => {
-            written(format!("delete a random row of {table}"))
+        Action::Insert(insert) => written(format!("insert {}", insert.table)),
+        Action::Upsert(upsert) => written(format!("upsert {}", upsert.table)),
+        Action::Update(update) => written(format!("update {}", update.table)),
+        Action::Increment(increment) => {
+            written(format!("increment {}.{}", increment.table, increment.column))
         }
-        Action::Get { table, .. } => read(format!("get {table}"), table),
-        Action::Random { table } => format!("random {table} ← memory"),
-        Action::Count { table, by: None } => format!("count {table} ← memory"),
-        Action::Count { table, by: Some((column, _)) } => format!("count {table} by {column} ← memory"),
-        Action::List { table, .. } => format!("list {table} ← memory"),
-        Action::Redirect { table, increment: None, .. } => read(format!("redirect {table}"), table),
-        Action::Redirect { table, increment: Some(column), .. } => {
-            format!(
-                "{}; increment {table}.{column} → {queue} → {database}",
-                read(format!("redirect {table}"), table)
-            )
+        Action::Delete(delete) => written(match delete.pick {
+            Pick::Key(_) => format!("delete {}", delete.table),
+            Pick::Random { .. } => format!("delete a random row of {}", delete.table),
+        }),
+        Action::Get(get) => read(format!("get {}", get.table), &get.table),
+        Action::Random(random) => format!("random {} ← memory", random.table),
+        Action::Count(count) => match &count.by {
+            None => format!("count {} ← memory", count.table),
+            Some((column, _)) => format!("count {} by {column} ← memory", count.table),
+        },
+        Action::List(list) => format!("list {} ← memory", list.table),
+        Action::Redirect(redirect) => {
+            let table = &redirect.table;
+            let shown = read(format!("redirect {table}"), table);
+            match &redirect.increment {
+                None => shown,
+                Some(column) => format!("{shown}; {}", written(format!("increment {table}.{column}"))),
+            }
         }
         Action::AnyOf(actions) => {
             let actions = actions.iter().map(|one| self::action(one, config)).collect::<Vec<_>>();
             format!("any of: {}", actions.join(" | "))
         }
-        Action::Generate { table, .. } => format!("generate {table} → {database}, in the background"),
+        Action::Generate(generate) => {
+            format!("generate {} → {database}, in the background", generate.table)
+        }
         Action::Handler(name) => format!("handler {name}"),
         Action::Constant(_) => "constant".into(),
         Action::Proxy(proxy) => {

@@ -1,9 +1,20 @@
-//! The list of keys as the documentation shows it.
+//! The keys of all sections as the documentation shows them.
 
-use super::keys::{
-    ACTIONS, ADMIN, CACHE, CACHING, DRAIN, ENDPOINT, GUARD, JOB, Key, LIMITS, MEMORY, RECORD, REPLY, SERVER,
-    Section, TABLE, TOP,
-};
+use crate::sections::action::ACTIONS;
+use crate::sections::admin::ADMIN;
+use crate::sections::cache::CACHE;
+use crate::sections::database::DATABASE;
+use crate::sections::drain::DRAIN;
+use crate::sections::endpoint::ENDPOINT;
+use crate::sections::endpoint::cache::CACHING;
+use crate::sections::endpoint::reply::REPLY;
+use crate::sections::file::TOP;
+use crate::sections::guard::GUARD;
+use crate::sections::job::JOB;
+use crate::sections::memory::MEMORY;
+use crate::sections::server::{LIMITS, SERVER};
+use crate::sections::table::TABLE;
+use crate::syntax::keys::{Key, Section};
 
 /// Every key, default and unit as Markdown tables: (what the keys are of, the table). `docs/configuration.md` holds them.
 pub fn key_tables() -> Vec<(String, String)> {
@@ -20,8 +31,8 @@ pub fn key_tables() -> Vec<(String, String)> {
         (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
     };
     let sections = [
-        &TOP, &SERVER, &LIMITS, &RECORD, &MEMORY, &CACHE, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &CACHING, &JOB,
-        &GUARD, &REPLY,
+        &TOP, &SERVER, &LIMITS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &TABLE, &ENDPOINT, &CACHING,
+        &JOB, &GUARD, &REPLY,
     ];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();
     let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();

@@ -1,52 +1,34 @@
 //! The config file: read, checked, every mistake explained.
 //!
-//! What was typed is a tree with the places of everything in it (`read`); what it means is [`model`]. The way there is
-//! [`load`]: read, lay the environment and the command line over it (`overrides`), resolve section by section (`sections`,
-//! `table`, `endpoint` with `params`, `action`, `values`, `expr`), cross-check (`check`). Nothing stops at the first
-//! mistake. `keys` is the one list of keys, which the documentation is held to.
+//! What was typed is a tree with the places of everything in it (`syntax`); what it means is [`model`]. The way there is
+//! [`load`]: read the tree, lay the environment and the command line over it (`overrides`), read section by section
+//! (`sections`), cross-check (`check`). Nothing stops at the first mistake. The keys of the sections are what files are
+//! checked against and what the documentation shows (`key_tables`).
 //!
-//! What must not move in: opening anything that the config names.
+//! What must not move in: opening anything that the config names, and the types of any other room but `value`.
 
-mod action;
-mod cache;
-mod caching;
 mod check;
-mod constant;
-mod endpoint;
-mod errors;
 mod explain;
-mod expr;
-mod fields;
-mod guards;
-mod job;
 mod key_tables;
-mod keys;
 pub mod limits;
 pub mod model;
 mod overrides;
-mod params;
-mod proxy;
-mod rate;
-mod read;
 mod sections;
-mod size;
-mod sql;
-mod stores;
-mod table;
+mod syntax;
 #[cfg(test)]
 mod tests;
-mod values;
 
-pub use errors::{ConfigError, ConfigErrors, Place};
 pub use explain::explain;
 pub use key_tables::key_tables;
 pub use model::Config;
 pub use overrides::Overrides;
+pub use syntax::mistakes::{ConfigError, ConfigErrors, Place};
 
-use fields::Fields;
 use limits::FILE_BYTES_MAX;
-use read::Mistakes;
 use std::path::Path;
+use syntax::fields::Cursor;
+use syntax::mistakes::Mistakes;
+use syntax::tree;
 
 /// The bundled examples: name and text. The first is what `serve` takes when no file is named.
 pub const BUNDLED: &[(&str, &str)] = &[
@@ -94,33 +76,13 @@ pub fn parse(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, ConfigErrors> {
     let mistakes = Mistakes::new(name, text);
-    let Some(mut root) = read::read(&mistakes, env) else { return Err(mistakes.into_errors()) };
+    let Some(mut root) = tree::read(&mistakes, env) else { return Err(mistakes.into_errors()) };
     overrides::lay_over(&mut root, overrides, env, &mistakes);
-    let top = Fields::open(&root, &keys::TOP, &mistakes);
-    let (server, guard) = sections::server(top.get("server"), &mistakes);
-    let database = sections::database(top.get("database"), &mistakes);
-    let memory = sections::memory(top.get("memory"), &mistakes);
-    let cache = cache::settings(top.get("cache"), &memory, &mistakes);
-    let drain = sections::drain(top.get("drain"), &mistakes);
-    let admin = sections::admin(top.get("admin"), &mistakes);
-    let tables = table::tables(top.get("table"), &mistakes);
-    let placed = endpoint::endpoints(top.get("endpoint"), &tables, guard.as_ref(), &mistakes);
-    let jobs = job::jobs(top.get("job"), database.dialect(), &mistakes);
-    check::check(&placed, &tables, database.dialect(), &mistakes);
+    let (mut config, placed) = sections::file::read(Cursor { node: &root, mistakes: &mistakes }, name);
+    check::check(&placed, &config.tables, config.database.dialect(), &mistakes);
     if mistakes.count() > 0 {
         return Err(mistakes.into_errors());
     }
-    let endpoints = placed.into_iter().map(|placed| placed.endpoint).collect();
-    Ok(Config {
-        source: name.to_owned(),
-        server,
-        database,
-        memory,
-        cache,
-        drain,
-        admin,
-        tables,
-        endpoints,
-        jobs,
-    })
+    config.endpoints = placed.into_iter().map(|placed| placed.endpoint).collect();
+    Ok(config)
 }

@@ -3,8 +3,9 @@
 //! Both are laid over the tree as typed, before anything is checked, so that a mistake in one of them is found as one in
 //! the file is, and is named after where it came from.
 
-use super::read::{At, Data, Entry, Environment, Mistakes, Node, read_path, read_value};
-use super::sections::DATABASE_URL;
+use crate::sections::database::DATABASE_URL;
+use crate::syntax::mistakes::{At, Mistakes};
+use crate::syntax::tree::{Data, Entry, Environment, Node, read_path, read_value};
 
 /// Settings from the command line. They win over the environment, which wins over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ const VARIABLES: [&str; 4] = ["FOREBAY_LISTEN", "FOREBAY_DATABASE", "FOREBAY_MEM
 const OPTIONS: [&str; 4] = ["--listen", "--database", "--memory", "--data"];
 
 /// Lays the environment, then the command line over the file.
-pub(super) fn lay_over(
+pub(crate) fn lay_over(
     root: &mut Node,
     overrides: &Overrides,
     env: Environment<'_>,

@@ -43,8 +43,8 @@ impl RowMaker {
 /// The values of an endpoint that makes rows of this table out of nothing.
 fn request_free_values<'c>(config: &'c Config, table: &str) -> Option<&'c [(String, model::Expr)]> {
     let values_of = |action: &'c model::Action| match action {
-        model::Action::Generate { table: own, values, .. }
-        | model::Action::Insert { table: own, values, .. }
+        model::Action::Generate(model::Generate { table: own, values, .. })
+        | model::Action::Insert(model::Insert { table: own, values, .. })
             if own == table && values.iter().all(|(_, expr)| !needs_request(expr)) =>
         {
             Some(values.as_slice())

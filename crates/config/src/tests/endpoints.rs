@@ -90,14 +90,14 @@ fn params_are_typed_or_computed() {
 fn actions() {
     let check = |written: &str, expected: Action| assert_eq!(endpoint(written).action, expected, "{written}");
     let t = || "t".to_owned();
-    check("route = 'GET /{id}'\nget = 't'", Action::Get { table: t(), key: param("id") });
-    check("route = 'GET /{x}'\nget = 't'", Action::Get { table: t(), key: param("x") });
-    check("route = 'GET /{x}/{id}'\nget = 't'", Action::Get { table: t(), key: param("id") });
-    check("route = 'POST /'\nget = 't'", Action::Get { table: t(), key: param("id") });
-    check("route = 'GET /{x}/{id}'\nget = 't'\nkey = '$x'", Action::Get { table: t(), key: param("x") });
+    check("route = 'GET /{id}'\nget = 't'", Action::Get(Get { table: t(), key: param("id") }));
+    check("route = 'GET /{x}'\nget = 't'", Action::Get(Get { table: t(), key: param("x") }));
+    check("route = 'GET /{x}/{id}'\nget = 't'", Action::Get(Get { table: t(), key: param("id") }));
+    check("route = 'POST /'\nget = 't'", Action::Get(Get { table: t(), key: param("id") }));
+    check("route = 'GET /{x}/{id}'\nget = 't'\nkey = '$x'", Action::Get(Get { table: t(), key: param("x") }));
     check(
         "route = 'POST /'\ninsert = 't'\nvalues = { id = 1, a = 'x{$id}{$n}', n = '$a' }\nparams = { a = 'bigint' }",
-        Action::Insert {
+        Action::Insert(Insert {
             table: t(),
             values: vec![
                 ("id".into(), int(1)),
@@ -113,27 +113,27 @@ fn actions() {
                 ("n".into(), param("a")),
             ],
             retry: 8,
-        },
+        }),
     );
     check(
         "route = 'PUT /'\nupsert = 't'\nvalues = { id = '$id', a = '$a' }",
-        Action::Upsert { table: t(), key: param("id"), values: vec![("a".into(), param("a"))] },
+        Action::Upsert(Upsert { table: t(), key: param("id"), values: vec![("a".into(), param("a"))] }),
     );
     check(
         "route = 'PATCH /{id}'\nupdate = 't'\nvalues = { n = 2 }",
-        Action::Update { table: t(), key: param("id"), values: vec![("n".into(), int(2))] },
+        Action::Update(Update { table: t(), key: param("id"), values: vec![("n".into(), int(2))] }),
     );
     check(
         "route = 'POST /{id}'\nincrement = 't'\ncolumn = 'n'",
-        Action::Increment { table: t(), key: param("id"), column: "n".into(), by: int(1) },
+        Action::Increment(Increment { table: t(), key: param("id"), column: "n".into(), by: int(1) }),
     );
     check(
         "route = 'DELETE /{id}'\ndelete = 't'",
-        Action::Delete { table: t(), pick: Pick::Key(param("id")) },
+        Action::Delete(Delete { table: t(), pick: Pick::Key(param("id")) }),
     );
     check(
         "route = 'DELETE /'\ndelete = 't'\nrow = 'random'\nexcept = [1]",
-        Action::Delete { table: t(), pick: Pick::Random { except: vec![Literal::Int(1)] } },
+        Action::Delete(Delete { table: t(), pick: Pick::Random { except: vec![Literal::Int(1)] } }),
     );
 }
 
@@ -141,30 +141,30 @@ fn actions() {
 fn more_actions() {
     let check = |written: &str, expected: Action| assert_eq!(endpoint(written).action, expected, "{written}");
     let t = || "t".to_owned();
-    check("route = 'GET /'\ncount = 't'", Action::Count { table: t(), by: None });
+    check("route = 'GET /'\ncount = 't'", Action::Count(Count { table: t(), by: None }));
     check(
         "route = 'GET /'\ncount = 't'\nby = { a = '$name' }",
-        Action::Count { table: t(), by: Some(("a".into(), param("name"))) },
+        Action::Count(Count { table: t(), by: Some(("a".into(), param("name"))) }),
     );
     check(
         "route = 'GET /{id}'\nredirect = 't'\nlocation = 'a'\ncounter = 'n'\nreply = { status = 301 }",
-        Action::Redirect {
+        Action::Redirect(Redirect {
             table: t(),
             key: param("id"),
             location: "a".into(),
             status: 301,
             increment: Some("n".into()),
             expires: None,
-        },
+        }),
     );
     check(
         "route = 'POST /'\ngenerate = 't'\nrows = 5\nvalues = { id = 1, a = 'x' }\nfirst = [{ a = 'y', n = 3 }]",
-        Action::Generate {
+        Action::Generate(Generate {
             table: t(),
             rows: int(5),
             values: vec![("id".into(), int(1)), ("a".into(), text("x"))],
             first: vec![vec![("n".into(), int(3)), ("id".into(), int(1)), ("a".into(), text("y"))]],
-        },
+        }),
     );
     check(
         "route = 'GET /'\nconstant = { a = [1, 1.5, true], b = { c = 'd\\\"' } }"
@@ -186,11 +186,11 @@ fn statements_and_their_rows() {
         ("UPDATE t SET returning_at = 1", Rows::None),
     ] {
         let action = endpoint(&format!("route = 'POST /'\nsql = '{sql}'")).action;
-        assert!(matches!(action, Action::Sql { rows, .. } if rows == expected), "{sql}: {action:?}");
+        assert!(matches!(action, Action::Sql(Sql { rows, .. }) if rows == expected), "{sql}: {action:?}");
     }
     let found =
         endpoint("route = 'GET /'\nrows = 'all'\n[endpoint.sql]\npostgres = 'SELECT 1'\nsqlite = 'SELECT 2'");
-    let Action::Sql { statements, rows: Rows::All } = found.action else { panic!("{:?}", found.action) };
+    let Action::Sql(Sql { statements, rows: Rows::All }) = found.action else { panic!("{:?}", found.action) };
     assert_eq!(
         (statements.in_dialect(Dialect::Postgres), statements.in_dialect(Dialect::Sqlite)),
         (Some("SELECT 1"), Some("SELECT 2"))
@@ -202,7 +202,7 @@ fn a_list_has_its_page_params() {
     let found = endpoint("route = 'GET /'\nlist = 't'\nparams = { limit = 'bigint 1..5 = 2' }");
     assert_eq!(
         found.action,
-        Action::List { table: "t".into(), after: param("after"), limit: param("limit") }
+        Action::List(List { table: "t".into(), after: param("after"), limit: param("limit") })
     );
     assert_eq!(found.params.len(), 2);
     assert_eq!(found.params[1].name, "after");

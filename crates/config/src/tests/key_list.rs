@@ -1,16 +1,23 @@
 //! The list of keys: defaults, the documentation, and that no file whatever makes it panic.
 
-use super::super::keys::{self, ACTIONS};
 use super::*;
+use crate::sections::action::ACTIONS;
+use crate::sections::admin::ADMIN;
+use crate::sections::cache::CACHE;
+use crate::sections::database::DATABASE;
+use crate::sections::drain::DRAIN;
+use crate::sections::endpoint::ENDPOINT;
+use crate::sections::file::TOP;
+use crate::sections::memory::MEMORY;
+use crate::sections::server::{LIMITS, SERVER};
+use crate::sections::table::TABLE;
 use proptest::prelude::*;
 
 /// Every default that `keys` shows, written into a file, gives what an empty file gives.
 #[test]
 fn defaults_are_what_the_list_of_keys_says() {
     let mut file = String::new();
-    for section in
-        [&keys::SERVER, &keys::LIMITS, &keys::RECORD, &keys::MEMORY, &keys::CACHE, &keys::DRAIN, &keys::ADMIN]
-    {
+    for section in [&SERVER, &LIMITS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN] {
         file += &format!("{}\n", section.name);
         for key in section.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('('))
         {
@@ -23,9 +30,7 @@ fn defaults_are_what_the_list_of_keys_says() {
     };
     assert_eq!(shown(good(&file)), shown(good("")));
     let plain = endpoint("route = 'GET /'\nsql = 'SELECT 1'");
-    for key in
-        keys::ENDPOINT.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('('))
-    {
+    for key in ENDPOINT.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('(')) {
         let written = endpoint(&format!("route = 'GET /'\nsql = 'SELECT 1'\n{} = {}", key.name, key.default));
         assert_eq!(written, plain, "{}", key.name);
     }
@@ -62,8 +67,7 @@ fn documentation_has_every_key() {
 
 /// Pieces of config files, good and bad, in any order.
 fn pieces() -> impl Strategy<Value = String> {
-    let keys =
-        keys::TOP.keys.iter().chain(keys::ENDPOINT.keys).chain(keys::SERVER.keys).chain(keys::TABLE.keys);
+    let keys = TOP.keys.iter().chain(ENDPOINT.keys).chain(SERVER.keys).chain(TABLE.keys);
     let mut words: Vec<String> = keys.map(|key| key.name.to_owned()).collect();
     words.extend(
         ACTIONS.iter().flat_map(|known| {
@@ -135,8 +139,8 @@ proptest! {
     #[test]
     fn no_expression_makes_it_panic(text in "[$a-z0-9_(){}',?. é-]{0,24}") {
         let _ = expr::parse(&text);
-        let _ = size::bytes(&text);
-        let _ = size::milliseconds(&text);
+        let _ = units::bytes(&text);
+        let _ = units::milliseconds(&text);
         let _ = load_text(&format!("[[endpoint]]\nroute = \"GET /{text}\"\nsql = \"x\"\nparams = {{ a = \"{text}\" }}\n[table.t.columns]\na = \"{text}\""));
     }
 

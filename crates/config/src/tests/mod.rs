@@ -5,6 +5,7 @@ mod key_list;
 mod origins;
 
 use super::model::{Place, *};
+use super::syntax::{expr, tree, units};
 use super::*;
 use forebay_value::{KeyKind, Type, Value};
 

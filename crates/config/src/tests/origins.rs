@@ -98,7 +98,7 @@ fn variables_are_put_in() {
         ("${MISSING:-a:-b}", "a:-b"),
         ("$${N} $N {$N}", "${N} $N {$N}"),
     ] {
-        assert_eq!(read::expand(written, &env).as_deref(), Ok(expected), "{written}");
+        assert_eq!(tree::expand(written, &env).as_deref(), Ok(expected), "{written}");
     }
     let config = parse("f", "[server]\nworkers = '${N}'", &Overrides::default(), &env).unwrap();
     assert_eq!(config.server.workers, Some(3));

@@ -60,31 +60,35 @@ impl Compiler<'_, '_> {
                 let timeout = Duration::from_millis(self.endpoint.timeout_ms);
                 self.context.proxies.action(proxy, timeout)?
             }
-            From::Sql { statements, rows } => self.sql(statements, *rows).await?,
-            From::Get { table, key } => self.get(table, key)?,
-            From::Random { table } => {
+            From::Sql(model::Sql { statements, rows }) => self.sql(statements, *rows).await?,
+            From::Get(model::Get { table, key }) => self.get(table, key)?,
+            From::Random(model::Random { table }) => {
                 let table = self.table(table)?;
                 Action::Random(Arc::new(Random { answering: self.row_answer(&table, 200)?, table }))
             }
-            From::Count { table, by } => self.count(table, by.as_ref())?,
-            From::List { table, after, limit } => self.list(table, after, limit)?,
-            From::Insert { table, values, retry } => {
+            From::Count(model::Count { table, by }) => self.count(table, by.as_ref())?,
+            From::List(model::List { table, after, limit }) => self.list(table, after, limit)?,
+            From::Insert(model::Insert { table, values, retry }) => {
                 self.insert(table, values, OnConflict::Refuse { draws_again: *retry }, 201)?
             }
-            From::Upsert { table, key, values } => {
+            From::Upsert(model::Upsert { table, key, values }) => {
                 let schema = self.table(table)?.schema().clone();
                 let mut all = vec![(schema.key_column().name.clone(), key.clone())];
                 all.extend(values.iter().cloned());
                 self.insert(table, &all, OnConflict::Replace, 200)?
             }
-            From::Update { table, key, values } => self.update(table, key, values)?,
-            From::Increment { table, key, column, by } => self.increment(table, key, column, by)?,
-            From::Delete { table, pick } => self.delete(table, pick)?,
-            From::Redirect { table, key, location, status, increment, expires } => {
+            From::Update(model::Update { table, key, values }) => self.update(table, key, values)?,
+            From::Increment(model::Increment { table, key, column, by }) => {
+                self.increment(table, key, column, by)?
+            }
+            From::Delete(model::Delete { table, pick }) => self.delete(table, pick)?,
+            From::Redirect(model::Redirect { table, key, location, status, increment, expires }) => {
                 let columns = (location, increment.as_ref(), expires.as_ref());
                 self.redirect(table, key, columns, *status)?
             }
-            From::Generate { table, rows, values, first } => self.generate(table, rows, values, first)?,
+            From::Generate(model::Generate { table, rows, values, first }) => {
+                self.generate(table, rows, values, first)?
+            }
             From::AnyOf(_) => return Err("any_of cannot hold another any_of".into()),
         })
     }

@@ -154,8 +154,10 @@ pub fn incremented_columns(
     let mut incremented: HashMap<String, Vec<usize>> = HashMap::new();
     let mut note = |action: &model::Action| {
         let (table, column) = match action {
-            model::Action::Increment { table, column, .. } => (table, column),
-            model::Action::Redirect { table, increment: Some(column), .. } => (table, column),
+            model::Action::Increment(model::Increment { table, column, .. }) => (table, column),
+            model::Action::Redirect(model::Redirect { table, increment: Some(column), .. }) => {
+                (table, column)
+            }
             _ => return,
         };
         if let Some(index) = schemas.get(table).and_then(|schema| schema.position(column)) {

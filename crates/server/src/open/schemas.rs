@@ -79,7 +79,7 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
 pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
     let lists = |table: &str| {
         let is_list =
-            |action: &model::Action| matches!(action, model::Action::List { table: own, .. } if own == table);
+            |action: &model::Action| matches!(action, model::Action::List(list) if list.table == *table);
         config.endpoints.iter().any(|endpoint| match &endpoint.action {
             model::Action::AnyOf(actions) => actions.iter().any(is_list),
             action => is_list(action),

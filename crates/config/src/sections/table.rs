@@ -1,92 +1,104 @@
 //! `[table.NAME]`: columns and whose the table is.
 
-use super::errors::{did_you_mean, list};
-use super::fields::{Fields, flag};
-use super::keys::TABLE;
-use super::model::TableConfig;
-use super::read::{Data, Entry, Mistakes, Node};
+use crate::syntax::fields::{Cursor, Field, flag};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::Data;
+use crate::syntax::words::{did_you_mean, list};
 use forebay_value::{Column, Fill, KeyKind, Schema, Type, from_text};
 
 /// The longest name of a table or column, in bytes; PostgreSQL's limit.
 const NAME_BYTES_MAX: usize = 63;
 /// The most columns of a table.
 const COLUMNS_MAX: usize = 1000;
+/// What may follow the type of a column.
+const FLAGS: [&str; 4] = ["key", "unique", "indexed", "null"];
 
-/// `[table]`: all tables.
-pub(super) fn tables(node: Option<&Node>, mistakes: &Mistakes<'_>) -> Vec<TableConfig> {
-    let Some(node) = node else { return Vec::new() };
-    let entries = Fields::of(node, "[table]", mistakes).entries();
-    entries.iter().map(|entry| table(entry, mistakes)).collect()
+pub(crate) const TABLE: Section = Section {
+    name: "[table.NAME]",
+    keys: keys! {
+        "columns" | "table of columns" | "(as the database has them)" |
+            "the columns, in order; the table is created if it is missing"
+        "shared" | "true or false" | "false" | "whether others write to it too, in the database"
+        "hot" | "true or false" | "true" |
+            "whether it is kept in memory; false is a table for `sql` and `generate` alone"
+    },
+};
+
+/// `[table.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableConfig {
+    /// Its name, in the database as well.
+    pub name: String,
+    /// Its columns; `None`: as the database has them.
+    pub columns: Option<Schema>,
+    /// Whether others write to it too, in the database.
+    pub shared: bool,
+    /// Whether it is kept in memory. A table that is not is only created in the database, for SQL and `generate`.
+    pub hot: bool,
+    /// The line of its header.
+    pub line: usize,
 }
 
-fn table(entry: &Entry, mistakes: &Mistakes<'_>) -> TableConfig {
-    let name = entry.key.clone();
+/// `[table]`: all tables.
+pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Vec<TableConfig> {
+    cursor.map_or_else(Vec::new, |cursor| cursor.table("[table]").iter().map(read_table).collect())
+}
+
+fn read_table(field: Field<'_>) -> TableConfig {
+    let name = field.key.to_owned();
+    let lower = name.to_ascii_lowercase();
     if let Err(what) = identifier("table", &name) {
-        mistakes.add(entry.at, what);
-    } else if name.to_ascii_lowercase().starts_with("forebay_")
-        || name.to_ascii_lowercase().starts_with("sqlite_")
-    {
-        mistakes.add(entry.at, format!("`{name}`: names that start with forebay_ or sqlite_ are taken"));
+        field.wrong(what);
+    } else if ["forebay_", "sqlite_"].iter().any(|taken| lower.starts_with(taken)) {
+        field.wrong(format!("`{name}`: names that start with forebay_ or sqlite_ are taken"));
     }
-    let fields = Fields::open(&entry.node, &TABLE, mistakes);
-    let mut table =
-        TableConfig { name, columns: None, shared: false, hot: true, line: mistakes.line(entry.at) };
-    fields.set("shared", &mut table.shared, mistakes, flag);
-    fields.set("hot", &mut table.hot, mistakes, flag);
-    if let Some(node) = fields.get("columns") {
-        table.columns = columns(&table.name, node, mistakes);
-    }
+    let fields = field.value.section(&TABLE);
+    let columns = fields.get("columns").and_then(|cursor| read_columns(&name, cursor));
+    let line = field.value.mistakes.line(field.at);
+    let mut table = TableConfig { name, columns, shared: false, hot: true, line };
+    fields.set("shared", &mut table.shared, flag);
+    fields.set("hot", &mut table.hot, flag);
     table
 }
 
-fn columns(table: &str, node: &Node, mistakes: &Mistakes<'_>) -> Option<Schema> {
-    let fields = Fields::of(node, "columns", mistakes);
+fn read_columns(table: &str, cursor: Cursor<'_>) -> Option<Schema> {
+    let fields = cursor.table("columns");
     let mut columns = Vec::new();
     let mut keys = Vec::new();
-    let mut broken = node.data == Data::Broken;
-    for entry in fields.entries() {
-        let Data::Text(text) = &entry.node.data else {
-            broken = true;
-            if entry.node.data != Data::Broken {
-                mistakes.add(
-                    entry.node.at,
-                    format!(
-                        "column {}: must be a text such as \"bigint = 0\", not {}",
-                        entry.key,
-                        entry.node.kind()
-                    ),
-                );
+    for field in fields.iter() {
+        let Data::Text(text) = &field.value.node.data else {
+            if !field.value.is_broken() {
+                let (name, kind) = (field.key, field.value.node.kind());
+                let what = format!("column {name}: must be a text such as \"bigint = 0\", not {kind}");
+                field.value.wrong(what);
             }
             continue;
         };
-        match identifier("column", &entry.key).and_then(|()| column(&entry.key, text)) {
+        match identifier("column", field.key).and_then(|()| column(field.key, text)) {
             Ok((column, kind)) => {
                 keys.extend(kind.map(|kind| (columns.len(), kind)));
                 columns.push(column);
             }
-            Err(what) => {
-                broken = true;
-                mistakes.add(entry.node.at, what);
-            }
+            Err(what) => field.value.wrong(what),
         }
     }
-    if broken || !matches!(node.data, Data::Table(_)) {
+    if columns.len() < fields.len() || !matches!(cursor.node.data, Data::Table(_)) {
         return None;
     }
     if columns.len() > COLUMNS_MAX {
-        mistakes.add(node.at, format!("table {table} has more than {COLUMNS_MAX} columns"));
+        cursor.wrong(format!("table {table} has more than {COLUMNS_MAX} columns"));
         return None;
     }
     let &[(key, kind)] = keys.as_slice() else {
         let found = list(keys.iter().map(|(index, _)| columns[*index].name.as_str()));
-        mistakes.add(node.at, if keys.is_empty() {
+        cursor.wrong(if keys.is_empty() {
             format!("table {table} has no key; write one as \"serial key\", \"uuid key = uuid()\", \"bigint key\" or \"text key\"")
         } else {
             format!("table {table} has more than one key ({found}); one column must be it")
         });
         return None;
     };
-    Schema::new(table, columns, key, kind).map_err(|error| mistakes.add(node.at, error.to_string())).ok()
+    Schema::new(table, columns, key, kind).map_err(|error| cursor.wrong(error.to_string())).ok()
 }
 
 /// Names go into SQL and JSON as they are.
@@ -128,11 +140,10 @@ fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
             "indexed" => column.indexed = true,
             "null" => column.nullable = true,
             other => {
-                let known = ["key", "unique", "indexed", "null"];
-                let near = did_you_mean(other, known);
+                let near = did_you_mean(other, FLAGS);
                 return Err(format!(
                     "column {name}: unknown word `{other}`{near} (after a type: {}, = default)",
-                    list(known)
+                    list(FLAGS)
                 ));
             }
         }

@@ -1,11 +1,77 @@
 //! Expressions: what a text in the file means as a value. `$name`, a function call, `a ?? b`, or text with `{…}` in it;
 //! everything else is the text itself.
 
-use super::errors::{did_you_mean, list};
-use super::model::{Expr, Function, Literal, Part};
+use super::words::{did_you_mean, list};
+
+/// How a value comes about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// `$name`: a parameter. In [`Reply::fields`] a column of the answer's row when it has one of that name.
+    Param(String),
+    /// `$name` in `values`: the value that this same row has in a column that stands before this one in `values`.
+    Column(String),
+    /// A fixed value.
+    Literal(Literal),
+    /// `function(args…)`; the number of arguments is right.
+    Call {
+        /// The function.
+        function: Function,
+        /// Its arguments.
+        args: Vec<Expr>,
+    },
+    /// `a ?? b`: the first that is not null.
+    Coalesce(Box<Expr>, Box<Expr>),
+    /// Text with `{…}` in it; never nested.
+    Template(Vec<Part>),
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    /// As it stands.
+    Text(String),
+    /// The value, as text.
+    Expr(Expr),
+}
+
+/// A fixed value, as the file has it; what it is for decides its type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    /// A text.
+    Text(String),
+    /// A whole number.
+    Int(i64),
+    /// Another number; finite.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+}
+
+/// A value function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    /// `uuid()`: a random (version 4) UUID.
+    Uuid,
+    /// `uuid7()`: a time-ordered (version 7) UUID.
+    Uuid7,
+    /// `now()`: the time of the request; `now(seconds)`: so many seconds later, null when that is null.
+    Now,
+    /// `random_base64(n)`: `n` characters of base64. The argument is a literal from 1 to 1,000,000.
+    RandomBase64,
+    /// `random_code(n)`: `n` characters of `[A-Za-z0-9]`. The argument is a literal from 1 to 1,000.
+    RandomCode,
+    /// `random_int(a,b)`: a whole number between two, both included.
+    RandomInt,
+    /// `one_of(a,b,…)`: one of at least one.
+    OneOf,
+    /// `given($p)`: whether the request had the parameter. The argument is an [`Expr::Param`].
+    Given,
+    /// `base_url()`: `public_url`, or `http://` and the Host of the request.
+    BaseUrl,
+}
 
 /// Every function: its name, itself, how it is called, the least and the most arguments.
-pub(super) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
+pub(crate) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
     ("uuid", Function::Uuid, "uuid()", 0, 0),
     ("uuid7", Function::Uuid7, "uuid7()", 0, 0),
     ("now", Function::Now, "now(seconds)", 0, 1),
@@ -27,7 +93,7 @@ const DEPTH_MAX: usize = 8;
 const ALTERNATIVES_MAX: usize = 16;
 
 /// Reads a text as an expression. The error is the rest of a message about it.
-pub(super) fn parse(text: &str) -> Result<Expr, String> {
+pub(crate) fn parse(text: &str) -> Result<Expr, String> {
     let trimmed = text.trim();
     if is_expression(trimmed) {
         let mut parser = Parser { text: trimmed, at: 0, depth: 0 };
@@ -41,7 +107,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, String> {
 }
 
 /// Whether a text is more than itself.
-pub(super) fn is_expression(text: &str) -> bool {
+pub(crate) fn is_expression(text: &str) -> bool {
     let first_word = word_length(text);
     text.strip_prefix('$').is_some_and(|rest| word_length(rest) > 0)
         || (first_word > 0 && text[first_word..].starts_with('('))
@@ -278,64 +344,48 @@ fn check_args(function: Function, signature: &str, args: &[Expr]) -> Result<(), 
     }
 }
 
-/// Calls `f` with the name of every parameter in an expression.
-pub(super) fn each_param<'e>(expr: &'e Expr, f: &mut dyn FnMut(&'e str)) {
-    match expr {
-        Expr::Param(name) => f(name),
-        Expr::Column(_) | Expr::Literal(_) => {}
-        Expr::Call { args, .. } => args.iter().for_each(|arg| each_param(arg, f)),
-        Expr::Coalesce(first, second) => {
-            each_param(first, f);
-            each_param(second, f);
-        }
-        Expr::Template(parts) => {
-            for part in parts {
+impl Expr {
+    /// Calls `f` for this expression and every one in it.
+    pub(crate) fn each<'e>(&'e self, f: &mut dyn FnMut(&'e Expr)) {
+        f(self);
+        match self {
+            Expr::Param(_) | Expr::Column(_) | Expr::Literal(_) => {}
+            Expr::Call { args, .. } => args.iter().for_each(|arg| arg.each(f)),
+            Expr::Coalesce(first, second) => [first, second].iter().for_each(|term| term.each(f)),
+            Expr::Template(parts) => parts.iter().for_each(|part| {
                 if let Part::Expr(expr) = part {
-                    each_param(expr, f);
+                    expr.each(f);
                 }
-            }
+            }),
         }
     }
-}
 
-/// Calls `f` for every function call in an expression.
-pub(super) fn each_call(expr: &Expr, f: &mut dyn FnMut()) {
-    match expr {
-        Expr::Call { .. } => f(),
-        Expr::Param(_) | Expr::Column(_) | Expr::Literal(_) => {}
-        Expr::Coalesce(first, second) => {
-            each_call(first, f);
-            each_call(second, f);
-        }
-        Expr::Template(parts) => {
-            for part in parts {
-                if let Part::Expr(expr) = part {
-                    each_call(expr, f);
-                }
+    /// Calls `f` with the name of every parameter in this expression.
+    pub(crate) fn each_param<'e>(&'e self, f: &mut dyn FnMut(&'e str)) {
+        self.each(&mut |expr| {
+            if let Expr::Param(name) = expr {
+                f(name);
             }
-        }
+        });
     }
-}
 
-/// Makes those parameters columns that `is_column` says are, except what `given` asks about.
-pub(super) fn to_columns(expr: &mut Expr, is_column: &dyn Fn(&str) -> bool) {
-    match expr {
-        Expr::Param(name) if is_column(name) => *expr = Expr::Column(std::mem::take(name)),
-        Expr::Param(_)
-        | Expr::Column(_)
-        | Expr::Literal(_)
-        | Expr::Call { function: Function::Given, .. } => {}
-        Expr::Call { args, .. } => args.iter_mut().for_each(|arg| to_columns(arg, is_column)),
-        Expr::Coalesce(first, second) => {
-            to_columns(first, is_column);
-            to_columns(second, is_column);
-        }
-        Expr::Template(parts) => {
-            for part in parts {
-                if let Part::Expr(expr) = part {
-                    to_columns(expr, is_column);
-                }
+    /// Makes those parameters columns that `is_column` names, except what `given` asks about.
+    pub(crate) fn make_columns(&mut self, is_column: &dyn Fn(&str) -> bool) {
+        match self {
+            Expr::Param(name) if is_column(name) => *self = Expr::Column(std::mem::take(name)),
+            Expr::Param(_)
+            | Expr::Column(_)
+            | Expr::Literal(_)
+            | Expr::Call { function: Function::Given, .. } => {}
+            Expr::Call { args, .. } => args.iter_mut().for_each(|arg| arg.make_columns(is_column)),
+            Expr::Coalesce(first, second) => {
+                [first, second].into_iter().for_each(|term| term.make_columns(is_column));
             }
+            Expr::Template(parts) => parts.iter_mut().for_each(|part| {
+                if let Part::Expr(expr) = part {
+                    expr.make_columns(is_column);
+                }
+            }),
         }
     }
 }

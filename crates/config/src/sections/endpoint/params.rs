@@ -1,12 +1,10 @@
 //! `params = { name = "bigint 1..100 = 10" }`: types, defaults, computed parameters.
 
-use super::endpoint::is_param_name;
-use super::errors::{did_you_mean, list};
-use super::expr::{self, each_param};
-use super::fields::Fields;
-use super::model::{Constraint, Expr, Literal, Param, ParamKind, ParamType};
-use super::read::{Data, Mistakes, Node};
-use super::values::{literal, literal_fits};
+use crate::sections::values::literal_fits;
+use crate::syntax::expr::{self, Expr, Literal};
+use crate::syntax::fields::{Cursor, literal};
+use crate::syntax::tree::{Data, Node};
+use crate::syntax::words::{did_you_mean, is_param_name, list};
 use forebay_value::Type;
 
 /// The most parameters that an endpoint may declare.
@@ -14,48 +12,90 @@ const PARAMS_MAX: usize = 48;
 /// Types of parameters that are not types of columns.
 const OWN_TYPES: &[&str] = &["url", "slug", "slug(n)"];
 
+/// A declared parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    /// Its name in the path, the body or the query.
+    pub name: String,
+    /// Where its value comes from.
+    pub kind: ParamKind,
+    /// Its line; 0 when an action added it.
+    pub line: usize,
+}
+
+/// Where the value of a parameter comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParamKind {
+    /// The request.
+    Given {
+        /// Its type; `None`: that of the column or SQL parameter that it is used for, else text.
+        ty: Option<ParamType>,
+        /// What stands in when it is missing.
+        default: Option<Expr>,
+        /// Whether it is null when it is missing (and has no default); else that is a 400.
+        optional: bool,
+    },
+    /// An expression, evaluated once a request.
+    Computed(Expr),
+}
+
+/// The type of a parameter and what it must satisfy besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParamType {
+    /// The type.
+    pub ty: Type,
+    /// What it must satisfy besides.
+    pub constraint: Constraint,
+}
+
+/// What a parameter must satisfy besides its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constraint {
+    /// Nothing.
+    None,
+    /// `url`: a text that is an absolute http or https URL.
+    Url,
+    /// `slug`, `slug(n)`: a text of at least one character, all of `[A-Za-z0-9_-]`.
+    Slug,
+    /// `bigint a..b`: a whole number between two, both included (`a..` and `..b` end at the limits of 64 bits).
+    Range {
+        /// The least.
+        min: i64,
+        /// The greatest.
+        max: i64,
+    },
+}
+
 /// The declared parameters. `path` are those of the route.
-pub(super) fn params(node: Option<&Node>, path: &[String], mistakes: &Mistakes<'_>) -> Vec<Param> {
-    let Some(node) = node else { return Vec::new() };
-    let entries = Fields::of(node, "params", mistakes).entries();
-    if entries.len() > PARAMS_MAX {
-        mistakes.add(node.at, format!("params: {PARAMS_MAX} at most"));
+pub(crate) fn read(cursor: Option<Cursor<'_>>, path: &[String]) -> Vec<Param> {
+    let Some(cursor) = cursor else { return Vec::new() };
+    let fields = cursor.table("params");
+    if fields.len() > PARAMS_MAX {
+        cursor.wrong(format!("params: {PARAMS_MAX} at most"));
     }
     let mut params: Vec<Param> = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        let name = &entry.key;
+    for (index, field) in fields.iter().enumerate() {
+        let name = field.key;
         if !is_param_name(name) {
-            mistakes.add(entry.at, format!("params: `{name}`: a name is made of letters, digits and _"));
+            field.wrong(format!("params: `{name}`: a name is made of letters, digits and _"));
         }
-        if entry.node.data == Data::Broken {
-            continue;
-        }
-        let kind = match kind(&entry.node) {
-            Ok(kind) => kind,
-            Err(what) => {
-                mistakes.add(entry.node.at, format!("params.{name}: {what}"));
-                continue;
-            }
-        };
+        let Some(kind) = field.value.read(&format!("params.{name}"), kind) else { continue };
         if let ParamKind::Given { default: Some(used), .. } | ParamKind::Computed(used) = &kind {
-            each_param(used, &mut |used| {
-                if entries[index..].iter().any(|later| later.key == used) {
-                    let what = if used == name {
-                        "itself".to_owned()
-                    } else {
-                        format!("${used}, which stands after it")
-                    };
-                    mistakes.add(entry.node.at, format!("params.{name} uses {what}"));
+            used.each_param(&mut |used| {
+                if used == name {
+                    field.value.wrong(format!("params.{name} uses itself"));
+                } else if fields.iter().skip(index).any(|later| later.key == used) {
+                    field.value.wrong(format!("params.{name} uses ${used}, which stands after it"));
                 }
             });
         }
-        if path.contains(name) && !matches!(kind, ParamKind::Given { default: None, optional: false, .. }) {
-            mistakes.add(
-                entry.node.at,
-                format!("params.{name}: is in the route and so always given; only its type can be declared"),
-            );
+        let is_plain = matches!(kind, ParamKind::Given { default: None, optional: false, .. });
+        if path.iter().any(|path| path == name) && !is_plain {
+            field.value.wrong(format!(
+                "params.{name}: is in the route and so always given; only its type can be declared"
+            ));
         }
-        params.push(Param { name: name.clone(), kind, line: mistakes.line(entry.at) });
+        params.push(Param { name: name.to_owned(), kind, line: field.value.mistakes.line(field.at) });
     }
     params
 }

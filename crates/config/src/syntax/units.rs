@@ -1,4 +1,6 @@
-//! Numbers with units: `4GiB`, `64KiB`, `2s`, `10m`, `500ms`.
+//! Texts with units: sizes (`4GiB`), times (`500ms`, `10m`), rates (`100/s`), addresses (`127.0.0.1:80`).
+
+use std::net::SocketAddr;
 
 /// Units of size, in bytes.
 const BYTES: &[(&str, u64)] = &[
@@ -18,14 +20,14 @@ const MILLISECONDS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// A size in bytes.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     scaled(text, BYTES).ok_or_else(|| {
         format!("`{text}` is not a size; write a number and a unit, such as 64KiB, 500MB or 4GiB")
     })
 }
 
 /// A time in milliseconds.
-pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
+pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     scaled(text, MILLISECONDS).ok_or_else(|| {
         format!("`{text}` is not a time; write a number and a unit, such as 500ms, 2s, 10m or 1h")
     })
@@ -50,6 +52,28 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
         return None;
     }
     whole.checked_add((parts / divisor) as u64).filter(|&value| value <= i64::MAX as u64)
+}
+
+/// A number of things in a time, as `100/s` (which is `100/1s`) or `6000/10m`: the number and the time in milliseconds.
+pub(crate) fn per_time(text: &str) -> Option<(u64, u64)> {
+    let (count, time) = text.split_once('/')?;
+    let count = count.trim().replace('_', "").parse().ok()?;
+    let time = time.trim();
+    let one = if time.starts_with(|c: char| c.is_ascii_alphabetic()) { "1" } else { "" };
+    let period_ms = milliseconds(&format!("{one}{time}")).ok().filter(|period_ms| *period_ms > 0)?;
+    Some((count, period_ms))
+}
+
+/// An address with a port; `localhost:80` and `:80` are short for 127.0.0.1 and for every address.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None if text.starts_with(':') => format!("0.0.0.0{text}"),
+        None => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| {
+        format!("`{text}` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000")
+    })
 }
 
 #[cfg(test)]

@@ -1,33 +1,22 @@
 //! What was typed: a tree of values that each know where they stand, in the file or in a setting from elsewhere.
 //!
-//! Promises: every mistake is noted in [`Mistakes`] and reading goes on, so that all come out together; `${VAR}` is
-//! resolved after parsing, so that a variable can hold anything without changing what the file means around it.
-//! What the values mean is for others.
+//! `${VAR}` is resolved after parsing, so that a variable can hold anything without changing what the file means around
+//! it. What the values mean is for others.
 
-use super::errors::{ConfigError, ConfigErrors, Place};
-use std::cell::RefCell;
+use super::mistakes::{At, Mistakes};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Where something stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum At {
-    /// In a setting from elsewhere; an index into [`Mistakes::origins`].
-    Origin(usize),
-    /// In the file, at this byte.
-    File(usize),
-}
-
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub at: At,
     pub data: Data,
 }
 
 /// A value as typed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Data {
+pub(crate) enum Data {
     Text(String),
     Int(i64),
     Float(f64),
@@ -40,7 +29,7 @@ pub(super) enum Data {
 
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub key: String,
     pub at: At,
     pub node: Node,
@@ -73,91 +62,13 @@ impl Node {
     }
 }
 
-/// The mistakes found so far, and what is needed to say where they are.
-#[derive(Debug)]
-pub(super) struct Mistakes<'a> {
-    file: &'a str,
-    source: &'a str,
-    origins: RefCell<Vec<String>>,
-    found: RefCell<Vec<(At, String)>>,
-}
-
-impl<'a> Mistakes<'a> {
-    pub fn new(file: &'a str, source: &'a str) -> Mistakes<'a> {
-        Mistakes { file, source, origins: RefCell::default(), found: RefCell::default() }
-    }
-
-    /// Notes a mistake.
-    pub fn add(&self, at: At, what: impl Into<String>) {
-        let mistake = (at, what.into());
-        let mut found = self.found.borrow_mut();
-        if !found.contains(&mistake) {
-            found.push(mistake);
-        }
-    }
-
-    /// A place outside the file: the name of a variable or an option as given.
-    pub fn origin(&self, name: impl Into<String>) -> At {
-        let mut origins = self.origins.borrow_mut();
-        origins.push(name.into());
-        At::Origin(origins.len() - 1)
-    }
-
-    /// The line of a place, from 1; 0 when it is not in the file.
-    pub fn line(&self, at: At) -> usize {
-        match at {
-            At::File(offset) => {
-                self.source.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
-            }
-            At::Origin(_) => 0,
-        }
-    }
-
-    /// How many there are so far.
-    pub fn count(&self) -> usize {
-        self.found.borrow().len()
-    }
-
-    /// All of them in the order of the file, those from elsewhere first.
-    pub fn into_errors(self) -> ConfigErrors {
-        let mut found = self.found.take();
-        found.sort_by_key(|(at, _)| *at);
-        let errors = found.into_iter().map(|(at, what)| ConfigError { place: self.place(at), what });
-        ConfigErrors { errors: errors.collect() }
-    }
-
-    fn place(&self, at: At) -> Place {
-        match at {
-            At::Origin(index) => Place::Origin(self.origins.borrow()[index].clone()),
-            At::File(offset) => {
-                let start = self.source[..offset].rfind('\n').map_or(0, |newline| newline + 1);
-                Place::File {
-                    file: self.file.to_owned(),
-                    line: self.line(at),
-                    column: self.source[start..offset].chars().count() + 1,
-                    text: self.source[start..].lines().next().unwrap_or_default().to_owned(),
-                }
-            }
-        }
-    }
-
-    /// The nearest place in the file that is a character boundary; parsers may point past the end or into a character.
-    fn file_at(&self, offset: usize) -> At {
-        let mut offset = offset.min(self.source.len());
-        while !self.source.is_char_boundary(offset) {
-            offset -= 1;
-        }
-        At::File(offset)
-    }
-}
-
 /// Where variables come from.
-pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Reads the whole file into a tree. `None` when it is not TOML: what follows a mistake of syntax means something else than
 /// was meant, and more messages would only mislead.
-pub(super) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node> {
-    let (table, errors) = DeTable::parse_recoverable(mistakes.source);
+pub(crate) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node> {
+    let (table, errors) = DeTable::parse_recoverable(mistakes.source());
     for error in &errors {
         let at = mistakes.file_at(error.span().map_or(0, |span| span.start));
         mistakes.add(at, format!("this is not TOML: {}", error.message().trim().replace('\n', "; ")));
@@ -167,7 +78,7 @@ pub(super) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node
 }
 
 /// Reads one value that does not stand in the file. What is not TOML is a text: `--set memory.limit=4GiB`.
-pub(super) fn read_value(text: &str, at: At, mistakes: &Mistakes<'_>, env: Environment<'_>) -> Node {
+pub(crate) fn read_value(text: &str, at: At, mistakes: &Mistakes<'_>, env: Environment<'_>) -> Node {
     let reader = Reader { mistakes, env, place: &|_| at };
     match DeValue::parse(text.trim()) {
         Ok(value) => reader.node(&value),
@@ -176,7 +87,7 @@ pub(super) fn read_value(text: &str, at: At, mistakes: &Mistakes<'_>, env: Envir
 }
 
 /// Splits `a.b."c d"` as TOML does. `None` when it is not a key.
-pub(super) fn read_path(text: &str) -> Option<Vec<String>> {
+pub(crate) fn read_path(text: &str) -> Option<Vec<String>> {
     let text = format!("{text} = 0");
     let table = DeTable::parse(&text).ok()?;
     let mut path = Vec::new();
@@ -252,7 +163,7 @@ impl Reader<'_> {
 }
 
 /// Puts in what the environment holds: `${NAME}`, `${NAME:-what else}`. `$${` is a literal `${`.
-pub(super) fn expand(text: &str, env: Environment<'_>) -> Result<String, String> {
+pub(crate) fn expand(text: &str, env: Environment<'_>) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {

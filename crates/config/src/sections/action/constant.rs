@@ -1,11 +1,16 @@
 //! `constant`: a table as TOML has it, or a text that is JSON; either way JSON text in the end.
 
-use super::fields::text;
-use super::read::{Data, Node};
+use crate::syntax::fields::text;
+use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::tree::{Data, Node};
 use forebay_value::json::{write_integer, write_string};
 
+pub(crate) const CONSTANT: ActionKeys = action! {
+    "constant" | "table, or JSON text" | "answers the same every time" => {}
+};
+
 /// The JSON text of a constant: from a table as TOML has it or from a text that is JSON.
-pub(super) fn json(node: &Node) -> Result<String, String> {
+pub(crate) fn json(node: &Node) -> Result<String, String> {
     if let Ok(text) = text(node) {
         return match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
             Ok(_) => Ok(text),

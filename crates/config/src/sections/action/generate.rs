@@ -1,0 +1,45 @@
+//! `generate`: a background job that fills a table from nothing.
+
+use super::scope::Typed;
+use crate::sections::values::complete;
+use crate::syntax::expr::{Expr, Literal};
+use crate::syntax::keys::{ActionKeys, action};
+
+pub(crate) const GENERATE: ActionKeys = action! {
+    "generate" | "table" | "a background job that clears the table and fills it; answers 202 at once" => {
+        "rows" | "value" | "" | "how many rows, the first ones among them"
+        "values" | "table: column = value" | "{}" | "the values of every row"
+        "first" | "array of tables: column = value" | "[]" |
+            "the first rows; what they do not say comes from `values`"
+    }
+};
+
+/// A background job that fills a table from nothing with generated rows. Answers 202 at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generate {
+    /// The table; hot or not.
+    pub table: String,
+    /// How many rows, those of `first` among them.
+    pub rows: Expr,
+    /// (column, value) of every row but the first ones.
+    pub values: Vec<(String, Expr)>,
+    /// The first rows: fixed values, completed from `values`.
+    pub first: Vec<Vec<(String, Expr)>>,
+}
+
+pub(crate) fn generate(typed: Typed<'_>) -> Option<Generate> {
+    let table = typed.table()?;
+    typed.required("rows");
+    let rows = typed.value("rows");
+    if matches!(&rows, Some(Expr::Literal(literal)) if !matches!(literal, Literal::Int(0..))) {
+        let what = "rows: must be a whole number, or a parameter such as \"$size\"";
+        typed.fields.wrong_at("rows", what);
+    }
+    let values = typed.complete_values(table);
+    let first = typed.fields.get("first").map_or_else(Vec::new, |first| {
+        let what = format!("first: must be an array of tables, not {}", first.node.kind());
+        let rows = first.items(&what).into_iter().map(|item| typed.values_of("first", item, table));
+        rows.map(|row| complete(row, &values)).collect()
+    });
+    Some(Generate { table: table.name.clone(), rows: rows?, values, first })
+}

@@ -1,0 +1,244 @@
+//! Actions: what an endpoint does, from the key that says so.
+
+pub(crate) mod constant;
+pub(crate) mod generate;
+pub(crate) mod proxy;
+pub(crate) mod read;
+pub(crate) mod scope;
+pub(crate) mod sql;
+pub(crate) mod write;
+
+use crate::syntax::expr::Expr;
+use crate::syntax::fields::{Cursor, Fields, name};
+use crate::syntax::keys::{ActionKeys, Key, action};
+use crate::syntax::words::list;
+pub(crate) use scope::Scope;
+use scope::Typed;
+
+/// Every action.
+pub(crate) const ACTIONS: &[&ActionKeys] = &[
+    &sql::SQL,
+    &read::GET,
+    &write::INSERT,
+    &write::UPSERT,
+    &write::UPDATE,
+    &write::INCREMENT,
+    &write::DELETE,
+    &read::RANDOM,
+    &read::COUNT,
+    &read::LIST,
+    &read::REDIRECT,
+    &ANY_OF,
+    &generate::GENERATE,
+    &HANDLER,
+    &constant::CONSTANT,
+    &proxy::PROXY,
+];
+
+pub(crate) const ANY_OF: ActionKeys = action! {
+    "any_of" | "array of actions" | "does one of several, each as likely" => {}
+};
+
+pub(crate) const HANDLER: ActionKeys =
+    action! { "handler" | "name" | "calls a compiled Rust function" => {} };
+
+/// The most actions of an `any_of`.
+const ANY_OF_MAX: usize = 64;
+/// What may stand in `any_of`.
+const IN_ANY_OF: &[&str] =
+    &["sql", "get", "insert", "upsert", "update", "increment", "delete", "random", "count"];
+
+/// What an endpoint does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// SQL on the database.
+    Sql(sql::Sql),
+    /// A new row.
+    Insert(write::Insert),
+    /// One row by its key.
+    Get(read::Get),
+    /// A new row, or new values for the one that is there.
+    Upsert(write::Upsert),
+    /// New values for a row that must be there.
+    Update(write::Update),
+    /// Adds to a column.
+    Increment(write::Increment),
+    /// Removes a row.
+    Delete(write::Delete),
+    /// A random row.
+    Random(read::Random),
+    /// How many rows there are.
+    Count(read::Count),
+    /// Rows in the order of their keys.
+    List(read::List),
+    /// Sends the client to where a row says.
+    Redirect(read::Redirect),
+    /// One of several actions, each as likely; never nested. At least one.
+    AnyOf(Vec<Action>),
+    /// A background job that fills a table.
+    Generate(generate::Generate),
+    /// A compiled Rust function, by name.
+    Handler(String),
+    /// Always the same JSON text.
+    Constant(String),
+    /// The answer of a server behind.
+    Proxy(proxy::Proxy),
+}
+
+/// The one action of an endpoint; also checks the keys beside it. `common` are those that go with every action. `None`: noted
+/// why not.
+pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>) -> Option<Action> {
+    let is_endpoint = !common.is_empty();
+    let mut found = fields.iter().filter_map(|field| {
+        let known = ACTIONS.iter().find(|known| known.action.name == field.key)?;
+        Some((field, *known))
+    });
+    let (first, second) = (found.next(), found.next());
+    let (Some((own, known)), None) = (first, second) else {
+        check_keys(fields, common, None);
+        match (first, second) {
+            (Some((first, _)), Some((second, _))) => second.wrong(format!(
+                "one action only, not {} (several endpoints, or any_of)",
+                list([first.key, second.key].into_iter().chain(found.map(|(field, _)| field.key)))
+            )),
+            _ => fields.wrong(format!(
+                "an endpoint needs an action; add one of {}",
+                list(ACTIONS.iter().map(|known| known.action.name))
+            )),
+        }
+        return None;
+    };
+    check_keys(fields, common, Some(known));
+    if !is_endpoint && !IN_ANY_OF.contains(&own.key) {
+        let permitted = list(IN_ANY_OF.iter().copied());
+        own.wrong(format!("{} cannot stand in any_of; what can: {permitted}", own.key));
+        return None;
+    }
+    if own.value.is_broken() {
+        return None;
+    }
+    let typed = Typed { fields, own, scope };
+    Some(match own.key {
+        "sql" => Action::Sql(sql::read(fields, own.value)?),
+        "get" => Action::Get(read::get(typed)?),
+        "insert" => Action::Insert(write::insert(typed)?),
+        "upsert" => Action::Upsert(write::upsert(typed)?),
+        "update" => Action::Update(write::update(typed)?),
+        "increment" => Action::Increment(write::increment(typed)?),
+        "delete" => Action::Delete(write::delete(typed)?),
+        "random" => Action::Random(read::random(typed)?),
+        "count" => Action::Count(read::count(typed)?),
+        "list" => Action::List(read::list(typed)?),
+        "redirect" => Action::Redirect(read::redirect(typed)?),
+        "any_of" => any_of(own.value, scope),
+        "generate" => Action::Generate(generate::generate(typed)?),
+        "handler" => Action::Handler(own.value.read("handler", name)?),
+        "constant" => Action::Constant(own.value.read("constant", constant::json)?),
+        "proxy" => Action::Proxy(proxy::read(fields, own.value)?),
+        other => unreachable!("{other} is in the list of actions but is not read"),
+    })
+}
+
+fn any_of(own: Cursor<'_>, scope: &Scope<'_>) -> Action {
+    let items =
+        own.items("any_of: must be an array of actions, such as [{ sql = \"…\" }, { insert = \"…\" }]");
+    if items.is_empty() || items.len() > ANY_OF_MAX {
+        own.wrong(format!("any_of: must hold 1 to {ANY_OF_MAX} actions"));
+    }
+    let item = |item: Cursor<'_>| read(item.table("an item of any_of"), &[], scope);
+    Action::AnyOf(items.into_iter().filter_map(item).collect())
+}
+
+/// Notes every key that goes neither with every endpoint nor with this action.
+fn check_keys(fields: Fields<'_>, common: &'static [Key], action: Option<&ActionKeys>) {
+    let has = |keys: &[Key], name: &str| keys.iter().any(|key| key.name == name);
+    for field in fields.iter() {
+        let is_action = ACTIONS.iter().any(|known| known.action.name == field.key);
+        if is_action || has(common, field.key) || action.is_some_and(|action| has(action.with, field.key)) {
+            continue;
+        }
+        let owners = ACTIONS.iter().filter(|known| has(known.with, field.key));
+        let owners = list(owners.map(|known| known.action.name));
+        match action {
+            _ if owners.is_empty() => {
+                let with = action.map_or(&[][..], |action| action.with);
+                let actions = ACTIONS.iter().map(|known| known.action.name).filter(|_| action.is_none());
+                let place = if common.is_empty() { "an item of any_of" } else { "an endpoint" };
+                field.unknown(place, with.iter().chain(common).map(|key| key.name).chain(actions));
+            }
+            Some(action) => field
+                .wrong(format!("`{}` does not go with {}, but with {owners}", field.key, action.action.name)),
+            None => {}
+        }
+    }
+}
+
+impl Action {
+    /// This action, or those of an `any_of`.
+    pub(crate) fn each(&self) -> &[Action] {
+        match self {
+            Action::AnyOf(actions) => actions,
+            action => std::slice::from_ref(action),
+        }
+    }
+
+    /// Why its answers cannot be kept.
+    pub(crate) fn why_not_kept(&self) -> Option<&'static str> {
+        match self {
+            Action::Sql(sql) if sql.statements.iter().any(sql::begins_writing) => {
+                Some("the statement writes, and would not be run for a kept answer")
+            }
+            Action::Redirect(redirect) if redirect.increment.is_some() => {
+                Some("a redirect that counts would not count what is answered from the cache")
+            }
+            Action::Sql(_)
+            | Action::Get(_)
+            | Action::Random(_)
+            | Action::Count(_)
+            | Action::List(_)
+            | Action::Redirect(_)
+            | Action::Proxy(_)
+            | Action::Constant(_) => None,
+            _ => Some(
+                "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant, proxy",
+            ),
+        }
+    }
+
+    /// Every parameter that it refers to.
+    pub(crate) fn params(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.each_expr(&mut |expr| expr.each_param(&mut |name| names.push(name)));
+        names
+    }
+
+    fn each_expr<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
+        let mut all = |values: &'a [(String, Expr)]| values.iter().for_each(|(_, value)| f(value));
+        match self {
+            Action::Insert(insert) => all(&insert.values),
+            Action::Upsert(write::Upsert { key, values, .. })
+            | Action::Update(write::Update { key, values, .. }) => {
+                all(values);
+                f(key);
+            }
+            Action::Generate(generate) => {
+                all(&generate.values);
+                generate.first.iter().for_each(|row| all(row));
+                f(&generate.rows);
+            }
+            Action::Get(read::Get { key, .. })
+            | Action::Redirect(read::Redirect { key, .. })
+            | Action::Delete(write::Delete { pick: write::Pick::Key(key), .. }) => f(key),
+            Action::Increment(increment) => [&increment.key, &increment.by].into_iter().for_each(f),
+            Action::Count(count) => count.by.iter().for_each(|(_, value)| f(value)),
+            Action::List(list) => [&list.after, &list.limit].into_iter().for_each(f),
+            Action::AnyOf(actions) => actions.iter().for_each(|action| action.each_expr(f)),
+            Action::Sql(_)
+            | Action::Random(_)
+            | Action::Delete(_)
+            | Action::Handler(_)
+            | Action::Proxy(_)
+            | Action::Constant(_) => {}
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `proxy`: the servers behind, and how patient one is with them.
+
+use crate::syntax::fields::{Cursor, Fields, bytes, choice, integer, milliseconds, text};
+use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::tree::{Data, Node};
+use fluent_uri::Uri;
+
+const CONNECT_TIMEOUT_MS: u64 = 2_000;
+const SILENCE_TIMEOUT_MS: u64 = 60_000;
+const RETRIES: u64 = 1;
+const BODY_BYTES: u64 = 1 << 30;
+/// More upstreams than anybody lists in one place.
+const UPSTREAMS_MAX: usize = 64;
+
+pub(crate) const PROXY: ActionKeys = action! {
+    "proxy" | "URL, or array of URLs" |
+        "passes requests on to `http://host:port`, to the least busy of several; `timeout` is that of its \
+        answer" => {
+        "connect_timeout" | "time" | "\"2s\"" | "longest that connecting may take"
+        "silence_timeout" | "time" | "\"60s\"" |
+            "longest silence in the middle of an answer; then it is broken off"
+        "retries" | "number" | "1" | "how often a request is sent again that may be"
+        "health" | "path" | "(no checks)" |
+            "what is asked every 5 s: without an answer below 400 an upstream is out"
+        "host" | "\"client\" or \"upstream\"" | "\"client\"" | "whose Host the upstream sees"
+        "forwarded" | "\"replace\" or \"append\"" | "\"replace\"" |
+            "whether X-Forwarded-* and Forwarded of the request are replaced, or believed and added to"
+        "body" | "size" | "\"1GiB\"" | "longest body of a request; more is 413"
+    }
+};
+
+/// The servers behind an endpoint, and how patient one is with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// Host and port of each; at least one.
+    pub upstreams: Vec<String>,
+    /// The longest that connecting may take, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// The longest silence in the middle of an answer, in milliseconds.
+    pub silence_timeout_ms: u64,
+    /// How often a request is sent again that may be.
+    pub retries: u64,
+    /// The path that health checks ask for.
+    pub health: Option<String>,
+    /// Whether they are asked for the host that the client asked for.
+    pub keeps_host: bool,
+    /// Whether what a request says of where it comes from is believed and added to.
+    pub trusts_front: bool,
+    /// The longest body of a request, in bytes.
+    pub body_bytes: u64,
+}
+
+/// The action of an endpoint that has `proxy`. `None`: noted why not.
+pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
+    let servers = match &own.node.data {
+        Data::Array(_) => own.items(""),
+        _ => vec![own],
+    };
+    if servers.is_empty() || servers.len() > UPSTREAMS_MAX {
+        own.wrong(format!("proxy: must name 1 to {UPSTREAMS_MAX} servers"));
+        return None;
+    }
+    let upstreams: Vec<_> = servers.into_iter().filter_map(|server| server.read("proxy", upstream)).collect();
+    if upstreams.is_empty() {
+        return None;
+    }
+    let mut proxy = Proxy {
+        upstreams,
+        connect_timeout_ms: CONNECT_TIMEOUT_MS,
+        silence_timeout_ms: SILENCE_TIMEOUT_MS,
+        retries: RETRIES,
+        health: fields.read("health", health),
+        keeps_host: true,
+        trusts_front: false,
+        body_bytes: BODY_BYTES,
+    };
+    fields.set("connect_timeout", &mut proxy.connect_timeout_ms, milliseconds);
+    fields.set("silence_timeout", &mut proxy.silence_timeout_ms, milliseconds);
+    fields.set("retries", &mut proxy.retries, integer(0, 10));
+    fields.set("body", &mut proxy.body_bytes, bytes(0, i64::MAX as u64));
+    fields.set("host", &mut proxy.keeps_host, choice(&[("client", true), ("upstream", false)]));
+    fields.set("forwarded", &mut proxy.trusts_front, choice(&[("replace", false), ("append", true)]));
+    Some(proxy)
+}
+
+/// `http://host:port`, as host and port.
+fn upstream(node: &Node) -> Result<String, String> {
+    let url = text(node)?;
+    let wrong =
+        || format!("`{url}` must be http:// with a host and perhaps a port, such as http://127.0.0.1:8080");
+    let uri = Uri::parse(url.as_str()).map_err(|_| wrong())?;
+    if uri.scheme().as_str().eq_ignore_ascii_case("https") {
+        return Err("https to the servers behind is not in this version; http:// it must be".into());
+    }
+    let authority = uri
+        .authority()
+        .filter(|authority| !authority.host().is_empty() && authority.userinfo().is_none())
+        .ok_or_else(wrong)?;
+    if !uri.scheme().as_str().eq_ignore_ascii_case("http") {
+        return Err(wrong());
+    }
+    let is_bare =
+        matches!(uri.path().as_str(), "" | "/") && uri.query().is_none() && uri.fragment().is_none();
+    if !is_bare {
+        return Err(format!("`{url}` must have no path: requests keep theirs"));
+    }
+    Ok(authority.as_str().to_owned())
+}
+
+fn health(node: &Node) -> Result<String, String> {
+    let path = text(node)?;
+    match path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        true => Ok(path),
+        false => Err(format!("`{path}` must be a path, such as \"/healthz\"")),
+    }
+}

@@ -1,0 +1,147 @@
+//! Actions that read a hot table: `get`, `random`, `count`, `list`, `redirect`.
+
+use super::scope::Typed;
+use crate::sections::table::TableConfig;
+use crate::sections::values;
+use crate::syntax::expr::Expr;
+use crate::syntax::fields::Cursor;
+use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::tree::Data;
+use forebay_value::Type;
+
+pub(crate) const GET: ActionKeys = action! {
+    "get" | "table" | "answers the row with this key" => {
+        "key" | "value" | "(the parameter of the route)" | "the key of the row"
+    }
+};
+
+/// One row by its key. Answers with the row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Get {
+    /// The table.
+    pub table: String,
+    /// The key.
+    pub key: Expr,
+}
+
+pub(crate) fn get(typed: Typed<'_>) -> Option<Get> {
+    let table = typed.hot_table()?;
+    Some(Get { key: typed.key(table)?, table: table.name.clone() })
+}
+
+pub(crate) const RANDOM: ActionKeys = action! { "random" | "table" | "answers a random row" => {} };
+
+/// A random row. Answers with the row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Random {
+    /// The table.
+    pub table: String,
+}
+
+pub(crate) fn random(typed: Typed<'_>) -> Option<Random> {
+    typed.hot_table().map(|table| Random { table: table.name.clone() })
+}
+
+pub(crate) const COUNT: ActionKeys = action! {
+    "count" | "table" | "answers the number of rows" => {
+        "by" | "{ column = value }" | "(all rows)" | "counts only those; the column must be indexed"
+    }
+};
+
+/// How many rows there are. Answers with `count`, and before it the column of `by`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Count {
+    /// The table.
+    pub table: String,
+    /// Only those that have this value in this (indexed) column.
+    pub by: Option<(String, Expr)>,
+}
+
+pub(crate) fn count(typed: Typed<'_>) -> Option<Count> {
+    let table = typed.hot_table()?;
+    let by = typed.fields.get("by").and_then(|by| counted(by, typed, table));
+    Some(Count { table: table.name.clone(), by })
+}
+
+/// `by`: one column and its value.
+fn counted(by: Cursor<'_>, typed: Typed<'_>, table: &TableConfig) -> Option<(String, Expr)> {
+    let [entry] = (match &by.node.data {
+        Data::Table(entries) => entries.as_slice(),
+        _ => &[],
+    }) else {
+        by.wrong("by: must be one column and its value, such as { name = \"$name\" }");
+        return None;
+    };
+    let column = values::column(table, &entry.key).ok().flatten();
+    if column.is_some_and(|column| !column.indexed) {
+        let (column, table) = (&entry.key, &table.name);
+        let what =
+            format!("by: column {column} is not counted; write \"… indexed\" in the columns of {table}");
+        by.mistakes.add(entry.at, what);
+    }
+    typed.values_of("by", by, table).pop()
+}
+
+pub(crate) const LIST: ActionKeys = action! {
+    "list" | "table" | "answers rows in the order of their keys" => {
+        "after" | "value" | "\"$after\"" | "only rows after this key"
+        "limit" | "value" | "\"$limit\"" |
+            "at most so many rows; unless declared, `limit` is `bigint 1..1000 = 100`"
+    }
+};
+
+/// Rows in the order of their keys. Answers with an array.
+#[derive(Debug, Clone, PartialEq)]
+pub struct List {
+    /// The table.
+    pub table: String,
+    /// Only rows after this key; null: from the first.
+    pub after: Expr,
+    /// At most so many.
+    pub limit: Expr,
+}
+
+pub(crate) fn list(typed: Typed<'_>) -> Option<List> {
+    typed.hot_table().map(|table| List {
+        table: table.name.clone(),
+        after: typed.value("after").unwrap_or(Expr::Param("after".into())),
+        limit: typed.value("limit").unwrap_or(Expr::Param("limit".into())),
+    })
+}
+
+pub(crate) const REDIRECT: ActionKeys = action! {
+    "redirect" | "table" | "sends the client to where the row with this key says" => {
+        "key" | "value" | "(the parameter of the route)" | "the key of the row"
+        "location" | "column" | "" | "the text column that holds the target"
+        "counter" | "column" | "(none)" | "the bigint column that counts; the answer does not wait for it"
+        "expires" | "column" | "(none)" | "the timestamp column after which the answer is 410"
+    }
+};
+
+/// Sends the client to where a row says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Redirect {
+    /// The table.
+    pub table: String,
+    /// The key.
+    pub key: Expr,
+    /// The column that holds the target; a text.
+    pub location: String,
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// The bigint column that counts; the answer does not wait for it.
+    pub increment: Option<String>,
+    /// The timestamp column after which the answer is 410.
+    pub expires: Option<String>,
+}
+
+pub(crate) fn redirect(typed: Typed<'_>) -> Option<Redirect> {
+    let table = typed.hot_table()?;
+    let key = typed.key(table);
+    typed.required("location")?;
+    let location = typed.column("location", table, |ty| matches!(ty, Type::Text { .. }), "text")?;
+    let increment = typed.counter("counter", table);
+    let expires = typed.column("expires", table, |ty| ty == Type::Timestamp, "timestamp");
+    // `endpoint` puts the status of `reply` in its place.
+    Some(Redirect { table: table.name.clone(), key: key?, location, status: 302, increment, expires })
+}

@@ -1,0 +1,140 @@
+//! `sql`: a statement on the database, and what its words show about it. What it really does, the database says at start.
+
+use crate::sections::database::Dialect;
+use crate::syntax::fields::{Cursor, Fields, choice, text};
+use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::tree::Data;
+
+pub(crate) const SQL: ActionKeys = action! {
+    "sql" | "text, or { postgres = …, sqlite = … }" |
+        "runs a statement on the database; `$name` binds a parameter" => {
+        "rows" | "\"one\", \"all\" or \"none\"" | "(one for what gives rows, else none)" |
+            "which rows are answered; with \"one\", no row is 404"
+    }
+};
+
+/// Runs a statement on the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sql {
+    /// The statement.
+    pub statements: Statements,
+    /// Which rows are answered.
+    pub rows: Rows,
+}
+
+/// Which rows of a statement are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// The first, as an object; none is a 404.
+    One,
+    /// All, as an array.
+    All,
+    /// None: `{"changed":n}`, the number of rows that were written.
+    None,
+}
+
+/// A statement, in one dialect or two. At least one is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Statements {
+    /// Good for every database.
+    Any(String),
+    /// One each.
+    Each {
+        /// For PostgreSQL.
+        postgres: Option<String>,
+        /// For SQLite.
+        sqlite: Option<String>,
+    },
+}
+
+impl Statements {
+    /// The statement for a database.
+    pub fn in_dialect(&self, dialect: Dialect) -> Option<&str> {
+        match (self, dialect) {
+            (Statements::Any(sql), _) => Some(sql),
+            (Statements::Each { postgres, .. }, Dialect::Postgres) => postgres.as_deref(),
+            (Statements::Each { sqlite, .. }, Dialect::Sqlite) => sqlite.as_deref(),
+        }
+    }
+
+    /// Refuses a database that there is no statement for.
+    pub(crate) fn check_dialect(&self, dialect: Dialect) -> Result<(), String> {
+        match self.in_dialect(dialect) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "sql: there is no statement for {}, the database that [database] names",
+                dialect.key()
+            )),
+        }
+    }
+
+    /// The statements that are there.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        Dialect::ALL.into_iter().filter_map(|dialect| self.in_dialect(dialect))
+    }
+}
+
+/// The action of an endpoint that has `sql`.
+pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Sql> {
+    let statements = statements(own)?;
+    let rows = choice(&[("one", Rows::One), ("all", Rows::All), ("none", Rows::None)]);
+    let implied = if statements.iter().any(gives_rows) { Rows::One } else { Rows::None };
+    Some(Sql { rows: fields.read("rows", rows).unwrap_or(implied), statements })
+}
+
+/// One statement for all, or one each. `None`: noted why not.
+pub(crate) fn statements(cursor: Cursor<'_>) -> Option<Statements> {
+    let statement = |cursor: Cursor<'_>, name_of: &str| {
+        let sql = cursor.read(name_of, text)?;
+        let sql = sql.trim();
+        if sql.is_empty() {
+            cursor.wrong(format!("{name_of}: the statement is empty"));
+        }
+        (!sql.is_empty()).then(|| sql.to_owned())
+    };
+    match &cursor.node.data {
+        Data::Text(_) | Data::Broken => statement(cursor, "sql").map(Statements::Any),
+        Data::Table(_) => {
+            let fields = cursor.table("sql");
+            let names = || Dialect::ALL.into_iter().map(Dialect::key);
+            for field in fields.iter().filter(|field| names().all(|name| name != field.key)) {
+                field.unknown("sql", names());
+            }
+            let [postgres, sqlite] = Dialect::ALL.map(|dialect| {
+                fields
+                    .get(dialect.key())
+                    .and_then(|cursor| statement(cursor, &format!("sql.{}", dialect.key())))
+            });
+            Some(Statements::Each { postgres, sqlite })
+        }
+        _ => {
+            cursor.wrong("sql: must be a text, or { postgres = \"…\", sqlite = \"…\" }");
+            None
+        }
+    }
+}
+
+/// Whether a statement gives rows.
+pub(crate) fn gives_rows(sql: &str) -> bool {
+    let first = words(sql).next().unwrap_or_default();
+    ["select", "values", "pragma", "explain"].iter().any(|word| first.eq_ignore_ascii_case(word))
+        || words(sql).any(|word| word.eq_ignore_ascii_case("returning"))
+        || first.eq_ignore_ascii_case("with") && !writes(sql)
+}
+
+/// Whether a statement is one that writes, from its first word.
+pub(crate) fn begins_writing(sql: &str) -> bool {
+    let first = words(sql).next().unwrap_or_default();
+    ["insert", "update", "delete", "replace"].iter().any(|verb| first.eq_ignore_ascii_case(verb))
+}
+
+/// Whether a statement writes.
+pub(crate) fn writes(sql: &str) -> bool {
+    words(sql).any(|word| {
+        ["insert", "update", "delete", "replace"].iter().any(|verb| word.eq_ignore_ascii_case(verb))
+    })
+}
+
+fn words(sql: &str) -> impl Iterator<Item = &str> {
+    sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}

@@ -1,0 +1,210 @@
+//! Actions that write a row of a hot table: `insert`, `upsert`, `update`, `increment`, `delete`.
+
+use super::scope::Typed;
+use crate::sections::table::TableConfig;
+use crate::sections::values::{self, literal_fits};
+use crate::syntax::expr::{Expr, Literal};
+use crate::syntax::fields::{Cursor, choice, integer, literal};
+use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::tree::Data;
+use forebay_value::KeyKind;
+
+/// How often a drawn value is drawn again when nothing else is said.
+const RETRY: u32 = 8;
+
+pub(crate) const INSERT: ActionKeys = action! {
+    "insert" | "table" | "adds a row and answers it; 409 when a key or unique value is taken" => {
+        "values" | "table: column = value" | "{}" | "the values of the row"
+        "retry" | "number" | "8" |
+            "how often a key or unique value that was drawn here is drawn again when it is taken"
+    }
+};
+
+/// A new row. Answers with the row, 201.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Insert {
+    /// The table.
+    pub table: String,
+    /// (column, value), in the order of the file.
+    pub values: Vec<(String, Expr)>,
+    /// How often a key or unique value that was drawn here, not given by the caller, is drawn again on a conflict.
+    pub retry: u32,
+}
+
+pub(crate) fn insert(typed: Typed<'_>) -> Option<Insert> {
+    let table = typed.hot_table()?;
+    let values = typed.complete_values(table);
+    let retry = typed.fields.read("retry", integer(0, 1000)).map_or(RETRY, |retry| retry as u32);
+    Some(Insert { table: table.name.clone(), values, retry })
+}
+
+pub(crate) const UPSERT: ActionKeys = action! {
+    "upsert" | "table" | "adds or replaces the row with this key and answers it" => {
+        "key" | "value" | "(the parameter of the route)" | "the key of the row"
+        "values" | "table: column = value" | "{}" | "the values of the row"
+    }
+};
+
+/// A new row, or new values for the one that is there. Answers with the row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Upsert {
+    /// The table.
+    pub table: String,
+    /// The key.
+    pub key: Expr,
+    /// (column, value) without the key, in the order of the file.
+    pub values: Vec<(String, Expr)>,
+}
+
+pub(crate) fn upsert(typed: Typed<'_>) -> Option<Upsert> {
+    let table = typed.hot_table()?;
+    let (mut values, at) = typed.values(table);
+    let schema = table.columns.as_ref();
+    let key_column = schema.map(|schema| schema.key_column().name.as_str());
+    let in_values = values.iter().position(|(column, _)| Some(column.as_str()) == key_column);
+    let key = match in_values {
+        Some(_) if typed.fields.has("key") => {
+            typed.fields.mistakes.add(at, "the key is given twice, by `key` and in `values`");
+            return None;
+        }
+        Some(index) => values.remove(index).1,
+        None => typed.key(table)?,
+    };
+    let is_serial = schema.is_some_and(|schema| schema.key_kind == KeyKind::Serial);
+    let given = |name: &str| {
+        !is_serial && Some(name) == key_column || values.iter().any(|(column, _)| column == name)
+    };
+    values::check_complete(table, &given, at, typed.fields.mistakes);
+    Some(Upsert { table: table.name.clone(), key, values })
+}
+
+pub(crate) const UPDATE: ActionKeys = action! {
+    "update" | "table" | "changes the row with this key and answers it" => {
+        "key" | "value" | "(the parameter of the route)" | "the key of the row"
+        "values" | "table: column = value" | "" |
+            "the new values; an optional parameter that is not given changes nothing"
+    }
+};
+
+/// New values for a row that must be there. Answers with the row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Update {
+    /// The table.
+    pub table: String,
+    /// The key.
+    pub key: Expr,
+    /// (column, value) without the key, in the order of the file. An optional parameter that was not given leaves its
+    /// column as it is.
+    pub values: Vec<(String, Expr)>,
+}
+
+pub(crate) fn update(typed: Typed<'_>) -> Option<Update> {
+    let table = typed.hot_table()?;
+    let key = typed.key(table);
+    let cursor = typed.required("values")?;
+    let values = typed.values_of("values", cursor, table);
+    if values.is_empty() && matches!(cursor.node.data, Data::Table(_)) {
+        cursor.wrong("update needs at least one value");
+    }
+    if let Some(schema) = &table.columns
+        && let key = &schema.key_column().name
+        && values.iter().any(|(column, _)| column == key)
+    {
+        cursor.wrong(format!("values: the key `{key}` of a row cannot be changed"));
+    }
+    Some(Update { table: table.name.clone(), key: key?, values })
+}
+
+pub(crate) const INCREMENT: ActionKeys = action! {
+    "increment" | "table" | "adds to a bigint column of the row with this key and answers the row" => {
+        "key" | "value" | "(the parameter of the route)" | "the key of the row"
+        "column" | "column" | "" | "the column"
+        "by" | "value" | "1" | "how much"
+    }
+};
+
+/// Adds to a bigint column. Answers with the row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Increment {
+    /// The table.
+    pub table: String,
+    /// The key.
+    pub key: Expr,
+    /// The column.
+    pub column: String,
+    /// How much; 1 when the file does not say.
+    pub by: Expr,
+}
+
+pub(crate) fn increment(typed: Typed<'_>) -> Option<Increment> {
+    let table = typed.hot_table()?;
+    let key = typed.key(table);
+    typed.required("column")?;
+    let column = typed.counter("column", table)?;
+    let by = typed.value("by").unwrap_or(Expr::Literal(Literal::Int(1)));
+    if matches!(&by, Expr::Literal(literal) if !matches!(literal, Literal::Int(_))) {
+        typed.fields.wrong_at("by", "by: must be a whole number");
+    }
+    Some(Increment { table: table.name.clone(), key: key?, column, by })
+}
+
+pub(crate) const DELETE: ActionKeys = action! {
+    "delete" | "table" | "removes a row and answers it as it was" => {
+        "key" | "value" | "(the parameter of the route)" | "the key of the row"
+        "row" | "\"random\"" | "" | "removes any row, instead of one by its key"
+        "except" | "array of keys" | "[]" | "rows that `row = \"random\"` spares"
+    }
+};
+
+/// Removes a row. Answers with the row as it was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delete {
+    /// The table.
+    pub table: String,
+    /// Which row.
+    pub pick: Pick,
+}
+
+/// Which row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Pick {
+    /// The one with this key.
+    Key(Expr),
+    /// Any one, but none of these. None left: as if one had been there, so that a load test sees no errors.
+    Random {
+        /// Keys that are spared.
+        except: Vec<Literal>,
+    },
+}
+
+pub(crate) fn delete(typed: Typed<'_>) -> Option<Delete> {
+    let (table, fields) = (typed.hot_table()?, typed.fields);
+    if fields.read("row", choice(&[("random", ())])).is_none() {
+        if let Some(except) = fields.get("except") {
+            except.wrong("except goes with row = \"random\"");
+        }
+        if fields.has("row") {
+            return None;
+        }
+        return Some(Delete { table: table.name.clone(), pick: Pick::Key(typed.key(table)?) });
+    }
+    if let Some(key) = fields.get("key") {
+        key.wrong("either key or row = \"random\", not both");
+    }
+    let except = fields.get("except").map_or_else(Vec::new, |except| {
+        let what = format!("except: must be an array of keys, not {}", except.node.kind());
+        except.items(&what).into_iter().filter_map(|item| spared(item, table)).collect()
+    });
+    Some(Delete { table: table.name.clone(), pick: Pick::Random { except } })
+}
+
+/// A key that `row = "random"` spares.
+fn spared(item: Cursor<'_>, table: &TableConfig) -> Option<Literal> {
+    item.read("except", |node| {
+        let literal = literal(node)?;
+        match &table.columns {
+            Some(schema) => literal_fits(&literal, schema.key_column().ty).map(|()| literal),
+            None => Ok(literal),
+        }
+    })
+}

@@ -1,0 +1,50 @@
+//! `[drain]`: how writes go from the log to the database.
+
+use crate::syntax::fields::{Cursor, flag};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::{Data, Node};
+
+pub(crate) const DRAIN: Section = Section {
+    name: "[drain]",
+    keys: keys! {
+        "pace" | "\"max\", or rows a second" | "\"max\"" | "how fast rows go into the database at most"
+        "paused" | "true or false" | "false" | "true keeps everything in the log until the drain is resumed"
+    },
+};
+
+/// `[drain]`: how writes go from the log to the database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrainSettings {
+    /// Most rows a second; `None`: as fast as the database takes them (`"max"`).
+    pub pace_rows_per_s: Option<f64>,
+    /// Whether everything stays in the log until someone resumes the drain.
+    pub paused: bool,
+}
+
+/// `[drain]`
+pub(crate) fn read(cursor: Option<Cursor<'_>>) -> DrainSettings {
+    let mut drain = DrainSettings { pace_rows_per_s: None, paused: false };
+    if let Some(cursor) = cursor {
+        let fields = cursor.section(&DRAIN);
+        fields.set("pace", &mut drain.pace_rows_per_s, pace);
+        fields.set("paused", &mut drain.paused, flag);
+    }
+    drain
+}
+
+fn pace(node: &Node) -> Result<Option<f64>, String> {
+    let rows = match &node.data {
+        Data::Text(text) if text == "max" => return Ok(None),
+        Data::Text(text) => text.trim().parse().ok(),
+        Data::Int(rows) => Some(*rows as f64),
+        Data::Float(rows) => Some(*rows),
+        _ => None,
+    };
+    match rows {
+        Some(rows) if rows > 0.0 && rows.is_finite() => Ok(Some(rows)),
+        _ => {
+            Err("must be \"max\", or a number of rows a second above 0 (to stop the drain: paused = true)"
+                .into())
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `cache = { … }` of an endpoint: how its answers are kept.
+
+use super::route::{Method, Route};
+use crate::limits::KEPT_BODY_BYTES_MAX;
+use crate::sections::action::Action;
+use crate::sections::tags;
+use crate::syntax::expr::Expr;
+use crate::syntax::fields::{Cursor, Fields, bytes, choice, flag, milliseconds, milliseconds_or_none, text};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::{Data, Node};
+use crate::syntax::words::check_header_name;
+
+/// How long a 404 is kept when the file does not say.
+const MISSING_MS: u64 = 1_000;
+/// Default for `largest`: pages and lists, not downloads.
+const UPSTREAM_BYTES: u64 = 1 << 20;
+/// Longest that anything is kept.
+const LIFE_MS_MAX: u64 = 30 * 86_400_000;
+
+pub(crate) const CACHING: Section = Section {
+    name: "cache",
+    keys: keys! {
+        "burst" | "time" | "(not in this process)" | "how long an answer is good in this process"
+        "shared" | "time" | "(not shared)" |
+            "how long it is good for all servers; without a shared cache, in this process"
+        "missing" | "time" | "\"1s\"" | "how long a 404 is kept; \"0s\": not"
+        "tags" | "array of texts" | "[]" | "what it depends on: `\"item:{id}\"`; `invalidates` names the same"
+        "promise" | "\"eventual\" or \"strict\"" | "\"eventual\"" |
+            "other servers show the older answer for `burst` at most after a write; or never"
+        "vary" | "array of header names" | "[]" |
+            "headers that make another answer, besides those in `headers`"
+        "stale_while_revalidate" | "time" | "(none)" |
+            "how much longer it is answered while a new one is fetched"
+        "stale_if_error" | "time" | "(none)" | "how much longer it is answered while no new one can be had"
+        "refresh" | "time" | "(none)" | "a request in this last part of its life has a new one fetched"
+        "max_age" | "time" | "(clients ask every time: no-cache)" |
+            "how long browsers and proxies may keep it without asking"
+        "upstream" | "\"heed\", \"explicit\" or \"ignore\"" | "\"heed\"" |
+            "`proxy`: Cache-Control and Expires of the server behind shorten `burst` and `shared`, or \
+            forbid; `explicit`: without them nothing is kept"
+        "private" | "true or false" | "false" |
+            "`proxy`: keeps what the server calls private, for whom `vary` tells apart"
+        "ignore" | "array of header names" | "[]" |
+            "`proxy`: headers of requests that are left out of what is asked, so that requests with them are \
+            answered from the cache: `[\"Cookie\"]`"
+        "strip" | "array of header names" | "[]" |
+            "`proxy`: headers that are taken out of kept answers, so that answers with them can be kept: \
+            `[\"Set-Cookie\"]`"
+        "largest" | "size" | "\"1MiB\"" | "`proxy`: longest body that is kept, 8MiB at most"
+    },
+};
+
+/// `cache = { … }`: how answers of an endpoint are kept. Times in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Caching {
+    /// What clients may count on after a write.
+    pub promise: Promise,
+    /// How long in this process; 0: not.
+    pub burst_ms: u64,
+    /// How long for all servers; `None`: not.
+    pub shared_ms: Option<u64>,
+    /// How long a 404 is kept; 0: not.
+    pub missing_ms: u64,
+    /// How much longer while a new answer is fetched.
+    pub stale_while_revalidate_ms: u64,
+    /// How much longer while no new answer can be had.
+    pub stale_if_error_ms: u64,
+    /// The last part of an answer's life, in which a request has a new one fetched.
+    pub refresh_ms: u64,
+    /// How long browsers and proxies may keep it without asking; `None`: they ask every time.
+    pub max_age_ms: Option<u64>,
+    /// Headers that make another answer.
+    pub vary: Vec<String>,
+    /// What it depends on: texts and templates of parameters.
+    pub tags: Vec<Expr>,
+    /// What answers of a server behind a proxy are kept.
+    pub proxied: Proxied,
+}
+
+/// What answers of a server behind a proxy are kept, and what is asked for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxied {
+    /// How far what the server says of its answers counts.
+    pub heed: Heed,
+    /// Whether what it calls private is kept.
+    pub keeps_private: bool,
+    /// Header fields of requests that are left out of what is asked.
+    pub ignore: Vec<String>,
+    /// Header fields that are taken out of answers.
+    pub strip: Vec<String>,
+    /// The longest body that is kept, in bytes.
+    pub largest_bytes: u64,
+}
+
+/// How far what a server behind says of its answers counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heed {
+    /// It counts; without a word an answer is kept.
+    Always,
+    /// It counts; without a word an answer is not kept.
+    Explicit,
+    /// It does not count, but for `private`.
+    Never,
+}
+
+/// What clients may count on after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// Other servers show the older answer until they hear of the write, at most for `burst`.
+    Eventual,
+    /// No request that began after the write was answered sees the older answer.
+    Strict,
+}
+
+/// `cache = { … }`
+pub(crate) fn read(cursor: Cursor<'_>, route: Option<&Route>, action: Option<&Action>) -> Option<Caching> {
+    let before = cursor.mistakes.count();
+    let fields = cursor.section(&CACHING);
+    let time = |key: &str| fields.read(key, life);
+    let (burst_ms, shared_ms) = (time("burst"), time("shared"));
+    if !fields.has("burst") && !fields.has("shared") {
+        cursor.wrong(
+            "cache: for how long? burst = \"2s\" (in this process), shared = \"30s\" (for all servers), or both",
+        );
+    }
+    let is_proxy = matches!(action, Some(Action::Proxy(_)));
+    let may_keep = |method: Method| method == Method::Get || (is_proxy && method == Method::Any);
+    if route.is_some_and(|route| !may_keep(route.method)) {
+        cursor.wrong("cache: only what GET answers is kept; what writes says `invalidates`");
+    }
+    if let Some(what) = action.and_then(Action::why_not_kept) {
+        cursor.wrong(format!("cache: {what}"));
+    }
+    let promises = [("eventual", Promise::Eventual), ("strict", Promise::Strict)];
+    let caching = Caching {
+        promise: fields.read("promise", choice(&promises)).unwrap_or(Promise::Eventual),
+        burst_ms: burst_ms.unwrap_or(0),
+        shared_ms,
+        missing_ms: fields.read("missing", life_or_none).unwrap_or(MISSING_MS),
+        stale_while_revalidate_ms: time("stale_while_revalidate").unwrap_or(0),
+        stale_if_error_ms: time("stale_if_error").unwrap_or(0),
+        refresh_ms: time("refresh").unwrap_or(0),
+        max_age_ms: fields.read("max_age", life_or_none),
+        vary: fields.read("vary", header_names).unwrap_or_default(),
+        tags: fields.get("tags").map(|cursor| tags::read("tags", cursor)).unwrap_or_default(),
+        proxied: read_proxied(fields, is_proxy),
+    };
+    if caching.proxied.keeps_private && caching.vary.is_empty() {
+        cursor.wrong("cache: private answers are kept only with `vary`: it tells apart whom they are for");
+    }
+    (cursor.mistakes.count() == before).then_some(caching)
+}
+
+/// The keys that only answers of a server behind have.
+fn read_proxied(fields: Fields<'_>, is_proxy: bool) -> Proxied {
+    for key in ["upstream", "private", "ignore", "strip", "largest"] {
+        if let (false, Some(field)) = (is_proxy, fields.field(key)) {
+            field.wrong(format!("cache: {key} goes with proxy alone"));
+        }
+    }
+    let heeds = [("heed", Heed::Always), ("explicit", Heed::Explicit), ("ignore", Heed::Never)];
+    Proxied {
+        heed: fields.read("upstream", choice(&heeds)).unwrap_or(Heed::Always),
+        keeps_private: fields.read("private", flag).unwrap_or(false),
+        ignore: fields.read("ignore", header_names).unwrap_or_default(),
+        strip: fields.read("strip", header_names).unwrap_or_default(),
+        largest_bytes: fields.read("largest", bytes(0, KEPT_BODY_BYTES_MAX)).unwrap_or(UPSTREAM_BYTES),
+    }
+}
+
+fn life(node: &Node) -> Result<u64, String> {
+    at_most_life_max(milliseconds(node)?)
+}
+
+fn life_or_none(node: &Node) -> Result<u64, String> {
+    at_most_life_max(milliseconds_or_none(node)?)
+}
+
+fn at_most_life_max(life_ms: u64) -> Result<u64, String> {
+    if life_ms <= LIFE_MS_MAX { Ok(life_ms) } else { Err("must be at most 30d".into()) }
+}
+
+fn header_names(node: &Node) -> Result<Vec<String>, String> {
+    let Data::Array(items) = &node.data else {
+        return Err(format!("must be an array of header names, not {}", node.kind()));
+    };
+    let mut names = Vec::new();
+    for item in items {
+        let name = text(item)?;
+        check_header_name(&name)?;
+        names.push(name);
+    }
+    Ok(names)
+}

@@ -1,0 +1,229 @@
+//! `[[endpoint]]`: the route and everything around the action.
+
+pub(crate) mod cache;
+pub(crate) mod params;
+pub(crate) mod rate;
+pub(crate) mod reply;
+pub(crate) mod route;
+
+use self::cache::Caching;
+use self::params::{Constraint, Param, ParamKind, ParamType};
+use self::rate::{Per, Rate};
+use self::reply::Reply;
+use self::route::{Method, Route};
+use super::action::{self, Action, Scope};
+use super::guard::{self, Guard};
+use super::table::TableConfig;
+use super::tags;
+use crate::syntax::expr::{Expr, Literal};
+use crate::syntax::fields::{Cursor, Fields, flag, integer, milliseconds, text};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::At;
+use crate::syntax::words::{check_header_name, is_param_name};
+use forebay_value::Type;
+
+const TIMEOUT_MS: u64 = 30_000;
+const CONCURRENCY: usize = 1000;
+/// Rows of a page of `list` when the client does not say, and at most.
+const LIST_LIMIT: (i64, i64) = (100, 1000);
+
+pub(crate) const ENDPOINT: Section = Section {
+    name: "[[endpoint]]",
+    keys: keys! {
+        "route" | "\"METHOD /path\"" | "" |
+            "method (`*`: all, with `proxy`) and path; `{name}` is a parameter, `{name...}` the rest of the \
+            path"
+        "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
+        "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
+        "guard" | "guard" | "(that of [server])" | "who may call it"
+        "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 503"
+        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per key\"" | "(no limit)" |
+            "how many requests are taken in a time; one more is 429 with Retry-After"
+        "concurrency" | "number" | "1000" |
+            "most requests that wait for this endpoint at one time; one more is 503"
+        "batch" | "true or false" | "true" | "whether plain inserts that arrive together share a transaction"
+        "cache" | "table" | "(none)" | "keeps answers; GET only, or `*` with `proxy`"
+        "invalidates" | "array of texts" | "[]" |
+            "tags of kept answers that are dropped, on every server, before this write is answered; with \
+            `*`, what is not GET, HEAD or OPTIONS writes"
+        "etag" | "true or false" | "(true with cache)" | "whether answers have an ETag, and 304 is answered"
+        "compress" | "true or false" | "false" | "whether longer answers are compressed for who takes that"
+        "reply" | "table" | "{}" | "the shape of the answer"
+    },
+};
+
+/// `[[endpoint]]`: a route and one action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Endpoint {
+    /// What it is asked with.
+    pub method: Method,
+    /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See [`Endpoint::path_params`].
+    pub route: String,
+    /// Declared parameters, in the order of the file; a computed one or a default may use those before it. `list` adds
+    /// `after` and `limit` when they are not declared. A `$name` that is not here is looked for in the path, the JSON
+    /// body and the query, is required, and has the type of the column or SQL parameter that it is used for (else text).
+    pub params: Vec<Param>,
+    /// Who may call it; the endpoint's own or that of `[server]`.
+    pub guard: Option<Guard>,
+    /// Parameters that come from a header field: (header name, parameter name).
+    pub headers: Vec<(String, String)>,
+    /// How often it may be called; `None`: as often as anybody likes.
+    pub rate: Option<Rate>,
+    /// Longest that a request may take, in milliseconds; then 503.
+    pub timeout_ms: u64,
+    /// Most requests that wait for this endpoint at one time; one more is answered 503.
+    pub concurrency: usize,
+    /// Whether concurrent plain inserts share a transaction.
+    pub batch: bool,
+    /// What it does.
+    pub action: Action,
+    /// Whether and how its answers are kept.
+    pub cache: Option<Caching>,
+    /// Tags that are dropped from all caches before it answers, when it has written.
+    pub invalidates: Vec<Expr>,
+    /// Whether its answers have a validator (ETag), so that 304 is answered to who has them.
+    pub etag: bool,
+    /// Whether answers are compressed for who takes that.
+    pub compress: bool,
+    /// What it answers.
+    pub reply: Reply,
+    /// The line of its `[[endpoint]]`.
+    pub line: usize,
+}
+
+impl Endpoint {
+    /// The names of the parameters in the route, in order, without the dots of a tail.
+    pub fn path_params(&self) -> impl Iterator<Item = &str> {
+        route::params(&self.route)
+    }
+}
+
+/// An endpoint with the places that later checks blame.
+pub(crate) struct Placed {
+    pub endpoint: Endpoint,
+    pub route_at: At,
+    pub reply_at: At,
+}
+
+/// All endpoints.
+pub(crate) fn read(cursor: Option<Cursor<'_>>, tables: &[TableConfig], guard: Option<&Guard>) -> Vec<Placed> {
+    let Some(cursor) = cursor else { return Vec::new() };
+    let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
+    items.into_iter().filter_map(|item| read_endpoint(item, tables, guard)).collect()
+}
+
+fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Option<&Guard>) -> Option<Placed> {
+    let fields = cursor.table("an endpoint");
+    let route = fields.read("route", route::read);
+    if !fields.has("route") {
+        cursor.wrong("an endpoint needs `route`, such as route = \"GET /codes/{id}\"");
+    }
+    let path: Vec<_> = route.iter().flat_map(|route| route::params(&route.path)).map(str::to_owned).collect();
+    let headers = read_headers(fields);
+    let mut params = params::read(fields.get("params"), &path);
+    let in_headers = headers.iter().map(|(_, param)| param.clone());
+    let declared = params.iter().map(|param| param.name.clone()).chain(in_headers).collect();
+    let scope = Scope { tables, path, declared };
+    let action = action::read(fields, ENDPOINT.keys, &scope);
+    let guard = fields.get("guard").map_or_else(|| shared_guard.cloned(), guard::read);
+    let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
+    if matches!(rate, Some(Rate { per: Per::Key, .. })) && scope.path.is_empty() {
+        let what = "rate: per key needs a route with a parameter, such as GET /items/{id}";
+        fields.wrong_at("rate", what);
+    }
+    let concurrency = fields.read("concurrency", integer(1, 10_000_000));
+    let cache = fields.get("cache").and_then(|cursor| cache::read(cursor, route.as_ref(), action.as_ref()));
+    let invalidates = read_invalidates(fields, route.as_ref(), action.as_ref());
+    let etag = fields.read("etag", flag).unwrap_or(cache.is_some());
+    let reply = reply::read(fields.get("reply"), action.as_ref());
+    let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(TIMEOUT_MS);
+    let batch = fields.read("batch", flag).unwrap_or(true);
+    let compress = fields.read("compress", flag).unwrap_or(false);
+    let Route { method, path: route } = route?;
+    let mut action = action?;
+    if method == Method::Any && !matches!(action, Action::Proxy(_)) {
+        fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
+    }
+    match &mut action {
+        Action::Redirect(redirect) => redirect.status = reply.status.unwrap_or(redirect.status),
+        Action::List(list) => add_page_params(&list.after, &list.limit, &scope, &mut params),
+        _ => {}
+    }
+    let endpoint = Endpoint {
+        method,
+        route,
+        params,
+        guard,
+        rate,
+        headers,
+        timeout_ms,
+        concurrency: concurrency.map_or(CONCURRENCY, |concurrency| concurrency as usize),
+        batch,
+        action,
+        cache,
+        invalidates,
+        etag,
+        compress,
+        reply,
+        line: cursor.line(),
+    };
+    Some(Placed { endpoint, route_at: fields.place("route"), reply_at: fields.place("reply") })
+}
+
+fn read_headers(fields: Fields<'_>) -> Vec<(String, String)> {
+    let Some(cursor) = fields.get("headers") else { return Vec::new() };
+    let mut headers = Vec::new();
+    for field in cursor.table("headers").iter().filter(|field| !field.value.is_broken()) {
+        let read = check_header_name(field.key).and_then(|()| text(field.value.node)).and_then(|param| {
+            let param = param.strip_prefix('$').unwrap_or(&param).to_owned();
+            match is_param_name(&param) {
+                true => Ok(param),
+                false => Err(format!("{}: must be the name of a parameter, such as \"user\"", field.key)),
+            }
+        });
+        match read {
+            Ok(param) => headers.push((field.key.to_owned(), param)),
+            Err(what) => field.wrong(format!("headers: {what}")),
+        }
+    }
+    headers
+}
+
+/// `invalidates`, and whether it, `etag` and `compress` go with the action.
+fn read_invalidates(fields: Fields<'_>, route: Option<&Route>, action: Option<&Action>) -> Vec<Expr> {
+    let (keys, what): (&[&str], _) = match action {
+        Some(Action::Handler(_)) => {
+            (&["invalidates", "etag", "compress"], "does not go with handler, whose answer is its own")
+        }
+        Some(Action::Proxy(_)) if !fields.has("cache") => {
+            (&["etag", "compress"], "goes with proxy only beside `cache`: what is passed on stays as it is")
+        }
+        _ => (&[], ""),
+    };
+    for field in keys.iter().filter_map(|key| fields.field(key)) {
+        field.wrong(format!("{} {what}", field.key));
+    }
+    let Some(field) = fields.field("invalidates") else { return Vec::new() };
+    if route.is_some_and(|route| route.method == Method::Get) && fields.has("cache") {
+        field.wrong(
+            "invalidates: a GET whose answers are kept writes nothing; it stands where something is written",
+        );
+    }
+    tags::read("invalidates", field.value)
+}
+
+/// The parameters `after` and `limit` of a list, unless they are declared.
+fn add_page_params(after: &Expr, limit: &Expr, scope: &Scope<'_>, params: &mut Vec<Param>) {
+    let mut add = |expr: &Expr, kind: ParamKind| {
+        if let Expr::Param(name) = expr
+            && !scope.path.contains(name)
+            && !scope.declared.contains(name)
+        {
+            params.push(Param { name: name.clone(), kind, line: 0 });
+        }
+    };
+    add(after, ParamKind::Given { ty: None, default: None, optional: true });
+    let ty = ParamType { ty: Type::Bigint, constraint: Constraint::Range { min: 1, max: LIST_LIMIT.1 } };
+    let default = Some(Expr::Literal(Literal::Int(LIST_LIMIT.0)));
+    add(limit, ParamKind::Given { ty: Some(ty), default, optional: false });
+}

@@ -1,0 +1,88 @@
+//! `reply = { … }`: the shape of the answer.
+
+use crate::sections::action::Action;
+use crate::syntax::expr::Expr;
+use crate::syntax::fields::{Cursor, integer, name, value};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::Data;
+
+pub(crate) const REPLY: Section = Section {
+    name: "reply",
+    keys: keys! {
+        "status" | "number" | "(201 for insert, 202 for generate, 302 for redirect, else 200)" |
+            "the status of success"
+        "wrap" | "name" | "(none)" | "puts the answer into an object under this key"
+        "fields" | "array of columns, or table: JSON name = value" | "(all columns)" | "what the answer holds"
+        "missing" | "text" | "(a plain sentence)" | "what a 404 says"
+    },
+};
+
+/// What an endpoint answers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reply {
+    /// The status; `None`: what the action says (201 for `insert`, 202 for `generate`, else 200).
+    pub status: Option<u16>,
+    /// The key of an object around the answer.
+    pub wrap: Option<String>,
+    /// (JSON name, value), in order; `None`: all columns of the answer's row.
+    pub fields: Option<Vec<(String, Expr)>>,
+    /// What a 404 says.
+    pub missing: Option<String>,
+}
+
+/// `reply = { … }`
+pub(crate) fn read(cursor: Option<Cursor<'_>>, action: Option<&Action>) -> Reply {
+    let Some(cursor) = cursor else { return Reply::default() };
+    let fields = cursor.section(&REPLY);
+    let is_redirect = matches!(action, Some(Action::Redirect(_)));
+    let status = fields.read("status", |node| match (integer(100, 599)(node), is_redirect) {
+        (Ok(status @ (301 | 302 | 303 | 307 | 308)), true) | (Ok(status @ 200..=299), false) => {
+            Ok(status as u16)
+        }
+        (_, true) => Err("must be 301, 302, 303, 307 or 308 for a redirect".into()),
+        (_, false) => Err("must be a status of success, from 200 to 299".into()),
+    });
+    let own_shape: (_, &[&str]) = match action {
+        Some(Action::Redirect(_)) => ("redirect", &["fields", "wrap"]),
+        Some(Action::Handler(_)) => ("handler", &["fields", "wrap"]),
+        Some(Action::Constant(_)) => ("constant", &["fields", "wrap"]),
+        Some(Action::Generate(_)) => ("generate", &["fields", "wrap"]),
+        Some(Action::Proxy(_)) => ("proxy", &["fields", "wrap", "status", "missing"]),
+        _ => ("", &[]),
+    };
+    for field in own_shape.1.iter().filter_map(|key| fields.field(key)) {
+        let (key, action) = (field.key, own_shape.0);
+        field.wrong(format!("reply: {key} does not go with {action}, whose answer has its own shape"));
+    }
+    Reply {
+        status,
+        wrap: fields.read("wrap", name),
+        fields: fields.get("fields").and_then(read_fields),
+        missing: fields.read("missing", name),
+    }
+}
+
+/// `["id", "name"]`, or `{ id = "$id", createdAt = "$created_at" }`.
+fn read_fields(cursor: Cursor<'_>) -> Option<Vec<(String, Expr)>> {
+    let column = |item: Cursor<'_>| match &item.node.data {
+        Data::Text(column) => {
+            let column = column.strip_prefix('$').unwrap_or(column).to_owned();
+            Some((column.clone(), Expr::Param(column)))
+        }
+        Data::Broken => None,
+        _ => {
+            item.wrong(format!("fields: must be the name of a column, not {}", item.node.kind()));
+            None
+        }
+    };
+    if let Data::Table(_) = cursor.node.data {
+        let fields = cursor.table("fields");
+        let read = fields.iter().filter_map(|field| {
+            let value = field.value.read(&format!("fields.{}", field.key), value)?;
+            Some((field.key.to_owned(), value))
+        });
+        return Some(read.collect());
+    }
+    let items = cursor.items("fields: must be [\"column\", …] or { name = \"$column\", … }");
+    matches!(cursor.node.data, Data::Array(_)).then(|| items.into_iter().filter_map(column).collect())
+}

@@ -1,0 +1,84 @@
+//! The whole file: its sections, read in the order in which they need each other.
+
+use super::admin::Admin;
+use super::cache::CacheSettings;
+use super::database::Database;
+use super::drain::DrainSettings;
+use super::endpoint::{Endpoint, Placed};
+use super::job::Job;
+use super::memory::Memory;
+use super::server::Server;
+use super::table::TableConfig;
+use super::{admin, cache, database, drain, endpoint, job, memory, server, table};
+use crate::syntax::fields::Cursor;
+use crate::syntax::keys::{Section, keys};
+
+pub(crate) const TOP: Section = Section {
+    name: "the file",
+    keys: keys! {
+        "server" | "table" | "" | "where clients are served, and what they may do"
+        "database" | "table" | "" | "the database behind"
+        "memory" | "table" | "" | "the memory tier: hot tables and their log"
+        "cache" | "table" | "" | "the response cache"
+        "drain" | "table" | "" | "how writes go from the log to the database"
+        "admin" | "table" | "" | "the admin listener"
+        "table" | "tables by name" | "" | "the tables that endpoints use"
+        "endpoint" | "array of tables" | "" | "the routes"
+        "job" | "array of tables" | "" | "what runs by itself, every so often"
+    },
+};
+
+/// Everything that a config file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where it was read: a path as given, or the name of a bundled example.
+    pub source: String,
+    /// `[server]`
+    pub server: Server,
+    /// `[database]`
+    pub database: Database,
+    /// `[memory]`
+    pub memory: Memory,
+    /// `[cache]`
+    pub cache: CacheSettings,
+    /// `[drain]`
+    pub drain: DrainSettings,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[table.NAME]`, in the order of the file.
+    pub tables: Vec<TableConfig>,
+    /// `[[endpoint]]`, in the order of the file.
+    pub endpoints: Vec<Endpoint>,
+    /// `[[job]]`, in the order of the file.
+    pub jobs: Vec<Job>,
+}
+
+impl Config {
+    /// The table of this name. Linear: for start-up only.
+    pub fn table(&self, name: &str) -> Option<&TableConfig> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+}
+
+/// Reads a file. The endpoints stand apart, with their places, until they have been checked against each other.
+pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
+    let top = root.section(&TOP);
+    let (server, guard) = server::read(top.get("server"));
+    let database = database::read(top.get("database"));
+    let memory = memory::read(top.get("memory"));
+    let tables = table::read(top.get("table"));
+    let endpoints = endpoint::read(top.get("endpoint"), &tables, guard.as_ref());
+    let config = Config {
+        source: source.to_owned(),
+        cache: cache::read(top.get("cache"), &memory),
+        drain: drain::read(top.get("drain")),
+        admin: admin::read(top.get("admin")),
+        jobs: job::read(top.get("job"), database.dialect()),
+        endpoints: Vec::new(),
+        server,
+        database,
+        memory,
+        tables,
+    };
+    (config, endpoints)
+}

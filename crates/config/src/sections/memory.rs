@@ -1,0 +1,235 @@
+//! `[memory]`: the memory tier.
+
+use crate::syntax::fields::{Cursor, Fields, bytes, choice, flag, integer, name, text};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::{Data, Node};
+use crate::syntax::words::without_password;
+use std::path::PathBuf;
+
+/// The folder of the memory tier of a file that does not name one.
+const DATA_DIR: &str = "data";
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// A shard is one queue with one drainer; more than a few for each core of a large cluster only make batches small.
+const SHARDS_MAX: u64 = 4096;
+/// More replicas of one primary than anybody runs.
+const REPLICAS_MAX: u32 = 64;
+/// As far as sizes go that have no limit of their own.
+const ANY: u64 = i64::MAX as u64;
+
+pub(crate) const MEMORY: Section = Section {
+    name: "[memory]",
+    keys: keys! {
+        "url" | "URL" | "\"embedded:data\"" |
+            "the memory tier: `embedded:` and the folder of its log, relative to the current folder, or \
+            `redis://host:6379`, `redis-cluster://host:7000`, `redis-sentinel://host:26379/name` (`rediss` \
+            for TLS)"
+        "data" | "folder" | "(that of `url`, else data)" |
+            "where this server keeps what is its own beside a tier over the network"
+        "durability" | "\"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
+            "when a write is acknowledged: on the disk, in memory, or (Redis and Valkey) on so many replicas"
+        "limit" | "size" | "\"1GiB\"" |
+            "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503"
+        "reserve" | "size" | "\"0B\"" |
+            "embedded: how much of that is taken from the system at the start, before rows need it"
+        "huge_pages" | "true or false" | "true" | "embedded: whether memory may come in huge pages"
+        "log_limit" | "size" | "\"8GiB\"" |
+            "embedded: longest log of writes that are not drained; then writes get 503"
+        "segment" | "size" | "\"64MiB\"" | "embedded: length of one file of the log, 1MiB to 4GiB"
+        "shards" | "number" | "(8, on a cluster 64)" |
+            "Redis and Valkey: how many queues tables are spread over; fixed when the tier is first used"
+        "read_from" | "\"primary\" or \"replicas\"" | "(primary)" |
+            "Redis and Valkey: who answers reads; replicas may be a moment behind"
+    },
+};
+
+/// `[memory]`: the memory tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Where it is.
+    pub tier: Tier,
+    /// The folder of what this server keeps beside it: embedded, of the log and the catalogue. Relative to the current folder.
+    pub data_dir: PathBuf,
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// Most memory that hot tables take, in bytes.
+    pub limit_bytes: u64,
+    /// Embedded: how much of that memory is taken from the system at the start, in bytes.
+    pub reserve_bytes: u64,
+    /// Embedded: whether memory may come in huge pages.
+    pub huge_pages: bool,
+    /// Embedded: longest the log may grow before inserts are refused, in bytes.
+    pub log_limit_bytes: u64,
+    /// Embedded: length of one file of the log, in bytes.
+    pub segment_bytes: u64,
+    /// The line of `[memory]`; 0 when it is not in the file.
+    pub line: usize,
+}
+
+impl Memory {
+    /// For people: the URL without secrets.
+    pub fn describe(&self) -> String {
+        match &self.tier {
+            Tier::Embedded => format!("embedded:{}", self.data_dir.display()),
+            Tier::Remote(remote) => without_password(&remote.url),
+        }
+    }
+}
+
+/// Where hot tables are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tier {
+    /// In this process, with a log in `data_dir`.
+    Embedded,
+    /// On Redis or Valkey.
+    Remote(Remote),
+}
+
+/// A Redis or Valkey, from one server to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// `redis://…`, `redis-cluster://…`, `redis-sentinel://…`; may hold a password.
+    pub url: String,
+    /// How many queues the tables are spread over; `None`: by the topology, or as it was when the tier was made.
+    pub shards: Option<u16>,
+    /// Who answers reads.
+    pub read_from: ReadFrom,
+}
+
+/// Who answers reads of a tier that has replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// The primaries: a read sees every write before it.
+    Primary,
+    /// The replicas: a read may see what was true a moment ago.
+    Replicas,
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is on the disk.
+    Sync,
+    /// When it is in memory; a crash may undo the last moments.
+    Async,
+    /// When so many replicas have it.
+    Replicated(Replicas),
+}
+
+/// How many replicas must have a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replicas {
+    /// So many.
+    Count(u32),
+    /// All that the primary has; a primary without its replica takes no writes.
+    All,
+}
+
+/// `[memory]`
+pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Memory {
+    let mut memory = Memory {
+        tier: Tier::Embedded,
+        data_dir: PathBuf::from(DATA_DIR),
+        durability: Durability::Sync,
+        limit_bytes: GIB,
+        reserve_bytes: 0,
+        huge_pages: true,
+        log_limit_bytes: 8 * GIB,
+        segment_bytes: 64 * MIB,
+        line: 0,
+    };
+    let Some(cursor) = cursor else { return memory };
+    let fields = cursor.section(&MEMORY);
+    memory.line = cursor.line();
+    fields.set("data", &mut memory.data_dir, |node| name(node).map(PathBuf::from));
+    match fields.read("url", url) {
+        Some(MemoryUrl::Embedded(dir)) => memory.data_dir = dir,
+        Some(MemoryUrl::Remote(url)) => memory.tier = Tier::Remote(remote(url, fields)),
+        None => {}
+    }
+    fields.set("durability", &mut memory.durability, durability);
+    fields.set("limit", &mut memory.limit_bytes, bytes(MIB, ANY));
+    fields.set("reserve", &mut memory.reserve_bytes, bytes(0, ANY));
+    fields.set("huge_pages", &mut memory.huge_pages, flag);
+    if memory.reserve_bytes > memory.limit_bytes {
+        fields.wrong_at("reserve", "reserve: must not be more than limit, of which it is a part");
+    }
+    fields.set("log_limit", &mut memory.log_limit_bytes, bytes(MIB, ANY));
+    fields.set("segment", &mut memory.segment_bytes, bytes(MIB, 4 * GIB));
+    if memory.log_limit_bytes < 2 * memory.segment_bytes {
+        let key = if fields.has("log_limit") { "log_limit" } else { "segment" };
+        fields.wrong_at(
+            key,
+            "log_limit must be at least twice segment: only whole files of the log can be freed",
+        );
+    }
+    fits_tier(&memory, fields);
+    memory
+}
+
+/// What only a server over the network has.
+fn remote(url: String, fields: Fields<'_>) -> Remote {
+    let shards = fields.read("shards", integer(1, SHARDS_MAX)).map(|shards| shards as u16);
+    let mut read_from = ReadFrom::Primary;
+    let places = [("primary", ReadFrom::Primary), ("replicas", ReadFrom::Replicas)];
+    fields.set("read_from", &mut read_from, choice(&places));
+    Remote { url, shards, read_from }
+}
+
+/// A setting that the tier does not have is a mistake: it would have no effect.
+fn fits_tier(memory: &Memory, fields: Fields<'_>) {
+    let foreign: &[&str] = match memory.tier {
+        Tier::Embedded => &["shards", "read_from"],
+        Tier::Remote(_) => &["reserve", "huge_pages", "log_limit", "segment"],
+    };
+    let owner = if memory.tier == Tier::Embedded { "Redis and Valkey" } else { "the embedded tier" };
+    for key in foreign {
+        if let Some(value) = fields.get(key) {
+            value.wrong(format!("{key}: is a setting of {owner}, and url names another"));
+        }
+    }
+    if let (Tier::Embedded, Durability::Replicated(_)) = (&memory.tier, memory.durability) {
+        let what = "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\" or \"async\"";
+        fields.wrong_at("durability", what);
+    }
+}
+
+enum MemoryUrl {
+    Embedded(PathBuf),
+    Remote(String),
+}
+
+/// The schemes of servers over the network.
+const REMOTE_SCHEMES: [&str; 7] =
+    ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel", "redis+unix"];
+
+fn url(node: &Node) -> Result<MemoryUrl, String> {
+    let url = text(node)?;
+    match url.split_once(':') {
+        Some(("embedded", dir)) if !dir.is_empty() => Ok(MemoryUrl::Embedded(PathBuf::from(dir))),
+        Some((scheme, rest)) if REMOTE_SCHEMES.contains(&scheme) && rest.starts_with("//") => {
+            Ok(MemoryUrl::Remote(url))
+        }
+        // Not quoted: it may hold a password.
+        _ => Err("must be embedded: and a folder, such as \"embedded:data\", or redis://host:6379, \
+                  redis-cluster://host:7000, redis-sentinel://host:26379/name"
+            .into()),
+    }
+}
+
+fn durability(node: &Node) -> Result<Durability, String> {
+    let Data::Text(text) = &node.data else {
+        return choice(&[("sync", Durability::Sync), ("async", Durability::Async)])(node);
+    };
+    let replicas = text.strip_prefix("replicated(").and_then(|rest| rest.strip_suffix(')'));
+    match (text.as_str(), replicas.map(str::trim)) {
+        ("sync", _) => Ok(Durability::Sync),
+        ("async", _) => Ok(Durability::Async),
+        (_, Some("all")) => Ok(Durability::Replicated(Replicas::All)),
+        (_, Some(count)) => match count.parse() {
+            Ok(count @ 1..=REPLICAS_MAX) => Ok(Durability::Replicated(Replicas::Count(count))),
+            _ => Err(format!("replicated(n): n must be a whole number from 1 to {REPLICAS_MAX}, or all")),
+        },
+        _ => Err("must be \"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"".into()),
+    }
+}

@@ -1,0 +1,183 @@
+//! `[server]`: where clients are served, and what they may do.
+
+use super::guard::{self, Guard};
+use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
+use crate::syntax::fields::{Cursor, bytes, integer, milliseconds, text};
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::{Data, Node};
+use crate::syntax::units::address;
+use std::net::SocketAddr;
+
+pub(crate) const SERVER: Section = Section {
+    name: "[server]",
+    keys: keys! {
+        "listen" | "address, or array of addresses" | "\"127.0.0.1:3000\"" |
+            "where to listen; port 0 is any free one"
+        "workers" | "number of threads" | "(one per core)" | "threads that serve clients"
+        "public_url" | "URL" | "(http:// and the Host of the request)" | "what `base_url()` gives"
+        "stop_timeout" | "time" | "\"10s\"" | "how long a graceful stop waits for answers that are not ready"
+        "guard" | "guard" | "(none)" | "the guard of every endpoint that has none of its own"
+        "limits" | "table" | "" | "what one client may take up"
+    },
+};
+
+pub(crate) const LIMITS: Section = Section {
+    name: "[server.limits]",
+    keys: keys! {
+        "head" | "size" | "\"16KiB\"" | "longest request head; more is 431"
+        "target" | "size" | "\"8KiB\"" | "longest request target; more is 414"
+        "body" | "size" | "\"1MiB\"" | "longest request body; more is 413"
+        "fields" | "number" | "100" | "most header fields, 128 at most; more is 431"
+        "head_timeout" | "time" | "\"10s\"" | "from the first byte of a head to its last; then 408"
+        "body_pace" | "size a second" | "\"1KiB\"" |
+            "slowest pace of a body once `head_timeout` is over; slower is 408"
+        "idle_timeout" | "time" | "\"75s\"" | "a connection without a request for this long is closed"
+        "write_timeout" | "time" | "\"30s\"" |
+            "a connection that takes no byte of its answer for this long is closed"
+        "connections" | "number" | "16384" | "most connections at one time; one more is 503"
+        "pipeline_depth" | "number" | "128" |
+            "most requests of a connection that wait for their answers; then it is not read"
+        "output" | "size" | "\"256KiB\"" |
+            "most bytes of answers that a connection has not taken; then it is not read"
+    },
+};
+
+/// `[server]`: where clients are served, and what they may do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// Addresses to listen on; at least one.
+    pub listen: Vec<SocketAddr>,
+    /// Worker threads; `None`: one per core.
+    pub workers: Option<usize>,
+    /// What `base_url()` gives, without a slash at the end; `None`: `http://` and the Host of the request.
+    pub public_url: Option<String>,
+    /// `[server.limits]`, and `stop_timeout` of `[server]`.
+    pub limits: Limits,
+}
+
+/// `[server.limits]`: what one client may take up. Sizes in bytes, times in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest request head.
+    pub head_bytes: usize,
+    /// Longest request target.
+    pub target_bytes: usize,
+    /// Longest request body.
+    pub body_bytes: usize,
+    /// Most header fields.
+    pub fields: usize,
+    /// From the first byte of a head to its last; also the grace before a body must keep its pace.
+    pub head_timeout_ms: u64,
+    /// Slowest average pace of a body after that, in bytes a second.
+    pub body_bytes_per_s_min: u64,
+    /// A connection without a request for this long is closed.
+    pub idle_timeout_ms: u64,
+    /// A connection that takes no byte of its answer for this long is closed.
+    pub write_timeout_ms: u64,
+    /// Most connections at one time.
+    pub connections: usize,
+    /// Most requests of a connection that wait for their answers.
+    pub pipeline_depth: usize,
+    /// Most bytes of answers that a connection has not taken.
+    pub output_bytes: usize,
+    /// How long a graceful stop waits for answers that are not ready.
+    pub stop_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes: 16 << 10,
+            target_bytes: 8 << 10,
+            body_bytes: 1 << 20,
+            fields: 100,
+            head_timeout_ms: 10_000,
+            body_bytes_per_s_min: 1 << 10,
+            idle_timeout_ms: 75_000,
+            write_timeout_ms: 30_000,
+            connections: 16_384,
+            pipeline_depth: 128,
+            output_bytes: 256 << 10,
+            stop_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// `[server]`, and the guard of endpoints that have none.
+pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
+    let mut server = Server {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 3000))],
+        workers: None,
+        public_url: None,
+        limits: Limits::default(),
+    };
+    let Some(cursor) = cursor else { return (server, None) };
+    let fields = cursor.section(&SERVER);
+    fields.set("listen", &mut server.listen, addresses);
+    server.workers = fields.read("workers", integer(1, 1024)).map(|workers| workers as usize);
+    server.public_url = fields.read("public_url", public_url);
+    if let Some(cursor) = fields.get("limits") {
+        read_limits(cursor, &mut server.limits);
+    }
+    fields.set("stop_timeout", &mut server.limits.stop_timeout_ms, milliseconds);
+    (server, fields.get("guard").and_then(guard::read))
+}
+
+fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
+    const GIB: u64 = 1 << 30;
+    let before = cursor.mistakes.count();
+    let fields = cursor.section(&LIMITS);
+    let size = |key: &str, place: &mut usize, min: u64| {
+        fields.set(key, place, |node| bytes(min, GIB)(node).map(|bytes| bytes as usize));
+    };
+    let count = |key: &str, place: &mut usize, max: u64| {
+        fields.set(key, place, |node| integer(1, max)(node).map(|count| count as usize));
+    };
+    size("head", &mut limits.head_bytes, 1024);
+    size("target", &mut limits.target_bytes, 64);
+    size("body", &mut limits.body_bytes, 0);
+    size("output", &mut limits.output_bytes, 1024);
+    count("fields", &mut limits.fields, FIELDS_MAX);
+    count("connections", &mut limits.connections, 10_000_000);
+    count("pipeline_depth", &mut limits.pipeline_depth, 1_000_000);
+    fields.set("body_pace", &mut limits.body_bytes_per_s_min, bytes(1, GIB));
+    fields.set("head_timeout", &mut limits.head_timeout_ms, milliseconds);
+    fields.set("idle_timeout", &mut limits.idle_timeout_ms, milliseconds);
+    fields.set("write_timeout", &mut limits.write_timeout_ms, milliseconds);
+    let has_room = limits.target_bytes + METHOD_BYTES_MAX < limits.head_bytes;
+    if cursor.mistakes.count() == before && !has_room {
+        cursor.wrong("[server.limits]: target must leave room in head for the rest of the head");
+    }
+}
+
+/// One address, several separated by commas, or an array of them.
+fn addresses(node: &Node) -> Result<Vec<SocketAddr>, String> {
+    let texts = match &node.data {
+        Data::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        Data::Array(items) => items.iter().map(text).collect::<Result<Vec<_>, _>>()?,
+        _ => return Err(format!("must be an address or an array of addresses, not {}", node.kind())),
+    };
+    if texts.is_empty() {
+        return Err("must name at least one address".into());
+    }
+    let mut addresses = Vec::new();
+    for text in texts {
+        let parsed = address(&text)?;
+        if parsed.port() != 0 && addresses.contains(&parsed) {
+            return Err(format!("{parsed} stands twice"));
+        }
+        addresses.push(parsed);
+    }
+    Ok(addresses)
+}
+
+fn public_url(node: &Node) -> Result<String, String> {
+    let url = text(node)?;
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let plain =
+        |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+    if !rest.is_some_and(plain) || url.contains(['?', '#']) {
+        return Err(format!("`{url}` must be http:// or https:// and a host, such as https://example.com"));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}

@@ -1,0 +1,275 @@
+//! Typed access to what was typed. A [`Cursor`] is a value, [`Fields`] a table; both note what is wrong with it, so that
+//! a reader asks for what it wants and goes on.
+
+use super::expr::{self, Expr, Literal};
+use super::keys::Section;
+use super::mistakes::{At, Mistakes};
+use super::tree::{Data, Entry, Node};
+use super::units;
+use super::words::{did_you_mean, list};
+
+/// A value as typed, and where mistakes about it are noted.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'t> {
+    pub node: &'t Node,
+    pub mistakes: &'t Mistakes<'t>,
+}
+
+impl<'t> Cursor<'t> {
+    /// Notes a mistake about this value.
+    pub fn wrong(self, what: impl Into<String>) {
+        self.mistakes.add(self.node.at, what);
+    }
+
+    /// The line where it begins; 0 when it is not in the file.
+    pub fn line(self) -> usize {
+        self.mistakes.line(self.node.at)
+    }
+
+    /// Whether a mistake about it has been noted already.
+    pub fn is_broken(self) -> bool {
+        self.node.data == Data::Broken
+    }
+
+    /// As `read` understands it; what it does not is noted, after the name of the value.
+    pub fn read<T>(self, name: &str, read: impl FnOnce(&Node) -> Result<T, String>) -> Option<T> {
+        if self.is_broken() {
+            return None;
+        }
+        read(self.node).map_err(|what| self.wrong(format!("{name}: {what}"))).ok()
+    }
+
+    /// The items of an array; anything else is a mistake, `what` says what was expected.
+    pub fn items(self, what: &str) -> Vec<Cursor<'t>> {
+        match &self.node.data {
+            Data::Array(items) => items.iter().map(|node| Cursor { node, mistakes: self.mistakes }).collect(),
+            Data::Broken => Vec::new(),
+            _ => {
+                self.wrong(what);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The keys of a section. A key that it does not have is a mistake; so is anything but a table.
+    pub fn section(self, section: &'static Section) -> Fields<'t> {
+        let fields = self.table(section.name);
+        let names = || section.keys.iter().map(|key| key.name);
+        for field in fields.iter().filter(|field| !names().any(|name| name == field.key)) {
+            field.unknown(section.name, names());
+        }
+        fields
+    }
+
+    /// A table whose keys its caller checks.
+    pub fn table(self, name: &str) -> Fields<'t> {
+        let entries = match &self.node.data {
+            Data::Table(entries) => entries.as_slice(),
+            Data::Broken => &[],
+            _ => {
+                self.wrong(format!("{name} must be a table, not {}", self.node.kind()));
+                &[]
+            }
+        };
+        Fields { entries, at: self.node.at, mistakes: self.mistakes }
+    }
+}
+
+/// A key with its value.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'t> {
+    pub key: &'t str,
+    /// Where the key is.
+    pub at: At,
+    pub value: Cursor<'t>,
+}
+
+impl Field<'_> {
+    /// Notes a mistake about the key.
+    pub fn wrong(self, what: impl Into<String>) {
+        self.value.mistakes.add(self.at, what);
+    }
+
+    /// Notes that the key is not known.
+    pub fn unknown<'k>(self, section: &str, permitted: impl Iterator<Item = &'k str> + Clone) {
+        let (key, near) = (self.key, did_you_mean(self.key, permitted.clone()));
+        self.wrong(format!("unknown key `{key}` in {section}{near} (permitted: {})", list(permitted)));
+    }
+}
+
+/// A table.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'t> {
+    entries: &'t [Entry],
+    /// Where the table is.
+    pub at: At,
+    pub mistakes: &'t Mistakes<'t>,
+}
+
+impl<'t> Fields<'t> {
+    pub fn iter(self) -> impl Iterator<Item = Field<'t>> + Clone {
+        self.entries.iter().map(move |entry| Field {
+            key: &entry.key,
+            at: entry.at,
+            value: Cursor { node: &entry.node, mistakes: self.mistakes },
+        })
+    }
+
+    pub fn len(self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn field(self, key: &str) -> Option<Field<'t>> {
+        self.iter().find(|field| field.key == key)
+    }
+
+    pub fn get(self, key: &str) -> Option<Cursor<'t>> {
+        self.field(key).map(|field| field.value)
+    }
+
+    pub fn has(self, key: &str) -> bool {
+        self.field(key).is_some()
+    }
+
+    /// A key that must be there; `owner` is what needs it.
+    pub fn required(self, owner: &str, key: &str) -> Option<Cursor<'t>> {
+        let found = self.get(key);
+        if found.is_none() {
+            self.wrong(format!("{owner} needs `{key}`"));
+        }
+        found
+    }
+
+    /// Notes a mistake about the table.
+    pub fn wrong(self, what: impl Into<String>) {
+        self.mistakes.add(self.at, what);
+    }
+
+    /// Notes a mistake about the value of a key, or about the table when it does not have the key.
+    pub fn wrong_at(self, key: &str, what: impl Into<String>) {
+        self.mistakes.add(self.place(key), what);
+    }
+
+    /// Where the value of a key is; the place of the table when it does not have the key.
+    pub fn place(self, key: &str) -> At {
+        self.get(key).map_or(self.at, |value| value.node.at)
+    }
+
+    /// The value of a key as `read` understands it; what it does not is noted.
+    pub fn read<T>(self, key: &str, read: impl FnOnce(&Node) -> Result<T, String>) -> Option<T> {
+        self.get(key)?.read(key, read)
+    }
+
+    /// Puts the value of a key into its place when there is one that `read` understands.
+    pub fn set<T>(self, key: &str, place: &mut T, read: impl FnOnce(&Node) -> Result<T, String>) {
+        if let Some(value) = self.read(key, read) {
+            *place = value;
+        }
+    }
+}
+
+/// A text.
+pub(crate) fn text(node: &Node) -> Result<String, String> {
+    match &node.data {
+        Data::Text(text) => Ok(text.clone()),
+        _ => Err(format!("must be a text, not {}", node.kind())),
+    }
+}
+
+/// A text that is not empty.
+pub(crate) fn name(node: &Node) -> Result<String, String> {
+    text(node).and_then(|text| if text.is_empty() { Err("must not be empty".into()) } else { Ok(text) })
+}
+
+/// One of several words.
+pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Result<T, String> {
+    move |node| {
+        let found = match &node.data {
+            Data::Text(text) => choices.iter().find(|(word, _)| word == text),
+            _ => None,
+        };
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let words = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>();
+            format!("must be {}", words.join(" or "))
+        })
+    }
+}
+
+/// True or false; as a text too, which is what a variable gives.
+pub(crate) fn flag(node: &Node) -> Result<bool, String> {
+    match &node.data {
+        Data::Bool(flag) => Ok(*flag),
+        Data::Text(text) if text == "true" => Ok(true),
+        Data::Text(text) if text == "false" => Ok(false),
+        _ => Err("must be true or false".into()),
+    }
+}
+
+/// A whole number between two; as a text too, which is what a variable gives.
+pub(crate) fn integer(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, String> {
+    move |node| {
+        let number = match &node.data {
+            Data::Int(number) => u64::try_from(*number).ok(),
+            Data::Text(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        number.filter(|number| (min..=max).contains(number)).ok_or_else(|| {
+            if max >= i64::MAX as u64 {
+                format!("must be a whole number of at least {min}")
+            } else {
+                format!("must be a whole number from {min} to {max}")
+            }
+        })
+    }
+}
+
+/// A size in bytes between two.
+pub(crate) fn bytes(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, String> {
+    move |node| match &node.data {
+        Data::Text(text) => match units::bytes(text)? {
+            bytes if (min..=max).contains(&bytes) => Ok(bytes),
+            _ if max >= i64::MAX as u64 => Err(format!("must be at least {min}B")),
+            _ => Err(format!("must be between {min}B and {max}B")),
+        },
+        Data::Int(number) => Err(format!("a size has a unit: \"{number}B\" or \"{number}KiB\"")),
+        _ => Err(format!("must be a size such as \"64KiB\", not {}", node.kind())),
+    }
+}
+
+/// A time in milliseconds, at least one.
+pub(crate) fn milliseconds(node: &Node) -> Result<u64, String> {
+    match milliseconds_or_none(node)? {
+        0 => Err("must be longer than 0".into()),
+        time_ms => Ok(time_ms),
+    }
+}
+
+/// A time in milliseconds, which may be 0.
+pub(crate) fn milliseconds_or_none(node: &Node) -> Result<u64, String> {
+    match &node.data {
+        Data::Text(text) => units::milliseconds(text),
+        Data::Int(number) => Err(format!("a time has a unit: \"{number}s\" or \"{number}ms\"")),
+        _ => Err(format!("must be a time such as \"2s\", not {}", node.kind())),
+    }
+}
+
+/// A value that may be an expression.
+pub(crate) fn value(node: &Node) -> Result<Expr, String> {
+    match &node.data {
+        Data::Text(text) => expr::parse(text),
+        _ => literal(node).map(Expr::Literal),
+    }
+}
+
+/// A value that is not an expression.
+pub(crate) fn literal(node: &Node) -> Result<Literal, String> {
+    match &node.data {
+        Data::Text(text) => Ok(Literal::Text(text.clone())),
+        Data::Int(number) => Ok(Literal::Int(*number)),
+        Data::Float(number) => Ok(Literal::Float(*number)),
+        Data::Bool(flag) => Ok(Literal::Bool(*flag)),
+        Data::Array(_) | Data::Table(_) | Data::Broken => {
+            Err(format!("must be a text, a number, true or false, not {}", node.kind()))
+        }
+    }
+}
