@@ -46,9 +46,10 @@ pub fn adopt(pid: u32) {
     ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
 }
 
-/// CPU time of everything that this process started or adopted and what that started, in microseconds; this process itself is left out. What has
-/// ended is in the clock of the parent that waited for it. Unlike [`busy_us`] it does not see what others do on the machine,
-/// and neither the kernel's own threads.
+/// CPU time of everything that this process started or adopted and what that started, in
+/// microseconds; this process itself is left out. What has ended is in the clock of the parent that
+/// waited for it. Unlike [`busy_us`] it does not see what others do on the machine, and neither the
+/// kernel's own threads.
 pub fn started_cpu_us() -> io::Result<f64> {
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -79,8 +80,8 @@ pub fn started_cpu_us() -> io::Result<f64> {
     Ok(ticks_to_us(ticks))
 }
 
-/// Time that any core was busy, in microseconds (proc(5), `/proc/stat`): user, nice, system, irq, softirq. Time that a hypervisor
-/// took away is nobody's.
+/// Time that any core was busy, in microseconds (proc(5), `/proc/stat`): user, nice, system, irq,
+/// softirq. Time that a hypervisor took away is nobody's.
 pub fn busy_us() -> io::Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().ok_or_else(|| invalid("/proc/stat"))?;
@@ -119,7 +120,8 @@ pub fn on_core<T: Send>(core: Option<usize>, work: impl FnOnce() -> T + Send) ->
     })
 }
 
-/// Two cores to keep server and driver apart: the driver's and the server's. The same one when there is no other.
+/// Two cores to keep server and driver apart: the driver's and the server's. The same one when
+/// there is no other.
 pub fn two_cores() -> io::Result<(usize, usize)> {
     let set = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));

@@ -1,11 +1,14 @@
 //! The benchmarks: every row of the targets that this issue is held to, measured and printed with its bar.
 //!
-//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows; `--peers` puts the codes routes of all peers beside Forebay's. Programs that are compared run in turns, three times, the median counts; CPU time
-//! is what `/proc` says, divided by requests answered: cores per million requests a second. Nothing here asserts a time: it prints
-//! ratios. A table (Markdown) and all samples (JSON) go to `bench/results/`.
+//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows; `--peers` puts the codes routes of
+//! all peers beside Forebay's. Programs that are compared run in turns, three times, the median
+//! counts; CPU time is what `/proc` says, divided by requests answered: cores per million requests
+//! a second. Nothing here asserts a time: it prints ratios. A table (Markdown) and all samples
+//! (JSON) go to `bench/results/`.
 //!
-//! `machine` reads the clocks of processes and machine, `process` starts servers and peers, `measure` drives and samples, `report` is what
-//! is printed, `rows` holds one module a topic, `wire` counts bytes on connections.
+//! `machine` reads the clocks of processes and machine, `process` starts servers and peers,
+//! `measure` drives and samples, `report` is what is printed, `rows` holds one module a topic,
+//! `wire` counts bytes on connections.
 
 mod machine;
 mod measure;

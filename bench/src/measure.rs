@@ -150,7 +150,8 @@ pub fn beside_system(samples: &[Sample]) -> String {
     format!("the server alone {:.2}; {}", median_of(samples, |sample| sample.server_cpu_us), beside(samples))
 }
 
-/// As [`beside_system`], with what the server and its stores spent: worth more than the system's figure when others use the machine.
+/// As [`beside_system`], with what the server and its stores spent: worth more than the system's
+/// figure when others use the machine.
 pub fn beside_stores(samples: &[Sample]) -> String {
     let started = median_of(samples, |sample| sample.started_cpu_us);
     format!("with its stores {started:.2}, {}", beside_system(samples))

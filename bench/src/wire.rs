@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::process::Command;
 
-/// What all clients of that port have sent and received so far, by `ss` (iproute2). Connections that were closed do not count.
+/// What all clients of that port have sent and received so far, by `ss` (iproute2). Connections
+/// that were closed do not count.
 pub fn bytes_with(port: u16) -> Result<f64, Box<dyn Error>> {
     let output = Command::new("ss")
         .args(["-tinH", "state", "established", "dport", "=", &format!(":{port}")])

@@ -1,4 +1,5 @@
-//! Row 19: the plan of the accounts application on 1,250,000 rows, by SQL on PostgreSQL and from memory, the server on one core.
+//! Row 19: the plan of the accounts application on 1,250,000 rows, by SQL on PostgreSQL and from
+//! memory, the server on one core.
 
 use super::Lines;
 use super::load::forebay;

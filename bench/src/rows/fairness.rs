@@ -1,5 +1,5 @@
-//! That nobody is served at the expense of others: connections over workers, slow SQL beside fast answers, clients that are slow,
-//! deaf or idle.
+//! That nobody is served at the expense of others: connections over workers, slow SQL beside fast
+//! answers, clients that are slow, deaf or idle.
 
 use super::Lines;
 use super::hot::with_codes;
@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What each epoll set of a process watches (proc(5), `fdinfo`): a worker has one of its own. A set may be open under several
-/// descriptors; it is told by what it watches. Sockets are told by their inodes, for numbers of descriptors are used again.
+/// What each epoll set of a process watches (proc(5), `fdinfo`): a worker has one of its own. A set
+/// may be open under several descriptors; it is told by what it watches. Sockets are told by their
+/// inodes, for numbers of descriptors are used again.
 fn watched(pid: u32) -> Result<HashSet<BTreeSet<PathBuf>>, Box<dyn Error>> {
     let mut sets = HashSet::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {

@@ -9,10 +9,12 @@ use forebay_load::Fixed;
 use forebay_tests::{Database, Folder, Server};
 use std::error::Error;
 
-/// More than rows take in a sample, so that none pays for memory that is new: what a start with it takes is another matter.
+/// More than rows take in a sample, so that none pays for memory that is new: what a start with it
+/// takes is another matter.
 pub const TAKEN_AHEAD: &str = "memory.reserve=3GiB";
 
-/// Row 4: a fresh server for each sample, so that none starts with the memory of the one before. Once with memory taken ahead, once as it comes.
+/// Row 4: a fresh server for each sample, so that none starts with the memory of the one before.
+/// Once with memory taken ahead, once as it comes.
 pub fn ultra_fast(bench: &Bench) -> Lines {
     let mut samples: [Vec<Sample>; 4] = Default::default();
     let ways = [(1, TAKEN_AHEAD), (16, TAKEN_AHEAD), (1, AS_IT_COMES), (16, AS_IT_COMES)];

@@ -146,8 +146,8 @@ impl Stalls {
     }
 }
 
-/// Row 15: the floor is stopped (SIGSTOP) for a second of every ten. A share f of the requests becomes due in stalls of length S, so
-/// that L(p) = S · (1 − (1 − p) / f) for p ≥ 1 − f.
+/// Row 15: the floor is stopped (SIGSTOP) for a second of every ten. A share f of the requests
+/// becomes due in stalls of length S, so that L(p) = S · (1 − (1 − p) / f) for p ≥ 1 − f.
 pub fn stalls(bench: &Bench) -> Lines {
     let scale = bench.scaled(1, 5) as u32;
     let stalls = Stalls {

@@ -1,7 +1,8 @@
-//! Rows 6 to 8: Forebay on Redis and PostgreSQL against Cpeak on the same, and against what PostgreSQL's own tester gets.
+//! Rows 6 to 8: Forebay on Redis and PostgreSQL against Cpeak on the same, and against what
+//! PostgreSQL's own tester gets.
 //!
-//! CPU time is that of everything but the load generator, stores included. Where Forebay does not start, the others are
-//! measured all the same and its lines say why.
+//! CPU time is that of everything but the load generator, stores included. Where Forebay does not
+//! start, the others are measured all the same and its lines say why.
 
 mod node;
 mod page;
@@ -44,8 +45,8 @@ impl From<&Server> for Side {
     }
 }
 
-/// How long a server is driven on a route before its first sample: Node compiles what runs often while it runs, and is some times
-/// slower before. Forebay is driven the same way.
+/// How long a server is driven on a route before its first sample: Node compiles what runs often
+/// while it runs, and is some times slower before. Forebay is driven the same way.
 const COMPILE: Duration = Duration::from_secs(3);
 
 impl Side {
@@ -65,7 +66,8 @@ impl Side {
 /// A Forebay that serves, or why there is none.
 type Started = Result<Server, String>;
 
-/// `codes.toml` on PostgreSQL and Redis, a worker a core. The drain is paused: the peers copy nothing to PostgreSQL either.
+/// `codes.toml` on PostgreSQL and Redis, a worker a core. The drain is paused: the peers copy
+/// nothing to PostgreSQL either.
 fn forebay(bench: &Bench, folder: &Folder, postgres: &Postgres, redis: &Redis, durability: &str) -> Start {
     bench
         .start_remote(&example("codes.toml"), folder, &postgres.url(), &redis.url())

@@ -1,7 +1,8 @@
-//! Where the stores are servers: rows 9 and 10 into PostgreSQL and Redis, and a write load over a cluster of 15 masters and 15 replicas.
+//! Where the stores are servers: rows 9 and 10 into PostgreSQL and Redis, and a write load over a
+//! cluster of 15 masters and 15 replicas.
 //!
-//! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY from a file of the server's, of the same rows, into the same table
-//! with its indexes.
+//! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY from a file of the server's, of
+//! the same rows, into the same table with its indexes.
 
 use super::Lines;
 use super::peers::stores::{Persistence, Postgres, Redis};
@@ -58,8 +59,8 @@ fn drain_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<
     Ok(rows as f64 / took.as_secs_f64())
 }
 
-/// Row 9 into PostgreSQL. Both sides in turn on one server, whose files have had their size before: memory and log files that the machine gives
-/// for the first time cost whoever comes first.
+/// Row 9 into PostgreSQL. Both sides in turn on one server, whose files have had their size before:
+/// memory and log files that the machine gives for the first time cost whoever comes first.
 pub fn drain(bench: &Bench) -> Lines {
     let rows = bench.scaled(500_000, 100_000);
     let (mut drained, mut copied) = (Vec::new(), Vec::new());
@@ -99,8 +100,8 @@ fn drain_under_load(bench: &Bench) -> Lines {
 
 /// Row 10 with servers: seed into PostgreSQL, and from there into memory and into one Redis.
 ///
-/// The first process that fills so much memory after a while pays for what the machine's host gives anew, the one after it does not: both are
-/// told.
+/// The first process that fills so much memory after a while pays for what the machine's host gives
+/// anew, the one after it does not: both are told.
 pub fn seed_and_warm(bench: &Bench) -> Lines {
     let rows = bench.scaled(1_000_000, 100_000);
     let mut figures: [Vec<f64>; 7] = Default::default();
@@ -151,8 +152,8 @@ fn rate(rows: u64, took: Duration, empty: Duration) -> f64 {
     rows as f64 / took.saturating_sub(empty).as_secs_f64().max(1e-9)
 }
 
-/// Rows a second from PostgreSQL into a Redis: at the start of the first server, of the first after it was emptied, and by `forebay warm`
-/// beside that one.
+/// Rows a second from PostgreSQL into a Redis: at the start of the first server, of the first after
+/// it was emptied, and by `forebay warm` beside that one.
 fn into_redis(
     bench: &Bench,
     postgres: &Postgres,

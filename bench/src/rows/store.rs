@@ -1,5 +1,5 @@
-//! Rows 9 and 10: between memory and SQLite. The yardstick is SQLite itself: the same rows, prepared in memory, into a table with the
-//! same definition, in one transaction that is synced.
+//! Rows 9 and 10: between memory and SQLite. The yardstick is SQLite itself: the same rows,
+//! prepared in memory, into a table with the same definition, in one transaction that is synced.
 
 use super::Lines;
 use crate::measure::{Drive, clean, median};
@@ -15,8 +15,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Inserts so many rows by `POST target`, as fast as they go. Where the log's disk cannot follow, some are refused (503, try
-/// again): then as many more are sent.
+/// Inserts so many rows by `POST target`, as fast as they go. Where the log's disk cannot follow,
+/// some are refused (503, try again): then as many more are sent.
 pub fn fill(server: &Server, target: &str, rows: u64) -> Result<(), Box<dyn Error>> {
     let mut left = rows;
     while left > 0 {
@@ -31,7 +31,8 @@ pub fn fill(server: &Server, target: &str, rows: u64) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Rows a second that SQLite takes: the rows of `table` of one database into a new one with the same table and indexes.
+/// Rows a second that SQLite takes: the rows of `table` of one database into a new one with the
+/// same table and indexes.
 fn yardstick(from: &Path, table: &str) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
     let mut source = Database::open(from);

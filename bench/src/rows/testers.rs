@@ -1,4 +1,5 @@
-//! The load tester beside testers of other kinds of servers: redis-benchmark before Redis, wrk before nginx with TLS.
+//! The load tester beside testers of other kinds of servers: redis-benchmark before Redis, wrk
+//! before nginx with TLS.
 
 use super::Lines;
 use super::load::{Turn, beside, beside_wrk, forebay, turn};
@@ -36,7 +37,8 @@ fn redis_benchmark(
     rate.ok_or_else(|| format!("redis-benchmark: {text}").into())
 }
 
-/// SET and GET at both depths, in turns, each tester on the driver's core and Redis on the other. The same commands, sizes and keys.
+/// SET and GET at both depths, in turns, each tester on the driver's core and Redis on the other.
+/// The same commands, sizes and keys.
 pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
     let redis = machine::on_core(Some(bench.server_core()), || {
         Redis::start(Persistence::None).map_err(|error| error.to_string())

@@ -1,14 +1,17 @@
-//! Which questions turned out to have answers for one client only: whoever asks them again need not wait for one another.
+//! Which questions turned out to have answers for one client only: whoever asks them again need not
+//! wait for one another.
 //!
-//! A table of fixed size, one word a place. A question that is forgotten is asked for everybody once more; two that meet in one place
-//! forget each other. What is remembered wrongly (one chance in 2^40) is asked without the cache for a while.
+//! A table of fixed size, one word a place. A question that is forgotten is asked for everybody
+//! once more; two that meet in one place forget each other. What is remembered wrongly (one chance
+//! in 2^40) is asked without the cache for a while.
 
 use crate::limits::{ALONE_MS, ALONE_PLACES};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Times are kept in so many low bits of a place, in seconds, and begin again after 194 days; the rest is the question.
+/// Times are kept in so many low bits of a place, in seconds, and begin again after 194 days; the
+/// rest is the question.
 const TIME_BITS: u32 = 24;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
@@ -60,7 +63,8 @@ mod tests {
 
     #[test]
     fn a_question_is_remembered_for_a_while() {
-        // A process that just began, one in which the time in a place begins again meanwhile, and one after that.
+        // A process that just began, one in which the time in a place begins again meanwhile, and
+        // one after that.
         for now_ms in [5_000, (TIME_MASK + 1) * 1000 - 5_000, (TIME_MASK + 1) * 1000 + 5_000] {
             let alone = Alone::default();
             assert!(!alone.has(b"a", now_ms));

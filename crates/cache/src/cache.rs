@@ -88,8 +88,8 @@ struct Plan {
 }
 
 impl<E: Clone + Send + Sync + 'static> Cache<E> {
-    /// A cache with nothing in it. With a shared level, [`Cache::hear`] must run as well: it also finds out that a level that was
-    /// away is back.
+    /// A cache with nothing in it. With a shared level, [`Cache::hear`] must run as well: it also
+    /// finds out that a level that was away is back.
     pub fn new(options: Options) -> Cache<E> {
         let entries = (options.burst_bytes / limits::ENTRY_BYTES_TYPICAL).max(16) as usize;
         Cache {
@@ -115,7 +115,8 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.clock.clone()
     }
 
-    /// What this process has under a key at this time ([`Cache::now_ms`]). `worker` is whose counters count it.
+    /// What this process has under a key at this time ([`Cache::now_ms`]). `worker` is whose
+    /// counters count it.
     #[inline]
     pub fn find(&self, key: &[u8], rules: &Rules, worker: usize, now_ms: u64) -> Found {
         let inner = &*self.inner;
@@ -142,8 +143,9 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         found
     }
 
-    /// Waits for an answer: one that is there meanwhile, that of a fill under way, or that of `work`, which runs in a task of its
-    /// own on the caller's runtime and is not cut off with the caller.
+    /// Waits for an answer: one that is there meanwhile, that of a fill under way, or that of
+    /// `work`, which runs in a task of its own on the caller's runtime and is not cut off with the
+    /// caller.
     pub fn fill<W, F>(
         &self,
         key: &[u8],
@@ -161,7 +163,8 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
                 None => None,
                 Some(shared) => match shared.generations(&tags, &inner.stats).await {
                     Ok(generations) => Some(generations),
-                    // Without them nobody can say whether another's answer is as new as this request may expect.
+                    // Without them nobody can say whether another's answer is as new as this
+                    // request may expect.
                     Err(_) => return inner.alone(&tags, &rules, work).await,
                 },
             };
@@ -185,12 +188,13 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         }
     }
 
-    /// Drops everything that carries one of these tags. When this is done no request that begins here finds it any more; none on any
-    /// server finds it on the shared level.
+    /// Drops everything that carries one of these tags. When this is done no request that begins
+    /// here finds it any more; none on any server finds it on the shared level.
     ///
     /// # Errors
-    /// When the shared level could not be told. Then everything is dropped here, and the shared level is told as soon as it answers; until
-    /// then other servers may show what is older, at most as long as its life there.
+    /// When the shared level could not be told. Then everything is dropped here, and the shared
+    /// level is told as soon as it answers; until then other servers may show what is older, at
+    /// most as long as its life there.
     pub async fn drop_tags(&self, tags: &[String]) -> Result<(), Error> {
         self.drop_tags_within(tags, 0).await
     }
@@ -228,7 +232,8 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.burst.clear();
     }
 
-    /// Hears what other servers drop, until it is dropped itself. Returns at once when there is no shared level.
+    /// Hears what other servers drop, until it is dropped itself. Returns at once when there is no
+    /// shared level.
     pub async fn hear(&self) {
         if let Some(shared) = &self.inner.shared {
             crate::hear::hear(shared, &self.inner.generations, &self.inner.stats).await;
@@ -276,7 +281,8 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
     {
         let waiting = {
             let mut open = self.flights.open();
-            // A flight that has landed since the caller looked has left its entry; flights land under this lock.
+            // A flight that has landed since the caller looked has left its entry; flights land
+            // under this lock.
             if let Some(entry) = self.found_again(key, &asked) {
                 return Landed::Entry(entry);
             }

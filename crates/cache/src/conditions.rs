@@ -1,4 +1,5 @@
-//! What a request says about the form of its answer: If-None-Match and Accept-Encoding (RFC 9110 sections 13.1.2 and 12.5.3).
+//! What a request says about the form of its answer: If-None-Match and Accept-Encoding (RFC 9110
+//! sections 13.1.2 and 12.5.3).
 
 use forebay_http::Request;
 use std::borrow::Cow;

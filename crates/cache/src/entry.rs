@@ -60,7 +60,8 @@ pub enum Keep {
     AsRules,
     /// As a 404: as long as the rules keep what is not there.
     Missing,
-    /// For so many milliseconds, as far as the endpoint's rules allow: what came of what an upstream server said itself ([`crate::Policy`]).
+    /// For so many milliseconds, as far as the endpoint's rules allow: what came of what an
+    /// upstream server said itself ([`crate::Policy`]).
     For {
         /// How long it is good.
         fresh_ms: u64,
@@ -182,7 +183,8 @@ impl Entry {
         let plain_head = with(head.status(), &lines);
         let Times { now_ms, age_ms, lives } = times;
         let left_ms = lives.all_ms.saturating_sub(age_ms);
-        // Whoever cannot hear what others drop is bounded by its life here, whatever is left of its life on the shared level.
+        // Whoever cannot hear what others drop is bounded by its life here, whatever is left of its
+        // life on the shared level.
         let ends_ms = now_ms + lives.here_ms.min(left_ms);
         let good_until_ms = now_ms + shortened(lives.here_ms).min(left_ms);
         Entry {
@@ -349,8 +351,8 @@ mod tests {
     use super::*;
     use crate::tags::Generations;
 
-    /// While a server was cut off, what had outlived `burst` was shown for as long as it would have been good on the shared level, if only
-    /// somebody was fetching it anew.
+    /// While a server was cut off, what had outlived `burst` was shown for as long as it would have
+    /// been good on the shared level, if only somebody was fetching it anew.
     #[test]
     fn what_outlives_burst_is_not_shown_for_the_sake_of_its_life_elsewhere() {
         let reply = Reply { head: Arc::new(Head::new(200)), extra: Vec::new(), body: b"x".to_vec(), mark: 0 };

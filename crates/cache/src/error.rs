@@ -1,4 +1,5 @@
-//! What can go wrong with the shared level. The rest of the cache cannot fail: what it fills with has errors of its own.
+//! What can go wrong with the shared level. The rest of the cache cannot fail: what it fills with
+//! has errors of its own.
 
 use std::fmt;
 

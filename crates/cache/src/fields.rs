@@ -36,7 +36,8 @@ pub(crate) fn of_unchanged(fields: &[u8]) -> Vec<u8> {
     lines(fields).filter(|(name, _)| wanted(name)).flat_map(|(_, line)| line).copied().collect()
 }
 
-/// Whether the body may be sent in another coding: it is in none yet, and nobody forbids it (RFC 9111 section 5.2.2.6).
+/// Whether the body may be sent in another coding: it is in none yet, and nobody forbids it (RFC
+/// 9111 section 5.2.2.6).
 pub(crate) fn may_be_encoded(fields: &[u8]) -> bool {
     let forbids = |value: &[u8]| {
         value.split(|byte| *byte == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"no-transform"))

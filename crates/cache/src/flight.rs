@@ -1,8 +1,8 @@
 //! Single flight: one fill for everybody who waits for the same key.
 //!
-//! Promises that whoever boards a flight gets what a fill gave that began when nothing had been dropped that was not dropped when
-//! he boarded; that a flight that is broken off (a panic, the end of its runtime) is known as such to all who wait; and that nobody's
-//! leaving touches it.
+//! Promises that whoever boards a flight gets what a fill gave that began when nothing had been
+//! dropped that was not dropped when he boarded; that a flight that is broken off (a panic, the end
+//! of its runtime) is known as such to all who wait; and that nobody's leaving touches it.
 
 use crate::entry::{Entry, Filled};
 use crate::tags::{Generations, Snapshot};

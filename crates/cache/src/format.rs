@@ -9,8 +9,9 @@
 //! | 4 | length of the header lines, then the lines |
 //! | 4 | length of the body, then the body |
 //!
-//! Numbers are little-endian. Valid is what has exactly these bytes, the version known, the status between 200 and 599 and header lines
-//! that are whole; a reader takes everything else for nothing. How long the entry was there says the key's own time to live.
+//! Numbers are little-endian. Valid is what has exactly these bytes, the version known, the status
+//! between 200 and 599 and header lines that are whole; a reader takes everything else for nothing.
+//! How long the entry was there says the key's own time to live.
 
 use crate::entry::{Filled, Keep, Lives};
 use crate::level::Stored;

@@ -1,7 +1,7 @@
 //! What other servers drop: generations that change on the shared level change here.
 //!
-//! While a connection that would tell is missing, and once more when it is there again, everything here counts as dropped; meanwhile
-//! `burst` bounds how old an answer can be.
+//! While a connection that would tell is missing, and once more when it is there again, everything
+//! here counts as dropped; meanwhile `burst` bounds how old an answer can be.
 
 use crate::level::{Shared, TAG_PREFIX};
 use crate::stats::Stats;

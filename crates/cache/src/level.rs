@@ -1,4 +1,5 @@
-//! The shared level: entries and generations on Redis or Valkey, and the lease that makes one server of many fill.
+//! The shared level: entries and generations on Redis or Valkey, and the lease that makes one
+//! server of many fill.
 //!
 //! | key | holds |
 //! |---|---|
@@ -6,11 +7,14 @@
 //! | `fb:c:l:{hash}:KEY` | the lease of who fills it |
 //! | `fb:c:t:TAG` | the tag's generation: random bytes, new whenever the tag is dropped |
 //!
-//! An entry holds the generations as they were before its fill began, and counts only while they are the same: whoever reads compares.
-//! So nothing has to be checked when it is stored, and it does not matter that entry and generations are in different slots of a cluster.
-//! A generation lives longer than every entry that was filled before it; where there is none, none was dropped for so long.
+//! An entry holds the generations as they were before its fill began, and counts only while they
+//! are the same: whoever reads compares. So nothing has to be checked when it is stored, and it
+//! does not matter that entry and generations are in different slots of a cluster. A generation
+//! lives longer than every entry that was filled before it; where there is none, none was dropped
+//! for so long.
 //!
-//! Promises what the servers do: a primary that fails without having replicated a drop can bring back what was dropped.
+//! Promises what the servers do: a primary that fails without having replicated a drop can bring
+//! back what was dropped.
 
 use crate::clock::Clock;
 use crate::entry::{Filled, Keep, Lives};
@@ -104,8 +108,9 @@ thread_local! {
 }
 
 impl Shared {
-    /// The shared level on these servers. `life_ms_max`: the longest that any entry may be shown after its fill. `is_durable`:
-    /// whether the gate has passed a mark; an answer that a crash here could undo is not shown to others.
+    /// The shared level on these servers. `life_ms_max`: the longest that any entry may be shown
+    /// after its fill. `is_durable`: whether the gate has passed a mark; an answer that a crash
+    /// here could undo is not shown to others.
     pub fn new(
         client: Client,
         clock: Clock,
@@ -205,7 +210,8 @@ impl Shared {
         Ok(())
     }
 
-    /// What is there, as long as nothing of it was dropped, and the generations to store something newer with.
+    /// What is there, as long as nothing of it was dropped, and the generations to store something
+    /// newer with.
     async fn look(
         &self,
         key: &[u8],

@@ -1,5 +1,5 @@
-//! The response cache: answers kept ready to send, in this process (*burst*) and, where there is one, on a Redis or Valkey that
-//! several servers share.
+//! The response cache: answers kept ready to send, in this process (*burst*) and, where there is
+//! one, on a Redis or Valkey that several servers share.
 //!
 //! # What lives here, in the order in which a request meets it
 //!
@@ -19,11 +19,13 @@
 //!
 //! # What must stay true
 //!
-//! - An entry is shown only while nothing that it carries a tag of was dropped since *before* its fill began. So a fill that read
-//!   before a write is never shown after it, whenever it ends.
-//! - One fill at a time for a key; it runs in a task of its own, so that nobody who leaves takes it along. Errors are not kept.
+//! - An entry is shown only while nothing that it carries a tag of was dropped since *before* its
+//!   fill began. So a fill that read before a write is never shown after it, whenever it ends.
+//! - One fill at a time for a key; it runs in a task of its own, so that nobody who leaves takes it
+//!   along. Errors are not kept.
 //! - A hit is one look-up and one copy: no task, no allocation, no lock but that of the shard it is in.
-//! - What is kept in the process is bounded in bytes; a scan of keys that are asked for once does not push out what is in use.
+//! - What is kept in the process is bounded in bytes; a scan of keys that are asked for once does
+//!   not push out what is in use.
 //! - The shared level being away costs what it saved, and nothing else.
 //!
 //! # What must not move in

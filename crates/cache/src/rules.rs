@@ -3,8 +3,8 @@
 /// What a client may count on after somebody wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Promise {
-    /// Where the write was answered, nobody sees the older answer any more; other servers drop it when they hear of the write, at the
-    /// latest when `burst` ends.
+    /// Where the write was answered, nobody sees the older answer any more; other servers drop it
+    /// when they hear of the write, at the latest when `burst` ends.
     #[default]
     Eventual,
     /// No request that began after a write was answered sees the older answer, on any server.
@@ -18,8 +18,8 @@ pub struct Rules {
     pub promise: Promise,
     /// How long an answer is good in this process; 0: not at all, where there is a shared level.
     pub burst_ms: u64,
-    /// How long an answer is good on the shared level, `None`: it is not put there. In a process without one it is good here for the
-    /// longer of the two: nobody else can write unheard.
+    /// How long an answer is good on the shared level, `None`: it is not put there. In a process
+    /// without one it is good here for the longer of the two: nobody else can write unheard.
     pub shared_ms: Option<u64>,
     /// How long a 404 is good; 0: it is not kept.
     pub missing_ms: u64,

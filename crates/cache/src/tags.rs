@@ -1,8 +1,9 @@
 //! Generations: what was dropped, and whether an entry is from before that.
 //!
-//! A tag has a generation, a number that rises whenever what carries the tag is dropped. A fill looks at the generations of its
-//! tags before it reads anything; its entry is good while they are what they were. Nothing has to be found to be dropped, and a
-//! fill that is under way is caught as well as an entry.
+//! A tag has a generation, a number that rises whenever what carries the tag is dropped. A fill
+//! looks at the generations of its tags before it reads anything; its entry is good while they are
+//! what they were. Nothing has to be found to be dropped, and a fill that is under way is caught as
+//! well as an entry.
 //!
 //! Generations stand in a table of fixed size. Tags that meet in one place are dropped together.
 

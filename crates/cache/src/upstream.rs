@@ -1,10 +1,13 @@
-//! What an upstream server says of its answer: whether it may be kept for everybody who asks the same, and for how long.
+//! What an upstream server says of its answer: whether it may be kept for everybody who asks the
+//! same, and for how long.
 //!
-//! Sources: RFC 9111 sections 3 (what may be stored), 4.1 (Vary), 4.2 (freshness) and 5.2.2 (Cache-Control of answers), RFC 5861 (stale
-//! answers), RFC 9110 section 15.1 (which statuses may be kept without a word).
+//! Sources: RFC 9111 sections 3 (what may be stored), 4.1 (Vary), 4.2 (freshness) and 5.2.2
+//! (Cache-Control of answers), RFC 5861 (stale answers), RFC 9110 section 15.1 (which statuses may
+//! be kept without a word).
 //!
-//! Promises that in doubt an answer is for nobody else: a time that cannot be read has ended, a field said twice counts at its strictest.
-//! Leaves bodies, their lengths, and what is asked in whose name to others.
+//! Promises that in doubt an answer is for nobody else: a time that cannot be read has ended, a
+//! field said twice counts at its strictest. Leaves bodies, their lengths, and what is asked in
+//! whose name to others.
 
 use crate::entry::Keep;
 use crate::limits::{UPSTREAM_LIFE_MS_MAX, UPSTREAM_STALE_MS_MAX};
@@ -30,7 +33,8 @@ pub struct Policy {
     pub heed: Heed,
     /// Whether what it calls private is kept all the same: for those whom the question tells apart.
     pub keeps_private: bool,
-    /// Header fields of requests that an answer may vary by: those that are part of the question, and those that are never sent.
+    /// Header fields of requests that an answer may vary by: those that are part of the question,
+    /// and those that are never sent.
     pub known: Vec<String>,
     /// Whether Accept-Encoding is part of the question, so that answers may be encoded.
     pub keys_coding: bool,
@@ -95,7 +99,8 @@ struct Said {
 }
 
 impl Policy {
-    /// How an answer with this status and these fields is kept; `None`: it is for nobody but the client that asked.
+    /// How an answer with this status and these fields is kept; `None`: it is for nobody but the
+    /// client that asked.
     pub fn judge<'a>(
         &self,
         rules: &Rules,
@@ -218,7 +223,8 @@ impl Said {
             let fresh_ms = left_ms.min(rules.missing_ms);
             return Some(Keep::For { fresh_ms, revalidate_ms: 0, error_ms: 0 });
         }
-        // s-maxage forbids it as well (RFC 9111 section 5.2.2.10), unless the upstream says otherwise in the same breath.
+        // s-maxage forbids it as well (RFC 9111 section 5.2.2.10), unless the upstream says
+        // otherwise in the same breath.
         let forbids_stale = self.forbids_stale || self.shared_age_s.is_some();
         let stale_ms = |said_s: Option<u64>, allowed_ms: u64| match said_s.map(|said_s| said_s * 1000) {
             Some(said_ms) if allowed_ms > 0 => said_ms.min(allowed_ms),
@@ -274,5 +280,4 @@ fn seconds(value: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "upstream_tests.rs"]
 mod tests;

@@ -1,14 +1,17 @@
 //! What a machine and one process on it have used: CPU, memory, network, TCP, as counters.
 //!
-//! What it is: [`Sampler::sample`] reads `/proc`, `/sys` and the queues of the network interfaces once and gives a [`Sample`], which
-//! is also the JSON of `GET /host` on the admin listener of `forebay serve` and of an agent.
+//! What it is: [`Sampler::sample`] reads `/proc`, `/sys` and the queues of the network interfaces
+//! once and gives a [`Sample`], which is also the JSON of `GET /host` on the admin listener of
+//! `forebay serve` and of an agent.
 //!
-//! What it promises: a sample costs well under a millisecond of CPU on a small machine and holds no state, so that any number of
-//! readers can take differences of any two samples. Counters only grow while a machine is up; gauges say so. A figure that a
-//! kernel does not offer is missing, never zero by guess.
+//! What it promises: a sample costs well under a millisecond of CPU on a small machine and holds no
+//! state, so that any number of readers can take differences of any two samples. Counters only grow
+//! while a machine is up; gauges say so. A figure that a kernel does not offer is missing, never
+//! zero by guess.
 //!
-//! What it leaves to others: differences, thresholds and verdicts (`crates/load`), and what only the server knows ([`Server`]),
-//! which the server fills in. Linux only; elsewhere a sample is an error that says so.
+//! What it leaves to others: differences, thresholds and verdicts (`crates/load`), and what only
+//! the server knows ([`Server`]), which the server fills in. Linux only; elsewhere a sample is an
+//! error that says so.
 
 mod error;
 mod limits;
@@ -39,7 +42,8 @@ pub struct Sample {
 pub struct Host {
     /// Its host name.
     pub name: String,
-    /// The kernel's id of this boot: two samples with the same one come from the same machine, whatever its names are.
+    /// The kernel's id of this boot: two samples with the same one come from the same machine,
+    /// whatever its names are.
     pub boot_id: String,
     /// Milliseconds since boot, sleep counted: what differences are taken over.
     pub uptime_ms: f64,
@@ -51,7 +55,8 @@ pub struct Host {
     pub interfaces: Vec<Interface>,
     /// TCP.
     pub tcp: Tcp,
-    /// Milliseconds in which at least one task waited for the disk (pressure stall information), where the kernel has it.
+    /// Milliseconds in which at least one task waited for the disk (pressure stall information),
+    /// where the kernel has it.
     #[serde(default)]
     pub io_stalled_ms: Option<f64>,
 }
@@ -123,7 +128,8 @@ pub struct Tcp {
     pub sent_segments: u64,
     /// Segments sent again.
     pub resent_segments: u64,
-    /// Of them those that the receiver had already: it said so by a duplicate SACK (RFC 2883). 0 where the kernel does not count them.
+    /// Of them those that the receiver had already: it said so by a duplicate SACK (RFC 2883). 0
+    /// where the kernel does not count them.
     #[serde(default)]
     pub spurious_resent_segments: u64,
 }

@@ -1,6 +1,7 @@
 //! The texts of `/proc`, parsed. Formats: proc(5).
 //!
-//! Every function takes a text and gives what it holds, or `None` when it is not of that format; reading files is the sampler's.
+//! Every function takes a text and gives what it holds, or `None` when it is not of that format;
+//! reading files is the sampler's.
 
 use crate::{Core, Interface, Memory, Tcp};
 
@@ -13,7 +14,8 @@ pub(crate) fn cores(text: &str, tick_ms: f64) -> Option<Vec<Core>> {
     cores.filter(|cores| !cores.is_empty())
 }
 
-/// `cpu0 user nice system idle iowait irq softirq steal guest guest_nice`; guests are counted in user already.
+/// `cpu0 user nice system idle iowait irq softirq steal guest guest_nice`; guests are counted in
+/// user already.
 fn core(line: &str, tick_ms: f64) -> Option<Core> {
     let ticks: Vec<f64> =
         line.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
@@ -97,8 +99,8 @@ pub(crate) fn stalled_ms(text: &str) -> Option<f64> {
     total.trim().parse::<f64>().ok().map(|microseconds| microseconds / 1_000.0)
 }
 
-/// Name and CPU milliseconds of `/proc/N/stat` or `/proc/N/task/M/stat`. The name may hold spaces and brackets, so that fields
-/// are counted from the last bracket.
+/// Name and CPU milliseconds of `/proc/N/stat` or `/proc/N/task/M/stat`. The name may hold spaces
+/// and brackets, so that fields are counted from the last bracket.
 pub(crate) fn name_and_cpu_ms(text: &str, tick_ms: f64) -> Option<(String, f64)> {
     let (before, fields) = text.rsplit_once(')')?;
     let name = before.split_once('(')?.1;

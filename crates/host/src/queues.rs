@@ -1,10 +1,13 @@
-//! The sending queues of interfaces, as `tc -s qdisc` shows them: what waits, what was dropped, what was held back.
+//! The sending queues of interfaces, as `tc -s qdisc` shows them: what waits, what was dropped,
+//! what was held back.
 //!
-//! Asked of the kernel over a netlink socket (rtnetlink(7); needs no privilege). Request: `nlmsghdr` (16 bytes: length u32, type u16,
-//! flags u16, sequence u32, port u32) and `tcmsg` (20 bytes: family u8 and padding, interface i32, handle u32, parent u32, info u32),
-//! all in the machine's byte order. Answer: such messages with attributes (length u16, type u16, value, padded to 4) until one of
-//! type 3. `TCA_STATS2` holds `TCA_STATS_QUEUE`: queued packets, queued bytes, drops, requeues, over limits, u32 each.
-//! Only queues at the root of an interface count: they hold the figures of those below.
+//! Asked of the kernel over a netlink socket (rtnetlink(7); needs no privilege). Request:
+//! `nlmsghdr` (16 bytes: length u32, type u16, flags u16, sequence u32, port u32) and `tcmsg` (20
+//! bytes: family u8 and padding, interface i32, handle u32, parent u32, info u32), all in the
+//! machine's byte order. Answer: such messages with attributes (length u16, type u16, value, padded
+//! to 4) until one of type 3. `TCA_STATS2` holds `TCA_STATS_QUEUE`: queued packets, queued bytes,
+//! drops, requeues, over limits, u32 each. Only queues at the root of an interface count: they hold
+//! the figures of those below.
 
 use crate::Queue;
 use crate::limits::{NETLINK_BYTES, NETLINK_TIMEOUT_MS};

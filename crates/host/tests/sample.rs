@@ -89,8 +89,9 @@ fn this_machine_counts_what_this_test_does() {
     let before = sampler.sample().expect("Linux");
     let start = Instant::now();
     let mut after = before.clone();
-    // 300 ms, and on a busy machine until the clocks of the process and of one of its threads have moved: they count in ticks of
-    // 10 ms, and several threads may share the first tick of the process.
+    // 300 ms, and on a busy machine until the clocks of the process and of one of its threads have
+    // moved: they count in ticks of 10 ms, and several threads may share the first tick of the
+    // process.
     let has_counted = |after: &Sample| {
         after.process.cpu_ms > before.process.cpu_ms
             && after.process.threads.iter().any(|thread| thread.cpu_ms > 0.0)

@@ -1,8 +1,8 @@
-//! The smallest service, for measuring the engine: `simple [PORT] [WORKERS]` answers `{"message":"hi"}` to everything.
-
-use std::sync::Arc;
+//! The smallest service, for measuring the engine: `simple [PORT] [WORKERS]` answers
+//! `{"message":"hi"}` to everything.
 
 use forebay_http::{Answer, Gate, Head, Limits, Options, Outcome, Request, Server, Service};
+use std::sync::Arc;
 
 struct Simple {
     head: Head,

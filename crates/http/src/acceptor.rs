@@ -1,23 +1,21 @@
 //! Takes connections from the kernel and gives each to the worker that has the fewest.
 //!
-//! Promises that connections are spread evenly even when there are few, that one past the limit is told 503, that a lack
-//! of file descriptors is waited out and not spun on, and that on a stop everything the kernel has already accepted is
-//! handed over before the listeners close.
+//! Promises that connections are spread evenly even when there are few, that one past the limit is
+//! told 503, that a lack of file descriptors is waited out and not spun on, and that on a stop
+//! everything the kernel has already accepted is handed over before the listeners close.
 
+use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX};
+use crate::stats::Stats;
+use crate::worker::Message;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener as TokioListener;
 use tokio::sync::mpsc::UnboundedSender;
-
-use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX};
-use crate::stats::Stats;
-use crate::worker::Message;
 
 /// Opens a listener. The backlog is as long as the kernel allows.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -153,7 +151,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// No file descriptors or memory at the moment: ENOMEM 12, ENFILE 23, EMFILE 24, ENOBUFS 105 on Linux (55 on macOS).
+/// No file descriptors or memory at the moment: ENOMEM 12, ENFILE 23, EMFILE 24, ENOBUFS 105 on
+/// Linux (55 on macOS).
 fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 55 | 105))
 }

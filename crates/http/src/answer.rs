@@ -1,18 +1,18 @@
-//! Answers: the head that is rendered once at start, and the writer that puts an answer into a connection's output.
+//! Answers: the head that is rendered once at start, and the writer that puts an answer into a
+//! connection's output.
 //!
-//! Promises that what leaves is a well-formed message whatever a service does: lengths are the engine's, header lines
-//! cannot be split by their values, HEAD and 204/304 have no body. Leaves the order and the release of answers to
-//! [`crate::output`].
-
-use std::fmt;
-use std::sync::Arc;
+//! Promises that what leaves is a well-formed message whatever a service does: lengths are the
+//! engine's, header lines cannot be split by their values, HEAD and 204/304 have no body. Leaves
+//! the order and the release of answers to [`crate::output`].
 
 use crate::chunked::is_token;
 use crate::date::Stamp;
 use crate::parse::Version;
+use std::fmt;
+use std::sync::Arc;
 
-/// Status line and the fields that are the same for every such answer. Date, Content-Length and Connection are the
-/// engine's and must not be among them.
+/// Status line and the fields that are the same for every such answer. Date, Content-Length and
+/// Connection are the engine's and must not be among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     status: u16,
@@ -40,7 +40,8 @@ impl Head {
     /// Adds a field.
     ///
     /// # Panics
-    /// When name or value are not allowed in a field; use [`Head::try_header`] for what comes from a configuration.
+    /// When name or value are not allowed in a field; use [`Head::try_header`] for what comes from
+    /// a configuration.
     pub fn header(self, name: &str, value: &str) -> Head {
         self.try_header(name, value).expect("the caller vouches for the field")
     }
@@ -228,8 +229,9 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// An answer whose body is written in place. `length_hint` is the length that the body will probably have: with the
-    /// right number of digits nothing has to be moved. `write` appends the body and must leave what stands before it alone.
+    /// An answer whose body is written in place. `length_hint` is the length that the body will
+    /// probably have: with the right number of digits nothing has to be moved. `write` appends the
+    /// body and must leave what stands before it alone.
     pub fn respond_with(&mut self, head: &Head, length_hint: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.respond_with_extra(head, |_| {}, length_hint, write);
     }

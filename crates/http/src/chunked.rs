@@ -1,7 +1,8 @@
 //! The chunked transfer coding (RFC 9112 section 7.1), decoded as it arrives.
 //!
-//! Promises that any split of the input gives the same body and the same verdict, and that sizes, extensions and trailers
-//! are bounded. Extensions and trailers are checked and thrown away: nobody may act on them.
+//! Promises that any split of the input gives the same body and the same verdict, and that sizes,
+//! extensions and trailers are bounded. Extensions and trailers are checked and thrown away: nobody
+//! may act on them.
 
 use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX, Limits, TRAILER_BYTES_MAX};
 use crate::parse::{BODY_TOO_LARGE, Reject};

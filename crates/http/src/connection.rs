@@ -1,22 +1,11 @@
 //! One connection: a hand-written state machine that reads, has requests answered and writes.
 //!
-//! In the steady state one turn is one read into the worker's buffer, the answers to all requests in it, and one write;
-//! a connection that is idle owns no buffer at all. Promises: answers in order; nothing is read from a client that does
-//! not take its answers or has too many requests open; every phase has a deadline; an answer that closes the connection
-//! reaches the client before it is closed. Leaves requests to [`crate::exchange`] and the order of bytes to [`crate::output`].
-
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
-
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+//! In the steady state one turn is one read into the worker's buffer, the answers to all requests
+//! in it, and one write; a connection that is idle owns no buffer at all. Promises: answers in
+//! order; nothing is read from a client that does not take its answers or has too many requests
+//! open; every phase has a deadline; an answer that closes the connection reaches the client before
+//! it is closed. Leaves requests to [`crate::exchange`] and the order of bytes to
+//! [`crate::output`].
 
 use crate::Service;
 use crate::answer::{Answer, Persistence};
@@ -26,6 +15,17 @@ use crate::output::{Closes, Flush, Output, Pumped, SlotId};
 use crate::parse::Reject;
 use crate::streamed::Given;
 use crate::worker::{ConnectionKey, Counted, Local, Shared, Stopping};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 /// A deferred answer on its way; `None` when its future panicked.
 pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
@@ -277,7 +277,8 @@ impl<S: Service> Connection<S> {
         });
     }
 
-    /// An answer that ends with the connection is on its way. A body that still arrives for it is read to its end.
+    /// An answer that ends with the connection is on its way. A body that still arrives for it is
+    /// read to its end.
     fn end_after_answer(&mut self) {
         match &mut self.stage {
             Stage::Streaming(intake) => intake.closes = true,
@@ -300,7 +301,8 @@ impl<S: Service> Connection<S> {
                 Ok(Pumped::Pending) => return Ok(()),
                 Ok(Pumped::Enough) => {}
                 Ok(Pumped::Broken { is_closing }) => {
-                    // What there is may still leave, so that the client sees an answer that breaks off and not none at all.
+                    // What there is may still leave, so that the client sees an answer that breaks
+                    // off and not none at all.
                     let _left = self.flush_output(cx, local, key);
                     return Err(self.break_off(is_closing));
                 }
@@ -316,7 +318,8 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Ends the connection in the middle of an answer. `with_reset`: its plain end would say that this was all.
+    /// Ends the connection in the middle of an answer. `with_reset`: its plain end would say that
+    /// this was all.
     fn break_off(&mut self, with_reset: bool) -> io::Error {
         if with_reset {
             // A socket that cannot be told is gone already.

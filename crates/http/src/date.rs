@@ -1,4 +1,5 @@
-//! The Date field, rendered once a second per worker together with the name of the field that always follows it.
+//! The Date field, rendered once a second per worker together with the name of the field that
+//! always follows it.
 
 use std::time::SystemTime;
 

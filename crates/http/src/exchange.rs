@@ -1,14 +1,10 @@
-//! From bytes to answers: takes the requests out of a connection's input and has the service answer each of them.
+//! From bytes to answers: takes the requests out of a connection's input and has the service answer
+//! each of them.
 //!
-//! Promises that what is answered does not depend on how the input was cut into reads, that a head is parsed once (twice
-//! when its body comes later) and not once per byte, and that a service that panics or says nothing costs its client
-//! a 500 and nobody else anything. Leaves reading, writing and time to [`crate::connection`].
-
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-
-use futures_util::FutureExt;
+//! Promises that what is answered does not depend on how the input was cut into reads, that a head
+//! is parsed once (twice when its body comes later) and not once per byte, and that a service that
+//! panics or says nothing costs its client a 500 and nobody else anything. Leaves reading, writing
+//! and time to [`crate::connection`].
 
 use crate::answer::{Answer, Form, Head, Persistence, Reply};
 use crate::chunked::{ChunkedDecoder, Progress};
@@ -21,6 +17,10 @@ use crate::request::{Method, Request};
 use crate::streamed::Given;
 use crate::worker::{Local, Stopping};
 use crate::{Outcome, Service};
+use futures_util::FutureExt;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 
 /// What the next byte of input belongs to.
 #[derive(Debug)]
@@ -53,7 +53,8 @@ pub(crate) struct ChunkedBody {
 impl Stage {
     /// When the client must have done more; `None` when that is not known yet.
     pub(crate) fn deadline(&self, limits: &Limits) -> Option<u64> {
-        // A body must keep an average pace once the grace is over, so that one byte a second does not last forever.
+        // A body must keep an average pace once the grace is over, so that one byte a second does
+        // not last forever.
         let body = |began_ms: u64, bytes: usize| {
             began_ms + limits.head_timeout_ms + (bytes as u64 * 1000) / limits.body_bytes_per_s_min
         };
@@ -109,7 +110,8 @@ impl<S: Service> Connection<S> {
         self.settle_input(used > 0, local);
     }
 
-    /// After consuming: what is left is either the start of something (wait for more) or was left because of back-pressure.
+    /// After consuming: what is left is either the start of something (wait for more) or was left
+    /// because of back-pressure.
     pub(crate) fn settle_input(&mut self, consumed: bool, local: &Local) {
         let left = self.input.len();
         self.unparsed = left > 0 && self.is_blocked();
@@ -121,8 +123,9 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Whether `count` new bytes at the end of the own buffer can have completed anything. A head is looked at again only
-    /// when a line has ended or a limit is near: parsing it anew for each byte of a slow client would be quadratic.
+    /// Whether `count` new bytes at the end of the own buffer can have completed anything. A head
+    /// is looked at again only when a line has ended or a limit is near: parsing it anew for each
+    /// byte of a slow client would be quadratic.
     pub(crate) fn is_worth_parsing(&mut self, count: usize) -> bool {
         let limits = &self.shared.limits;
         let length = self.input.len();
@@ -178,7 +181,8 @@ impl<S: Service> Connection<S> {
         self.begin_body(&head, input, local)
     }
 
-    /// A request whose body is still to come, or too long to be taken whole. How many bytes of it are used by now.
+    /// A request whose body is still to come, or too long to be taken whole. How many bytes of it
+    /// are used by now.
     #[cold]
     fn begin_body(
         &mut self,
@@ -305,7 +309,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Says `100 Continue` to a client that waits for it; one that has begun its body does not (RFC 9110 section 10.1.1).
+    /// Says `100 Continue` to a client that waits for it; one that has begun its body does not (RFC
+    /// 9110 section 10.1.1).
     fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut Local) {
         if head.expects_continue && !has_begun {
             self.output.tail(&mut local.pool).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");

@@ -1,17 +1,18 @@
 //! The gate: answers marked with a number leave only when that number has been passed.
 //!
-//! What a mark means is its owner's business (a position in a log, say). Promises that no held answer leaves before
-//! [`Gate::advance`] reached its mark, that each worker is woken at most once per advance and only if something of its
-//! own can go, and that after [`Gate::fail`] nothing that is held leaves any more.
+//! What a mark means is its owner's business (a position in a log, say). Promises that no held
+//! answer leaves before [`Gate::advance`] reached its mark, that each worker is woken at most once
+//! per advance and only if something of its own can go, and that after [`Gate::fail`] nothing that
+//! is held leaves any more.
 //!
-//! Who waits is the worker's own list ([`crate::worker`]); here stands only the lowest mark that each worker waits for.
-//! A waiter lowers that mark and then looks at `passed`; `advance` raises `passed` and then looks at the marks. Both orders
-//! are sequentially consistent, so one of the two sees the other and no wake-up is lost.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+//! Who waits is the worker's own list ([`crate::worker`]); here stands only the lowest mark that
+//! each worker waits for. A waiter lowers that mark and then looks at `passed`; `advance` raises
+//! `passed` and then looks at the marks. Both orders are sequentially consistent, so one of the two
+//! sees the other and no wake-up is lost.
 
 use futures_util::task::AtomicWaker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// Nobody waits.
 const NONE: u64 = u64::MAX;
@@ -43,8 +44,8 @@ impl Gate {
         })
     }
 
-    /// Everything up to and including `mark` may leave. A lower mark than before, or any mark after [`Gate::fail`], changes
-    /// nothing.
+    /// Everything up to and including `mark` may leave. A lower mark than before, or any mark after
+    /// [`Gate::fail`], changes nothing.
     pub fn advance(&self, mark: u64) {
         if self.has_failed() {
             return;

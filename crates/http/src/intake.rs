@@ -1,18 +1,18 @@
-//! A request body that is handed over as it arrives: the pipe between a connection, which fills it, and a service, which
-//! empties it at its own pace.
+//! A request body that is handed over as it arrives: the pipe between a connection, which fills it,
+//! and a service, which empties it at its own pace.
 //!
-//! Promises: what waits in it is bounded ([`PIPE_BYTES`] and one read), because a connection that finds it full does not
-//! read on; a body ends well only when its last byte has arrived, and whoever reads one that was cut off, was too
-//! long or malformed gets an error and never a short body. Both ends may be on different threads.
-
-use std::fmt;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+//! Promises: what waits in it is bounded ([`PIPE_BYTES`] and one read), because a connection that
+//! finds it full does not read on; a body ends well only when its last byte has arrived, and
+//! whoever reads one that was cut off, was too long or malformed gets an error and never a short
+//! body. Both ends may be on different threads.
 
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::limits::{Limits, PIPE_BYTES};
 use crate::parse::{BODY_TOO_LARGE, Framing, Reject};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 /// Why a body that was being handed over did not come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +51,8 @@ fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The body of a request that is still arriving. Dropping it says that the rest is not wanted; the connection then ends
-/// after the answer.
+/// The body of a request that is still arriving. Dropping it says that the rest is not wanted; the
+/// connection then ends after the answer.
 #[derive(Debug)]
 pub struct BodyStream {
     pipe: Arc<Mutex<Pipe>>,
@@ -172,7 +172,8 @@ impl Intake {
                 Ok((count, *left == 0))
             }
             Left::Chunked(decoder, limits) => {
-                // The decoder counts what stands in the buffer that it is given: it gets one of its own, and what is left of the limit.
+                // The decoder counts what stands in the buffer that it is given: it gets one of its
+                // own, and what is left of the limit.
                 let mut piece = Vec::with_capacity(input.len());
                 let fed = decoder.feed(input, &mut piece, limits);
                 limits.body_bytes -= piece.len().min(limits.body_bytes);

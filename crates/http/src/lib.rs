@@ -21,12 +21,13 @@
 //!
 //! - Answers leave in the order of their requests, and none before the gate has passed its mark.
 //! - A request that two servers could read differently is refused and its connection closed.
-//! - Whatever a client does, what it costs is bounded: memory per connection by `Limits`, time by a deadline for every
-//!   phase, and an idle connection owns no buffer.
-//! - A body that was cut off is never taken for a whole one, in either direction; one that is streamed is never held in memory
-//!   beyond a few reads.
-//! - A service that can answer at once is a plain function call: no task, no allocation, no lock, no timer on the way.
-//!   In the steady state a GET costs one read and one write, and `epoll_wait` is shared by all that are ready.
+//! - Whatever a client does, what it costs is bounded: memory per connection by `Limits`, time by a
+//!   deadline for every phase, and an idle connection owns no buffer.
+//! - A body that was cut off is never taken for a whole one, in either direction; one that is
+//!   streamed is never held in memory beyond a few reads.
+//! - A service that can answer at once is a plain function call: no task, no allocation, no lock,
+//!   no timer on the way. In the steady state a GET costs one read and one write, and `epoll_wait`
+//!   is shared by all that are ready.
 //! - A service that panics costs its own client a 500.
 //!
 //! # What must not move in
@@ -35,8 +36,9 @@
 //!
 //! # Deferred answers
 //!
-//! The future of [`Outcome::Later`] is polled by its connection's own task on the worker's runtime, and is dropped when
-//! the client is gone. Work that must not be cut off belongs into a task or thread of its own.
+//! The future of [`Outcome::Later`] is polled by its connection's own task on the worker's runtime,
+//! and is dropped when the client is gone. Work that must not be cut off belongs into a task or
+//! thread of its own.
 
 mod acceptor;
 mod answer;
@@ -73,7 +75,8 @@ pub use target::{DecodeError, percent_decode, query_pairs};
 pub enum Outcome {
     /// The answer is written.
     Done,
-    /// The answer comes later; only this request's place in the order waits for it. What was written is taken back.
+    /// The answer comes later; only this request's place in the order waits for it. What was
+    /// written is taken back.
     Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
     /// As `Later`, for an answer whose body may come by and by.
     Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
@@ -84,15 +87,17 @@ pub trait Service: Send + Sync + 'static {
     /// Answers one request. Must not block: the worker's other connections wait meanwhile.
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome;
 
-    /// The most bytes of the body of this request, if the service wants to have it as it arrives ([`Request::take_stream`])
-    /// instead of whole. Asked only when a head came without its whole body, or with one that is longer than [`Limits::body_bytes`]
-    /// allows; otherwise the body is there.
+    /// The most bytes of the body of this request, if the service wants to have it as it arrives
+    /// ([`Request::take_stream`]) instead of whole. Asked only when a head came without its whole
+    /// body, or with one that is longer than [`Limits::body_bytes`] allows; otherwise the body is
+    /// there.
     fn streams(&self, _request: &Request<'_>) -> Option<u64> {
         None
     }
 
-    /// The body of an error that the engine found (400, 408, 413, 414, 417, 431, 500, 501, 503, 505), as problem details
-    /// (RFC 9457). `detail` is a phrase without characters that JSON would escape.
+    /// The body of an error that the engine found (400, 408, 413, 414, 417, 431, 500, 501, 503,
+    /// 505), as problem details (RFC 9457). `detail` is a phrase without characters that JSON would
+    /// escape.
     fn error(&self, status: u16, detail: &str, out: &mut Vec<u8>) {
         answer::problem_details(status, detail, out);
     }

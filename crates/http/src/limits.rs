@@ -1,7 +1,8 @@
 //! Every limit of the engine in one place, with where it comes from.
 //!
-//! [`Limits`] is what a configuration may change; the constants are what the engine's own structure dictates. Nothing
-//! here is enforced here: the parser enforces sizes, the connection times and back-pressure, the acceptor connections.
+//! [`Limits`] is what a configuration may change; the constants are what the engine's own structure
+//! dictates. Nothing here is enforced here: the parser enforces sizes, the connection times and
+//! back-pressure, the acceptor connections.
 
 /// What one server accepts from its clients. Sizes in bytes, times in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,8 @@ pub struct Limits {
     pub fields: usize,
     /// From the first byte of a head to its last; then 408. Also the grace before a body must keep its pace.
     pub head_timeout_ms: u64,
-    /// Slowest average pace at which a body may arrive once `head_timeout_ms` is over; slower is answered 408.
+    /// Slowest average pace at which a body may arrive once `head_timeout_ms` is over; slower is
+    /// answered 408.
     pub body_bytes_per_s_min: u64,
     /// A connection without a request for this long is closed.
     pub idle_timeout_ms: u64,
@@ -93,16 +95,18 @@ pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
 pub(crate) const WRITE_SLICES_MAX: usize = 16;
 /// Read-answer-write turns of one connection before the others get theirs.
 pub(crate) const TURNS_PER_POLL: usize = 16;
-/// Bytes of a streamed body, in either direction, that wait in this process for the slower side; then the faster one waits. One read.
+/// Bytes of a streamed body, in either direction, that wait in this process for the slower side;
+/// then the faster one waits. One read.
 pub(crate) const PIPE_BYTES: usize = READ_BYTES;
 /// The coarse clock: deadlines are precise to this, and Date is at most this late.
 pub(crate) const TICK_MS: u64 = 250;
-/// After the last answer of a connection that is closed: how long and how much of the client's input is read away, so
-/// that the kernel does not reset the connection before the client has read that answer (RFC 9112 section 9.6).
+/// After the last answer of a connection that is closed: how long and how much of the client's
+/// input is read away, so that the kernel does not reset the connection before the client has read
+/// that answer (RFC 9112 section 9.6).
 pub(crate) const LINGER_MS: u64 = 2_000;
 pub(crate) const LINGER_BYTES: usize = 4 * 1024 * 1024;
-/// On a graceful stop a connection gets this long to send the request that was already on its way; it is answered
-/// with `Connection: close`.
+/// On a graceful stop a connection gets this long to send the request that was already on its way;
+/// it is answered with `Connection: close`.
 pub(crate) const STOP_GRACE_MS: u64 = 200;
 /// Lingering while stopping.
 pub(crate) const STOP_LINGER_MS: u64 = 300;

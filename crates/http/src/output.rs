@@ -1,15 +1,9 @@
 //! The answers of one connection that have not left yet, in the order of their requests.
 //!
-//! The tail is where answers are written; in the steady state it is all there is: filled, written out with one call,
-//! returned to the worker's pool. Only when something has to wait for the client or a deferred answer, or is written behind what
-//! the gate holds, is the tail sealed into the queue. Promises that bytes leave in order and that none leaves before its mark has been passed.
-
-use std::collections::VecDeque;
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use tokio::io::AsyncWrite;
+//! The tail is where answers are written; in the steady state it is all there is: filled, written
+//! out with one call, returned to the worker's pool. Only when something has to wait for the client
+//! or a deferred answer, or is written behind what the gate holds, is the tail sealed into the
+//! queue. Promises that bytes leave in order and that none leaves before its mark has been passed.
 
 use crate::answer::Form;
 use crate::gate::Gate;
@@ -17,6 +11,11 @@ use crate::limits::{
     BUFFER_BYTES_START, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX, WRITE_SLICES_MAX,
 };
 use crate::streamed::{Delimiter, Outgoing, Piece};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
 
 /// Names a deferred answer within its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,8 +159,8 @@ impl Output {
         }
     }
 
-    /// Puts the head of an answer into its place, and behind it what its body comes from. Whatever stands after one that ends
-    /// with the connection is dropped. `render` writes the head.
+    /// Puts the head of an answer into its place, and behind it what its body comes from. Whatever
+    /// stands after one that ends with the connection is dropped. `render` writes the head.
     pub(crate) fn fill_streamed(
         &mut self,
         id: SlotId,
@@ -217,7 +216,8 @@ impl Output {
         self.tail.is_empty() && matches!(last, Some(Chunk::Slot { id: found, .. }) if *found == id)
     }
 
-    /// Asks the first body that comes by and by for more, as far as there is room and everything before it is there.
+    /// Asks the first body that comes by and by for more, as far as there is room and everything
+    /// before it is there.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>, pool: &mut Pool) -> Pumped {
         let mut before_bytes = 0;
         let mut at = 0;
@@ -370,17 +370,14 @@ fn nonzero(count: usize) -> io::Result<usize> {
 }
 
 #[cfg(test)]
-mod streamed_tests;
-
-#[cfg(test)]
 mod tests {
-    use std::task::Waker;
-
-    use proptest::prelude::*;
+    mod streamed;
 
     use super::*;
     use crate::answer::Persistence;
     use crate::parse::Version;
+    use proptest::prelude::*;
+    use std::task::Waker;
 
     const FORM: Form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
 

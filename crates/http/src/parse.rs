@@ -1,23 +1,23 @@
 //! Bytes to requests, without state and without I/O.
 //!
-//! [`parse_head`] reads one request head and decides how the body is framed; [`ChunkedDecoder`] takes a chunked body
-//! apart as it arrives; [`parse`] puts the two together for tests and fuzzing.
+//! [`parse_head`] reads one request head and decides how the body is framed; [`ChunkedDecoder`]
+//! takes a chunked body apart as it arrives; [`parse`] puts the two together for tests and fuzzing.
 //!
-//! Promises: never reads past what is consumed; an error or a complete request found in a prefix is found, the same, in
-//! every longer input. Everything on which two servers could disagree about where a request ends is an error (RFC 9112
-//! section 11.2): both lengths, repeated or malformed ones, bare CR or LF, folded lines, space before a colon.
-//! Leaves to others: what to do about an error beyond its status, time limits, percent-decoding.
-
-use std::mem::MaybeUninit;
-
-use httparse::{Header, Status};
+//! Promises: never reads past what is consumed; an error or a complete request found in a prefix is
+//! found, the same, in every longer input. Everything on which two servers could disagree about
+//! where a request ends is an error (RFC 9112 section 11.2): both lengths, repeated or malformed
+//! ones, bare CR or LF, folded lines, space before a colon. Leaves to others: what to do about an
+//! error beyond its status, time limits, percent-decoding.
 
 use crate::chunked::{ChunkedDecoder, Progress, is_token};
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
 use crate::request::Method;
 use crate::target::{Target, is_authority_byte};
+use httparse::{Header, Status};
+use std::mem::MaybeUninit;
 
-/// Why a request is refused: the status of the answer, and its detail for a human. The connection is closed after it.
+/// Why a request is refused: the status of the answer, and its detail for a human. The connection
+/// is closed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reject {
     /// HTTP status.
@@ -78,8 +78,8 @@ pub struct RequestHead<'a> {
 }
 
 impl RequestHead<'_> {
-    /// Refuses a body of a known length that is too long. Not done by [`parse_head`], because a service may take longer
-    /// bodies of some requests.
+    /// Refuses a body of a known length that is too long. Not done by [`parse_head`], because a
+    /// service may take longer bodies of some requests.
     pub fn check_length(&self, bytes_max: usize) -> Result<(), Reject> {
         match self.framing {
             Framing::Length(length) if length > bytes_max => Err(BODY_TOO_LARGE),
@@ -159,7 +159,8 @@ fn incomplete<'a>(
     path: Option<&str>,
     limits: &Limits,
 ) -> Result<Option<RequestHead<'a>>, Reject> {
-    // How much there is of the part of the request line that was not finished, up to the first byte it cannot have.
+    // How much there is of the part of the request line that was not finished, up to the first byte
+    // it cannot have.
     let run =
         |from: usize, fits: fn(u8) -> bool| window[from..].iter().take_while(|byte| fits(**byte)).count();
     match (method, path) {
@@ -206,7 +207,8 @@ fn is_target_byte(byte: u8) -> bool {
     byte > b' ' && byte != 0x7f
 }
 
-/// 505 for a well-formed version other than 1.0 and 1.1, 400 for anything else. `rest` begins with the version.
+/// 505 for a well-formed version other than 1.0 and 1.1, 400 for anything else. `rest` begins with
+/// the version.
 fn version_error<T>(rest: &[u8]) -> Result<Option<T>, Reject> {
     let pattern = b"HTTP/0.0";
     let fits =
@@ -220,8 +222,9 @@ fn version_error<T>(rest: &[u8]) -> Result<Option<T>, Reject> {
     Err(Reject::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here"))
 }
 
-/// httparse takes a bare LF for a line end; this does not (RFC 9112 section 2.2 allows either, leniency is a hole). Each
-/// line ends right before the next field name, so looking there covers every line end of the head.
+/// httparse takes a bare LF for a line end; this does not (RFC 9112 section 2.2 allows either,
+/// leniency is a hole). Each line ends right before the next field name, so looking there covers
+/// every line end of the head.
 fn check_line_ends(head: &[u8], headers: &[Header<'_>]) -> Result<(), Reject> {
     let start = head.as_ptr().addr();
     let ends_well = |end: usize| head.get(end.wrapping_sub(2)..end) == Some(b"\r\n");

@@ -1,13 +1,13 @@
 //! A request as a service sees it: borrowed from the read buffer, valid for the length of one call.
 
+use crate::intake::BodyStream;
+use crate::parse::RequestHead;
 use std::cell::Cell;
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::intake::BodyStream;
-use crate::parse::RequestHead;
-
-/// A request method. [`Method::Other`] is any valid token that is not in the list; see [`Request::method_name`].
+/// A request method. [`Method::Other`] is any valid token that is not in the list; see
+/// [`Request::method_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Method {
@@ -57,7 +57,8 @@ impl Method {
     }
 }
 
-/// One request whose head, and whose body unless it is [streamed](Request::take_stream), have arrived and were checked.
+/// One request whose head, and whose body unless it is [streamed](Request::take_stream), have
+/// arrived and were checked.
 pub struct Request<'a> {
     pub(crate) head: &'a RequestHead<'a>,
     pub(crate) body: &'a [u8],
@@ -88,8 +89,8 @@ impl<'a> Request<'a> {
         self.head.method_name
     }
 
-    /// The path, still percent-encoded (see [`crate::percent_decode`]); starts with `/`, or is `*` for `OPTIONS *`, or the
-    /// authority for CONNECT.
+    /// The path, still percent-encoded (see [`crate::percent_decode`]); starts with `/`, or is `*`
+    /// for `OPTIONS *`, or the authority for CONNECT.
     pub fn path(&self) -> &'a str {
         self.head.target.path
     }
@@ -114,8 +115,8 @@ impl<'a> Request<'a> {
         self.body
     }
 
-    /// The body that is still arriving, because [`Service::streams`](crate::Service::streams) asked for it so and it did not come with the
-    /// head. It can be taken once.
+    /// The body that is still arriving, because [`Service::streams`](crate::Service::streams) asked
+    /// for it so and it did not come with the head. It can be taken once.
     pub fn take_stream(&self) -> Option<BodyStream> {
         self.stream?.take()
     }

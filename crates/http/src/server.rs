@@ -1,14 +1,5 @@
 //! The server: listeners, one acceptor and the worker threads, from bind to the end of a graceful stop.
 
-use std::future::Future;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::thread;
-
-use tokio::sync::mpsc;
-
 use crate::Service;
 use crate::acceptor::{Acceptor, listen};
 use crate::answer::{Answer, Form, Persistence};
@@ -20,6 +11,13 @@ use crate::parse::Reject;
 use crate::parse::Version;
 use crate::stats::Stats;
 use crate::worker::{self, Shared};
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+use tokio::sync::mpsc;
 
 /// Where and how to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +41,8 @@ pub struct Server<S: Service> {
 impl<S: Service> Server<S> {
     /// Opens the listeners. From here on the kernel accepts connections; they are served by [`Server::run`].
     ///
-    /// Errors: an address that cannot be listened on (its text is in the error), options that contradict each other.
+    /// Errors: an address that cannot be listened on (its text is in the error), options that
+    /// contradict each other.
     pub fn bind(options: Options, service: Arc<S>, gate: Arc<Gate>) -> io::Result<Server<S>> {
         let Options { listen: addresses, workers, limits } = options;
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()));
@@ -75,11 +74,13 @@ impl<S: Service> Server<S> {
         self.stats.clone()
     }
 
-    /// Serves until `stop` is ready, then stops gracefully: accepts no more, answers every request that has arrived, closes
-    /// what is idle, and after `Limits::stop_timeout_ms` closes the rest. Blocks the calling thread, which must not
-    /// belong to a tokio runtime; `stop` runs on a runtime of this function's own.
+    /// Serves until `stop` is ready, then stops gracefully: accepts no more, answers every request
+    /// that has arrived, closes what is idle, and after `Limits::stop_timeout_ms` closes the rest.
+    /// Blocks the calling thread, which must not belong to a tokio runtime; `stop` runs on a
+    /// runtime of this function's own.
     ///
-    /// Errors: a thread or runtime that cannot be started, a listener that fails for good. The workers are stopped first.
+    /// Errors: a thread or runtime that cannot be started, a listener that fails for good. The
+    /// workers are stopped first.
     pub fn run(self, stop: impl Future) -> io::Result<Stats> {
         let Server { listeners, shared, stats } = self;
         let runtime = runtime_of_one_thread()?;

@@ -1,20 +1,20 @@
 //! Answers whose body comes by and by: what a service gives, and how the body is delimited on the wire.
 //!
-//! Promises that a body that breaks off, or is not as long as was said, is never taken for a whole one: what delimits it is
-//! then missing, and the connection ends (with a reset where its end is what delimits). Leaves order and back-pressure to
-//! [`crate::output`].
-
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+//! Promises that a body that breaks off, or is not as long as was said, is never taken for a whole
+//! one: what delimits it is then missing, and the connection ends (with a reset where its end is
+//! what delimits). Leaves order and back-pressure to [`crate::output`].
 
 use crate::answer::{Form, Persistence, Reply, reason};
 use crate::date::Stamp;
 use crate::parse::Version;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// The body of a [`Streamed`] answer. It is asked for more only when there is room for it.
 pub trait BodySource: Send {
-    /// Appends the next piece to `out`, or says that the body has ended. A ready one that appended nothing is asked again.
+    /// Appends the next piece to `out`, or says that the body has ended. A ready one that appended
+    /// nothing is asked again.
     fn poll_fill(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled>;
 }
 
@@ -33,7 +33,8 @@ pub enum Filled {
 pub struct Streamed {
     /// The status, 200..=599.
     pub status: u16,
-    /// Whole header lines, written by [`crate::HeaderLines`]; a Date among them stands instead of the engine's.
+    /// Whole header lines, written by [`crate::HeaderLines`]; a Date among them stands instead of
+    /// the engine's.
     pub lines: Vec<u8>,
     /// Whether `lines` has a Date.
     pub dated: bool,

@@ -1,12 +1,12 @@
 //! The request target: its four forms, percent-decoding, query pairs.
 //!
-//! Promises that a path starts with `/`, is `*` (OPTIONS only) or an authority (CONNECT only), and that path and query are
-//! visible ASCII. Leaves routing and the meaning of parameters to others; nothing is decoded before somebody asks.
-
-use std::borrow::Cow;
-use std::fmt;
+//! Promises that a path starts with `/`, is `*` (OPTIONS only) or an authority (CONNECT only), and
+//! that path and query are visible ASCII. Leaves routing and the meaning of parameters to others;
+//! nothing is decoded before somebody asks.
 
 use crate::request::Method;
+use std::borrow::Cow;
+use std::fmt;
 
 /// A request target, split but not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Splits a target (RFC 9112 section 3.2). `None` when it has none of the four forms or characters that no target has.
+    /// Splits a target (RFC 9112 section 3.2). `None` when it has none of the four forms or
+    /// characters that no target has.
     pub fn parse(method: Method, raw: &'a str) -> Option<Target<'a>> {
         if !raw.bytes().all(|byte| TARGET_BYTES[usize::from(byte)]) {
             return None;
@@ -67,7 +68,8 @@ pub(crate) fn is_authority_byte(byte: u8) -> bool {
     AUTHORITY_BYTES[usize::from(byte)]
 }
 
-/// A table, because every request's target is looked through: 0x21..=0x7e without '#', since a fragment never goes over the wire.
+/// A table, because every request's target is looked through: 0x21..=0x7e without '#', since a
+/// fragment never goes over the wire.
 const TARGET_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0x21;
@@ -120,7 +122,8 @@ pub fn percent_decode(encoded: &str) -> Result<Cow<'_, str>, DecodeError> {
     decode(encoded, false)
 }
 
-/// The pairs of a query in order, decoded; `+` is a space, a part without `=` has an empty value, empty parts are skipped.
+/// The pairs of a query in order, decoded; `+` is a space, a part without `=` has an empty value,
+/// empty parts are skipped.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = Result<(Cow<'_, str>, Cow<'_, str>), DecodeError>> {
     query.split('&').filter(|part| !part.is_empty()).map(|part| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));

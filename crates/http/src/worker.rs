@@ -1,10 +1,19 @@
 //! One worker: a thread with a current-thread runtime of its own, its connections, and what they share.
 //!
-//! What the connections of a worker share is thread-local ([`Local`]), so that nothing on the way of a request is locked or
-//! counted atomically, and connection tasks can still be spawned as ordinary tasks. Promises: one read buffer and one
-//! coarse clock per worker, deadlines swept a few times a second instead of a timer per request, waiters of the gate
-//! woken in order of their marks. Leaves what a deadline means to [`crate::connection`].
+//! What the connections of a worker share is thread-local ([`Local`]), so that nothing on the way
+//! of a request is locked or counted atomically, and connection tasks can still be spawned as
+//! ordinary tasks. Promises: one read buffer and one coarse clock per worker, deadlines swept a few
+//! times a second instead of a timer per request, waiters of the gate woken in order of their
+//! marks. Leaves what a deadline means to [`crate::connection`].
 
+use crate::Service;
+use crate::connection::Connection;
+use crate::date::Stamp;
+use crate::gate::Gate;
+use crate::limits::{Limits, READ_BYTES, STOP_GRACE_MS, TICK_MS};
+use crate::output::Pool;
+use crate::stats::{Stats, WorkerCounters};
+use slab::Slab;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,17 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
-
-use slab::Slab;
 use tokio::sync::mpsc;
-
-use crate::Service;
-use crate::connection::Connection;
-use crate::date::Stamp;
-use crate::gate::Gate;
-use crate::limits::{Limits, READ_BYTES, STOP_GRACE_MS, TICK_MS};
-use crate::output::Pool;
-use crate::stats::{Stats, WorkerCounters};
 
 thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };

@@ -1,4 +1,5 @@
-//! The order of answers, deferred answers, the gate, and that the cut of the input into reads changes nothing.
+//! The order of answers, deferred answers, the gate, and that the cut of the input into reads
+//! changes nothing.
 
 mod common;
 

@@ -1,21 +1,23 @@
-//! Clients that misbehave and servers that stop: back-pressure, time-outs, connection limits, spread, graceful stop.
+//! Clients that misbehave and servers that stop: back-pressure, time-outs, connection limits,
+//! spread, graceful stop.
 
 mod common;
 
+use common::{Client, TestServer, get, wait_until};
+use forebay_http::{Answer, Gate, Head, Limits, Options, Outcome, Request, Server, Service};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Client, TestServer, get, wait_until};
-use forebay_http::{Answer, Gate, Head, Limits, Options, Outcome, Request, Server, Service};
-
-/// A client that sends and never reads makes the server stop reading from it; once it reads, it gets everything.
+/// A client that sends and never reads makes the server stop reading from it; once it reads, it
+/// gets everything.
 #[test]
 fn a_client_that_does_not_read_is_not_read_either() {
     let server = TestServer::default();
     let mut client = server.connect();
-    // 4 KB of request for 64 KB of answer: what the socket buffers take of the former would be a lot of the latter.
+    // 4 KB of request for 64 KB of answer: what the socket buffers take of the former would be a
+    // lot of the latter.
     let request = get(&format!("/big/65536?{}", "x".repeat(4000)));
     let mut writer = client.stream.try_clone().expect("a live socket");
     writer.set_nonblocking(true).expect("a live socket");
@@ -210,7 +212,8 @@ impl Service for Empty {
     }
 }
 
-/// A stop that comes before the first accept: what the kernel has accepted since bind is answered all the same.
+/// A stop that comes before the first accept: what the kernel has accepted since bind is answered
+/// all the same.
 #[test]
 fn a_stop_answers_what_only_the_kernel_has_accepted() {
     let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers: 2, limits: Limits::default() };
@@ -226,7 +229,8 @@ fn a_stop_answers_what_only_the_kernel_has_accepted() {
     for client in &mut clients {
         let mut answer = String::new();
         client.read_to_string(&mut answer).expect("an answer, not a reset");
-        // It may have been answered before its worker heard of the stop, so `Connection: close` is not certain.
+        // It may have been answered before its worker heard of the stop, so `Connection: close` is
+        // not certain.
         assert!(
             answer.starts_with("HTTP/1.1 204 No Content\r\n") && answer.ends_with("\r\n\r\n"),
             "{answer}"
@@ -234,7 +238,8 @@ fn a_stop_answers_what_only_the_kernel_has_accepted() {
     }
 }
 
-/// Clients that send as fast as they are answered see every request answered, the last with `Connection: close`.
+/// Clients that send as fast as they are answered see every request answered, the last with
+/// `Connection: close`.
 #[test]
 fn a_stop_under_load_loses_no_request() {
     let mut server = TestServer::start(Limits::default(), 2);

@@ -1,12 +1,13 @@
-//! What goes over the wire: malformed and smuggling requests with the exact answer each gets, limits with their statuses, and
-//! the forms of well-formed requests.
+//! What goes over the wire: malformed and smuggling requests with the exact answer each gets,
+//! limits with their statuses, and the forms of well-formed requests.
 
 mod common;
 
 use common::{TestServer, get};
 use forebay_http::Limits;
 
-/// Each input is followed by a request that must not be answered after an error: that would be the smuggled one.
+/// Each input is followed by a request that must not be answered after an error: that would be the
+/// smuggled one.
 const FOLLOWER: &str = "GET /echo/follower HTTP/1.1\r\nHost: a\r\n\r\n";
 const FOLLOWED: &str = " | 200 GET /echo/follower []";
 

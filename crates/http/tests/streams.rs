@@ -1,4 +1,5 @@
-//! Bodies that come by and by, in both directions, over real sockets: in order, bounded, and never short without showing it.
+//! Bodies that come by and by, in both directions, over real sockets: in order, bounded, and never
+//! short without showing it.
 
 mod common;
 

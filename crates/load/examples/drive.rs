@@ -1,4 +1,5 @@
-//! The driver from the command line, for a quick look: `drive HOST:PORT /target [connections] [pipelining] [seconds] [method] [body]`.
+//! The driver from the command line, for a quick look:
+//! `drive HOST:PORT /target [connections] [pipelining] [seconds] [method] [body]`.
 //!
 //! The load tester with its flags is a later part; this prints one line.
 

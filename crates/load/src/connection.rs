@@ -1,7 +1,7 @@
 //! One connection: requests out, answers in, and which requests wait. Knows no epoll and counts nothing.
 //!
-//! It reads into a buffer of its worker's; of its own it has only what an answer in pieces leaves behind, so that ten thousand of them
-//! fit into memory.
+//! It reads into a buffer of its worker's; of its own it has only what an answer in pieces leaves
+//! behind, so that ten thousand of them fit into memory.
 
 use crate::limits::BODY_BYTES_MAX;
 use crate::recorder::Pending;
@@ -201,7 +201,8 @@ impl Connection {
         Ok((count, all && !transport.wants_write()))
     }
 
-    /// Reads once into the worker's buffer, behind what was left from before: where bytes begin and end there.
+    /// Reads once into the worker's buffer, behind what was left from before: where bytes begin and
+    /// end there.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<(Received, usize)> {
         let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let from = self.rest.len();
@@ -218,7 +219,8 @@ impl Connection {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// The next whole answer at the start of `input` from `at` on; `None` when more bytes are needed. Interim answers (1xx) are passed over.
+    /// The next whole answer at the start of `input` from `at` on; `None` when more bytes are
+    /// needed. Interim answers (1xx) are passed over.
     pub fn next(
         &mut self,
         input: &[u8],
@@ -304,7 +306,8 @@ impl Connection {
     }
 }
 
-/// Reads heads, and knows the last one again: a server's heads differ by a date once a second, so that most need no parsing.
+/// Reads heads, and knows the last one again: a server's heads differ by a date once a second, so
+/// that most need no parsing.
 pub(crate) struct HeadReader {
     last: Vec<u8>,
     head: Option<Head>,

@@ -1,7 +1,8 @@
 //! `--find-max`: the highest rate of the open model at which a condition holds.
 //!
-//! Rates lie on a grid of steps of [`STEP`]: doubling finds a rate that is too high, halving finds the last one on the grid that is not. A
-//! server of known capacity is met within a step, and two searches meet at the same one.
+//! Rates lie on a grid of steps of [`STEP`]: doubling finds a rate that is too high, halving finds
+//! the last one on the grid that is not. A server of known capacity is met within a step, and two
+//! searches meet at the same one.
 
 use crate::results::Results;
 use crate::run::RATE_REACHED;
@@ -46,8 +47,8 @@ fn rate_at(step: i32) -> f64 {
     (FIRST_PER_S * STEP.powi(step) * 10.0).round() / 10.0
 }
 
-/// Searches. `trial` drives the server at a rate and says whether the condition holds, and by what figures. What fails is tried once
-/// more: a hiccup of this machine is no limit of the server.
+/// Searches. `trial` drives the server at a rate and says whether the condition holds, and by what
+/// figures. What fails is tried once more: a hiccup of this machine is no limit of the server.
 ///
 /// # Errors
 /// Those of `trial`.

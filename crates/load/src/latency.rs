@@ -1,7 +1,8 @@
 //! Latencies: a histogram that never quotes more than it was given, and the form in which it travels.
 //!
-//! In JSON it is an object of milliseconds (`count`, `min`, `mean`, `stdev`, `max`, `percentiles`), for people, and `histogram`, the
-//! HdrHistogram V2 compressed form in base64 (nanoseconds), from which it is read back: every HdrHistogram port can merge it.
+//! In JSON it is an object of milliseconds (`count`, `min`, `mean`, `stdev`, `max`, `percentiles`),
+//! for people, and `histogram`, the HdrHistogram V2 compressed form in base64 (nanoseconds), from
+//! which it is read back: every HdrHistogram port can merge it.
 
 use crate::limits::{LATENCY_DIGITS, LATENCY_NS_MAX, SECOND_DIGITS};
 use base64::Engine as _;
@@ -52,8 +53,9 @@ impl Latency {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
-    /// Adds one, and what a sender that waited for it could not send meanwhile: latencies one interval shorter each, down to the
-    /// interval (Tene's correction for coordinated omission, for samples of a closed model).
+    /// Adds one, and what a sender that waited for it could not send meanwhile: latencies one
+    /// interval shorter each, down to the interval (Tene's correction for coordinated omission, for
+    /// samples of a closed model).
     pub fn record_corrected(&mut self, latency_ns: u64, expected_interval_ns: u64) {
         self.record(latency_ns);
         let mut missing = latency_ns;

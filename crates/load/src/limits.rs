@@ -21,7 +21,8 @@ pub(crate) const MALFORMED_BYTES_SHOWN: usize = 120;
 /// Events taken from the kernel at once.
 pub(crate) const EVENTS: usize = 512;
 
-/// How often time-outs and the stop flag are looked for: they are seconds, so that this is exact enough and costs nothing.
+/// How often time-outs and the stop flag are looked for: they are seconds, so that this is exact
+/// enough and costs nothing.
 pub(crate) const SWEEP_NS: u64 = 50_000_000;
 
 /// Pause before a connection is tried again that could not be made; doubles up to [`RECONNECT_NS_MAX`].
@@ -30,10 +31,12 @@ pub(crate) const RECONNECT_NS: u64 = 20_000_000;
 /// Longest pause before a connection is tried again.
 pub(crate) const RECONNECT_NS_MAX: u64 = 1_000_000_000;
 
-/// A request of the open model that is sent later than this after it was due counts as late: ten times what a wake-up takes.
+/// A request of the open model that is sent later than this after it was due counts as late: ten
+/// times what a wake-up takes.
 pub(crate) const LATE_NS: u64 = 1_000_000;
 
-/// Connections opened without a pause between: what a backlog of 4096 (the default of Linux) takes, with room for others.
+/// Connections opened without a pause between: what a backlog of 4096 (the default of Linux) takes,
+/// with room for others.
 pub(crate) const CONNECTING_MAX: usize = 1024;
 
 /// Longest latency that is told apart, in nanoseconds: a day, more than any time-out.
@@ -54,29 +57,34 @@ pub(crate) const PIPELINING_MAX: usize = 10_000;
 /// Most threads.
 pub(crate) const WORKERS_MAX: usize = 1024;
 
-/// URLs of which a client remembers the validator: a page and what it is made of. The oldest is forgotten first.
+/// URLs of which a client remembers the validator: a page and what it is made of. The oldest is
+/// forgotten first.
 pub(crate) const VALIDATORS_MAX: usize = 16;
 
-/// Longest validator that is remembered, in bytes: a hash in hexadecimal, several times over. 10,000 clients that remember as much as they may
-/// take 30 MB.
+/// Longest validator that is remembered, in bytes: a hash in hexadecimal, several times over.
+/// 10,000 clients that remember as much as they may take 30 MB.
 pub(crate) const VALIDATOR_BYTES_MAX: usize = 128;
 
-/// Files that this process needs beside its connections: epoll sets, standard streams, reports, what libraries open.
+/// Files that this process needs beside its connections: epoll sets, standard streams, reports,
+/// what libraries open.
 pub(crate) const FILES_BESIDE: u64 = 64;
 
 /// Most requests a second that are asked for: a nanosecond apart.
 pub(crate) const RATE_PER_S_MAX: f64 = 1e9;
 
-/// Largest frame between controller and agent: a plan with its files, or an hour's results (some hundred bytes a second and endpoint).
+/// Largest frame between controller and agent: a plan with its files, or an hour's results (some
+/// hundred bytes a second and endpoint).
 pub(crate) const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Largest frame before the other side has shown that it knows the token: a nonce and a proof, many times over.
+/// Largest frame before the other side has shown that it knows the token: a nonce and a proof, many
+/// times over.
 pub(crate) const FRAME_BYTES_STRANGER_MAX: usize = 4 * 1024;
 
 /// How often an agent tells how it stands: four looks for each second that is shown.
 pub(crate) const PROGRESS_MS: u64 = 250;
 
-/// Silence after which the other side counts as dead: twenty times [`PROGRESS_MS`], more than a busy machine or two lost packets take.
+/// Silence after which the other side counts as dead: twenty times [`PROGRESS_MS`], more than a
+/// busy machine or two lost packets take.
 pub(crate) const SILENCE_MS: u64 = 5_000;
 
 /// Round trips for the estimate of a clock: the shortest of them has met no queue.

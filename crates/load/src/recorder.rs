@@ -1,8 +1,10 @@
-//! What a worker counts. Knows no sockets and no clock: it is told what happened and when, in nanoseconds from the start.
+//! What a worker counts. Knows no sockets and no clock: it is told what happened and when, in
+//! nanoseconds from the start.
 //!
-//! A request belongs to the run when its time (due or sent) lies behind the warm-up, whenever its answer comes; so every request of the
-//! run is in exactly one of completed, errors, time-outs, in flight. Nothing is allocated per request: statuses and kinds are
-//! arrays, histograms have their size from the start, and what a second came to is handed over once a second.
+//! A request belongs to the run when its time (due or sent) lies behind the warm-up, whenever its
+//! answer comes; so every request of the run is in exactly one of completed, errors, time-outs, in
+//! flight. Nothing is allocated per request: statuses and kinds are arrays, histograms have their
+//! size from the start, and what a second came to is handed over once a second.
 
 use crate::latency::Latency;
 use crate::limits::LATE_NS;
@@ -162,7 +164,8 @@ impl Recorder {
         }
     }
 
-    /// Tells the time: what came before belongs to the seconds before. To be called before anything that happened at `now_ns`.
+    /// Tells the time: what came before belongs to the seconds before. To be called before anything
+    /// that happened at `now_ns`.
     #[inline]
     pub fn tick(&mut self, now_ns: u64) {
         if now_ns >= self.tally_ends_ns {
@@ -271,7 +274,8 @@ impl Recorder {
         self.connect_errors[kind as usize] += 1;
     }
 
-    /// Bytes that were no answer. `unasked`: no request waited for them, so that the error is not one of a request.
+    /// Bytes that were no answer. `unasked`: no request waited for them, so that the error is not
+    /// one of a request.
     pub fn malformed(&mut self, unasked: bool, describe: impl FnOnce() -> String) {
         self.connect_errors[ErrorKind::Malformed as usize] += u64::from(unasked);
         self.first_malformed.get_or_insert_with(describe);
@@ -298,7 +302,8 @@ impl Recorder {
         (self.connect_errors[most as usize] > 0).then_some(most)
     }
 
-    /// All of it but the seconds, which are in the sink. `sent_until_ns`: when sending ended; `now_ns`: when the last answer was waited for; `never_sent`: due, and not sent.
+    /// All of it but the seconds, which are in the sink. `sent_until_ns`: when sending ended;
+    /// `now_ns`: when the last answer was waited for; `never_sent`: due, and not sent.
     pub fn finish(mut self, sent_until_ns: u64, now_ns: u64, never_sent: u64) -> Results {
         self.turn(now_ns.max(self.measured_ns));
         let seconds_of = |ns: u64| ns.saturating_sub(self.measured_ns) as f64 / SECOND_NS as f64;

@@ -1,7 +1,9 @@
-//! The strict reader of answers (RFC 9112): what is not a well-framed HTTP/1.1 (or 1.0) answer is [`Malformed`].
+//! The strict reader of answers (RFC 9112): what is not a well-framed HTTP/1.1 (or 1.0) answer is
+//! [`Malformed`].
 //!
-//! It reads heads whole and passes over bodies piece by piece ([`Body`]), so that an answer of any size needs no memory. Whether a body
-//! belongs to the request's method is the caller's knowledge (`to_head`).
+//! It reads heads whole and passes over bodies piece by piece ([`Body`]), so that an answer of any
+//! size needs no memory. Whether a body belongs to the request's method is the caller's knowledge
+//! (`to_head`).
 
 use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, LENGTH_DIGITS_MAX};
 use memchr::memchr2;

@@ -161,7 +161,8 @@ struct Begin {
 }
 
 impl Meeting<'_> {
-    /// All workers are connected: the moment at which all begin; `None` when nobody has a connection, or all was stopped.
+    /// All workers are connected: the moment at which all begin; `None` when nobody has a
+    /// connection, or all was stopped.
     fn meet(&self, connected: u64) -> Option<Begin> {
         self.connected.fetch_add(connected, Ordering::Relaxed);
         if self.barrier.wait().is_leader() {
@@ -200,8 +201,9 @@ fn begin_after(wait: Duration) -> Begin {
     Begin { instant: Instant::now() + wait, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(0) }
 }
 
-/// Drives the server until the end, on this thread alone, and reports. Fails when the settings make no sense, when this machine refuses
-/// epoll, or when not one connection could be made; what goes wrong later is in the results.
+/// Drives the server until the end, on this thread alone, and reports. Fails when the settings make
+/// no sense, when this machine refuses epoll, or when not one connection could be made; what goes
+/// wrong later is in the results.
 pub fn run<T: Traffic>(settings: &Settings, traffic: &mut T) -> io::Result<Results> {
     let handle = Handle::new();
     let settings = Settings { workers: 1, ..settings.clone() };
@@ -214,8 +216,8 @@ pub fn run<T: Traffic>(settings: &Settings, traffic: &mut T) -> io::Result<Resul
     Ok(results)
 }
 
-/// As [`run`], on a thread for each worker; `make` gives each its traffic. When not one connection could be made the results say
-/// so: they are not complete, and `connects.made` is 0.
+/// As [`run`], on a thread for each worker; `make` gives each its traffic. When not one connection
+/// could be made the results say so: they are not complete, and `connects.made` is 0.
 pub fn run_workers<T: Traffic + Send>(
     settings: &Settings,
     handle: &Handle,

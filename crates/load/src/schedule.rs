@@ -1,7 +1,8 @@
 //! When requests are due: arithmetic alone, no clock.
 //!
-//! Request `i` (from 0) is due at the first nanosecond at which the curve of the rate has brought `i` requests. Nothing that happens while
-//! the run goes on moves a time due: a generator that pauses sends late, and its latencies count from the time due.
+//! Request `i` (from 0) is due at the first nanosecond at which the curve of the rate has brought
+//! `i` requests. Nothing that happens while the run goes on moves a time due: a generator that
+//! pauses sends late, and its latencies count from the time due.
 
 use crate::limits::RATE_PER_S_MAX;
 use serde::{Deserialize, Serialize};
@@ -99,7 +100,8 @@ impl Schedule {
                 let (mut area, mut start_ns) = (0.0, 0);
                 for stage in stages {
                     let end = area + stage.area();
-                    // A request that is due when the stage ends belongs to the next one, at its first nanosecond.
+                    // A request that is due when the stage ends belongs to the next one, at its
+                    // first nanosecond.
                     if (index as f64) < end - 1e-9 {
                         return Some(start_ns + stage.reaches_ns(index as f64 - area));
                     }
@@ -161,8 +163,8 @@ impl Schedule {
     }
 }
 
-/// The part of one schedule that one worker sends: every `of`th request, beginning with `first`. All parts together are the
-/// whole, with every time due as it would be with one sender.
+/// The part of one schedule that one worker sends: every `of`th request, beginning with `first`.
+/// All parts together are the whole, with every time due as it would be with one sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// From 0.

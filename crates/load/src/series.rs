@@ -1,7 +1,8 @@
 //! The run by the second: what workers hand over once a second, and where it comes together.
 //!
-//! A tally has its histogram from the start and is emptied and used again. A second that is whole goes through a thread of its own into a
-//! file, so that neither memory grows nor a worker waits for the disk.
+//! A tally has its histogram from the start and is emptied and used again. A second that is whole
+//! goes through a thread of its own into a file, so that neither memory grows nor a worker waits
+//! for the disk.
 
 use crate::latency::Latency;
 use crate::results::{Bytes, Live, Second};
@@ -12,7 +13,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A second that some worker has not told of is closed when another is this much ahead: a worker that hangs holds nobody up.
+/// A second that some worker has not told of is closed when another is this much ahead: a worker
+/// that hangs holds nobody up.
 const SECONDS_OPEN_MAX: u64 = 3;
 
 /// What one second came to at one worker.
@@ -156,7 +158,8 @@ impl Sink {
         tally.clear();
     }
 
-    /// Sums so far, and the figures of the last second that is whole. Times and rates due are the caller's to fill in.
+    /// Sums so far, and the figures of the last second that is whole. Times and rates due are the
+    /// caller's to fill in.
     pub fn live(&self) -> Live {
         lock(&self.0.series).live.clone()
     }

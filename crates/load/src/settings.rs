@@ -20,7 +20,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Open, at one rate, to a thousandth of a request a second; what is no rate becomes 0, which [`Settings::check`] refuses.
+    /// Open, at one rate, to a thousandth of a request a second; what is no rate becomes 0, which
+    /// [`Settings::check`] refuses.
     pub fn rate(per_s: f64) -> Pace {
         Pace::Open(Schedule::Constant(Rate::per_s(per_s).unwrap_or(Rate::ZERO)))
     }
@@ -57,8 +58,8 @@ pub enum OnClose {
 pub struct Settings {
     /// The server.
     pub address: SocketAddr,
-    /// Several servers, as those of a cluster: of every worker, connection `c` goes to node `c % nodes`. Without any, all go to the
-    /// address. Does not travel, as TLS.
+    /// Several servers, as those of a cluster: of every worker, connection `c` goes to node
+    /// `c % nodes`. Without any, all go to the address. Does not travel, as TLS.
     #[serde(skip)]
     pub nodes: Vec<Node>,
     /// What every connection says first. Does not travel, as TLS.
@@ -85,8 +86,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long answers, and requests that are overdue, are waited for when sending has ended.
     pub grace: Duration,
-    /// Open model: most requests under way over all connections. When it is more than the connections can carry, more of them are
-    /// made as they are needed.
+    /// Open model: most requests under way over all connections. When it is more than the
+    /// connections can carry, more of them are made as they are needed.
     pub max_concurrency: Option<usize>,
     /// After a lost connection.
     pub on_close: OnClose,

@@ -1,6 +1,7 @@
 //! Entries that wait for the report in a file without a name: a run's memory does not grow with its length.
 //!
-//! An entry is a length of 4 bytes and JSON. What the disk does not take (it is full, or there is none) stays in memory.
+//! An entry is a length of 4 bytes and JSON. What the disk does not take (it is full, or there is
+//! none) stays in memory.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

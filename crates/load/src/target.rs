@@ -101,8 +101,8 @@ impl Target {
         }
     }
 
-    /// Asks for its addresses, once. Of several, the first that takes a connection within the time is used; the first of all when
-    /// none does, so that the run says why.
+    /// Asks for its addresses, once. Of several, the first that takes a connection within the time
+    /// is used; the first of all when none does, so that the run says why.
     pub fn resolve(&self, connect_timeout: Duration) -> io::Result<SocketAddr> {
         let bare = self.host.trim_start_matches('[').trim_end_matches(']');
         let found: Vec<SocketAddr> = (bare, self.port).to_socket_addrs()?.collect();

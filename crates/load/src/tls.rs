@@ -23,8 +23,9 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// To the server of that name, which is offered these protocols. Unless `insecure`, its certificate is checked against the roots of
-    /// this machine (`SSL_CERT_FILE` names others); fails when there are none, or when the name can be no server's.
+    /// To the server of that name, which is offered these protocols. Unless `insecure`, its
+    /// certificate is checked against the roots of this machine (`SSL_CERT_FILE` names others);
+    /// fails when there are none, or when the name can be no server's.
     pub fn new(host: &str, insecure: bool, protocols: &[&str]) -> io::Result<Tls> {
         let invalid = |why: String| io::Error::new(Io::InvalidInput, why);
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();

@@ -3,9 +3,11 @@
 use crate::recorder::Kind;
 use crate::response::{HeadParser, Response, parse_head};
 
-/// Makes requests and may look at answers. Connections are numbered from 0; on each of them answers come in the order of the requests.
+/// Makes requests and may look at answers. Connections are numbered from 0; on each of them answers
+/// come in the order of the requests.
 pub trait Traffic {
-    /// Appends one whole request (head and body) to `out`. Called once for each request, on the hot path: allocate nothing.
+    /// Appends one whole request (head and body) to `out`. Called once for each request, on the hot
+    /// path: allocate nothing.
     fn request(&mut self, connection: usize, out: &mut Vec<u8>);
 
     /// Of which kind the request was that was written last: a place in [`Traffic::kinds`].
@@ -23,7 +25,8 @@ pub trait Traffic {
         0
     }
 
-    /// Whether the next request may go to this connection. One that takes none is asked again when another was sent.
+    /// Whether the next request may go to this connection. One that takes none is asked again when
+    /// another was sent.
     fn takes(&mut self, connection: usize) -> bool {
         let _ = connection;
         true
@@ -34,7 +37,8 @@ pub trait Traffic {
         parse_head
     }
 
-    /// Whether [`Traffic::response`] is to be called. Then answers are held until they are whole; otherwise they are only passed over.
+    /// Whether [`Traffic::response`] is to be called. Then answers are held until they are whole;
+    /// otherwise they are only passed over.
     fn reads_answers(&self) -> bool {
         true
     }
@@ -55,7 +59,8 @@ pub trait Traffic {
 pub struct Fixed(Vec<u8>);
 
 impl Fixed {
-    /// A request with the fields that every request of this driver has. `body` adds Content-Length and its JSON type.
+    /// A request with the fields that every request of this driver has. `body` adds Content-Length
+    /// and its JSON type.
     pub fn new(method: &str, target: &str, body: Option<&[u8]>) -> Fixed {
         let mut bytes = Vec::new();
         write_request(&mut bytes, method, target, body);
@@ -91,7 +96,8 @@ impl<F: FnMut(usize, &mut Vec<u8>)> Traffic for Generated<F> {
     }
 }
 
-/// Appends a request: Host, and for a body its length and type. For use by [`Traffic`] of other crates too, through [`Fixed`].
+/// Appends a request: Host, and for a body its length and type. For use by [`Traffic`] of other
+/// crates too, through [`Fixed`].
 fn write_request(out: &mut Vec<u8>, method: &str, target: &str, body: Option<&[u8]>) {
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');

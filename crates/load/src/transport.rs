@@ -95,7 +95,8 @@ impl Transport {
                 Ok(0) => return Ok(Received::End),
                 Ok(count) => return Ok(Received::Bytes(count)),
                 Err(error) if error.kind() == Io::WouldBlock => {}
-                // The socket ended without TLS's own goodbye: some servers do that, and framing shows whether it hurt.
+                // The socket ended without TLS's own goodbye: some servers do that, and framing
+                // shows whether it hurt.
                 Err(error) if error.kind() == Io::UnexpectedEof => return Ok(Received::End),
                 Err(error) => return Err(error),
             }

@@ -1,7 +1,7 @@
 //! What was typed, and what it means.
 //!
-//! [`Typed`] holds flags as they came; [`Typed::resolve`] puts plan, profile and flags together (flags win) into a [`Planned`] run.
-//! Every mistake is one sentence that names what was typed.
+//! [`Typed`] holds flags as they came; [`Typed::resolve`] puts plan, profile and flags together
+//! (flags win) into a [`Planned`] run. Every mistake is one sentence that names what was typed.
 
 use crate::limits::WORKERS_MAX;
 use crate::plan::{Plan, PlannedStage, Requests};
@@ -25,7 +25,8 @@ const CONNECTIONS: u64 = 10;
 const DURATION: Duration = Duration::from_secs(10);
 /// Time-out when nobody says.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests that may be under way in the open model when nobody says how many connections or how much concurrency.
+/// Requests that may be under way in the open model when nobody says how many connections or how
+/// much concurrency.
 const CONCURRENCY: u64 = 1000;
 /// SETs to GETs, bytes of a value, and keys when nobody says: those of memtier_benchmark.
 const RATIO: &str = "1:10";
@@ -106,7 +107,8 @@ impl Planned {
     /// Looks the name up, once, and reads the machine's root certificates.
     ///
     /// # Errors
-    /// When the name has no address ([`Unconnectable::NameNotFound`]), there are no certificates, or a Redis says no.
+    /// When the name has no address ([`Unconnectable::NameNotFound`]), there are no certificates,
+    /// or a Redis says no.
     pub fn connectable(&self) -> Result<Settings, Unconnectable> {
         let text = |error: io::Error| format!("{}: {error}", self.target.host);
         let named = |error: io::Error| io::Error::new(error.kind(), text(error));

@@ -1,4 +1,5 @@
-//! Agents and their controller over real sockets: what adds up, what starts together, what a broken one leaves behind.
+//! Agents and their controller over real sockets: what adds up, what starts together, what a broken
+//! one leaves behind.
 
 mod servers;
 
@@ -110,7 +111,8 @@ fn clocks_that_are_seconds_apart_start_together() {
         (typed.duration, typed.connections) = (Some("300ms".into()), Some("4".into()))
     });
     let mut spreads = Vec::new();
-    // A machine on which everything else runs at the same time may wake a thread late: one start of ten must be on time.
+    // A machine on which everything else runs at the same time may wake a thread late: one start of
+    // ten must be on time.
     for _ in 0..10 {
         firsts.lock().unwrap().clear();
         let results = run(&places, &planned).unwrap();

@@ -208,8 +208,8 @@ fn nobody_there() {
 
 #[test]
 fn open_model_counts_from_the_time_due() {
-    // One connection, 200 a second, and a server that sleeps 500 ms once: about 100 requests become due meanwhile. A
-    // latency from the time of sending would show one slow answer.
+    // One connection, 200 a second, and a server that sleeps 500 ms once: about 100 requests become
+    // due meanwhile. A latency from the time of sending would show one slow answer.
     let address = serve(|mut stream| {
         let mut answered = 0;
         each_request(&mut stream, |stream, _| {

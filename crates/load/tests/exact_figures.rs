@@ -1,4 +1,5 @@
-//! Figures computed beforehand, in time that is simulated: schedule, recorder and histogram say exactly what they must.
+//! Figures computed beforehand, in time that is simulated: schedule, recorder and histogram say
+//! exactly what they must.
 
 use forebay_load::results::{Model, Results};
 use forebay_load::schedule::{Arrivals, Rate, SECOND_NS, Schedule, Share, Stage};

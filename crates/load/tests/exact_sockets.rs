@@ -1,4 +1,5 @@
-//! The same figures over real sockets, against servers of known behaviour; a tenth of the time, or all of it with `FOREBAY_LOAD_LONG=1`.
+//! The same figures over real sockets, against servers of known behaviour; a tenth of the time, or
+//! all of it with `FOREBAY_LOAD_LONG=1`.
 
 mod servers;
 
@@ -15,7 +16,8 @@ fn scale() -> u32 {
     if std::env::var_os("FOREBAY_LOAD_LONG").is_some() { 10 } else { 1 }
 }
 
-/// The formula has the backlog of a stall answered at once; a server of threads needs a while, that much less the fewer there are.
+/// The formula has the backlog of a stall answered at once; a server of threads needs a while, that
+/// much less the fewer there are.
 fn stall_rate_per_s() -> f64 {
     if scale() == 1 { 250.0 } else { 1000.0 }
 }
@@ -35,7 +37,8 @@ fn near(found: f64, expected: f64, part: f64) {
     assert!((found - expected).abs() <= expected * part, "{found} is not within {part} of {expected}");
 }
 
-/// Answers at once, but for one stall, beginning at the first request after `from`; the stall as it really was is in the answer.
+/// Answers at once, but for one stall, beginning at the first request after `from`; the stall as it
+/// really was is in the answer.
 fn stalling(from: Duration, stall: Duration) -> (std::net::SocketAddr, Arc<Mutex<Option<Duration>>>) {
     let seen: Arc<Mutex<Option<Duration>>> = Arc::default();
     let (shared, began) = (seen.clone(), Arc::new(Mutex::new(None::<Instant>)));
@@ -65,8 +68,9 @@ fn a_stall_in_the_open_model() {
         for p in [0.95, 0.99, 0.999] {
             let expected = stalled_ms * (1.0 - (1.0 - p) / part);
             let found = results.latency_ms.percentile_ms(p * 100.0);
-            // Whatever else a machine does only adds to what the stall alone makes of it, so that this holds every time: but for the
-            // precision of the histogram and the interval between two requests.
+            // Whatever else a machine does only adds to what the stall alone makes of it, so that
+            // this holds every time: but for the precision of the histogram and the interval
+            // between two requests.
             let interval_ms = 1000.0 / stall_rate_per_s();
             assert!(found >= expected * 0.99 - interval_ms, "{p}: {found} is below {expected}");
             // What waited has to be worked off as well: by a server of threads in some ms.
@@ -136,8 +140,8 @@ fn twice_the_capacity() {
         assert!(results.requests.rate_per_s <= 505.0, "{results}");
         let flagged = results.notes.iter().any(|note| note.contains("the rate was not reached"));
         assert!(flagged, "{:?}", results.notes);
-        // Half of them are due in the first half of the time, and answered until its end: never less, and more when the server was kept
-        // from its work.
+        // Half of them are due in the first half of the time, and answered until its end: never
+        // less, and more when the server was kept from its work.
         let (expected, found) = (1000.0 * f64::from(scale()), results.latency_ms.percentile_ms(50.0));
         assert!(found >= expected * 0.99, "{found} is below {expected}");
         if found <= expected * 1.05 { Ok(()) } else { Err(format!("{found} is above {expected}")) }
@@ -177,7 +181,8 @@ fn pipelined_requests_are_timed_alone() {
     once_of_five(|| {
         let results = run(&settings, &mut get()).unwrap();
         conserved(&results);
-        // Little's law: what is under way is rate by time. The first three on each connection find less before them: 0.3 % in 25 s.
+        // Little's law: what is under way is rate by time. The first three on each connection find
+        // less before them: 0.3 % in 25 s.
         let under_way = results.requests.rate_per_s * results.latency_ms.mean_ms() / 1000.0;
         near(under_way, 12.0, 0.01);
         // Four turns of 50 ms, however late each of them wakes.

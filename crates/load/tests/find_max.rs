@@ -1,4 +1,5 @@
-//! `--find-max` on servers of known capacity: simulated, to the step; and real, as often as a busy machine wants.
+//! `--find-max` on servers of known capacity: simulated, to the step; and real, as often as a busy
+//! machine wants.
 
 mod servers;
 
@@ -13,7 +14,8 @@ fn outcome(results: &Results) -> (bool, String) {
     find::reached(results).map_or_else(|why| (false, why), |()| (true, String::new()))
 }
 
-/// Ten seconds at a rate before a server that takes so many a second, one after the other, in time that is simulated.
+/// Ten seconds at a rate before a server that takes so many a second, one after the other, in time
+/// that is simulated.
 fn simulated(rate_per_s: f64, capacity_per_s: f64) -> Results {
     let (end_ns, service_ns) = (10 * SECOND_NS, (SECOND_NS as f64 / capacity_per_s).round() as u64);
     let mut recorder = Recorder::new(Model::Open, vec![Kind::named("all")], 0, Sink::new(1).unwrap());
@@ -39,7 +41,8 @@ fn a_capacity_is_found_to_the_step_and_twice_the_same() {
         assert!((rate - capacity).abs() <= 0.02 * capacity, "{capacity}: {rate}");
         assert_eq!(search(), found);
         for tried in &found.tried {
-            // A queue that only grows: what is answered in time is the capacity's part of the rate, but for one request.
+            // A queue that only grows: what is answered in time is the capacity's part of the rate,
+            // but for one request.
             let part = (capacity / tried.rate_per_s).min(1.0);
             let one = 1.0 / (10.0 * tried.rate_per_s);
             assert!(
@@ -50,7 +53,8 @@ fn a_capacity_is_found_to_the_step_and_twice_the_same() {
     }
 }
 
-/// 496/s: a step of the grid (496.3/s) is hardly above it, so that no rate that is tried is on the edge between holding and not.
+/// 496/s: a step of the grid (496.3/s) is hardly above it, so that no rate that is tried is on the
+/// edge between holding and not.
 const CAPACITY_PER_S: u32 = 496;
 
 #[test]

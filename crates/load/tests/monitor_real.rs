@@ -1,7 +1,9 @@
-//! The verdict of real runs: each limit made for real, on however busy a machine, and the word that came of it.
+//! The verdict of real runs: each limit made for real, on however busy a machine, and the word that
+//! came of it.
 //!
-//! The server is this test binary, started again as a process of its own ([`helper_server`]), so that its CPU is not the tester's. What a
-//! busy machine would change (connections, an idle server) is in `monitor_verdict.rs`.
+//! The server is this test binary, started again as a process of its own ([`helper_server`]), so
+//! that its CPU is not the tester's. What a busy machine would change (connections, an idle server)
+//! is in `monitor_verdict.rs`.
 
 use forebay_load::agent::Agent;
 use forebay_load::monitor::Monitor;
@@ -14,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Not a test: the server, when it was told where. `/host` is the machine's sample, `/burn` costs two milliseconds of CPU, anything
-/// else is 32 KB. It ends with its standard input.
+/// Not a test: the server, when it was told where. `/host` is the machine's sample, `/burn` costs
+/// two milliseconds of CPU, anything else is 32 KB. It ends with its standard input.
 #[test]
 fn helper_server() {
     let Ok(address) = std::env::var("FOREBAY_TEST_SERVER") else { return };
@@ -154,7 +156,8 @@ fn a_rate_that_is_met() {
     let _alone = alone();
     let server = Server::start(&[], "127.0.0.1:0");
     let load = || server.load("/", |settings| settings.pace = Pace::rate(50.0), false);
-    // Three answers that come after the end are more than a hundredth: a busy machine may really not meet the rate, but not each time.
+    // Three answers that come after the end are more than a hundredth: a busy machine may really
+    // not meet the rate, but not each time.
     let is_met =
         |results: &Results| results.verdict.as_ref().is_some_and(|found| found.limit == Limit::RateMet);
     let results = (0..4).map(|_| load()).find(is_met).unwrap_or_else(load);

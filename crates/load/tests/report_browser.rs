@@ -1,4 +1,5 @@
-//! The page in a real browser: headless Chromium opens it, and says what it laid out, asked for and complained about.
+//! The page in a real browser: headless Chromium opens it, and says what it laid out, asked for and
+//! complained about.
 //!
 //! `FOREBAY_SCREENSHOTS=folder` leaves pictures of it there.
 
@@ -34,8 +35,8 @@ fn full_page() -> String {
     page(&now, &Extras { comparison: Some(&comparison), thresholds: &checked })
 }
 
-/// The report in a frame of so many pixels, measured by a script outside of it (the page itself runs none), which writes
-/// down what it found.
+/// The report in a frame of so many pixels, measured by a script outside of it (the page itself
+/// runs none), which writes down what it found.
 fn measured(html: &str, width: u32) -> String {
     let escaped = html.replace('&', "&amp;").replace('"', "&quot;");
     format!(
@@ -111,7 +112,8 @@ fn the_network_log_is_empty() {
     let text = std::fs::read_to_string(&log).expect("the browser's log of the network");
     let log: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let events = log["events"].as_array().expect("events").iter();
-    // The browser's own errands are not the page's; those name an initiator that is a file, which is "null" as an origin.
+    // The browser's own errands are not the page's; those name an initiator that is a file, which
+    // is "null" as an origin.
     let asked: Vec<_> = events
         .filter(|event| {
             event["params"]["initiator"].as_str().is_some_and(|who| who == "null" || who.starts_with("file"))

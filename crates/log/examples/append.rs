@@ -1,18 +1,19 @@
-//! What appending costs: threads append 550-byte records, waiting for durability in a closed loop of so many waiters, or not
-//! waiting; then everything is read back. Prints appends/s, groups/s and CPU per append (of the process, log thread included).
+//! What appending costs: threads append 550-byte records, waiting for durability in a closed loop
+//! of so many waiters, or not waiting; then everything is read back. Prints appends/s, groups/s and
+//! CPU per append (of the process, log thread included).
 //!
 //!     cargo run --release -p forebay-log --example append -- [threads] [waiters] [seconds] [folder]
 //!
-//! The folder is made new below the given one (default: the system's for temporary files) and deleted at the end.
+//! The folder is made new below the given one (default: the system's for temporary files) and
+//! deleted at the end.
 
+use forebay_log::{AppendError, Log, Options, Position};
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use forebay_log::{AppendError, Log, Options, Position};
 
 const RECORD_BYTES: usize = 550;
 

@@ -1,13 +1,14 @@
-//! Writes the folders under `fixtures/` again: one good log of three segments, and one copy of it for each way of breaking it.
+//! Writes the folders under `fixtures/` again: one good log of three segments, and one copy of it
+//! for each way of breaking it.
 //!
-//! Only for a change of the format; otherwise the files stay as they are, so that what an older program wrote is tested.
+//! Only for a change of the format; otherwise the files stay as they are, so that what an older
+//! program wrote is tested.
 //!     cargo run -p forebay-log --example fixtures
 
+use forebay_log::{AppendError, Log, Options};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use forebay_log::{AppendError, Log, Options};
 
 type Done = Result<(), Box<dyn Error>>;
 

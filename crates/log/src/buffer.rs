@@ -1,13 +1,12 @@
 //! Buffers for reading past the page cache: aligned, and used again.
 //!
-//! A batch owns the bytes that it was read into and gives the buffer back when it is dropped, on whatever thread: reading a whole log takes as
-//! much fresh memory as there are batches at a time. Nothing is known here of what the bytes mean.
-
-use std::sync::Arc;
-
-use parking_lot::Mutex;
+//! A batch owns the bytes that it was read into and gives the buffer back when it is dropped, on
+//! whatever thread: reading a whole log takes as much fresh memory as there are batches at a time.
+//! Nothing is known here of what the bytes mean.
 
 use crate::limits::{PAGE_BYTES, SPARE_BUFFERS_MAX};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Buffers that nobody uses at the moment.
 #[derive(Clone, Default)]

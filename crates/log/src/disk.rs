@@ -1,16 +1,16 @@
-//! The operating system's files, behind a trait, so that a test can fail the n-th write, fill the disk, tear the last
-//! write or lose everything that was not synced.
+//! The operating system's files, behind a trait, so that a test can fail the n-th write, fill the
+//! disk, tear the last write or lose everything that was not synced.
 //!
-//! [`RealDisk`] is the file system. An implementation promises: after [`DiskFile::sync`] has returned without error the
-//! bytes and the length of the file survive a crash, and after [`Disk::sync_folder`] the names in it do. Nothing else survives for sure.
+//! [`RealDisk`] is the file system. An implementation promises: after [`DiskFile::sync`] has
+//! returned without error the bytes and the length of the file survive a crash, and after
+//! [`Disk::sync_folder`] the names in it do. Nothing else survives for sure.
 
+use crate::limits::SECTOR_BYTES;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-
-use crate::limits::SECTOR_BYTES;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +72,8 @@ pub struct RealDisk;
 
 struct RealFile {
     file: File,
-    /// The same file past the page cache, for what is aligned: to read from when it was opened to be read, else to write to. `None` where
-    /// the file system has no such thing.
+    /// The same file past the page cache, for what is aligned: to read from when it was opened to
+    /// be read, else to write to. `None` where the file system has no such thing.
     direct: Option<File>,
     access: Access,
 }
@@ -114,7 +114,8 @@ impl DiskFile for RealFile {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let target = self.direct(Access::Write, bytes, offset).unwrap_or(&self.file);
         match target.write_all_at(bytes, offset) {
-            // Devices with larger sectors than 512 bytes say so at the first such write, and have then written nothing.
+            // Devices with larger sectors than 512 bytes say so at the first such write, and have
+            // then written nothing.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.file.write_all_at(bytes, offset)
             }
@@ -129,7 +130,8 @@ impl DiskFile for RealFile {
     fn allocate(&self, length: u64) -> io::Result<()> {
         let reserved = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, length);
         match reserved {
-            // Not every file system can reserve; there a full disk shows when the zeros are written, or at the write itself.
+            // Not every file system can reserve; there a full disk shows when the zeros are
+            // written, or at the write itself.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 if self.file.metadata()?.len() < length {
                     self.file.set_len(length)?;

@@ -1,11 +1,10 @@
-//! What can go wrong, and where. One opaque error with a kind to match on; appending has a small one of its own, because
-//! it is refused often and must cost nothing.
+//! What can go wrong, and where. One opaque error with a kind to match on; appending has a small
+//! one of its own, because it is refused often and must cost nothing.
 
+use crate::position::Position;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-
-use crate::position::Position;
 
 /// A place in the log's files, for someone who has to look at it with a hex editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +116,8 @@ impl std::error::Error for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// `limit_bytes` are waiting for release, or the disk has no room for another segment. Passes when space is given back.
+    /// `limit_bytes` are waiting for release, or the disk has no room for another segment. Passes
+    /// when space is given back.
     Full,
     /// `buffer_bytes` are waiting for the disk. Passes as soon as the group that is being written is durable.
     Busy,

@@ -18,30 +18,34 @@
 //!    32  salt u64             40  start u64           48  zeros        508  crc u32 of bytes 0..508
 //!
 //! Group = header (48 bytes) + records, back to back + zeros up to a whole sector
-//!     0  magic "FBGROUP1"      8  log id u128         24  start u64: the position of this header's first byte
+//!     0  magic "FBGROUP1"      8  log id u128         24  start u64: position of the header's first byte
 //!    32  bytes u32: header + records + padding        36  content u32: header + records
-//!    40  records u32          44  crc u32 of bytes 0..44 and then 48..bytes, its register seeded with the salt
+//!    40  records u32          44  crc u32 of bytes 0..44 and 48..bytes, seeded with the salt
 //!
 //! Record = length u32 + that many bytes. Length 0 is a record.
 //! ```
 //!
-//! **Positions.** The group at file offset `o` of a segment that starts at `s` has position `s + o - 512`. A group never
-//! spans segments, and a segment starts where the one before it ends its last group. The position of a record is that of
-//! the byte behind it.
+//! **Positions.** The group at file offset `o` of a segment that starts at `s` has position
+//! `s + o - 512`. A group never spans segments, and a segment starts where the one before it ends
+//! its last group. The position of a record is that of the byte behind it.
 //!
-//! **A group is valid** when its magic, log id and start are those expected at that place, `bytes` is a multiple of 512
-//! that fits the file, `48 <= content <= bytes < content + 512`, the crc is right, and the records fill the content exactly.
+//! **A group is valid** when its magic, log id and start are those expected at that place, `bytes`
+//! is a multiple of 512 that fits the file, `48 <= content <= bytes < content + 512`, the crc is
+//! right, and the records fill the content exactly.
 //!
-//! **Why nothing else passes for one.** Group starts never repeat within a log and the place must match the start, so an
-//! old copy elsewhere does not count. What follows the last group is zero: segments are made of zeros, and recovery zeroes
-//! what it cuts. A client that writes the bytes of a group into a record does not know the salt, which never leaves the folder.
+//! **Why nothing else passes for one.** Group starts never repeat within a log and the place must
+//! match the start, so an old copy elsewhere does not count. What follows the last group is zero:
+//! segments are made of zeros, and recovery zeroes what it cuts. A client that writes the bytes of
+//! a group into a record does not know the salt, which never leaves the folder.
 //!
-//! **The reader's algorithm** (recovery): segments in order of their names; header valid and start equal to where the one
-//! before ended, else refuse. Then groups, one after the other, until one is not valid, at position `p`. If that was not the last
-//! segment: refuse, a segment is only begun when all before it is durable. In the last one: if anywhere behind
-//! `p`, at any byte, a group of this log with a start above `p` and a right crc is found: refuse, the damage is in the middle. Else
-//! everything behind `p` is what one unfinished write left: overwrite it with zeros, sync, and go on at `p`.
-//! Only one group is ever being written that is not durable, which is why nothing valid can stand behind a torn one.
+//! **The reader's algorithm** (recovery): segments in order of their names; header valid and start
+//! equal to where the one before ended, else refuse. Then groups, one after the other, until one is
+//! not valid, at position `p`. If that was not the last segment: refuse, a segment is only begun
+//! when all before it is durable. In the last one: if anywhere behind `p`, at any byte, a group of
+//! this log with a start above `p` and a right crc is found: refuse, the damage is in the middle.
+//! Else everything behind `p` is what one unfinished write left: overwrite it with zeros, sync, and
+//! go on at `p`. Only one group is ever being written that is not durable, which is why nothing
+//! valid can stand behind a torn one.
 
 use crate::limits::{
     GROUP_HEADER_BYTES, MANIFEST_BYTES, RECORD_HEADER_BYTES, SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up,
@@ -88,7 +92,8 @@ fn u128_at(bytes: &[u8], at: usize) -> u128 {
     u128::from_le_bytes(field)
 }
 
-/// Manifest and segment header begin alike: magic, version, log id, salt, one position; and end with their crc.
+/// Manifest and segment header begin alike: magic, version, log id, salt, one position; and end
+/// with their crc.
 fn encode_header<const N: usize>(magic: &[u8; 8], identity: Identity, position: Position) -> [u8; N] {
     let mut bytes = [0; N];
     bytes[0..8].copy_from_slice(magic);
@@ -152,8 +157,8 @@ fn group_crc(salt: u64, group: &[u8]) -> u32 {
     crc32c::crc32c_append(head, &group[GROUP_HEADER_BYTES..])
 }
 
-/// Fills in the header of a group whose buffer holds [`GROUP_HEADER_BYTES`] of anything, then the records; pads it to a
-/// whole sector.
+/// Fills in the header of a group whose buffer holds [`GROUP_HEADER_BYTES`] of anything, then the
+/// records; pads it to a whole sector.
 pub(crate) fn seal_group(group: &mut Vec<u8>, identity: Identity, start: Position, records: u32) {
     let content = group.len();
     let bytes = align_up(content as u64) as usize;

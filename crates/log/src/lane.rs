@@ -1,17 +1,16 @@
 //! The lane: the one mutex under which records get their order and their positions.
 //!
-//! It holds the group that is being filled, and the space that the next group may count on. Held for a copy, never over I/O.
-//! A record is refused here, before it has a position, when nobody could promise to write it.
-
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+//! It holds the group that is being filled, and the space that the next group may count on. Held
+//! for a copy, never over I/O. A record is refused here, before it has a position, when nobody
+//! could promise to write it.
 
 use crate::error::AppendError;
 use crate::limits::{GROUP_HEADER_BYTES, LATER_TIME_MAX, RECORD_HEADER_BYTES, align_up};
 use crate::position::Position;
 use crate::segment::Blank;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 pub(crate) struct Lane {
     state: Mutex<State>,
@@ -80,7 +79,8 @@ pub(crate) struct Taken {
     pub start: Position,
     pub records: u32,
     pub place: Place,
-    /// The group that is now being filled, or one soon after it, cannot grow to its full size before there is a reserve.
+    /// The group that is now being filled, or one soon after it, cannot grow to its full size
+    /// before there is a reserve.
     pub needs_reserve: bool,
 }
 
@@ -182,8 +182,9 @@ impl Lane {
         self.state.lock().records
     }
 
-    /// Waits until the group has so many records, none has come for a `pause`, or the deadline. Does not wait when no more will come, or
-    /// when what there is has waited already because nobody waits for it.
+    /// Waits until the group has so many records, none has come for a `pause`, or the deadline.
+    /// Does not wait when no more will come, or when what there is has waited already because
+    /// nobody waits for it.
     pub fn gather(&self, records: u32, pause: Duration, deadline: Instant) {
         let mut state = self.state.lock();
         let mut before = None;
@@ -222,7 +223,8 @@ impl Lane {
             Place::Active => remaining_bytes - bytes,
             Place::Reserve(_) | Place::New => capacity_bytes.saturating_sub(bytes),
         };
-        // Asked for while the group that is being filled may still grow to its full size, so that nobody is refused meanwhile.
+        // Asked for while the group that is being filled may still grow to its full size, so that
+        // nobody is refused meanwhile.
         let needs_reserve = state.reserve.is_none() && after < self.buffer_bytes + capacity_bytes / 4;
         state.room_bytes = if needs_reserve { after.min(self.buffer_bytes) } else { self.buffer_bytes };
         state.refusal = AppendError::Busy;
@@ -255,7 +257,8 @@ impl Lane {
         self.state.lock().reserve.take()
     }
 
-    /// From now on every append fails with `why`. The first reason stays, except that poison replaces closing.
+    /// From now on every append fails with `why`. The first reason stays, except that poison
+    /// replaces closing.
     pub fn stop(&self, why: AppendError) {
         let mut state = self.state.lock();
         if state.stopped.is_none() || why == AppendError::Poisoned {

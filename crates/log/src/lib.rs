@@ -1,23 +1,28 @@
 //! The group-committed log: what Forebay has acknowledged and not yet drained.
 //!
-//! **What lives here.** One log per data folder: appenders copy records into the current group under one short mutex; the
-//! log thread takes the whole group, frames it, writes it, syncs it and publishes the durable mark. Everything that
-//! arrived while one group was being synced is the next group: batching without a timer. Beside it: recovery,
-//! reading back what is durable, and giving back the space of what was released.
+//! **What lives here.** One log per data folder: appenders copy records into the current group
+//! under one short mutex; the log thread takes the whole group, frames it, writes it, syncs it and
+//! publishes the durable mark. Everything that arrived while one group was being synced is the next
+//! group: batching without a timer. Beside it: recovery, reading back what is durable, and giving
+//! back the space of what was released.
 //!
 //! **What must stay true.**
-//! - A position at or below [`Log::durable`] survives a crash. Nothing is published before its sync has returned without error.
+//! - A position at or below [`Log::durable`] survives a crash. Nothing is published before its sync
+//!   has returned without error.
 //! - After a crash the log holds a prefix of what was appended, and at least all that was durable.
 //! - A reader never yields a byte that did not pass its checksum, and never one past the durable mark.
-//! - Damage that is followed by valid data is never skipped: [`Log::open`], or with [`Verify::WhenRead`] the reader, refuses and names the place.
-//! - After a failed write or sync nothing more is acknowledged (the log is poisoned) until it is opened again.
+//! - Damage that is followed by valid data is never skipped: [`Log::open`], or with
+//!   [`Verify::WhenRead`] the reader, refuses and names the place.
+//! - After a failed write or sync nothing more is acknowledged (the log is poisoned) until it is
+//!   opened again.
 //! - A full disk is refused at [`Log::append`], before the record is in a group: space is reserved ahead.
 //! - The appenders' mutex is never held over I/O.
 //!
-//! **What must not move in.** What a record means; what is done when the durable mark moves (the caller's hook); HTTP; rows.
+//! **What must not move in.** What a record means; what is done when the durable mark moves (the
+//! caller's hook); HTTP; rows.
 //!
-//! The way of the data: `lane` → `writer` → `segment` (space from `reserve`) → disk → `reader`. `recovery` runs
-//! before all of them. The bytes are described at the top of `format`.
+//! The way of the data: `lane` → `writer` → `segment` (space from `reserve`) → disk → `reader`.
+//! `recovery` runs before all of them. The bytes are described at the top of `format`.
 
 mod buffer;
 mod disk;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Groups start and end on multiples of this, so that no write touches a sector that holds acknowledged bytes: 512 is the
-/// smallest unit that disks promise to write whole.
+/// Groups start and end on multiples of this, so that no write touches a sector that holds
+/// acknowledged bytes: 512 is the smallest unit that disks promise to write whole.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// What buffers that go to the disk without a copy are aligned to: a page, which no device asks more than.
@@ -21,20 +21,22 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 /// Bytes of the manifest.
 pub(crate) const MANIFEST_BYTES: usize = 56;
 
-/// Largest group, in bytes, and so the largest `Options::buffer_bytes`: the length field is 32 bits, and a group is one
-/// allocation and one write.
+/// Largest group, in bytes, and so the largest `Options::buffer_bytes`: the length field is 32
+/// bits, and a group is one allocation and one write.
 pub const GROUP_BYTES_MAX: usize = 1 << 30;
 
 /// Smallest segment: a header and a few small groups. For tests; a real one is [`SEGMENT_BYTES_DEFAULT`].
 pub const SEGMENT_BYTES_MIN: u64 = 2048;
 
-/// Default segment: large enough that changing segments (three syncs) is rare, small enough to be given back often.
+/// Default segment: large enough that changing segments (three syncs) is rare, small enough to be
+/// given back often.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// Default limit of what is not yet released.
 pub const LIMIT_BYTES_DEFAULT: u64 = 8 << 30;
 
-/// Default size of one group buffer. Two of them exist. 16 MiB is what a slow disk (200 MB/s) writes in 80 ms.
+/// Default size of one group buffer. Two of them exist. 16 MiB is what a slow disk (200 MB/s)
+/// writes in 80 ms.
 pub const BUFFER_BYTES_DEFAULT: usize = 16 << 20;
 
 /// Chunk in which the reserve is zeroed and synced: small, so that a group's sync never waits long behind it.
@@ -46,18 +48,20 @@ pub(crate) const FULL_RETRY_MS: u64 = 100;
 /// A group waits for more only when so many may come: fewer writers than this gain nothing.
 pub(crate) const GATHER_FROM_RECORDS: u32 = 8;
 
-/// A group of so many records does not wait for more: some 100 µs of the log thread's and the disk's are then 0.2 µs a record.
+/// A group of so many records does not wait for more: some 100 µs of the log thread's and the
+/// disk's are then 0.2 µs a record.
 pub(crate) const GATHER_RECORDS_MAX: u32 = 512;
 
-/// No record in such a time: whoever was to come is there. Several times what a writer takes to come again, because looking costs a wake-up
-/// (the kernel's timer slack adds 50 µs).
+/// No record in such a time: whoever was to come is there. Several times what a writer takes to
+/// come again, because looking costs a wake-up (the kernel's timer slack adds 50 µs).
 pub(crate) const GATHER_PAUSE: Duration = Duration::from_micros(250);
 
 /// A group waits no longer than this: what it adds to the latency of a write at most.
 pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// How long a record that nobody waits for may wait for company. Long enough that records which come 100,000 times a second make 200 groups
-/// and not 1,000; what a crash loses of them was not promised, and who asks for one of them waits this much longer at most.
+/// How long a record that nobody waits for may wait for company. Long enough that records which
+/// come 100,000 times a second make 200 groups and not 1,000; what a crash loses of them was not
+/// promised, and who asks for one of them waits this much longer at most.
 pub(crate) const LATER_TIME_MAX: Duration = Duration::from_millis(5);
 
 /// What recovery reads at a time.

@@ -1,13 +1,13 @@
 //! One process per data folder: the `LOCK` file.
 
-use std::path::Path;
-
 use crate::disk::{Disk, DiskLock, Locked};
 use crate::error::{Error, Kind};
+use std::path::Path;
 
 const LOCK_FILE: &str = "LOCK";
 
-/// Takes the folder for this process, or says who has it. Given back by dropping it, or by the system when the process dies.
+/// Takes the folder for this process, or says who has it. Given back by dropping it, or by the
+/// system when the process dies.
 pub(crate) fn take(disk: &dyn Disk, folder: &Path) -> Result<Box<dyn DiskLock>, Error> {
     let path = folder.join(LOCK_FILE);
     let holder = format!("{}\n", std::process::id());

@@ -1,12 +1,5 @@
 //! The handle: opening, appending, the marks, releasing and closing.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
-
 use crate::disk::{Disk, DiskLock, RealDisk};
 use crate::error::{AppendError, Error, Kind};
 use crate::lane::{Lane, Urgency};
@@ -23,6 +16,11 @@ use crate::reserve;
 use crate::segment::{Segments, discard};
 use crate::shared::Shared;
 use crate::writer;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// What an answer waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,7 +28,8 @@ pub enum Durability {
     /// Until the record is on the disk.
     #[default]
     Sync,
-    /// For nothing. The record is written and synced as soon as the log thread gets to it, and a crash before that loses it.
+    /// For nothing. The record is written and synced as soon as the log thread gets to it, and a
+    /// crash before that loses it.
     Async,
 }
 
@@ -40,8 +39,9 @@ pub enum Verify {
     /// All of them before the log is opened.
     #[default]
     WhenOpened,
-    /// Those of the newest segment, where a crash may have left something to cut, before the log is opened, and that no segment is missing;
-    /// those of the others by whoever reads them. For an owner that reads the whole log before it acts on any of it: the log is then read once.
+    /// Those of the newest segment, where a crash may have left something to cut, before the log is
+    /// opened, and that no segment is missing; those of the others by whoever reads them. For an
+    /// owner that reads the whole log before it acts on any of it: the log is then read once.
     WhenRead,
 }
 
@@ -58,7 +58,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Appends are refused as full when this much is not released. The disk holds up to three segments more.
     pub limit_bytes: u64,
-    /// Appends are refused as busy when this much waits for the disk; also the largest group. Two such buffers are held.
+    /// Appends are refused as busy when this much waits for the disk; also the largest group. Two
+    /// such buffers are held.
     pub buffer_bytes: usize,
 }
 
@@ -90,7 +91,8 @@ impl Options {
     }
 }
 
-/// A log that is open. Clones are the same log; dropping the last one closes it, but only [`Log::close`] says how that went.
+/// A log that is open. Clones are the same log; dropping the last one closes it, but only
+/// [`Log::close`] says how that went.
 #[derive(Clone)]
 pub struct Log {
     inner: Arc<Inner>,
@@ -112,11 +114,13 @@ struct Running {
 }
 
 impl Log {
-    /// Opens the log, or makes one: takes the folder's lock, checks every group (but see [`Verify`]), cuts what an unfinished write left.
+    /// Opens the log, or makes one: takes the folder's lock, checks every group (but see
+    /// [`Verify`]), cuts what an unfinished write left.
     ///
     /// # Errors
-    /// [`Kind::Options`]; [`Kind::Locked`] with the process that has it; [`Kind::Corrupt`], [`Kind::Foreign`] and [`Kind::Missing`]
-    /// with the place, when data that was acknowledged may be damaged; [`Kind::Full`], [`Kind::Io`].
+    /// [`Kind::Options`]; [`Kind::Locked`] with the process that has it; [`Kind::Corrupt`],
+    /// [`Kind::Foreign`] and [`Kind::Missing`] with the place, when data that was acknowledged may
+    /// be damaged; [`Kind::Full`], [`Kind::Io`].
     pub fn open(options: Options) -> Result<(Log, Recovery), Error> {
         Log::open_on(options, Arc::new(RealDisk))
     }
@@ -177,8 +181,8 @@ impl Log {
         self.inner.shared.identity.id
     }
 
-    /// Copies the record into the group that is being gathered; the position behind it. The record is durable once
-    /// [`Log::durable`] is at or past that.
+    /// Copies the record into the group that is being gathered; the position behind it. The record
+    /// is durable once [`Log::durable`] is at or past that.
     ///
     /// # Errors
     /// [`AppendError`]; the log is then as it was.
@@ -186,8 +190,8 @@ impl Log {
         self.inner.shared.lane.append(record, Urgency::Now)
     }
 
-    /// As [`Log::append`], for a record that nobody waits for: it does not make a group of its own but goes with the next one, or becomes
-    /// durable a few milliseconds later.
+    /// As [`Log::append`], for a record that nobody waits for: it does not make a group of its own
+    /// but goes with the next one, or becomes durable a few milliseconds later.
     ///
     /// # Errors
     /// [`AppendError`]; the log is then as it was.
@@ -205,8 +209,8 @@ impl Log {
         self.inner.shared.durable()
     }
 
-    /// What an answer must wait for: [`Log::durable`] under [`Durability::Sync`], nothing ([`Position::MAX`]) under
-    /// [`Durability::Async`].
+    /// What an answer must wait for: [`Log::durable`] under [`Durability::Sync`], nothing
+    /// ([`Position::MAX`]) under [`Durability::Async`].
     pub fn promised(&self) -> Position {
         match self.inner.durability {
             Durability::Sync => self.durable(),
@@ -214,7 +218,8 @@ impl Log {
         }
     }
 
-    /// Has the log thread call `hook` with the new mark after every group. Once, before appending. It must be quick: the next group waits for it.
+    /// Has the log thread call `hook` with the new mark after every group. Once, before appending.
+    /// It must be quick: the next group waits for it.
     pub fn on_durable(&self, hook: Box<dyn Fn(Position) + Send + Sync>) {
         self.inner.shared.set_on_durable(hook);
     }
@@ -229,7 +234,8 @@ impl Log {
         self.inner.shared.poisoned()
     }
 
-    /// Reads durable records that end after `from`: [`Log::first`], the end of a record, or [`Batch::end`](crate::Batch::end).
+    /// Reads durable records that end after `from`: [`Log::first`], the end of a record, or
+    /// [`Batch::end`](crate::Batch::end).
     ///
     /// # Errors
     /// [`Kind::Released`], [`Kind::NotABoundary`], [`Kind::Corrupt`], [`Kind::Io`].
@@ -242,12 +248,13 @@ impl Log {
         self.inner.shared.segments.first()
     }
 
-    /// Gives back everything before `before`, which must be durable. Whole segments are deleted; going backwards does nothing.
-    /// The position is remembered on disk when a segment goes, and at closing: a crash may find an older one.
+    /// Gives back everything before `before`, which must be durable. Whole segments are deleted;
+    /// going backwards does nothing. The position is remembered on disk when a segment goes, and at
+    /// closing: a crash may find an older one.
     ///
     /// # Errors
-    /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when deleting failed: the log is well, and the next
-    /// release or opening deletes what is left.
+    /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when deleting failed: the log is
+    /// well, and the next release or opening deletes what is left.
     pub fn release(&self, before: Position) -> Result<(), Error> {
         let shared = &self.inner.shared;
         if before > shared.durable() {
@@ -259,7 +266,8 @@ impl Log {
             return Ok(());
         }
         if shared.segments.any_before(before) {
-            // On disk first: a folder whose oldest segment starts above what was released is one that lost data.
+            // On disk first: a folder whose oldest segment starts above what was released is one
+            // that lost data.
             manifest::write(&*shared.disk, &shared.folder, shared.identity, before)?;
             *remembered = before;
         }
@@ -280,7 +288,8 @@ impl Log {
         self.end().0.saturating_sub(self.released().0)
     }
 
-    /// Blocks until something after `beyond` is durable, the time is up, or the log is poisoned or closed; the durable mark.
+    /// Blocks until something after `beyond` is durable, the time is up, or the log is poisoned or
+    /// closed; the durable mark.
     pub fn wait_durable(&self, beyond: Position, timeout: Duration) -> Position {
         let shared = &self.inner.shared;
         let deadline = Instant::now().checked_add(timeout);
@@ -306,8 +315,8 @@ impl Log {
         })
     }
 
-    /// Makes everything appended durable, stops the threads, remembers what was released and gives the folder back.
-    /// Other clones get [`AppendError::Closed`] from now on.
+    /// Makes everything appended durable, stops the threads, remembers what was released and gives
+    /// the folder back. Other clones get [`AppendError::Closed`] from now on.
     ///
     /// # Errors
     /// [`Kind::Poisoned`] when not everything could be made durable; [`Kind::Io`]. It is closed all the same.

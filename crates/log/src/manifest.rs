@@ -1,14 +1,13 @@
-//! The manifest: which log the folder holds and up to where it was released. Replaced as a whole, by rename, so that a crash
-//! leaves the old one or the new one.
-
-use std::io;
-use std::path::Path;
+//! The manifest: which log the folder holds and up to where it was released. Replaced as a whole,
+//! by rename, so that a crash leaves the old one or the new one.
 
 use crate::disk::{Access, Disk};
 use crate::error::{Error, Kind, Place};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::MANIFEST_BYTES;
 use crate::position::Position;
+use std::io;
+use std::path::Path;
 
 pub(crate) const MANIFEST_FILE: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "manifest.new";

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// A byte offset in the log since its beginning: group headers and padding count, segment headers do not. Only ever grows;
-/// never used twice within one log id, except for what a crash cut off before it was acknowledged.
+/// A byte offset in the log since its beginning: group headers and padding count, segment headers
+/// do not. Only ever grows; never used twice within one log id, except for what a crash cut off
+/// before it was acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position(pub u64);
 
@@ -18,7 +19,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Which log: drawn at random when the folder is created, so that positions of another folder are never taken for this one's.
+/// Which log: drawn at random when the folder is created, so that positions of another folder are
+/// never taken for this one's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LogId(pub u128);
 

@@ -1,10 +1,8 @@
 //! Reading back what is durable, in batches that own their bytes, while the log is appended to and released.
 //!
-//! A reader opens segment files itself and never looks past the durable mark, so that it needs no lock of the writer's. Every group's
-//! checksum is checked, those of groups that were read at opening again: they may have rotted since.
-
-use std::io;
-use std::sync::Arc;
+//! A reader opens segment files itself and never looks past the durable mark, so that it needs no
+//! lock of the writer's. Every group's checksum is checked, those of groups that were read at
+//! opening again: they may have rotted since.
 
 use crate::buffer::{Buffer, Buffers};
 use crate::disk::{Access, DiskFile};
@@ -15,6 +13,8 @@ use crate::position::Position;
 use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::window::{Window, read_full};
+use std::io;
+use std::sync::Arc;
 
 /// Reads durable records in order. Holds one open file; keeps nothing from being released.
 pub struct Reader {
@@ -57,11 +57,12 @@ impl Reader {
         self.position
     }
 
-    /// The next records: whole groups of `max_bytes` together, at least one; empty when it has caught up with the durable mark.
+    /// The next records: whole groups of `max_bytes` together, at least one; empty when it has
+    /// caught up with the durable mark.
     ///
     /// # Errors
-    /// [`Kind::Released`] when the next record was given back meanwhile, [`Kind::Corrupt`] with the place, [`Kind::Io`].
-    /// After an error it stands where it stood.
+    /// [`Kind::Released`] when the next record was given back meanwhile, [`Kind::Corrupt`] with the
+    /// place, [`Kind::Io`]. After an error it stands where it stood.
     pub fn next_batch(&mut self, max_bytes: usize) -> Result<Batch, Error> {
         // The mark first: a segment is listed before anything in it is durable.
         let durable = self.shared.durable();
@@ -130,7 +131,8 @@ impl Reader {
             .ok_or_else(|| self.damaged(at))
     }
 
-    /// Checks the whole groups in `bytes`: where the last of them ends, and how many records are to be delivered.
+    /// Checks the whole groups in `bytes`: where the last of them ends, and how many records are to
+    /// be delivered.
     fn check(&self, bytes: &[u8]) -> Result<(usize, usize), Error> {
         let mut at = 0;
         let mut records = 0;
@@ -152,7 +154,8 @@ impl Reader {
         Ok((at, records))
     }
 
-    /// How many records of a group lie at or before the reader's position, which must be where one of them ends.
+    /// How many records of a group lie at or before the reader's position, which must be where one
+    /// of them ends.
     fn delivered(&self, group: &[u8], header: &GroupHeader) -> Result<usize, Error> {
         let mut at = GROUP_HEADER_BYTES;
         let mut count = 0;

@@ -1,11 +1,8 @@
-//! Opening what is there: checks every byte that may be delivered, cuts what one unfinished write left, refuses everything else.
+//! Opening what is there: checks every byte that may be delivered, cuts what one unfinished write
+//! left, refuses everything else.
 //!
-//! The algorithm stands at the top of `format`. Nothing is changed on disk before the whole log was found good.
-
-use std::collections::VecDeque;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
+//! The algorithm stands at the top of `format`. Nothing is changed on disk before the whole log was
+//! found good.
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Error, Kind, Place, is_full};
@@ -16,11 +13,16 @@ use crate::manifest;
 use crate::position::{LogId, Position};
 use crate::segment::{self, Active, NEW_SUFFIX, Segment, make_blank};
 use crate::window::{Window, read_full};
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
 /// What opening found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// Records held, drained ones of segments not yet deleted included. With [`Verify::WhenRead`]: in the newest segment.
+    /// Records held, drained ones of segments not yet deleted included. With [`Verify::WhenRead`]:
+    /// in the newest segment.
     pub records: u64,
     /// Bytes behind the last whole group that an unfinished write had left, and that are gone now.
     pub cut_bytes: u64,
@@ -100,7 +102,8 @@ impl Opening<'_> {
             .map_err(self.error("begin a segment in", self.folder))
     }
 
-    /// A new log: the segment first, the manifest last. Without a manifest there is no log, with one it is whole.
+    /// A new log: the segment first, the manifest last. Without a manifest there is no log, with
+    /// one it is whole.
     fn create(&self) -> Result<Opened, Error> {
         let identity = draw_identity(self.folder)?;
         let start = Position(0);
@@ -192,8 +195,8 @@ impl Opening<'_> {
         Ok(walked)
     }
 
-    /// Whether a segment that another follows is left to its readers: its header must be good, and it must be long enough. Readers find
-    /// out whether its groups end where the next one starts.
+    /// Whether a segment that another follows is left to its readers: its header must be good, and
+    /// it must be long enough. Readers find out whether its groups end where the next one starts.
     fn may_be_read_later(
         &self,
         identity: Identity,
@@ -241,7 +244,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Whether the header is good; `false` only where a crash may have left it (nothing follows), else an error.
+    /// Whether the header is good; `false` only where a crash may have left it (nothing follows),
+    /// else an error.
     fn check_header(
         &self,
         identity: Identity,
@@ -283,7 +287,8 @@ impl Opening<'_> {
         let mut from = offset;
         let mut place = Place { file: segment.path.clone(), offset, position: end };
         if end == segment.start {
-            // With a damaged header even the first group, which starts at the end so far, counts as behind it.
+            // With a damaged header even the first group, which starts at the end so far, counts as
+            // behind it.
             let header =
                 window.get(0, SEGMENT_HEADER_BYTES as usize).map_err(self.error("read", &segment.path))?;
             if !matches!(header.map(format::decode_segment), Some(Ok(_))) {
@@ -313,7 +318,8 @@ impl Opening<'_> {
         )
     }
 
-    /// Cuts the tail, makes sure that what was read is on the disk and not only in memory, and goes on in the last segment.
+    /// Cuts the tail, makes sure that what was read is on the disk and not only in memory, and goes
+    /// on in the last segment.
     fn finish(
         &self,
         identity: Identity,
@@ -357,7 +363,8 @@ impl Opening<'_> {
         })
     }
 
-    /// Gives a shortened last segment its full length again; its capacity. No space for that is no reason to refuse.
+    /// Gives a shortened last segment its full length again; its capacity. No space for that is no
+    /// reason to refuse.
     fn extend(&self, file: &dyn DiskFile, used: u64) -> io::Result<u64> {
         let length = file.length()?;
         if length < self.segment_bytes {
@@ -371,8 +378,8 @@ impl Opening<'_> {
         Ok(whole - SEGMENT_HEADER_BYTES)
     }
 
-    /// The end was lost, but all that is left was released: positions go on behind what was released, so that none of those that
-    /// someone has seen drained is given out again.
+    /// The end was lost, but all that is left was released: positions go on behind what was
+    /// released, so that none of those that someone has seen drained is given out again.
     fn begin_again(
         &self,
         identity: Identity,
@@ -440,8 +447,9 @@ fn write_zeros(file: &dyn DiskFile, mut from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the same bytes again. After a failed sync the system may hold a group in memory, call it clean and never write it; a
-/// reader would see it and a crash would undo it. Written again, the sync that follows is about it.
+/// Writes the same bytes again. After a failed sync the system may hold a group in memory, call it
+/// clean and never write it; a reader would see it and a crash would undo it. Written again, the
+/// sync that follows is about it.
 fn rewrite(file: &dyn DiskFile, offset: u64, length: usize) -> io::Result<()> {
     let mut bytes = vec![0; length];
     let filled = read_full(file, &mut bytes, offset)?;

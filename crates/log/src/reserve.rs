@@ -1,20 +1,19 @@
 //! The reserve: space for the next segment, got before it is needed.
 //!
-//! A thread of its own allocates and zeroes the next segment while the present one is filled, in chunks that are synced one by
-//! one, so that no group's sync waits long behind them. A full disk is met here, where it only means that appends are refused, and not
-//! in the middle of a group. While the disk is full it tries again every [`FULL_RETRY_MS`].
-
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
+//! A thread of its own allocates and zeroes the next segment while the present one is filled, in
+//! chunks that are synced one by one, so that no group's sync waits long behind them. A full disk
+//! is met here, where it only means that appends are refused, and not in the middle of a group.
+//! While the disk is full it tries again every [`FULL_RETRY_MS`].
 
 use crate::error::{Error, is_full};
 use crate::limits::{FULL_RETRY_MS, PAGE_BYTES, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::{Blank, NEW_SUFFIX, discard, make_blank};
 use crate::shared::Shared;
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How the log thread asks for a reserve, and how the reserve thread is stopped.
 #[derive(Default)]

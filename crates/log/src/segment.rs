@@ -1,6 +1,7 @@
 //! Segments: their names, where a position lies in one, how one comes into being and which ones there are.
 //!
-//! **How space is got, and why so.** Measured on ext4 on a virtio disk, per group, `pwrite` + `fdatasync`, wall / CPU in µs:
+//! **How space is got, and why so.** Measured on ext4 on a virtio disk, per group, `pwrite` +
+//! `fdatasync`, wall / CPU in µs:
 //!
 //! | group | plain append | `fallocate` ahead | zeroed ahead | old segment overwritten |
 //! |---|---|---|---|---|
@@ -8,29 +9,30 @@
 //! | 36 KiB | 209 / 80 | 196 / 74 | 124 / 50 | 119 / 50 |
 //! | 256 KiB | 359 / 143 | 295 / 95 | 172 / 65 | 162 / 65 |
 //!
-//! Writing into blocks that are already allocated and written spares the journal commit in every sync. Zeroing 64 MiB costs
-//! 13 ms of CPU, 7 µs for each of the 1,800 groups of 36 KiB that it makes 30 µs cheaper. Old segments would save that too, but
-//! then stale groups stand behind the last one and a reader's file can change under it; zeros make "what follows the
-//! last group is zero" true, so that recovery can say exactly what it cut. So: zeroed ahead by a thread of its own (`reserve`);
-//! when that is not ready in time, and for the first segment, `fallocate`.
+//! Writing into blocks that are already allocated and written spares the journal commit in every
+//! sync. Zeroing 64 MiB costs 13 ms of CPU, 7 µs for each of the 1,800 groups of 36 KiB that it
+//! makes 30 µs cheaper. Old segments would save that too, but then stale groups stand behind the
+//! last one and a reader's file can change under it; zeros make "what follows the last group is
+//! zero" true, so that recovery can say exactly what it cut. So: zeroed ahead by a thread of its
+//! own (`reserve`); when that is not ready in time, and for the first segment, `fallocate`.
 //!
-//! **Past the page cache.** Groups are whole sectors and their buffers are aligned, so they are written with `O_DIRECT` where the file
-//! system has it: 104 / 39 instead of 124 / 50 for a group of 36 KiB. It also spares the memory: zeroing and writing through the page cache
-//! took a fresh page for each 4 KiB of log. With `POST /code-ultra-fast` (550 bytes, the machine of docs/performance.md) the whole machine's
-//! CPU time a request fell from 13.7 to 10.9 µs, pipelined from 6.0 to 4.6 µs. Readers read past it, too: what they read is read
-//! once, and in recovery the memory is wanted for rows.
-
-use std::collections::VecDeque;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use parking_lot::Mutex;
+//! **Past the page cache.** Groups are whole sectors and their buffers are aligned, so they are
+//! written with `O_DIRECT` where the file system has it: 104 / 39 instead of 124 / 50 for a group
+//! of 36 KiB. It also spares the memory: zeroing and writing through the page cache took a fresh
+//! page for each 4 KiB of log. With `POST /code-ultra-fast` (550 bytes, the machine of
+//! docs/performance.md) the whole machine's CPU time a request fell from 13.7 to 10.9 µs, pipelined
+//! from 6.0 to 4.6 µs. Readers read past it, too: what they read is read once, and in recovery the
+//! memory is wanted for rows.
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::format::{self, Identity};
 use crate::limits::{SEGMENT_HEADER_BYTES, align_up};
 use crate::position::Position;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const NAME_SUFFIX: &str = ".log";
 const NAME_DIGITS: usize = 20;
@@ -90,7 +92,8 @@ pub(crate) fn make_blank(disk: &dyn Disk, path: PathBuf, capacity_bytes: u64) ->
     }
 }
 
-/// Deletes a file that never became part of the log. A failure is not one of the log: `Log::open` tries again.
+/// Deletes a file that never became part of the log. A failure is not one of the log: `Log::open`
+/// tries again.
 pub(crate) fn discard(disk: &dyn Disk, path: &Path) {
     let _ = disk.remove(path);
 }
@@ -118,7 +121,8 @@ impl Active {
     }
 }
 
-/// Turns a blank into the segment that starts at `start`: its header is on disk before its name is, and its name before this returns.
+/// Turns a blank into the segment that starts at `start`: its header is on disk before its name is,
+/// and its name before this returns.
 pub(crate) fn activate(
     disk: &dyn Disk,
     folder: &Path,
@@ -150,8 +154,8 @@ impl Segments {
         Segments { list: Mutex::new(list) }
     }
 
-    /// Adds the newest. It replaces the last one when that is still empty (and too small for the group that comes): the two
-    /// then start at the same position, and are the same file name.
+    /// Adds the newest. It replaces the last one when that is still empty (and too small for the
+    /// group that comes): the two then start at the same position, and are the same file name.
     pub fn push(&self, segment: Arc<Segment>) {
         let mut list = self.list.lock();
         if list.back().is_some_and(|last| last.start == segment.start) {
@@ -165,7 +169,8 @@ impl Segments {
         self.list.lock()[0].start
     }
 
-    /// The segment that holds `position` (or will), and where it ends if it is not the last. `None` when it was given back.
+    /// The segment that holds `position` (or will), and where it ends if it is not the last. `None`
+    /// when it was given back.
     pub fn find(&self, position: Position) -> Option<(Arc<Segment>, Option<Position>)> {
         let list = self.list.lock();
         let after = list.partition_point(|segment| segment.start <= position);

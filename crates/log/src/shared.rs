@@ -1,11 +1,5 @@
-//! What the handles, the log thread, the reserve thread and the readers share: the marks, the hooks and the poison.
-
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
-
-use parking_lot::{Condvar, Mutex};
+//! What the handles, the log thread, the reserve thread and the readers share: the marks, the hooks
+//! and the poison.
 
 use crate::disk::Disk;
 use crate::error::{AppendError, Error};
@@ -14,6 +8,11 @@ use crate::lane::Lane;
 use crate::position::Position;
 use crate::reserve::Wanted;
 use crate::segment::Segments;
+use parking_lot::{Condvar, Mutex};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 pub(crate) type DurableHook = Box<dyn Fn(Position) + Send + Sync>;
 pub(crate) type PoisonHook = Box<dyn Fn(&Error) + Send + Sync>;
@@ -28,7 +27,8 @@ pub(crate) struct Shared {
     /// Bytes for groups in an ordinary segment.
     pub capacity_bytes: u64,
     durable: AtomicU64,
-    /// Taken to move the mark or to poison, so that nothing is published after poison; reading either needs no lock.
+    /// Taken to move the mark or to poison, so that nothing is published after poison; reading
+    /// either needs no lock.
     turn: Mutex<()>,
     moved: Condvar,
     poison: OnceLock<Arc<Error>>,

@@ -1,11 +1,11 @@
-//! A window that moves over a file: recovery looks at bytes through it without holding a whole segment in memory.
-
-use std::io;
+//! A window that moves over a file: recovery looks at bytes through it without holding a whole
+//! segment in memory.
 
 use crate::disk::DiskFile;
 use crate::format::{self, GroupHeader, Identity};
 use crate::limits::{GROUP_HEADER_BYTES, WINDOW_BYTES};
 use crate::position::Position;
+use std::io;
 
 pub(crate) struct Window<'a> {
     file: &'a dyn DiskFile,
@@ -60,7 +60,8 @@ impl<'a> Window<'a> {
         Ok(format::check_group(group, &header, identity.salt).then_some(header))
     }
 
-    /// The first intact group of this log at or behind `offset`, at any byte, that starts at or above `at_least`.
+    /// The first intact group of this log at or behind `offset`, at any byte, that starts at or
+    /// above `at_least`.
     pub fn find_group(
         &mut self,
         mut offset: u64,

@@ -1,10 +1,8 @@
 //! The log thread: takes a group, finds its place, writes it, syncs it, publishes it; again.
 //!
-//! It is the only one that writes to segments. An error in writing or syncing poisons the log: after a failed sync nobody can
-//! know what is on the disk, and trying again would only seem to help.
-
-use std::sync::Arc;
-use std::time::Instant;
+//! It is the only one that writes to segments. An error in writing or syncing poisons the log:
+//! after a failed sync nobody can know what is on the disk, and trying again would only seem to
+//! help.
 
 use crate::error::{Error, Kind, is_full};
 use crate::format;
@@ -14,6 +12,8 @@ use crate::position::Position;
 use crate::reserve;
 use crate::segment::{self, Active, Blank};
 use crate::shared::Shared;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Poisons the log when the thread dies by a panic (of a hook, say): waiting for ever would be worse.
 struct PoisonOnPanic<'a>(&'a Shared);
@@ -30,7 +30,8 @@ impl Drop for PoisonOnPanic<'_> {
 pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize) {
     let _guard = PoisonOnPanic(shared);
     let mut buffer = Vec::with_capacity(buffer_bytes);
-    // Records that may come at once: those whose writers have just heard of theirs, and those that came meanwhile.
+    // Records that may come at once: those whose writers have just heard of theirs, and those that
+    // came meanwhile.
     let mut expected = 0;
     loop {
         gather(shared, expected);
@@ -59,12 +60,13 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
     }
 }
 
-/// Lets a group grow while more is coming. A group costs the same CPU time whatever its size, and when many write at
-/// once, those whose answers the last group released are about to come again: without a pause, the first of them would get a
-/// group of their own and the others wait for it. Where few write, nobody waits for anybody.
+/// Lets a group grow while more is coming. A group costs the same CPU time whatever its size, and
+/// when many write at once, those whose answers the last group released are about to come again:
+/// without a pause, the first of them would get a group of their own and the others wait for it.
+/// Where few write, nobody waits for anybody.
 ///
-/// The thread is woken once, when all of them have come. To be woken by the first and to look every 100 µs from then on made the whole server change
-/// threads almost twice as often.
+/// The thread is woken once, when all of them have come. To be woken by the first and to look every
+/// 100 µs from then on made the whole server change threads almost twice as often.
 fn gather(shared: &Shared, expected: u32) {
     if expected >= GATHER_FROM_RECORDS {
         shared.lane.gather(expected.min(GATHER_RECORDS_MAX), GATHER_PAUSE, Instant::now() + GATHER_TIME_MAX);
@@ -114,8 +116,8 @@ fn reserve_now(shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
-/// Space for a group that no reserve holds (it is larger than a segment). On a full disk the group waits, unacknowledged, until
-/// there is space or the log is closed.
+/// Space for a group that no reserve holds (it is larger than a segment). On a full disk the group
+/// waits, unacknowledged, until there is space or the log is closed.
 fn wait_for_space(shared: &Shared, group_bytes: u64) -> Result<Blank, Error> {
     let capacity_bytes = shared.capacity_bytes.max(align_up(group_bytes));
     loop {

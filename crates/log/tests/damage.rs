@@ -2,12 +2,11 @@
 
 mod support;
 
+use forebay_log::{AppendError, Error, Kind, Log, Options, Place, Position, Recovery, Verify};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-use forebay_log::{AppendError, Error, Kind, Log, Options, Place, Position, Recovery, Verify};
 use support::SimDisk;
 
 const SEGMENT_BYTES: u64 = 4096;
@@ -240,8 +239,8 @@ fn a_flipped_byte_anywhere_is_refused_or_cut_and_never_delivered() {
     assert!(refused > 10_000 && cut > 1_000, "{refused} refused, {cut} cut");
 }
 
-/// What is left to the readers: the same damage is found and named, if not by opening then by reading, and nothing is cut but what opening
-/// would have cut.
+/// What is left to the readers: the same damage is found and named, if not by opening then by
+/// reading, and nothing is cut but what opening would have cut.
 #[test]
 fn damage_that_opening_left_to_the_reader_is_refused_by_it() {
     let small = Small::new();
@@ -332,7 +331,8 @@ fn the_end_lost_after_it_was_released_is_not_given_out_again() {
 
 #[test]
 fn a_flooded_tail_of_old_groups_is_cut() {
-    // Groups of this log, intact, but where they do not belong and below the end: an old copy, not later data.
+    // Groups of this log, intact, but where they do not belong and below the end: an old copy, not
+    // later data.
     let small = Small::new();
     let mut files = small.files.clone();
     let (first, last) = (&small.groups[0], small.groups.last().expect("groups"));

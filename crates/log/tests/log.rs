@@ -1,11 +1,10 @@
 //! The log as its users see it: appending, the marks, reading back, limits, releasing, closing.
 
+use forebay_log::{AppendError, Durability, Kind, Log, Options, Position};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use forebay_log::{AppendError, Durability, Kind, Log, Options, Position};
 
 fn options(dir: &Path) -> Options {
     Options { segment_bytes: 8 * 1024, limit_bytes: 1 << 30, buffer_bytes: 4 * 1024, ..Options::new(dir) }
@@ -83,7 +82,8 @@ fn a_reader_starts_at_boundaries_only() {
     let durable = log.flush().expect("flush");
     for bytes in 0..=durable.0 + 1 {
         let from = Position(bytes);
-        // The start of the log, the ends of the records, the end of the last group (and of the first, if they were two).
+        // The start of the log, the ends of the records, the end of the last group (and of the
+        // first, if they were two).
         let boundary = from == Position(0)
             || from == first
             || from == second
@@ -211,7 +211,8 @@ fn records_larger_than_the_buffer_are_refused_and_larger_than_a_segment_are_not(
     assert_eq!(read_all(&log, log.first(), 1 << 20), expected);
 }
 
-/// Found by the simulation: both segments were listed, and releasing the first deleted the second, whose name is the same.
+/// Found by the simulation: both segments were listed, and releasing the first deleted the second,
+/// whose name is the same.
 #[test]
 fn a_group_too_large_for_an_empty_segment_takes_its_place() {
     let dir = tempfile::tempdir().expect("folder");

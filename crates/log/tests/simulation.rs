@@ -1,14 +1,15 @@
-//! Seeded crashes at any operation: what was acknowledged is there, in order, and nothing else that was not appended.
+//! Seeded crashes at any operation: what was acknowledged is there, in order, and nothing else that
+//! was not appended.
 //!
-//! The threads of the log make a run not exactly repeatable, but what must hold must hold however they run. A failure names its seed.
+//! The threads of the log make a run not exactly repeatable, but what must hold must hold however
+//! they run. A failure names its seed.
 
 mod support;
 
+use forebay_log::{AppendError, Kind, Log, Options, Position};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-use forebay_log::{AppendError, Kind, Log, Options, Position};
 use support::{Faults, Random, SimDisk};
 
 const SEEDS: u64 = 400;
@@ -56,7 +57,8 @@ impl Model {
         self.durable = self.durable.max(self.records.partition_point(|(position, _)| *position <= durable));
     }
 
-    /// What a log that was just opened holds must be what was appended: all that was durable, and a prefix of the rest.
+    /// What a log that was just opened holds must be what was appended: all that was durable, and a
+    /// prefix of the rest.
     fn check(&mut self, log: &Log, seed: u64) {
         assert!(log.first() <= self.released.max(log.released()), "seed {seed}");
         let mut reader = log.reader(log.first()).expect("reader");

@@ -1,5 +1,5 @@
-//! Bodies on their way: the client's to the upstream, the upstream's to the client. Both are passed on piece by piece, as
-//! fast as the slower side takes them.
+//! Bodies on their way: the client's to the upstream, the upstream's to the client. Both are passed
+//! on piece by piece, as fast as the slower side takes them.
 
 use crate::error::{Error, Kind};
 use bytes::Bytes;
@@ -217,7 +217,8 @@ impl AnswerBody {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The next piece. An error: the upstream broke off or fell silent, and the client must not take what it got for the whole.
+    /// The next piece. An error: the upstream broke off or fell silent, and the client must not
+    /// take what it got for the whole.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { break };

@@ -1,6 +1,7 @@
 //! Header fields on their way through: what ends here, and what is said of whom the request came from.
 //!
-//! Sources: RFC 9110 sections 7.6.1 (Connection, and what else is for one hop) and 7.6.3 (Via), RFC 7239 (Forwarded).
+//! Sources: RFC 9110 sections 7.6.1 (Connection, and what else is for one hop) and 7.6.3 (Via), RFC
+//! 7239 (Forwarded).
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
@@ -45,8 +46,8 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(header::CONTENT_LENGTH);
 }
 
-/// The client's fields as the upstream is to see them. `host` is what it is asked for; without a `peer` the request is nobody's in
-/// particular, and nothing is said of whom it came from.
+/// The client's fields as the upstream is to see them. `host` is what it is asked for; without a
+/// `peer` the request is nobody's in particular, and nothing is said of whom it came from.
 pub(crate) fn prepare_request(
     headers: &mut HeaderMap,
     peer: Option<IpAddr>,

@@ -1,8 +1,8 @@
 //! Which upstream is asked: those that are well, the least busy first.
 //!
-//! An upstream is put out by [`FAILURES_MAX`] failures one after the other (of connecting, or of getting an answer; an answer, whatever its
-//! status, is none), and after [`OUT`] one request tries it again. Where there are health checks, one that fails them
-//! is out until it passes one.
+//! An upstream is put out by [`FAILURES_MAX`] failures one after the other (of connecting, or of
+//! getting an answer; an answer, whatever its status, is none), and after [`OUT`] one request tries
+//! it again. Where there are health checks, one that fails them is out until it passes one.
 
 use crate::limits::{FAILURES_MAX, OUT};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};

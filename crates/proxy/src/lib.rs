@@ -8,13 +8,13 @@
 //! | `body` | bodies, piece by piece, both ways |
 //! | [`Error`] | why there is no answer |
 //!
-//! Connections, their pool and the protocol are hyper's: one pool for each worker thread, so that a request and its connection stay on
-//! one runtime.
+//! Connections, their pool and the protocol are hyper's: one pool for each worker thread, so that a
+//! request and its connection stay on one runtime.
 //!
 //! What must stay true:
 //!
-//! - A request is sent again only when nothing of it was sent, or when doing it twice is doing it once (RFC 9110 section 9.2.2) and
-//!   all of its body is at hand.
+//! - A request is sent again only when nothing of it was sent, or when doing it twice is doing it
+//!   once (RFC 9110 section 9.2.2) and all of its body is at hand.
 //! - A body is never shortened unseen, in either direction, and never held beyond a few reads.
 //! - An answer on whose end two readers could disagree is no answer (RFC 9112 section 11).
 //! - Fields for one hop stay on that hop.

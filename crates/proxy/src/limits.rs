@@ -1,18 +1,21 @@
-//! The limits of this crate in one place, with where each comes from. What a caller may change stands in [`crate::Settings`].
+//! The limits of this crate in one place, with where each comes from. What a caller may change
+//! stands in [`crate::Settings`].
 
 use std::time::Duration;
 
-/// The longest head of an answer, and the most of its body that is read at once: four times what clients may send, since applications
-/// like cookies and policies. A longer head is no good answer.
+/// The longest head of an answer, and the most of its body that is read at once: four times what
+/// clients may send, since applications like cookies and policies. A longer head is no good answer.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Connections to one upstream that are kept though nobody uses them, per worker.
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 256;
-/// How long they are kept: less than the 60 to 75 s after which most servers close them, more than a pause between two polls. Node closes
-/// after 5 s, and says so in Keep-Alive; a connection that was closed under a request that was not sent yet is replaced unseen.
+/// How long they are kept: less than the 60 to 75 s after which most servers close them, more than
+/// a pause between two polls. Node closes after 5 s, and says so in Keep-Alive; a connection that
+/// was closed under a request that was not sent yet is replaced unseen.
 pub(crate) const IDLE_CONNECTION: Duration = Duration::from_secs(30);
 /// So many failures one after the other put an upstream out: one or two may be chance.
 pub(crate) const FAILURES_MAX: u32 = 3;
-/// How long an upstream is out before one request tries it again: short beside a restart, long beside a request.
+/// How long an upstream is out before one request tries it again: short beside a restart, long
+/// beside a request.
 pub(crate) const OUT: Duration = Duration::from_secs(5);
 /// From one health check to the next, and how long one may take.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(5);

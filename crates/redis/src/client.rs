@@ -1,15 +1,5 @@
 //! A [`Client`]: where everything is, kept up to date, and the way for commands that are for one node.
 
-use std::fmt;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-
-use parking_lot::RwLock;
-use redis::{Cmd, Value};
-use tokio::time::{Instant, sleep_until, timeout};
-
 use crate::connection::{Connection, Dialer, checked};
 use crate::discover::discover;
 use crate::error::{Error, Kind};
@@ -21,6 +11,14 @@ use crate::nodes::Address;
 use crate::options::{Durability, Options, ReadFrom, Replicas, Topology};
 use crate::slot::Slot;
 use crate::url::{self, Scheme};
+use parking_lot::RwLock;
+use redis::{Cmd, Value};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// A primary, the slots that it has and its replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +126,8 @@ impl Client {
     /// Connects, finds out what is there, and checks it against the options.
     ///
     /// # Errors
-    /// [`crate::Kind::Url`], `Connect`, `Auth`, or `Unsupported` when the servers cannot give the durability asked for.
+    /// [`crate::Kind::Url`], `Connect`, `Auth`, or `Unsupported` when the servers cannot give the
+    /// durability asked for.
     pub async fn connect(url: &str, options: Options) -> Result<Client, Error> {
         let mut options = options;
         let target = url::parse(url, &mut options)?;

@@ -1,22 +1,20 @@
 //! Opening a connection to one node: socket, TLS, who we are, what it is.
 //!
-//! A connection that is handed out is authenticated, in the right database, and its node's [`Facts`] are of the moment
-//! in which it was opened.
-
-use std::io;
-use std::time::Duration;
-
-use redis::{Cmd, Value};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
+//! A connection that is handed out is authenticated, in the right database, and its node's
+//! [`Facts`] are of the moment in which it was opened.
 
 use crate::error::{Error, Kind};
 use crate::facts::Facts;
 use crate::nodes::Address;
 use crate::url::{Login, Target};
 use crate::wire::Wire;
+use redis::{Cmd, Value};
+use std::io;
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

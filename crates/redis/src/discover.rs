@@ -1,8 +1,5 @@
 //! Finding out who is where: by asking the one server, a Sentinel or a node of the cluster.
 
-use redis::Value;
-use tokio::time::timeout;
-
 use crate::connection::{Dialer, ask, checked, text};
 use crate::error::{Error, Kind};
 use crate::facts::{Need, Role, require};
@@ -10,9 +7,11 @@ use crate::limits;
 use crate::map::Map;
 use crate::nodes::Address;
 use crate::url::Scheme;
+use redis::Value;
+use tokio::time::timeout;
 
-/// Looks at the topology. `before` is the map so far; `turn` makes each look begin with another node, so that one
-/// that is behind the others or cut off is not asked every time.
+/// Looks at the topology. `before` is the map so far; `turn` makes each look begin with another
+/// node, so that one that is behind the others or cut off is not asked every time.
 ///
 /// # Errors
 /// That of the last node asked: `Connect`, `Auth`, or `Unsupported` when it is not what the URL says.

@@ -9,10 +9,11 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Nothing happened: it was never written whole, or the server said that it executed nothing. Sending it again is safe.
+    /// Nothing happened: it was never written whole, or the server said that it executed nothing.
+    /// Sending it again is safe.
     NotSent,
-    /// It was sent, and what became of it is not known: the connection was lost, no answer came in time, or fewer
-    /// replicas (or no disk) confirmed it than were asked for.
+    /// It was sent, and what became of it is not known: the connection was lost, no answer came in
+    /// time, or fewer replicas (or no disk) confirmed it than were asked for.
     UnknownOutcome,
     /// The server or the script answered with an error of its own.
     Server {
@@ -92,8 +93,8 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing it. After [`Kind::UnknownOutcome`] it may also
-    /// be executed a second time.
+    /// Whether the same request may succeed later without anybody changing it. After
+    /// [`Kind::UnknownOutcome`] it may also be executed a second time.
     pub fn may_retry(&self) -> bool {
         matches!(self.kind, Kind::NotSent | Kind::UnknownOutcome | Kind::Connect)
     }

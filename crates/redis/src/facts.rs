@@ -1,10 +1,9 @@
 //! What a node says of itself (INFO, CONFIG GET), and whether that is enough for what is asked of it.
 
-use std::collections::HashMap;
-use std::fmt;
-
 use crate::error::{Error, Kind};
 use crate::nodes::Address;
+use std::collections::HashMap;
+use std::fmt;
 
 /// Which server it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

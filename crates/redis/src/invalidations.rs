@@ -1,16 +1,8 @@
 //! Client tracking: hearing which keys with a prefix were written, on every primary.
 //!
-//! BCAST is a node's own affair, so there is one connection for each primary, in RESP3. Promises that whoever hears misses nothing
-//! unknowingly: [`Invalidation::Everything`] comes when a connection begins and when one is lost, and for what FLUSHALL says.
-
-use std::collections::HashMap;
-use std::io;
-use std::time::Duration;
-
-use redis::{PushKind, Value};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+//! BCAST is a node's own affair, so there is one connection for each primary, in RESP3. Promises
+//! that whoever hears misses nothing unknowingly: [`Invalidation::Everything`] comes when a
+//! connection begins and when one is lost, and for what FLUSHALL says.
 
 use crate::client::Client;
 use crate::connection::{ask, checked};
@@ -18,6 +10,13 @@ use crate::error::Error;
 use crate::limits;
 use crate::nodes::Address;
 use crate::wire::Wire;
+use redis::{PushKind, Value};
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 /// What happened on the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,16 +2,15 @@
 //!
 //! The one place that decides what is known of a request after each kind of answer.
 
-use redis::{Cmd, Value};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-
 use crate::connection::checked;
 use crate::error::{Error, Kind};
 use crate::nodes::Address;
 use crate::script::Script;
 use crate::slot::Slot;
 use crate::wire;
+use redis::{Cmd, Value};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// What to run.
 #[derive(Debug)]
@@ -45,7 +44,8 @@ pub(crate) enum Outcome {
     Again(Job, Why),
 }
 
-/// Why a request is to be sent again, and what to do first. The errors are what to answer when there is no time left.
+/// Why a request is to be sent again, and what to do first. The errors are what to answer when
+/// there is no time left.
 #[derive(Debug)]
 pub(crate) enum Why {
     /// The slot is somewhere else now.

@@ -1,17 +1,9 @@
 //! A lane: one connection to one node in one direction, and the task that owns it.
 //!
-//! It takes everything that is queued, sends it as one batch, reads the answers and hands them out; only then it takes the next.
-//! Writes are held until the WAIT or WAITAOF that ends their batch has counted enough. Every request is told what became
-//! of it, exactly once; a caller that went away is passed over without disturbing the others.
-
-use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
-use std::time::Duration;
-
-use redis::Value;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+//! It takes everything that is queued, sends it as one batch, reads the answers and hands them out;
+//! only then it takes the next. Writes are held until the WAIT or WAITAOF that ends their batch has
+//! counted enough. Every request is told what became of it, exactly once; a caller that went away
+//! is passed over without disturbing the others.
 
 use crate::client::Inner;
 use crate::connection::{Connection, Purpose, checked, identify};
@@ -22,6 +14,13 @@ use crate::limits;
 use crate::nodes::Address;
 use crate::options::{Durability, Replicas};
 use crate::wire::{Wire, pack};
+use redis::Value;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 
 /// What ends a batch of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +61,8 @@ pub(crate) struct Lane {
     is_short: bool,
 }
 
-/// The requests of one batch: on their way in the order in which they were packed, then held or to be run again.
+/// The requests of one batch: on their way in the order in which they were packed, then held or to
+/// be run again.
 #[derive(Default)]
 struct Batch {
     requests: VecDeque<Request>,
@@ -251,8 +251,8 @@ impl Lane {
         batch
     }
 
-    /// Sends one batch and tells its requests what became of them. Gives back those whose script has to be loaded first; `None`
-    /// when the connection was lost.
+    /// Sends one batch and tells its requests what became of them. Gives back those whose script
+    /// has to be loaded first; `None` when the connection was lost.
     async fn exchange(&mut self, open: &mut Open, mut batch: Batch) -> Option<VecDeque<Request>> {
         let limit = Duration::from_millis(self.client.options.response_timeout_ms);
         let wire = &mut open.connection.wire;

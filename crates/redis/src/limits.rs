@@ -6,10 +6,12 @@ pub const CONNECT_TIMEOUT_MS: u64 = 2_000;
 /// Default for a batch without an answer: above [`WAIT_TIMEOUT_MS`], below what a client of ours waits.
 pub const RESPONSE_TIMEOUT_MS: u64 = 5_000;
 
-/// Default for WAIT and WAITAOF: `appendfsync everysec` confirms after up to a second, two when the disk is slow.
+/// Default for WAIT and WAITAOF: `appendfsync everysec` confirms after up to a second, two when the
+/// disk is slow.
 pub const WAIT_TIMEOUT_MS: u64 = 3_000;
 
-/// Requests that may wait for one connection. At 10 µs each that is 0.16 s: what waits longer is better refused.
+/// Requests that may wait for one connection. At 10 µs each that is 0.16 s: what waits longer is
+/// better refused.
 pub const QUEUE_REQUESTS: usize = 16_384;
 
 /// Requests in one batch at most, so that the first answer is not held back by the last write.
@@ -43,8 +45,8 @@ pub const REFRESH_MS_MIN: u64 = 50;
 /// The topology is looked at this often even when nothing failed: a primary that was cut off does not say so.
 pub const REFRESH_MS: u64 = 1_000;
 
-/// A write connection that was idle for so long asks for its epoch again: the primary may have been demoted and
-/// promoted meanwhile without closing it.
+/// A write connection that was idle for so long asks for its epoch again: the primary may have been
+/// demoted and promoted meanwhile without closing it.
 pub const EPOCH_IDLE_MS: u64 = 1_000;
 
 /// Nodes asked, one after the other, for the topology before a refresh gives up.
@@ -53,8 +55,8 @@ pub const REFRESH_NODES: usize = 5;
 /// Messages of client tracking that wait for who hears them; then the server's own buffer fills.
 pub const INVALIDATIONS_WAITING: usize = 1_024;
 
-/// A connection that hears of writes and has been quiet for so long is asked whether it is there; without an answer for as long again
-/// it is lost.
+/// A connection that hears of writes and has been quiet for so long is asked whether it is there;
+/// without an answer for as long again it is lost.
 pub const INVALIDATIONS_PING_MS: u64 = 1_000;
 
 /// Keys asked for in one SCAN: about 1 ms of the server's time.

@@ -1,18 +1,7 @@
 //! A [`Link`]: what one worker thread sends with.
 //!
-//! Finds the lane of a request's slot, and sees a request through redirections, failovers and retries until its deadline. It sends
-//! again only what did nothing or only reads.
-
-use std::collections::HashMap;
-use std::future::Future;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-use parking_lot::Mutex;
-use redis::{Cmd, Value};
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+//! Finds the lane of a request's slot, and sees a request through redirections, failovers and
+//! retries until its deadline. It sends again only what did nothing or only reads.
 
 use crate::client::{Client, Inner};
 use crate::connection::Purpose;
@@ -25,9 +14,19 @@ use crate::nodes::Address;
 use crate::options::ReadFrom;
 use crate::script::Script;
 use crate::slot::Slot;
+use parking_lot::Mutex;
+use redis::{Cmd, Value};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Sends requests to the node that has their slot, batched with what arrives meanwhile. Cheap to clone; belongs to the
-/// runtime that first uses it. Dropping a future gives up its answer, not the request, when that is on its way.
+/// Sends requests to the node that has their slot, batched with what arrives meanwhile. Cheap to
+/// clone; belongs to the runtime that first uses it. Dropping a future gives up its answer, not the
+/// request, when that is on its way.
 #[derive(Clone)]
 pub struct Link {
     client: Client,
@@ -84,7 +83,8 @@ impl Link {
         run(self.shared.clone(), slot, Purpose::Read, Body::Command(command))
     }
 
-    /// Runs a command that writes, as [`Link::write`] does scripts; it may run on a server that has changed over meanwhile.
+    /// Runs a command that writes, as [`Link::write`] does scripts; it may run on a server that has
+    /// changed over meanwhile.
     ///
     /// # Errors
     /// As [`Link::write`].
@@ -99,7 +99,8 @@ impl Link {
     /// Runs a script that writes; answered when it is as durable as the options say.
     ///
     /// # Errors
-    /// `NotSent`: it did not run. `UnknownOutcome`: it may have, or is not as durable as asked. The script's own.
+    /// `NotSent`: it did not run. `UnknownOutcome`: it may have, or is not as durable as asked. The
+    /// script's own.
     pub fn write(
         &self,
         slot: Slot,
@@ -175,7 +176,8 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
             // A replica that failed once is not waited for.
             read_from = ReadFrom::Primary;
         }
-        // What a look at the topology finds out is in the map; that it failed shows when the request is sent again.
+        // What a look at the topology finds out is in the map; that it failed shows when the
+        // request is sent again.
         if look && timeout_at(deadline, client.refresh()).await.is_err() {
             return Err(error);
         }

@@ -1,4 +1,5 @@
-//! The map: which node has which slot, and the replicas of each primary. A map never changes; a new one takes its place.
+//! The map: which node has which slot, and the replicas of each primary. A map never changes; a new
+//! one takes its place.
 
 use crate::nodes::Address;
 use crate::slot::{SLOTS, Slot};
@@ -45,7 +46,8 @@ impl Map {
         self.shards.get(usize::from(*self.by_slot.get(usize::from(slot.0))?))
     }
 
-    /// The same map after MOVED said where a slot is now; `None` when it names a node that is not on it as a primary.
+    /// The same map after MOVED said where a slot is now; `None` when it names a node that is not
+    /// on it as a primary.
     pub(crate) fn moved(&self, slot: Slot, address: &Address) -> Option<Map> {
         let index = self.shards.iter().position(|shard| shard.primary == *address)?;
         let mut map = self.clone();
@@ -63,8 +65,9 @@ impl Map {
 
     /// Reads CLUSTER NODES, as `asked` answered it.
     ///
-    /// A line is `id ip:port@bus[,hostname] flags primary-id ping pong epoch link slot…`; a slot is `n`, `n-m`, or, in
-    /// brackets, one that is on its way and still counts for its owner. Source: the command's documentation.
+    /// A line is `id ip:port@bus[,hostname] flags primary-id ping pong epoch link slot…`; a slot is
+    /// `n`, `n-m`, or, in brackets, one that is on its way and still counts for its owner. Source:
+    /// the command's documentation.
     pub(crate) fn from_cluster_nodes(text: &str, asked: &Address, by_hostname: bool) -> Map {
         let lines: Vec<Line<'_>> =
             text.lines().filter_map(|line| Line::parse(line, asked, by_hostname)).collect();

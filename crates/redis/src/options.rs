@@ -9,7 +9,8 @@ pub enum Durability {
     /// As soon as the primary has executed it. A crash of the primary may lose it.
     #[default]
     Async,
-    /// When it is on the primary's disk: `appendfsync always`, or WAITAOF. Refused where the server can do neither.
+    /// When it is on the primary's disk: `appendfsync always`, or WAITAOF. Refused where the server
+    /// can do neither.
     Sync,
     /// When so many replicas have it: one WAIT a batch, its number read.
     Replicated(Replicas),
@@ -30,7 +31,8 @@ pub enum ReadFrom {
     /// The primary: a read sees every write that was answered.
     #[default]
     Primary,
-    /// A replica in turn, the primary when there is none: a read may be behind by the replica's lag ([`crate::Facts`]).
+    /// A replica in turn, the primary when there is none: a read may be behind by the replica's lag
+    /// ([`crate::Facts`]).
     Replicas,
 }
 
@@ -56,8 +58,8 @@ pub struct Options {
     pub read_from: ReadFrom,
     /// How long one connection may take to be ready (TCP, TLS, AUTH, INFO), in milliseconds.
     pub connect_timeout_ms: u64,
-    /// How long a batch may go without an answer, and how long a request may be retried where nothing happened, in
-    /// milliseconds.
+    /// How long a batch may go without an answer, and how long a request may be retried where
+    /// nothing happened, in milliseconds.
     pub response_timeout_ms: u64,
     /// The time-out given to WAIT and WAITAOF, in milliseconds; below `response_timeout_ms`.
     pub wait_timeout_ms: u64,

@@ -1,11 +1,10 @@
 //! A script with its name and the digest that EVALSHA wants.
 
+use sha1::{Digest, Sha1};
 use std::sync::OnceLock;
 
-use sha1::{Digest, Sha1};
-
-/// A Lua script, kept in a `static`. `ARGV[1]` is the epoch of the connection that it runs on, put in by the link;
-/// the caller's arguments begin at `ARGV[2]`.
+/// A Lua script, kept in a `static`. `ARGV[1]` is the epoch of the connection that it runs on, put
+/// in by the link; the caller's arguments begin at `ARGV[2]`.
 #[derive(Debug)]
 pub struct Script {
     name: &'static str,

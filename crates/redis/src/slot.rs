@@ -1,6 +1,7 @@
 //! Slots: which of a cluster's 16,384 parts a key is in, and short hash tags that lead to a given slot.
 //!
-//! Source: Redis Cluster specification, "Key distribution model" and "Hash tags" (CRC-16/XMODEM modulo 16,384).
+//! Source: Redis Cluster specification, "Key distribution model" and "Hash tags" (CRC-16/XMODEM
+//! modulo 16,384).
 
 use std::sync::OnceLock;
 
@@ -52,7 +53,8 @@ pub fn tag_for_slot(slot: Slot) -> &'static str {
     &TAGS.get_or_init(search_tags)[usize::from(slot.0)]
 }
 
-/// The shortest tag of each slot in base 36: 36 + 36² + 36³ tags leave about 5 % of the slots to those of four.
+/// The shortest tag of each slot in base 36: 36 + 36² + 36³ tags leave about 5 % of the slots to
+/// those of four.
 fn search_tags() -> Vec<String> {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut tags = vec![String::new(); usize::from(SLOTS)];

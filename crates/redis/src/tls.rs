@@ -1,16 +1,14 @@
 //! TLS: certificates are always checked, against the system's authorities or the URL's own.
 
+use crate::error::{Error, Kind};
+use crate::url::TlsFiles;
 use std::path::Path;
 use std::sync::Arc;
-
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-use crate::error::{Error, Kind};
-use crate::url::TlsFiles;
 
 /// # Errors
 /// [`Kind::Url`] with the file that cannot be used.
@@ -27,7 +25,8 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, Error> {
             }
         }
         None => {
-            // Single certificates of the system that do not parse are left out: the rest is what others trust as well.
+            // Single certificates of the system that do not parse are left out: the rest is what
+            // others trust as well.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }

@@ -1,14 +1,12 @@
 //! A URL read into what it means. Passwords stay inside: no message and no `Debug` shows one.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use percent_encoding::percent_decode_str;
-
 use crate::error::{Error, Kind};
 use crate::nodes::Address;
 use crate::options::{Options, ReadFrom};
+use percent_encoding::percent_decode_str;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How to say who one is.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -1,17 +1,15 @@
-//! Bytes on a socket: packed commands out, decoded answers in. Knows how much of what it was given has left, because that
-//! decides whether a request can have been executed.
+//! Bytes on a socket: packed commands out, decoded answers in. Knows how much of what it was given
+//! has left, because that decides whether a request can have been executed.
 
+use crate::limits;
+use bytes::BytesMut;
+use redis::{Value, ValueCodec};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
-
-use bytes::BytesMut;
-use redis::{Value, ValueCodec};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_util::codec::Decoder;
-
-use crate::limits;
 
 /// A socket of any kind, with TLS or without.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -82,8 +80,9 @@ impl Wire {
         }
     }
 
-    /// Whether the server has kept the connection open and quiet since the last answer: nothing can be sent on one that
-    /// it closed, and what it says unasked (such as that it has too many clients) would be taken for an answer.
+    /// Whether the server has kept the connection open and quiet since the last answer: nothing can
+    /// be sent on one that it closed, and what it says unasked (such as that it has too many
+    /// clients) would be taken for an answer.
     pub(crate) async fn is_usable(&mut self) -> bool {
         if !self.input.is_empty() {
             return false;

@@ -1,7 +1,9 @@
-//! The config files of the nodes, and the `nodes.conf` of a cluster's, from which they know each other before they start.
+//! The config files of the nodes, and the `nodes.conf` of a cluster's, from which they know each
+//! other before they start.
 //!
-//! `nodes.conf` is the servers' own format (one line a node as in CLUSTER NODES, then `vars`): Redis 7.0 and every Valkey read
-//! it. A node that starts with it takes up its slots and its primary without handshakes.
+//! `nodes.conf` is the servers' own format (one line a node as in CLUSTER NODES, then `vars`):
+//! Redis 7.0 and every Valkey read it. A node that starts with it takes up its slots and its
+//! primary without handshakes.
 
 use crate::error::{Error, Result};
 use crate::limits::{BUS_OFFSET, SENTINEL_DOWN_AFTER_MS, SENTINEL_FAILOVER_MS, SENTINEL_NAME, SENTINELS};
@@ -64,7 +66,8 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     let mut text = common(folder, node);
     text.push_str("save \"\"\n");
     text.push_str(spec.persistence.directives());
-    // A local replica is there at once: waiting for others to share a transfer would only make the start slower.
+    // A local replica is there at once: waiting for others to share a transfer would only make the
+    // start slower.
     text.push_str("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
     // DEBUG SLEEP and the like, for tests; from this machine only.
     text.push_str("enable-debug-command local\n");
@@ -77,8 +80,8 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
         text.push_str(&format!("tls-cluster yes\ncluster-port {}\n", node.port + BUS_OFFSET));
     }
     if layout.topology.is_cluster() {
-        // A topology keeps the shape that was asked for: a replica does not move to another primary, and a primary that gave all
-        // its slots away does not become a replica.
+        // A topology keeps the shape that was asked for: a replica does not move to another
+        // primary, and a primary that gave all its slots away does not become a replica.
         text.push_str(&format!(
             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {}\ncluster-allow-replica-migration no\n",
             spec.node_timeout_ms
@@ -132,7 +135,8 @@ fn nodes(myself: &Node, layout: &Layout) -> String {
     let mut text = String::new();
     for (index, node) in layout.nodes.iter().enumerate() {
         let flag = if node == myself { "myself," } else { "" };
-        // An epoch of its own for each primary: two with the same would have to settle who is right. A replica has its primary's.
+        // An epoch of its own for each primary: two with the same would have to settle who is
+        // right. A replica has its primary's.
         let epoch = index % primaries + 1;
         let port = node.peer_port();
         let address = format!("127.0.0.1:{port}@{}", node.port + BUS_OFFSET);

@@ -32,8 +32,9 @@ pub(crate) struct Replication {
     /// For a replica: connected to its primary, and nothing is missing.
     pub in_step: bool,
     pub offset: u64,
-    /// For a primary: ports of the replicas that it streams to. It waits for a first acknowledgement (up to a second) before it does,
-    /// when the replica has long called itself connected; until then a WAIT does not count it.
+    /// For a primary: ports of the replicas that it streams to. It waits for a first
+    /// acknowledgement (up to a second) before it does, when the replica has long called itself
+    /// connected; until then a WAIT does not count it.
     pub streams_to: Vec<u16>,
 }
 
@@ -105,7 +106,8 @@ pub(crate) fn peers(connection: &mut Connection) -> RedisResult<Vec<Peer>> {
     Ok(text.lines().filter_map(peer).collect())
 }
 
-/// `ID ADDRESS FLAGS PRIMARY PING PONG EPOCH LINK SLOT…`, a slot being `7`, `7-9`, `[7->-ID]` (given) or `[7-<-ID]` (taken).
+/// `ID ADDRESS FLAGS PRIMARY PING PONG EPOCH LINK SLOT…`, a slot being `7`, `7-9`, `[7->-ID]`
+/// (given) or `[7-<-ID]` (taken).
 fn peer(line: &str) -> Option<Peer> {
     let mut words = line.split(' ');
     let id = words.next()?.to_owned();

@@ -1,4 +1,5 @@
-//! What can go wrong: one opaque error with a kind to match on, the source kept, and a sentence that says what to do.
+//! What can go wrong: one opaque error with a kind to match on, the source kept, and a sentence
+//! that says what to do.
 
 use std::fmt;
 use std::io;

@@ -10,7 +10,8 @@ use std::process::Command;
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub flavour: Flavour,
-    /// Absolute, not resolved further: Debian's `redis-server` is a link to a program that does what its name says.
+    /// Absolute, not resolved further: Debian's `redis-server` is a link to a program that does
+    /// what its name says.
     pub path: PathBuf,
     pub version: String,
 }

@@ -1,17 +1,20 @@
-//! `forebay-topology`: local Redis and Valkey servers in every shape that Forebay must work on: one instance, a primary
-//! with replicas, the same watched by Sentinel, a cluster. Real processes of the server that is installed.
+//! `forebay-topology`: local Redis and Valkey servers in every shape that Forebay must work on: one
+//! instance, a primary with replicas, the same watched by Sentinel, a cluster. Real processes of
+//! the server that is installed.
 //!
 //! - [`Spec`]: what is asked for; [`Topology`] its shape, [`Flavour`] which server
-//! - [`Local`]: the running thing: [`Local::up`], [`Local::url`], [`Local::kill`], [`Local::start`], [`Local::pause`],
-//!   [`Local::resume`], [`Local::reshard`], [`Local::down`]; taken down when dropped, unless it was asked to stay
+//! - [`Local`]: the running thing: [`Local::up`], [`Local::url`], [`Local::kill`],
+//!   [`Local::start`], [`Local::pause`], [`Local::resume`], [`Local::reshard`], [`Local::down`];
+//!   taken down when dropped, unless it was asked to stay
 //! - [`down`]: takes down what an earlier process left in a folder
 //!
-//! When `up` returns, every node serves, every replica is in step and all nodes agree. A cluster's nodes know each other from
-//! the first moment, because their `nodes.conf` is written before they start: no handshakes, no waiting for gossip.
+//! When `up` returns, every node serves, every replica is in step and all nodes agree. A cluster's
+//! nodes know each other from the first moment, because their `nodes.conf` is written before they
+//! start: no handshakes, no waiting for gossip.
 //!
-//! **The process table is the truth.** A node's processes are those whose command line is the server and the node's
-//! config file, so that nothing has to be written down that a crash could make wrong, and no other process is ever hit.
-//! This needs `/proc`: Linux.
+//! **The process table is the truth.** A node's processes are those whose command line is the
+//! server and the node's config file, so that nothing has to be written down that a crash could
+//! make wrong, and no other process is ever hit. This needs `/proc`: Linux.
 //!
 //! What must not move in: anything that a program needs to *use* Redis. That is `forebay-redis`.
 

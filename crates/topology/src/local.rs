@@ -45,7 +45,8 @@ pub fn down(folder: &Path) -> Result<bool> {
 }
 
 impl Local {
-    /// Starts it. When this returns, every node serves, every replica is in step and all nodes agree; on an error nothing is left.
+    /// Starts it. When this returns, every node serves, every replica is in step and all nodes
+    /// agree; on an error nothing is left.
     pub fn up(spec: Spec) -> Result<Local> {
         spec.check()?;
         let program = find::program(spec.flavour)?;
@@ -130,7 +131,8 @@ impl Local {
         Ok(())
     }
 
-    /// The error of one of these nodes that ended by itself, if one did. Only processes that this one started are seen.
+    /// The error of one of these nodes that ended by itself, if one did. Only processes that this
+    /// one started are seen.
     pub(crate) fn ended(&self, nodes: &[&Node]) -> Option<Error> {
         let mut children = self.children();
         let (node, status) = nodes
@@ -176,7 +178,8 @@ impl Local {
         self.layout.url()
     }
 
-    /// All nodes: primaries first, then replicas, then Sentinels. Roles are those of the start; [`Local::status`] tells today's.
+    /// All nodes: primaries first, then replicas, then Sentinels. Roles are those of the start;
+    /// [`Local::status`] tells today's.
     pub fn nodes(&self) -> &[Node] {
         &self.layout.nodes
     }
@@ -208,7 +211,8 @@ impl Local {
         self.wait_gone(std::slice::from_ref(node))
     }
 
-    /// Starts a node that was killed, on the data that it left, and waits until it serves. One that runs stays as it is.
+    /// Starts a node that was killed, on the data that it left, and waits until it serves. One that
+    /// runs stays as it is.
     ///
     /// # Errors
     /// When it is stopped by a signal: that is ended by [`Local::resume`].
@@ -232,7 +236,8 @@ impl Local {
         self.wait_serving(node)
     }
 
-    /// SIGSTOP: it keeps its connections and answers nothing, as behind a cut cable. It stands still when this returns.
+    /// SIGSTOP: it keeps its connections and answers nothing, as behind a cut cable. It stands
+    /// still when this returns.
     pub fn pause(&self, name: &str) -> Result<()> {
         self.signal_living(name, Signal::STOP)?;
         // The signal is sent; a process that runs on another core stops a little later.
@@ -317,7 +322,8 @@ impl Local {
             let mut children = self.children();
             for node in nodes {
                 if let Some(mut child) = children.remove(&node.name) {
-                    // One that was started a moment ago has no command line yet, by which it could have been found.
+                    // One that was started a moment ago has no command line yet, by which it could
+                    // have been found.
                     child.kill().map_err(|error| Error::io("end", Path::new(&node.name), error))?;
                     child.wait().map_err(|error| Error::io("wait for", Path::new(&node.name), error))?;
                 }

@@ -1,4 +1,5 @@
-//! Ports that nobody listens on. A check is not a reservation: a start that loses the race is repeated by `local`.
+//! Ports that nobody listens on. A check is not a reservation: a start that loses the race is
+//! repeated by `local`.
 
 use crate::error::{Error, Kind, Result};
 use crate::limits::{BUS_OFFSET, FREE_PORTS, PORT_TRIES};

@@ -1,6 +1,7 @@
-//! The processes of nodes, found in the process table by their command line: the server, then the node's config file. The
-//! configs say `set-proc-title no`, so that the command line stays what it was; a server's forks (for an append-only file, for a
-//! replica) have it as well, and are found with it.
+//! The processes of nodes, found in the process table by their command line: the server, then the
+//! node's config file. The configs say `set-proc-title no`, so that the command line stays what it
+//! was; a server's forks (for an append-only file, for a replica) have it as well, and are found
+//! with it.
 
 use crate::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,8 +17,8 @@ pub(crate) struct Process {
     pub paused: bool,
 }
 
-/// The processes of each of these config files, in their order. One that has ended and was not waited for has no command line
-/// and is not among them.
+/// The processes of each of these config files, in their order. One that has ended and was not
+/// waited for has no command line and is not among them.
 pub(crate) fn find(server: &Path, configs: &[PathBuf]) -> Result<Vec<Vec<Process>>> {
     let mut found = vec![Vec::new(); configs.len()];
     let table = Path::new("/proc");
@@ -40,7 +41,8 @@ pub(crate) fn find(server: &Path, configs: &[PathBuf]) -> Result<Vec<Vec<Process
     Ok(found)
 }
 
-/// The state of `/proc/PID/stat`: what follows the name, which stands in brackets and may hold anything (proc_pid_stat(5)).
+/// The state of `/proc/PID/stat`: what follows the name, which stands in brackets and may hold
+/// anything (proc_pid_stat(5)).
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -15,8 +15,8 @@ use std::time::Instant;
 type Missing = Option<String>;
 
 impl Local {
-    /// Waits until all nodes that run are ready: after a failover, the new primary serves, and all have learnt of it. Nodes that
-    /// are dead or stopped are not asked.
+    /// Waits until all nodes that run are ready: after a failover, the new primary serves, and all
+    /// have learnt of it. Nodes that are dead or stopped are not asked.
     pub fn wait_ready(&self) -> Result<()> {
         self.wait(|local| {
             let running: Vec<_> = local
@@ -203,7 +203,8 @@ fn owners(peers: &[Peer]) -> HashMap<String, Vec<(u16, u16)>> {
         .collect()
 }
 
-/// Whether a Sentinel takes the same node for the primary, sees its replicas, and could have a majority for a failover.
+/// Whether a Sentinel takes the same node for the primary, sees its replicas, and could have a
+/// majority for a failover.
 fn sentinel_agrees(
     connection: &mut redis::Connection,
     primary: &Node,

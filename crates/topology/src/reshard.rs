@@ -1,12 +1,16 @@
-//! Moving slots from one primary to another while both serve: the cluster specification's way, which every version knows.
+//! Moving slots from one primary to another while both serve: the cluster specification's way,
+//! which every version knows.
 //!
-//! 1. target: `CLUSTER SETSLOT s IMPORTING source`; source: `CLUSTER SETSLOT s MIGRATING target`. From now on the source sends clients to
-//!    the target (ASK) for keys that it does not have, so that no key can appear behind the mover's back.
+//! 1. target: `CLUSTER SETSLOT s IMPORTING source`; source: `CLUSTER SETSLOT s MIGRATING target`.
+//!    From now on the source sends clients to the target (ASK) for keys that it does not have, so
+//!    that no key can appear behind the mover's back.
 //! 2. source: `MIGRATE` the slot's keys, batch by batch, each batch atomic.
-//! 3. target, source, then every other primary: `CLUSTER SETSLOT s NODE target`. The target first: if the mover dies between
-//!    the two, both know an owner, and the source still points to the target.
+//! 3. target, source, then every other primary: `CLUSTER SETSLOT s NODE target`. The target first:
+//!    if the mover dies between the two, both know an owner, and the source still points to the
+//!    target.
 //!
-//! Doing it again finishes what was interrupted: slots that are half-way between the two nodes are moved before others.
+//! Doing it again finishes what was interrupted: slots that are half-way between the two nodes are
+//! moved before others.
 
 use crate::control::{self, Peer};
 use crate::error::{Error, Kind, Result};
@@ -52,8 +56,8 @@ impl End<'_> {
 }
 
 impl Local {
-    /// Moves slots with their keys from one primary to another, and waits until all nodes agree. `progress` is told after each
-    /// slot what has been moved.
+    /// Moves slots with their keys from one primary to another, and waits until all nodes agree.
+    /// `progress` is told after each slot what has been moved.
     pub fn reshard(
         &self,
         from: &str,
@@ -80,7 +84,8 @@ impl Local {
         Ok(moved)
     }
 
-    /// First step of one slot's move: the target takes, the source gives. Clients are sent from one to the other from now on.
+    /// First step of one slot's move: the target takes, the source gives. Clients are sent from one
+    /// to the other from now on.
     pub fn begin_slot(&self, slot: u16, from: &str, to: &str) -> Result<()> {
         let (mut from, mut to) = (self.end(from)?, self.end(to)?);
         let (from_id, to_id) = (from.node.id.clone(), to.node.id.clone());

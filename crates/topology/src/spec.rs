@@ -173,28 +173,33 @@ pub struct Spec {
     pub topology: Topology,
     /// Which server; `None`: Valkey when it is installed, else Redis.
     pub flavour: Option<Flavour>,
-    /// Where configs, logs and data lie; made, and removed by `down`. `None`: a folder below the system's for temporary files.
+    /// Where configs, logs and data lie; made, and removed by `down`. `None`: a folder below the
+    /// system's for temporary files.
     pub folder: Option<PathBuf>,
-    /// Port of the first node, the others follow; a cluster's bus is 10,000 above. `None`: ports that are free.
+    /// Port of the first node, the others follow; a cluster's bus is 10,000 above. `None`: ports
+    /// that are free.
     pub port: Option<u16>,
     /// What is kept on disk.
     pub persistence: Persistence,
     /// Password of the default user of every server that holds data.
     pub password: Option<String>,
-    /// What the servers need to speak TLS as well, each on a second port, and among each other. Not for a primary with replicas alone.
+    /// What the servers need to speak TLS as well, each on a second port, and among each other. Not
+    /// for a primary with replicas alone.
     pub tls: Option<Tls>,
     /// How long a cluster node is silent before its peers take it for dead.
     pub node_timeout_ms: u32,
     /// Lines added to the config of every server that holds data, such as `maxmemory 100mb`.
     pub directives: Vec<String>,
-    /// Whether it stays when the [`crate::Local`] is dropped and when a terminal interrupts the program that started it.
+    /// Whether it stays when the [`crate::Local`] is dropped and when a terminal interrupts the
+    /// program that started it.
     pub detached: bool,
     /// Set it to `true` to give up an `up` that is under way.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Spec {
-    /// The shape, on free ports, in a temporary folder, with an append-only file synced every second; goes down when dropped.
+    /// The shape, on free ports, in a temporary folder, with an append-only file synced every
+    /// second; goes down when dropped.
     pub fn new(topology: Topology) -> Spec {
         Spec {
             topology,

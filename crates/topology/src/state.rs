@@ -1,13 +1,17 @@
-//! What a topology consists of, and the file that says so to later commands: `topology.json` in the topology's folder.
+//! What a topology consists of, and the file that says so to later commands: `topology.json` in the
+//! topology's folder.
 //!
 //! ```text
-//! { "version": 1, "topology": {"cluster": {"masters": 3, "replicas": 1}}, "flavour": "valkey", "server": "/usr/bin/valkey-server",
+//! { "version": 1, "topology": {"cluster": {"masters": 3, "replicas": 1}}, "flavour": "valkey",
+//!   "server": "/usr/bin/valkey-server",
 //!   "server_version": "9.1.2", "password": null,
-//!   "nodes": [ {"name": "node-1", "port": 7000, "kind": "server", "id": "40 hex digits", "replica_of": null}, … ] }
+//!   "nodes": [ {"name": "node-1", "port": 7000, "kind": "server",
+//!     "id": "40 hex digits", "replica_of": null}, … ] }
 //! ```
 //!
-//! Valid: this version, at least one node. It holds nothing that changes while the nodes run: who is primary and who lives is
-//! asked of them and of the process table. It is written before the first process starts, so that `down` finds all of them.
+//! Valid: this version, at least one node. It holds nothing that changes while the nodes run: who
+//! is primary and who lives is asked of them and of the process table. It is written before the
+//! first process starts, so that `down` finds all of them.
 
 use crate::error::{Error, Kind, Result};
 use crate::find::Program;
@@ -84,7 +88,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Primaries first, then the first replica of each, then the second of each, then Sentinels; one port after the other.
+    /// Primaries first, then the first replica of each, then the second of each, then Sentinels;
+    /// one port after the other.
     pub(crate) fn plan(spec: &Spec, program: &Program, base: u16) -> Layout {
         let topology = spec.topology;
         let primaries = match topology {
@@ -136,7 +141,8 @@ impl Layout {
         Some((edge(index), edge(index + 1) - 1))
     }
 
-    /// What Forebay's `memory.url` takes: more than one address where any of them will do, for one may be dead.
+    /// What Forebay's `memory.url` takes: more than one address where any of them will do, for one
+    /// may be dead.
     pub(crate) fn url(&self) -> String {
         let user = self.password.as_ref().map_or(String::new(), |password| format!(":{}@", encode(password)));
         let addresses = |nodes: Vec<&Node>| -> String {
@@ -247,7 +253,8 @@ pub(crate) fn in_use(folder: &Path) -> Error {
     Error::new(Kind::FolderInUse, text)
 }
 
-/// Never the same twice: nodes of one topology must not take those of another for their own when ports are used again.
+/// Never the same twice: nodes of one topology must not take those of another for their own when
+/// ports are used again.
 fn random_id() -> String {
     rand::random::<[u8; 20]>().iter().map(|byte| format!("{byte:02x}")).collect()
 }

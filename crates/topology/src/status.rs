@@ -54,7 +54,8 @@ pub struct NodeStatus {
     pub slots: usize,
     /// Keys that it holds.
     pub keys: u64,
-    /// Bytes of the replication stream that it has written or read: a replica's lag is the difference to its primary's.
+    /// Bytes of the replication stream that it has written or read: a replica's lag is the
+    /// difference to its primary's.
     pub offset_bytes: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Every topology with the servers that are installed, real processes throughout: up, status, write and read, a dead primary, down.
+//! Every topology with the servers that are installed, real processes throughout: up, status, write
+//! and read, a dead primary, down.
 
 use forebay_topology::{
     Error, Flavour, Kind, Local, Node, NodeKind, Persistence, Role, Running, Spec, Topology,

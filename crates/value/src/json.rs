@@ -37,8 +37,8 @@ pub fn write_integer(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends a finite double in the shortest form that reads back as the same value; whole ones without `.0`, as
-/// JavaScript and PostgreSQL write them.
+/// Appends a finite double in the shortest form that reads back as the same value; whole ones
+/// without `.0`, as JavaScript and PostgreSQL write them.
 fn write_double(number: f64, out: &mut Vec<u8>) {
     let mut buffer = ryu::Buffer::new();
     let text = buffer.format_finite(number);
@@ -74,8 +74,8 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether nothing in it needs an escape. Without a short circuit and with a flag for each place of a lane: plain loops, which the compiler
-/// turns into vector instructions.
+/// Whether nothing in it needs an escape. Without a short circuit and with a flag for each place of
+/// a lane: plain loops, which the compiler turns into vector instructions.
 fn is_clean(bytes: &[u8]) -> bool {
     let (lanes, rest) = bytes.as_chunks::<LANE_BYTES>();
     let mut found = [false; LANE_BYTES];
@@ -84,7 +84,8 @@ fn is_clean(bytes: &[u8]) -> bool {
             *found |= needs_escape(byte);
         }
     }
-    // What does not fill a lane is looked at together with some of what stands before it, if there is as much.
+    // What does not fill a lane is looked at together with some of what stands before it, if there
+    // is as much.
     match bytes.last_chunk::<LANE_BYTES>() {
         Some(last) => {
             for (found, &byte) in found.iter_mut().zip(last) {

@@ -60,8 +60,8 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
     }
 }
 
-/// Reads a value of type `ty` from one JSON value (its text, as it stands in the body). JSON null is [`Value::Null`].
-/// Numbers may come as strings of digits; a string is never made from a number.
+/// Reads a value of type `ty` from one JSON value (its text, as it stands in the body). JSON null
+/// is [`Value::Null`]. Numbers may come as strings of digits; a string is never made from a number.
 pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
     let raw = raw.trim();
     match (ty, raw.as_bytes().first()) {

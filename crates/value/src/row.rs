@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! row      := nulls value*
-//! nulls    := ceil(columns / 8) bytes; bit i (least significant first) set: column i is NULL and has no value below
+//! nulls    := ceil(columns / 8) bytes; bit i (least significant first) set: column i is NULL
 //! value    := bool: 1 byte, 0 or 1 · bigint, double, timestamp: 8 bytes little-endian · uuid: 16 bytes
 //!           | text, numeric, json, bytes: length (LEB128, at most 5 bytes) and that many bytes
 //! ```
-//! Values stand in column order. A row carries no schema: whoever reads it must know the one it was written with.
-//! A row is valid when every value is there, text is UTF-8 and no byte is left over; [`RowRef::check`] decides that once
-//! for bytes from outside (the log, where the checksum has already spoken). Every other method relies on it.
+//! Values stand in column order. A row carries no schema: whoever reads it must know the one it was
+//! written with. A row is valid when every value is there, text is UTF-8 and no byte is left over;
+//! [`RowRef::check`] decides that once for bytes from outside (the log, where the checksum has
+//! already spoken). Every other method relies on it.
 
 use crate::{Schema, Timestamp, Type, Uuid, Value, ValueRef};
 use std::fmt;
@@ -34,7 +35,8 @@ impl Row {
 /// Appends a row in the row format to `out`.
 ///
 /// # Panics
-/// When a value does not fit its column's type or there are more or fewer values than columns: a bug in the caller.
+/// When a value does not fit its column's type or there are more or fewer values than columns: a
+/// bug in the caller.
 pub fn encode_row<'a>(schema: &Schema, values: impl IntoIterator<Item = ValueRef<'a>>, out: &mut Vec<u8>) {
     let nulls_start = out.len();
     out.resize(nulls_start + schema.columns.len().div_ceil(8), 0);

@@ -1,4 +1,5 @@
-//! Points in time: microseconds since the Unix epoch, in UTC; RFC 3339 out, RFC 3339 or what browsers print in.
+//! Points in time: microseconds since the Unix epoch, in UTC; RFC 3339 out, RFC 3339 or what
+//! browsers print in.
 
 use jiff::{Timestamp as Instant, civil, tz};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,9 +18,10 @@ impl Timestamp {
         Timestamp(since_epoch.as_micros() as i64)
     }
 
-    /// Reads RFC 3339 (`2016-11-01T14:11:51Z`, any offset, a space instead of the T, any number of digits after
-    /// the second) or the form that browsers print (`Tue Nov 01 2016 09:11:51 GMT-0500 (CDT)`).
-    /// `None` when it is neither. Digits past the microsecond are cut off.
+    /// Reads RFC 3339 (`2016-11-01T14:11:51Z`, any offset, a space instead of the T, any number of
+    /// digits after the second) or the form that browsers print
+    /// (`Tue Nov 01 2016 09:11:51 GMT-0500 (CDT)`). `None` when it is neither. Digits past the
+    /// microsecond are cut off.
     pub fn parse(text: &str) -> Option<Timestamp> {
         let text = text.trim();
         let instant = text.parse::<Instant>().ok().or_else(|| parse_browser(text))?;
@@ -88,7 +90,8 @@ fn put_two(out: &mut [u8; TEXT_BYTES], at: usize, number: u32) {
     out[at + 1] = b'0' + (number % 10) as u8;
 }
 
-/// Days since the epoch to year, month, day. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// Days since the epoch to year, month, day. Source: Howard Hinnant, "chrono-Compatible Low-Level
+/// Date Algorithms".
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -97,7 +97,8 @@ impl ValueRef<'_> {
         matches!(self, ValueRef::Null)
     }
 
-    /// Whether a column of type `ty` may hold this value (NULL fits every type; length limits are not looked at).
+    /// Whether a column of type `ty` may hold this value (NULL fits every type; length limits are
+    /// not looked at).
     pub fn fits(self, ty: Type) -> bool {
         matches!(
             (self, ty),

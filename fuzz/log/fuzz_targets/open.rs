@@ -1,10 +1,10 @@
-//! Opening a folder of arbitrary or mutated bytes never panics, never delivers a record that fails its checksum, and what
-//! was opened once opens again with the same records.
+//! Opening a folder of arbitrary or mutated bytes never panics, never delivers a record that fails
+//! its checksum, and what was opened once opens again with the same records.
 //!
 //!     cargo +nightly fuzz run open -- -max_total_time=120      (in fuzz/log)
 //!
-//! The input is a list of edits to a good log of three segments; an edit may also set a group's checksum right, so that
-//! what lies behind the checksum is reached.
+//! The input is a list of edits to a good log of three segments; an edit may also set a group's
+//! checksum right, so that what lies behind the checksum is reached.
 #![no_main]
 
 #[path = "../../../crates/log/tests/support/mod.rs"]
@@ -13,7 +13,6 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
 use forebay_log::{Log, Options, Position};
 use libfuzzer_sys::fuzz_target;
 use support::SimDisk;

@@ -1,8 +1,10 @@
-//! The kernel's price: one epoll thread that reads and writes a fixed answer of a given size, and does nothing else.
+//! The kernel's price: one epoll thread that reads and writes a fixed answer of a given size, and
+//! does nothing else.
 //!
-//! `floor [--port 3100] [--size 16] [--pipelined]`. Plain, each read is answered once, whatever it holds; `--pipelined`
-//! answers once for each blank line. It is no HTTP server: it exists to be measured against. Requests must arrive whole, in
-//! one segment; answers must fit the socket buffer or the connection is closed.
+//! `floor [--port 3100] [--size 16] [--pipelined]`. Plain, each read is answered once, whatever it
+//! holds; `--pipelined` answers once for each blank line. It is no HTTP server: it exists to be
+//! measured against. Requests must arrive whole, in one segment; answers must fit the socket buffer
+//! or the connection is closed.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};

@@ -1,11 +1,7 @@
 //! The smallest sensible hyper server: one thread, one fixed JSON answer, no limits, no time-outs, no routes.
 //!
-//! `minimal-hyper [--port 3101]`. It exists to be measured against; answers to pipelined requests are flushed together, which
-//! is the fastest that hyper offers.
-
-use std::convert::Infallible;
-use std::io;
-use std::process::ExitCode;
+//! `minimal-hyper [--port 3101]`. It exists to be measured against; answers to pipelined requests
+//! are flushed together, which is the fastest that hyper offers.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -14,6 +10,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::io;
+use std::process::ExitCode;
 use tokio::net::TcpListener;
 
 async fn answer(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -1,7 +1,9 @@
-//! PostgreSQL and Redis of a bench's own: real servers in folders of their own, on free ports, gone when dropped.
+//! PostgreSQL and Redis of a bench's own: real servers in folders of their own, on free ports, gone
+//! when dropped.
 //!
-//! `FOREBAY_TEST_POSTGRES` names a PostgreSQL to be used instead, by the URL of a role that may create databases; the bench makes
-//! one in it and drops it. Its CPU time counts like that of what the bench started.
+//! `FOREBAY_TEST_POSTGRES` names a PostgreSQL to be used instead, by the URL of a role that may
+//! create databases; the bench makes one in it and drops it. Its CPU time counts like that of what
+//! the bench started.
 
 use crate::machine;
 use forebay_tests::{Folder, root};
@@ -160,7 +162,8 @@ pub struct Transactions {
 }
 
 impl Postgres {
-    /// Takes the one of the environment, or starts one; makes a database with the table of the codes application.
+    /// Takes the one of the environment, or starts one; makes a database with the table of the
+    /// codes application.
     pub fn start() -> Result<Postgres, Box<dyn Error>> {
         let programs = programs()?;
         let given = std::env::var("FOREBAY_TEST_POSTGRES").ok().filter(|url| !url.is_empty());
@@ -205,7 +208,8 @@ impl Postgres {
         self.psql(&self.admin, &["-c", sql])
     }
 
-    /// The process of a server that somebody else started. It must run on this machine, or its CPU time could not be counted.
+    /// The process of a server that somebody else started. It must run on this machine, or its CPU
+    /// time could not be counted.
     fn process(&self) -> Result<u32, Box<dyn Error>> {
         let pid = self.administer("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")?.parse()?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -333,7 +337,8 @@ fn id_of_postgres(option: &str) -> Result<u32, Box<dyn Error>> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
 }
 
-/// A cluster of its own with PostgreSQL's own settings, which sync every commit. Root may not run it: then it is the user `postgres`.
+/// A cluster of its own with PostgreSQL's own settings, which sync every commit. Root may not run
+/// it: then it is the user `postgres`.
 fn private(programs: &Path) -> Result<(Child, Folder, String), Box<dyn Error>> {
     let (folder, address) = (Folder::new(), free_address()?);
     let owner = match rustix::process::geteuid().is_root() {

@@ -1,6 +1,8 @@
-//! The codes routes on Forebay and the three Node peers, side by side: one table, in the terminal and in `bench/results/`, and one page.
+//! The codes routes on Forebay and the three Node peers, side by side: one table, in the terminal
+//! and in `bench/results/`, and one page.
 //!
-//! Forebay twice: embedded, as `forebay serve` runs by itself, and on the PostgreSQL and the Redis of the peers.
+//! Forebay twice: embedded, as `forebay serve` runs by itself, and on the PostgreSQL and the Redis
+//! of the peers.
 
 use super::node::{self, Node};
 use super::page;

@@ -2,6 +2,11 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use forebay_http::{
+    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Method,
+    Options, Outcome, Reply, Request, Server, Service, Stats, Streamed, percent_decode,
+};
+use futures_util::StreamExt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
@@ -9,21 +14,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-use forebay_http::{
-    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Method,
-    Options, Outcome, Reply, Request, Server, Service, Stats, Streamed, percent_decode,
-};
-use futures_util::StreamExt;
 use tokio::sync::{oneshot, watch};
 
-/// What the tests ask of a service, by path:
-/// `/echo…` method, target and body · `/big/N` N bytes · `/held/M` held until mark M · `/later/M` deferred until the
-/// signal reaches M · `/later-held/M/N` deferred until M, then held until N · `/close` · `/panic` · `/later-panic` · `/silent`.
-/// By and by: `/stream/N` N bytes of a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N bytes, and N more when the signal
-/// reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then nothing more · `/overflows/N` more than was said · `/stream-panic`.
-/// Bodies as they arrive, of at most 1 GiB: `/upload` length and sum, `/upload-later/M` not read before the signal reaches M ·
-/// `/upload-small` at most 1000 bytes · `/ignore` answered at once, `/ignore-later/M` when the signal reaches M.
+/// What the tests ask of a service, by path: `/echo…` method, target and body · `/big/N` N bytes ·
+/// `/held/M` held until mark M · `/later/M` deferred until the signal reaches M · `/later-held/M/N`
+/// deferred until M, then held until N · `/close` · `/panic` · `/later-panic` · `/silent`. By and
+/// by: `/stream/N` N bytes of a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N
+/// bytes, and N more when the signal reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then
+/// nothing more · `/overflows/N` more than was said · `/stream-panic`. Bodies as they arrive, of at
+/// most 1 GiB: `/upload` length and sum, `/upload-later/M` not read before the signal reaches M ·
+/// `/upload-small` at most 1000 bytes · `/ignore` answered at once, `/ignore-later/M` when the
+/// signal reaches M.
 pub struct Probe {
     text: Arc<Head>,
     signal: watch::Receiver<u64>,

@@ -39,8 +39,8 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The other clock minus this one. Of all round trips the shortest counts: it has met no queue, so that its answer was made in its
-/// middle, and the error is at most half of it.
+/// The other clock minus this one. Of all round trips the shortest counts: it has met no queue, so
+/// that its answer was made in its middle, and the error is at most half of it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Offset {
     best: Option<(u64, i64)>,

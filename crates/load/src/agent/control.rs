@@ -1,4 +1,5 @@
-//! The controller: gives every agent its part, starts all at the same moment, looks on, and puts together what comes.
+//! The controller: gives every agent its part, starts all at the same moment, looks on, and puts
+//! together what comes.
 
 use super::clock::{Clock, Offset};
 use super::frame::{receive, send};
@@ -106,8 +107,8 @@ impl Controller {
 /// One run on all agents. `handle` stops it; `show` is called a few times a second with how it stands.
 ///
 /// # Errors
-/// When an agent cannot be reached, does not know the token, or cannot begin: then nobody has sent anything. What goes wrong later is in
-/// the results, which say that they are partial.
+/// When an agent cannot be reached, does not know the token, or cannot begin: then nobody has sent
+/// anything. What goes wrong later is in the results, which say that they are partial.
 pub fn drive(
     controller: &Controller,
     planned: &Planned,

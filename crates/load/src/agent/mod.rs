@@ -1,34 +1,38 @@
-//! Load from several machines: an [`Agent`] on each of them, and one controller ([`drive`]) that makes one run of all.
+//! Load from several machines: an [`Agent`] on each of them, and one controller ([`drive`]) that
+//! makes one run of all.
 //!
 //! # The protocol
 //!
-//! TCP; the controller connects. Both sides send frames: four bytes of length (big-endian), then so many bytes of JSON, one message
-//! of [`message`]. A frame above 64 MiB (4 KiB before both sides have shown that they know the token) ends the connection.
+//! TCP; the controller connects. Both sides send frames: four bytes of length (big-endian), then so
+//! many bytes of JSON, one message of [`message`]. A frame above 64 MiB (4 KiB before both sides
+//! have shown that they know the token) ends the connection.
 //!
 //! ```text
 //! agent       hello { format, nonce }                    a version, and 32 random bytes
-//! controller  login { format, nonce, proof }             its own 32, and HMAC-SHA256(token, "controller" nonces)
-//! agent       welcome { proof }                          HMAC-SHA256(token, "agent" nonces): it knows the token, too
+//! controller  login { format, nonce, proof }             32 bytes; HMAC-SHA256(token, "controller" nonces)
+//! agent       welcome { proof }                          HMAC-SHA256(token, "agent" nonces)
 //!             or refused { why }
-//! controller  ping { }         agent  pong { unix_ns }   16 times: the shortest round trip tells how far its clock is off
-//! controller  job { … }                                  target, settings, requests; this agent's part of them
-//! agent       progress { live, seconds, hosts }          every 250 ms from here on; seconds as they become whole
+//! controller  ping { }         agent  pong { unix_ns }   16 times: the clock offset
+//! controller  job { … }                                  target, settings, this agent's part of the requests
+//! agent       progress { live, seconds, hosts }          every 250 ms from here on; seconds as they end
 //! agent       ready { }                                  names are looked up, connections made
 //! controller  start { at_unix_ns }                       by the agent's clock: all begin at the same moment
-//! controller  ping { }                                   every second, so that the agent knows that somebody is there
+//! controller  ping { }                                   every second: the controller is still there
 //! controller  cancel { }                                 ends the run; what there is comes as done
-//! controller  look { }         agent  seen { sample }    at any time, without a job too: the machine (and process) it is beside
+//! controller  look { }         agent  seen { sample }    at any time: machine and process
 //! agent       done { results, started_unix_ns }          or failed { why }
 //! ```
 //!
-//! The token never travels; a nonce is never used twice. What follows the login is neither encrypted nor signed: agents belong into a
-//! private network, or behind a tunnel, as everything that makes load does.
+//! The token never travels; a nonce is never used twice. What follows the login is neither
+//! encrypted nor signed: agents belong into a private network, or behind a tunnel, as everything
+//! that makes load does.
 //!
 //! # What it promises
 //!
-//! Times are put together exactly: bucket for bucket. An agent that is silent for five seconds, or whose connection ends, is dead:
-//! the others go on, and the report says that it is partial and keeps the seconds that had come. An agent whose controller is
-//! gone stops sending and keeps what it measured: each run has two files in its folder, one written as the seconds pass.
+//! Times are put together exactly: bucket for bucket. An agent that is silent for five seconds, or
+//! whose connection ends, is dead: the others go on, and the report says that it is partial and
+//! keeps the seconds that had come. An agent whose controller is gone stops sending and keeps what
+//! it measured: each run has two files in its folder, one written as the seconds pass.
 
 mod clock;
 mod control;

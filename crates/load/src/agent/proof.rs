@@ -1,4 +1,5 @@
-//! Who knows the token: each side answers the other's random bytes with a keyed hash over both. The token never travels.
+//! Who knows the token: each side answers the other's random bytes with a keyed hash over both. The
+//! token never travels.
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};

@@ -1,4 +1,5 @@
-//! An agent: listens, and gives each controller that knows the token a session. One of them runs a load at a time.
+//! An agent: listens, and gives each controller that knows the token a session. One of them runs a
+//! load at a time.
 
 use super::clock::Clock;
 use super::frame::{receive, send};
@@ -35,10 +36,12 @@ pub(super) struct Shared {
 }
 
 impl Agent {
-    /// Listens at `address` (`HOST:PORT`, `:PORT` for every address of this machine); keeps its own files in `folder`.
+    /// Listens at `address` (`HOST:PORT`, `:PORT` for every address of this machine); keeps its own
+    /// files in `folder`.
     ///
     /// # Errors
-    /// [`Kind::Argument`] for an empty token or an address that is none, [`Kind::Unreachable`] when it cannot be listened on.
+    /// [`Kind::Argument`] for an empty token or an address that is none, [`Kind::Unreachable`] when
+    /// it cannot be listened on.
     pub fn bind(address: &str, token: &str, folder: &Path) -> Result<Agent, Error> {
         if token.is_empty() {
             return Err(Error::new(Kind::Argument, "the token of an agent must not be empty"));

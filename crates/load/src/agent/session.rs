@@ -1,6 +1,7 @@
 //! One controller at an agent: its clock questions, its job, its orders, until it is gone.
 //!
-//! A thread reads what it says; this one answers, tells how the run stands, and keeps the files. The run has threads of its own.
+//! A thread reads what it says; this one answers, tells how the run stands, and keeps the files.
+//! The run has threads of its own.
 
 use super::clock::Clock;
 use super::frame::{receive, send};
@@ -62,7 +63,8 @@ impl Session {
             running.handle.stop();
             self.end(running)?;
         }
-        // The reader waits for bytes that nobody will send; it was of no use if this fails, because then it has ended.
+        // The reader waits for bytes that nobody will send; it was of no use if this fails, because
+        // then it has ended.
         let _ = self.stream.shutdown(Shutdown::Both);
         let _ = reading.join();
         ended

@@ -41,7 +41,8 @@ impl Delivered {
         }
     }
 
-    /// Seconds that came. One that cannot be kept loses the agent: its series would have a gap that nobody sees.
+    /// Seconds that came. One that cannot be kept loses the agent: its series would have a gap that
+    /// nobody sees.
     pub fn add(&mut self, seconds: &[Second]) {
         let kept: std::io::Result<()> = seconds.iter().try_for_each(|second| self.seconds.push(second));
         if let Err(error) = kept {
@@ -49,7 +50,8 @@ impl Delivered {
         }
     }
 
-    /// The results of an agent that is gone, made of the seconds that had come. Statuses and endpoints are lost with it.
+    /// The results of an agent that is gone, made of the seconds that had come. Statuses and
+    /// endpoints are lost with it.
     fn salvaged(&self, why: &str) -> Results {
         let read = self.seconds.from(0);
         let unread = read.as_ref().err().map(|error| format!(", but cannot be read back: {error}"));

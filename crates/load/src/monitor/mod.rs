@@ -1,10 +1,13 @@
-//! The machines of a run, watched: the tester's own, and servers through their admin listeners, or through agents beside them.
+//! The machines of a run, watched: the tester's own, and servers through their admin listeners, or
+//! through agents beside them.
 //!
-//! The way of the data: [`source`] takes a [`Sample`] once a second, [`usage`] makes the difference of two into a [`HostSecond`], which [`kept`]
-//! keeps, [`verdict()`] says from all of them, and from what the engines counted, what ran out. Thresholds stand in `thresholds`.
+//! The way of the data: [`source`] takes a [`Sample`] once a second, [`usage`] makes the difference
+//! of two into a [`HostSecond`], which [`kept`] keeps, [`verdict()`] says from all of them, and
+//! from what the engines counted, what ran out. Thresholds stand in `thresholds`.
 //!
-//! What it promises: one thread a machine, asleep but for a moment each second; memory grows by some hundred bytes a second and
-//! machine. A server that does not answer leaves a gap and a note, never a zero. What it leaves to others: showing it.
+//! What it promises: one thread a machine, asleep but for a moment each second; memory grows by
+//! some hundred bytes a second and machine. A server that does not answer leaves a gap and a note,
+//! never a zero. What it leaves to others: showing it.
 
 mod kept;
 mod source;
@@ -59,8 +62,8 @@ struct Seen {
 }
 
 impl Monitor {
-    /// Begins to watch this machine (where it can be), and the servers at these URLs of admin listeners (`http://…`) or beside these
-    /// agents (`agent://…`, which know the token).
+    /// Begins to watch this machine (where it can be), and the servers at these URLs of admin
+    /// listeners (`http://…`) or beside these agents (`agent://…`, which know the token).
     ///
     /// # Errors
     /// When a URL makes no sense or nobody answers there: asked once before anything is loaded.
@@ -97,8 +100,8 @@ impl Monitor {
         self.watches.iter().filter_map(last).collect()
     }
 
-    /// Ends it, and gives a result its machines while it was measured, its notes and its verdict. The result may be of any run since
-    /// the start.
+    /// Ends it, and gives a result its machines while it was measured, its notes and its verdict.
+    /// The result may be of any run since the start.
     pub fn complete(self, results: &mut Results) {
         let began_ms = results.started_at_ms as f64 + results.warmup_s * 1_000.0;
         let now_ms =

@@ -1,4 +1,5 @@
-//! Where samples come from: this machine, `GET /host` of an admin listener, or an agent beside any other server.
+//! Where samples come from: this machine, `GET /host` of an admin listener, or an agent beside any
+//! other server.
 
 use super::ANSWER;
 use crate::agent::Look;
@@ -58,8 +59,8 @@ impl Source {
                 .map_err(|error| Error::new(Kind::File, "this machine cannot be watched").with_source(error)),
             Source::Agent { look, .. } => look.lock().unwrap_or_else(PoisonError::into_inner).sample(),
             Source::Admin { url, agent } => {
-                // The listener answers only to requests for a loopback name, so that no web page can ask it; this is none,
-                // even when the way there is a tunnel with another name.
+                // The listener answers only to requests for a loopback name, so that no web page
+                // can ask it; this is none, even when the way there is a tunnel with another name.
                 let answer = agent.get(url).header("Host", "localhost").call();
                 let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
                 let text = text.map_err(|error| {

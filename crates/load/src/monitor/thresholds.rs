@@ -5,40 +5,43 @@ use std::time::Duration;
 /// Between two samples: the seconds of the results.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a server may take to give a sample: one that is overloaded answers late on its admin listener too, and an answer
-/// later than three seconds tells nothing about the second asked for.
+/// How long a server may take to give a sample: one that is overloaded answers late on its admin
+/// listener too, and an answer later than three seconds tells nothing about the second asked for.
 pub(super) const ANSWER_MS: u64 = 3_000;
 
 /// Part of the rate asked for that must be answered in time for "met": what the engine and `--find-max` say.
 pub(super) const RATE_MET: f64 = crate::RATE_REACHED;
 
-/// A machine whose cores are busy to this part has none left: the kernel's accounting is in ticks of 10 ms (1 % of a second),
-/// and balancing between cores leaves some per cent idle even when everybody wants to run.
+/// A machine whose cores are busy to this part has none left: the kernel's accounting is in ticks
+/// of 10 ms (1 % of a second), and balancing between cores leaves some per cent idle even when
+/// everybody wants to run.
 pub(super) const MACHINE_BUSY: f64 = 0.92;
 
-/// A thread that runs for this part of a second is always runnable: what it does not get is its share of interrupts and ticks.
+/// A thread that runs for this part of a second is always runnable: what it does not get is its
+/// share of interrupts and ticks.
 pub(super) const THREAD_BUSY: f64 = 0.93;
 
-/// A hypervisor that takes this part of the CPU makes latencies of other guests' moods: 5 % is a pause of 50 ms a second, far
-/// above the 1 % that the accounting can be wrong by.
+/// A hypervisor that takes this part of the CPU makes latencies of other guests' moods: 5 % is a
+/// pause of 50 ms a second, far above the 1 % that the accounting can be wrong by.
 pub(super) const STOLEN: f64 = 0.05;
 
-/// Stolen time can only be told from idle time when somebody wanted it: busy and stolen together reach this part.
+/// Stolen time can only be told from idle time when somebody wanted it: busy and stolen together
+/// reach this part.
 pub(super) const STOLEN_WANTED: f64 = 0.70;
 
-/// Part of its nominal speed at which an interface is full: with headers and gaps of 38 bytes, frames of 1500 bytes carry 94 to
-/// 95 % of payload, and `/proc/net/dev` counts without the gaps.
+/// Part of its nominal speed at which an interface is full: with headers and gaps of 38 bytes,
+/// frames of 1500 bytes carry 94 to 95 % of payload, and `/proc/net/dev` counts without the gaps.
 pub(super) const INTERFACE_FULL: f64 = 0.90;
 
-/// In this part of the seconds something waited in an interface's queue, or its shaper held packets back: by chance it is in a
-/// few per cent.
+/// In this part of the seconds something waited in an interface's queue, or its shaper held packets
+/// back: by chance it is in a few per cent.
 pub(super) const QUEUE_WAITED: f64 = 0.5;
 
 /// A shaper that holds back so many packets a second is at its rate; bursts below it cause a handful.
 pub(super) const HELD_BACK_PER_S: f64 = 20.0;
 
-/// Part of the segments of a run that were lost from which TCP is slowed by loss: its rate falls with the square root of it,
-/// and wired networks lose less than one in ten thousand.
+/// Part of the segments of a run that were lost from which TCP is slowed by loss: its rate falls
+/// with the square root of it, and wired networks lose less than one in ten thousand.
 pub(super) const LOST: f64 = 0.01;
 
 /// Segments of a run below which a few that are lost by chance would look like a full network.
@@ -53,7 +56,8 @@ pub(super) const WAITING: f64 = 0.5;
 /// Part of the time in which somebody waited for the disk from which the disk is worth a word.
 pub(super) const DISK_STALLED: f64 = 0.5;
 
-/// Part of what connections can carry (connections × pipelining / latency) from which there are too few of them.
+/// Part of what connections can carry (connections × pipelining / latency) from which there are too
+/// few of them.
 pub(super) const CONNECTIONS_FULL: f64 = 0.90;
 
 /// Part of the answers that may have failed in a rate that is met, and above which errors are named first.

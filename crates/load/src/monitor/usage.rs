@@ -71,7 +71,8 @@ pub(super) fn describe(last: &Sample, role: Role, seconds: Vec<HostSecond>) -> H
     }
 }
 
-/// A core between two samples, in per cent. Its own ticks are the time base, so that busy, stolen and idle are 100 together.
+/// A core between two samples, in per cent. Its own ticks are the time base, so that busy, stolen
+/// and idle are 100 together.
 struct Usage {
     busy: f64,
     stolen: f64,

@@ -1,8 +1,9 @@
 //! What a run was limited by: a pure function of its results, the machines that were watched among them.
 //!
-//! Causes are looked for in the order in which one hides the next: whether anything was limited at all; what stands in the way
-//! whatever the machines could do (ports, stolen CPU, a full network); what most requests wait for; whose CPU is used
-//! up; and only when all of that has room, too few connections. What cannot be seen is said not to be seen.
+//! Causes are looked for in the order in which one hides the next: whether anything was limited at
+//! all; what stands in the way whatever the machines could do (ports, stolen CPU, a full network);
+//! what most requests wait for; whose CPU is used up; and only when all of that has room, too few
+//! connections. What cannot be seen is said not to be seen.
 
 use super::thresholds::{
     CONNECTIONS_FULL, DISK_STALLED, FAILED, HELD_BACK_PER_S, INTERFACE_FULL, LOST, MACHINE_BUSY,
@@ -67,8 +68,9 @@ impl Machine<'_> {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// Part of the segments of the whole run that were lost. A segment that was sent again although the receiver had it (a
-    /// tail-loss probe that came too early, as on a busy loopback) was not lost.
+    /// Part of the segments of the whole run that were lost. A segment that was sent again although
+    /// the receiver had it (a tail-loss probe that came too early, as on a busy loopback) was not
+    /// lost.
     fn lost_segments(&self) -> f64 {
         let count = |name| self.extra(name).unwrap_or(0.0) * self.seconds.len() as f64;
         let lost = count("resent_segments_per_s") - count("spurious_resent_segments_per_s");

@@ -1,7 +1,8 @@
-//! What clients remember between their requests: for each URL the validator (ETag) of the answer that they got last, as a browser does.
+//! What clients remember between their requests: for each URL the validator (ETag) of the answer
+//! that they got last, as a browser does.
 //!
-//! A client is a connection; it keeps what it knows when the connection is made anew. Memory is bounded by [`VALIDATORS_MAX`] and
-//! [`VALIDATOR_BYTES_MAX`] a client, whatever servers send.
+//! A client is a connection; it keeps what it knows when the connection is made anew. Memory is
+//! bounded by [`VALIDATORS_MAX`] and [`VALIDATOR_BYTES_MAX`] a client, whatever servers send.
 
 use crate::limits::{VALIDATOR_BYTES_MAX, VALIDATORS_MAX};
 use crate::response::Response;

@@ -1,6 +1,7 @@
 //! Plans: which requests are sent in which proportion, and how many when.
 //!
-//! A plan is a TOML file; `docs/load.md` lists its keys. [`Plan::parse`] reads it, [`requests::Requests`] is what workers send.
+//! A plan is a TOML file; `docs/load.md` lists its keys. [`Plan::parse`] reads it,
+//! [`requests::Requests`] is what workers send.
 
 mod clients;
 mod file;

@@ -323,7 +323,8 @@ fn end_head(out: &mut Vec<u8>, expects_body: bool, body_bytes: Option<usize>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Smooth weighted round robin: in each turn everyone gains its weight, the richest is taken and pays the sum.
+/// Smooth weighted round robin: in each turn everyone gains its weight, the richest is taken and
+/// pays the sum.
 fn cycle(weights: &[u64]) -> Result<Vec<u16>, String> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
     let weights: Vec<i64> = weights.iter().map(|weight| (weight / divisor) as i64).collect();

@@ -1,4 +1,5 @@
-//! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{client_int(1,1000)}`, `{pick(a,b)}`, `{row(file.csv,col)}`.
+//! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{client_int(1,1000)}`, `{pick(a,b)}`,
+//! `{row(file.csv,col)}`.
 //!
 //! A brace that does not begin `{name(` is itself, so that JSON needs no escapes.
 
@@ -100,7 +101,8 @@ impl Template {
         })
     }
 
-    /// Appends it with its holes filled; `chosen` says which row of each file this request has, `client` tells its client from others.
+    /// Appends it with its holes filled; `chosen` says which row of each file this request has,
+    /// `client` tells its client from others.
     pub fn write(
         &self,
         out: &mut Vec<u8>,

@@ -1,4 +1,5 @@
-//! One question after the other, before the load begins: a blocking connection, and the values that come back.
+//! One question after the other, before the load begins: a blocking connection, and the values that
+//! come back.
 
 use super::login::Login;
 use crate::limits::HEAD_BYTES_MAX;

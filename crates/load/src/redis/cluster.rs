@@ -75,7 +75,8 @@ impl Slots {
         self.owners[usize::from(slot)] == self.masters[connection % self.masters.len()]
     }
 
-    /// From now on that node's; whether it was not before. One that was not there at the start has no connection.
+    /// From now on that node's; whether it was not before. One that was not there at the start has
+    /// no connection.
     pub fn moved(&mut self, redirect: Redirect) -> bool {
         let place = self.addresses.iter().position(|known| *known == redirect.to);
         let owner = &mut self.owners[usize::from(redirect.slot)];
@@ -88,8 +89,8 @@ impl Slots {
     }
 }
 
-/// The slot of a key: CRC16 (XMODEM) of its hash tag, what stands between the first `{` and the next `}`, or of all of it when there is
-/// nothing between them.
+/// The slot of a key: CRC16 (XMODEM) of its hash tag, what stands between the first `{` and the
+/// next `}`, or of all of it when there is nothing between them.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     const TABLE: [u16; 256] = table();
     let tag = memchr::memchr(b'{', key).and_then(|open| {

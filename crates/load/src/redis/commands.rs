@@ -1,5 +1,5 @@
-//! SET and GET, in an exact ratio, over random keys: `memtier-1` to `memtier-MAXIMUM` (the names that memtier_benchmark uses), or as
-//! `--key` says.
+//! SET and GET, in an exact ratio, over random keys: `memtier-1` to `memtier-MAXIMUM` (the names
+//! that memtier_benchmark uses), or as `--key` says.
 
 use super::cluster::{Redirect, Slots, slot_of};
 use super::reply::{ASK, FOUND, MOVED, NOTHING, parse_reply};
@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 /// What a key is when nobody says.
 const KEY: &str = "memtier-%";
 
-/// Random keys that are tried for a node before any key is sent to it: a node without slots answers MOVED, which is counted, and is asked
-/// for nothing more until a slot moves.
+/// Random keys that are tried for a node before any key is sent to it: a node without slots answers
+/// MOVED, which is counted, and is asked for nothing more until a slot moves.
 const TRIES: u32 = 4096;
 
 /// What was typed about commands.
@@ -216,7 +216,8 @@ fn write_key(to: &mut Vec<u8>, (before, behind): &(String, String), number: u64)
     to.extend_from_slice(behind.as_bytes());
 }
 
-/// In decimal: twice for each command, so that the machinery of `write!` would be most of what a command costs.
+/// In decimal: twice for each command, so that the machinery of `write!` would be most of what a
+/// command costs.
 fn push_number(to: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
@@ -300,7 +301,8 @@ impl Traffic for RedisTraffic {
         if response.status == MOVED && cluster.slots.moved(redirect) {
             cluster.is_without_keys.fill(false);
         }
-        // To a node that was not there at the start nothing can be sent: then the redirection is all there is.
+        // To a node that was not there at the start nothing can be sent: then the redirection is
+        // all there is.
         if let Some(node) = cluster.slots.node(redirect) {
             cluster.again[node].push_back(Sent { asking: response.status == ASK, ..sent });
         }

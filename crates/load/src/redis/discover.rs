@@ -1,4 +1,5 @@
-//! What must be known before the first command: that the server takes the login, who the masters and replicas are.
+//! What must be known before the first command: that the server takes the login, who the masters
+//! and replicas are.
 
 use super::ask::{Asker, Value, refused, strange};
 use super::cluster::Node;
@@ -9,7 +10,8 @@ use crate::settings::Settings;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// A connection to the server, which was asked for a sign of life: a password that is missing is said now, not a million times later.
+/// A connection to the server, which was asked for a sign of life: a password that is missing is
+/// said now, not a million times later.
 fn connect(settings: &Settings, login: Option<&Login>) -> io::Result<Asker> {
     let mut asker = Asker::connect(settings.address, settings.tls.as_ref(), login, settings.connect_timeout)?;
     match asker.ask(&["PING"])? {
@@ -22,7 +24,8 @@ fn connect(settings: &Settings, login: Option<&Login>) -> io::Result<Asker> {
     }
 }
 
-/// Fills in what connections say first, and the nodes that they belong to. The settings have an address already, and TLS if that is spoken.
+/// Fills in what connections say first, and the nodes that they belong to. The settings have an
+/// address already, and TLS if that is spoken.
 pub(crate) fn discover(
     settings: &mut Settings,
     login: Option<&Login>,

@@ -14,7 +14,8 @@ pub(super) const NOTHING: u16 = 404;
 /// Any other error.
 pub(super) const REFUSED: u16 = 500;
 
-/// Reads the beginning of a reply to SET or GET; `None` when it is not there yet. Lists are replies to other commands.
+/// Reads the beginning of a reply to SET or GET; `None` when it is not there yet. Lists are replies
+/// to other commands.
 pub(super) fn parse_reply(bytes: &[u8], _to_head: bool) -> Result<Option<Head>, Malformed> {
     let Some(kind) = bytes.first() else { return Ok(None) };
     if !b"+-:$=!_#,(".contains(kind) {

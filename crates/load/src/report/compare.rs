@@ -1,10 +1,12 @@
 //! Two runs side by side, and which of their differences are more than noise.
 //!
-//! A figure of one run has a noise of its own: the run is cut into up to ten blocks of whole seconds, the figure is taken of each block, and
-//! the spread of the blocks, over the root of their number, is the standard error (the method of batch means: blocks of
-//! several seconds are nearly independent where single seconds are not). A difference counts when it is more than three standard errors
-//! of both runs together (with ten blocks each, chance alone does that less than once in a hundred times), and more than the histograms can
-//! tell apart. Runs of fewer than three seconds have no noise that could be told.
+//! A figure of one run has a noise of its own: the run is cut into up to ten blocks of whole
+//! seconds, the figure is taken of each block, and the spread of the blocks, over the root of their
+//! number, is the standard error (the method of batch means: blocks of several seconds are nearly
+//! independent where single seconds are not). A difference counts when it is more than three
+//! standard errors of both runs together (with ten blocks each, chance alone does that less than
+//! once in a hundred times), and more than the histograms can tell apart. Runs of fewer than three
+//! seconds have no noise that could be told.
 
 use super::format::{bytes, figure, milliseconds};
 use crate::Latency;

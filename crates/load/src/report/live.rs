@@ -1,7 +1,8 @@
-//! The time in which a run goes on: a few lines that are drawn anew in place, or, without a terminal, one plain line a second.
+//! The time in which a run goes on: a few lines that are drawn anew in place, or, without a
+//! terminal, one plain line a second.
 //!
-//! Everything goes to standard error, so that standard output holds results alone. A terminal that cannot be written to any
-//! more ends the drawing, never the run.
+//! Everything goes to standard error, so that standard output holds results alone. A terminal that
+//! cannot be written to any more ends the drawing, never the run.
 
 use super::format::{bytes, count, figure, milliseconds, span};
 use super::tables::role_word;

@@ -1,8 +1,9 @@
 //! What a person, a script or a browser sees of a run.
 //!
-//! Everything here reads one [`Results`](crate::results::Results) and changes nothing: [`tables`] for the terminal,
-//! [`page`] for one self-contained HTML file, [`write_json`] for scripts, [`Threshold`] for exit codes, [`Comparison`] for two runs,
-//! [`Screen`] for the time in which a run goes on. `docs/load.md` says how to read all of it.
+//! Everything here reads one [`Results`](crate::results::Results) and changes nothing: [`tables`]
+//! for the terminal, [`page`] for one self-contained HTML file, [`write_json`] for scripts,
+//! [`Threshold`] for exit codes, [`Comparison`] for two runs, [`Screen`] for the time in which a
+//! run goes on. `docs/load.md` says how to read all of it.
 
 mod compare;
 mod error;

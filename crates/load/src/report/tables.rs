@@ -13,8 +13,8 @@ use std::fmt::Write;
 pub(super) const LIST: [f64; 13] =
     [2.5, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.9, 99.99, 99.999, 100.0];
 
-/// Everything there is to say about a run, for a terminal, in plain text. Ends with the verdict: what is read last is what
-/// stays on the screen.
+/// Everything there is to say about a run, for a terminal, in plain text. Ends with the verdict:
+/// what is read last is what stays on the screen.
 pub fn tables(results: &Results, comparison: Option<&Comparison>, thresholds: &[Checked]) -> String {
     let mut text = String::new();
     let mut add = |part: String| {

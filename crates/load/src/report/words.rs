@@ -1,4 +1,5 @@
-//! The sentences that every report has: which model it was and what it hides, what was not reached, what ran out.
+//! The sentences that every report has: which model it was and what it hides, what was not reached,
+//! what ran out.
 
 use super::format::{count, figure, milliseconds, span};
 use crate::RATE_REACHED;
@@ -59,7 +60,8 @@ pub(super) fn plural(number: u64, what: &str) -> String {
     format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// What must not be overlooked: a rate that was not reached, a run that was cut, agents that were lost, and the notes of the run.
+/// What must not be overlooked: a rate that was not reached, a run that was cut, agents that were
+/// lost, and the notes of the run.
 pub fn warnings(results: &Results) -> Vec<String> {
     let mut warnings = Vec::new();
     let requests = &results.requests;
@@ -105,7 +107,8 @@ pub fn warnings(results: &Results) -> Vec<String> {
     warnings
 }
 
-/// The notes of a result that a report says at a better place, with the verdict's reason: the model and the rate.
+/// The notes of a result that a report says at a better place, with the verdict's reason: the model
+/// and the rate.
 fn is_said_already(note: &str) -> bool {
     note.starts_with("closed model:") || note.starts_with("the rate was not reached:")
 }

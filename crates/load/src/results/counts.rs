@@ -10,20 +10,23 @@ pub struct Requests {
     pub sent: u64,
     /// Answered whole, whatever the status.
     pub completed: u64,
-    /// Lost with their connection or answered with garbage. Attempts to connect that failed are no requests: see
-    /// [`Connects::failed`].
+    /// Lost with their connection or answered with garbage. Attempts to connect that failed are no
+    /// requests: see [`Connects::failed`].
     pub errors: u64,
     /// Not answered within the time-out.
     pub timeouts: u64,
     /// Sent, and without answer when the run was over.
     pub in_flight: u64,
-    /// Open model: due, but never sent, because no connection had room until the run was over. Not part of `sent`.
+    /// Open model: due, but never sent, because no connection had room until the run was over. Not
+    /// part of `sent`.
     #[serde(default)]
     pub never_sent: u64,
-    /// Open model: sent more than a millisecond after they were due; their latency counts from the time due all the same.
+    /// Open model: sent more than a millisecond after they were due; their latency counts from the
+    /// time due all the same.
     #[serde(default)]
     pub sent_late: u64,
-    /// Answered with a status that was not expected (plans name them; otherwise 2xx and 3xx are). Part of `completed`.
+    /// Answered with a status that was not expected (plans name them; otherwise 2xx and 3xx are).
+    /// Part of `completed`.
     #[serde(default)]
     pub unexpected: u64,
     /// Answered before the time of sending was over: what the rate is made of. Part of `completed`.

@@ -1,8 +1,9 @@
 //! What a run came to: written by engines and agents, merged by controllers, read by reports.
 //!
-//! Its JSON (serde) is the one that `--json` writes and that the contract names. Two results merge exactly: counts add, histograms
-//! add bucket for bucket, seconds add by their number. `sent = completed + errors + timeouts + in_flight` holds in a result,
-//! in each of its endpoints, and after every merge.
+//! Its JSON (serde) is the one that `--json` writes and that the contract names. Two results merge
+//! exactly: counts add, histograms add bucket for bucket, seconds add by their number.
+//! `sent = completed + errors + timeouts + in_flight` holds in a result, in each of its endpoints,
+//! and after every merge.
 
 mod counts;
 mod error_kind;
@@ -108,7 +109,8 @@ pub struct Results {
     pub requests: Requests,
     /// From the time sent (closed) or due (open) to the answer.
     pub latency_ms: Latency,
-    /// Open model: the same answers from the time their requests were really sent, which hides stalls. For comparison.
+    /// Open model: the same answers from the time their requests were really sent, which hides
+    /// stalls. For comparison.
     pub latency_from_sent_ms: Option<Latency>,
     /// On the wire.
     pub bytes: Bytes,
@@ -171,7 +173,8 @@ impl Default for Results {
 }
 
 impl Results {
-    /// Whole seconds of the time of sending: a last part of a second, and what came afterwards, would look like a drop.
+    /// Whole seconds of the time of sending: a last part of a second, and what came afterwards,
+    /// would look like a drop.
     pub fn whole_seconds(&self) -> &[Second] {
         let whole = (self.duration_s + 1e-6) as usize;
         if whole == 0 { &self.seconds } else { &self.seconds[..whole.min(self.seconds.len())] }
@@ -283,7 +286,8 @@ impl Results {
         &mut self.seconds[number as usize]
     }
 
-    /// Recomputes the rates from counts and duration. Engines call it once at the end; [`Results::merge`] does.
+    /// Recomputes the rates from counts and duration. Engines call it once at the end;
+    /// [`Results::merge`] does.
     pub fn settle(&mut self) {
         self.requests.settle(self.model, self.duration_s);
         for endpoint in &mut self.endpoints {

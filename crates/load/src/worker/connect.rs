@@ -12,7 +12,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl<T: Traffic> Worker<'_, T> {
-    /// Every connection is made before the first request is sent, so that the clock does not run for connecting. How many there are.
+    /// Every connection is made before the first request is sent, so that the clock does not run
+    /// for connecting. How many there are.
     pub fn connect_all(&mut self) -> io::Result<u64> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut next = 0;
@@ -111,7 +112,8 @@ impl<T: Traffic> Worker<'_, T> {
         for pending in connection.pending.drain(..) {
             self.recorder.failed(&pending, kind);
         }
-        // A server that closes without having answered anything would otherwise be asked again at once, for ever.
+        // A server that closes without having answered anything would otherwise be asked again at
+        // once, for ever.
         connection.failures = connection.failures.saturating_add(1);
         let at_once = connection.failures == 1;
         connection.retry_at =

@@ -1,8 +1,9 @@
 //! One worker: one thread, one epoll set, its part of the connections and of the requests.
 //!
-//! Closed model: every connection keeps `pipelining` requests under way; what one read answered is sent anew in one write.
-//! Open model: requests are due by the schedule, go to the next connection with room, and wait their turn when none has; their latency
-//! begins when they were due. After the end nothing is due, but what is overdue is sent and answers are awaited, up to the grace.
+//! Closed model: every connection keeps `pipelining` requests under way; what one read answered is
+//! sent anew in one write. Open model: requests are due by the schedule, go to the next connection
+//! with room, and wait their turn when none has; their latency begins when they were due. After the
+//! end nothing is due, but what is overdue is sent and answers are awaited, up to the grace.
 
 mod connect;
 mod plan;
@@ -35,7 +36,8 @@ pub(crate) struct Worker<'a, T> {
     keeps: bool,
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// Connections with room, in the order in which they got it (open model); those that did not take what came next (closed model).
+    /// Connections with room, in the order in which they got it (open model); those that did not
+    /// take what came next (closed model).
     ready: VecDeque<u32>,
     /// From here on places have never been opened.
     unopened: usize,
@@ -316,7 +318,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
         }
     }
 
-    /// All that was counted, when the worker is done. What still waits is in flight, or was never sent. `driven`: it had begun.
+    /// All that was counted, when the worker is done. What still waits is in flight, or was never
+    /// sent. `driven`: it had begun.
     pub fn finish(mut self, driven: bool) -> (Results, Option<String>) {
         let now_ns = if driven { self.now_ns() } else { 0 };
         for connection in &mut self.connections {

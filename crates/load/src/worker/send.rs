@@ -39,7 +39,8 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// The first connection of the list that has room and takes the next request. Those that take others stay.
+    /// The first connection of the list that has room and takes the next request. Those that take
+    /// others stay.
     fn next_ready(&mut self) -> Option<usize> {
         for _ in 0..self.ready.len() {
             let place = self.ready.pop_front()? as usize;

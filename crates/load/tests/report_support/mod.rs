@@ -45,7 +45,8 @@ fn hosts(seconds: u64) -> Vec<Host> {
     vec![host(Role::Tester, "loadbox-1", 4, seconds, 0.3), host(Role::Server, "edge-7", 8, seconds, 0.94)]
 }
 
-/// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second and a half in the middle.
+/// A run of `seconds`, about `rate` answers a second of about `median_ms`, with a stall of a second
+/// and a half in the middle.
 pub fn run(model: Model, seconds: u64, rate: f64, median_ms: f64, seed: u64) -> Results {
     let mut chance = Chance::new(seed);
     let mut results = planned(model, seconds);

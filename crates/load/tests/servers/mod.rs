@@ -43,8 +43,9 @@ pub fn each_request(stream: &mut TcpStream, mut answer: impl FnMut(&mut TcpStrea
     }
 }
 
-/// Gives out moments that are `interval` apart, so long as somebody always waits: who wakes late makes nobody behind him later, so that the
-/// capacity is exact on a busy machine too. Who comes an interval after the last turn finds an idle server, and waits a whole one.
+/// Gives out moments that are `interval` apart, so long as somebody always waits: who wakes late
+/// makes nobody behind him later, so that the capacity is exact on a busy machine too. Who comes an
+/// interval after the last turn finds an idle server, and waits a whole one.
 #[derive(Clone)]
 pub struct Turnstile(Arc<Mutex<Option<Instant>>>, Duration);
 

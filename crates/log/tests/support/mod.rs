@@ -1,15 +1,15 @@
 //! A disk in memory that can crash, fail and fill up: what was synced survives, of the rest any part may.
 //!
-//! The model is as unkind as a real one may be: of unsynced writes any subset of sectors survives, of unsynced renames, creations and
-//! deletions any prefix; a failed sync leaves its bytes readable but never written (the system calls them clean).
+//! The model is as unkind as a real one may be: of unsynced writes any subset of sectors survives,
+//! of unsynced renames, creations and deletions any prefix; a failed sync leaves its bytes readable
+//! but never written (the system calls them clean).
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use forebay_log::{Access, Disk, DiskFile, DiskLock, Locked};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-use forebay_log::{Access, Disk, DiskFile, DiskLock, Locked};
 
 const SECTOR_BYTES: usize = 512;
 

@@ -1,15 +1,13 @@
 //! A cluster of 3 primaries and 3 replicas: routing, resharding while serving, a dead primary.
 
-use std::collections::HashSet;
-
+use crate::support::{
+    COUNT, FLAVOURS, Load, apply, connect, get, int, keys, name_of, quick, settle, until, up,
+};
 use forebay_redis::{
     Durability, Options, ReadFrom, Replicas, Slot, Topology as Shape, slot_of, tag_for_slot,
 };
 use forebay_topology::{Flavour, Topology};
-
-use crate::support::{
-    COUNT, FLAVOURS, Load, apply, connect, get, int, keys, name_of, quick, settle, until, up,
-};
+use std::collections::HashSet;
 
 const CLUSTER: Topology = Topology::Cluster { masters: 3, replicas: 1 };
 

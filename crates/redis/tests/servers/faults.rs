@@ -1,9 +1,8 @@
 //! Durability that cannot be had at the moment: too few replicas, a disk that syncs late.
 
+use crate::support::{COUNT, FLAVOURS, address, apply, connect, info, int, quick, until, up};
 use forebay_redis::{Address, Client, Durability, Kind, Options, Replicas, slot_of};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
-
-use crate::support::{COUNT, FLAVOURS, address, apply, connect, info, int, quick, until, up};
 
 // One thread: what is asked for together is sent together, whatever else the machine does.
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Against real servers, Redis and Valkey, in every topology: what is sent, what is known of it after faults, what is refused.
+//! Against real servers, Redis and Valkey, in every topology: what is sent, what is known of it
+//! after faults, what is refused.
 
 mod cluster;
 mod faults;

@@ -1,9 +1,8 @@
 //! What is refused at the start, each with one sentence that says what to do.
 
+use crate::support::{FLAVOURS, address, apply, connect, quick, up};
 use forebay_redis::{Client, Durability, Error, Kind, Need, Options, Replicas, require};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
-
-use crate::support::{FLAVOURS, address, apply, connect, quick, up};
 
 async fn refused(url: &str, options: Options) -> Error {
     Client::connect(url, options).await.expect_err("it is refused")

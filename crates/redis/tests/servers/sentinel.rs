@@ -1,9 +1,8 @@
 //! A primary that Sentinel watches: found by name, followed when it dies, stands still or is handed over.
 
+use crate::support::{FLAVOURS, Load, connect, keys, name_of, quick, settle, until, up};
 use forebay_redis::{Durability, Options, Replicas, Topology as Shape};
 use forebay_topology::Topology;
-
-use crate::support::{FLAVOURS, Load, connect, keys, name_of, quick, settle, until, up};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_is_followed() {

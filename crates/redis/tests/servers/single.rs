@@ -1,13 +1,12 @@
 //! One server: batches, scripts, epochs, callers that go away, admin helpers, a server that stands still.
 
+use crate::support::{
+    APPLY, COUNT, EPOCH, FLAVOURS, Load, address, apply, connect, get, info, int, quick, settle, text, up,
+};
 use forebay_redis::{
     Client, Command, Durability, Error, Kind, Options, Script, Server, Topology as Shape, Value, slot_of,
 };
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
-
-use crate::support::{
-    APPLY, COUNT, EPOCH, FLAVOURS, Load, address, apply, connect, get, info, int, quick, settle, text, up,
-};
 
 #[tokio::test]
 async fn what_is_written_can_be_read() {
@@ -115,7 +114,8 @@ async fn the_epoch_is_the_process_and_its_history() {
     local.kill("node-1").unwrap();
     local.start("node-1").unwrap();
     local.wait_ready().unwrap();
-    // The first call may meet the old connection, whose end this runtime has not been told of yet: that is unknown.
+    // The first call may meet the old connection, whose end this runtime has not been told of yet:
+    // that is unknown.
     let mut after = before.clone();
     crate::support::until("the new process answers", async || {
         let Ok(epoch) = link.write(slot_of(b"k"), &EPOCH, vec![], vec![]).await else { return false };

@@ -1,12 +1,11 @@
 //! Servers, scripts and loads that the tests share.
 
+use forebay_redis::{Address, Client, Error, Kind, Link, Options, Script, Value, slot_of};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-use forebay_redis::{Address, Client, Error, Kind, Link, Options, Script, Value, slot_of};
-use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 
 /// Both servers that must pass.
 pub const FLAVOURS: [Flavour; 2] = [Flavour::Redis, Flavour::Valkey];
@@ -127,7 +126,8 @@ impl Load {
     }
 }
 
-/// Holds the ledger against the servers: done is there once, not sent is not there, unknown is there once or not.
+/// Holds the ledger against the servers: done is there once, not sent is not there, unknown is
+/// there once or not.
 pub async fn settle(link: &Link, ledger: &Ledger) {
     let mut found: HashMap<(String, String), i64> = HashMap::new();
     let mut keys: Vec<&String> =

@@ -1,5 +1,6 @@
-//! Charts as inline SVG: axes with round ticks, a grid, lines and areas, and what each second was as a title that shows on
-//! hovering. Drawn twice, wide and narrow, and the style sheet shows one: scaled text is not readable on a phone.
+//! Charts as inline SVG: axes with round ticks, a grid, lines and areas, and what each second was
+//! as a title that shows on hovering. Drawn twice, wide and narrow, and the style sheet shows one:
+//! scaled text is not readable on a phone.
 
 use super::super::format::{short, span};
 use super::escape;
@@ -279,7 +280,8 @@ fn draw(series: &Series, frame: &Frame, across: &Scale, up: &Scale, svg: &mut St
     }
 }
 
-/// At most [`POINTS_MAX`]: of each run of neighbours the highest, so that no peak is lost, at the place of the first.
+/// At most [`POINTS_MAX`]: of each run of neighbours the highest, so that no peak is lost, at the
+/// place of the first.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS_MAX {
         return points.to_vec();

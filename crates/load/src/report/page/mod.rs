@@ -1,7 +1,8 @@
-//! The page: one HTML file that holds everything, asks nobody for anything (its own policy forbids it) and runs no script.
+//! The page: one HTML file that holds everything, asks nobody for anything (its own policy forbids
+//! it) and runs no script.
 //!
-//! `chart` draws, `sections` makes the parts, `figures` the tables; the style sheet stands in `style.css`. Everything that was typed or
-//! answered is escaped.
+//! `chart` draws, `sections` makes the parts, `figures` the tables; the style sheet stands in
+//! `style.css`. Everything that was typed or answered is escaped.
 
 mod chart;
 mod figures;

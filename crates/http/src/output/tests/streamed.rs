@@ -1,8 +1,9 @@
-//! Whole, deferred and streamed answers in any order of events: what a client has got is always the beginning of what it is to get, no body that
-//! broke off looks whole, and no source runs ahead of its client.
+//! Whole, deferred and streamed answers in any order of events: what a client has got is always the
+//! beginning of what it is to get, no body that broke off looks whole, and no source runs ahead of
+//! its client.
 
-use super::tests::Narrow;
-use super::*;
+use super::super::*;
+use super::Narrow;
 use crate::answer::Persistence;
 use crate::parse::Version;
 use crate::streamed::{BodySource, Filled};
@@ -131,7 +132,8 @@ fn takes_chunks(rest: &mut &[u8], byte: u8, body: usize, ends: bool) -> Result<b
 }
 
 impl Client {
-    /// How many answers are whole in what a client got, none of which may have come before its mark was passed.
+    /// How many answers are whole in what a client got, none of which may have come before its mark
+    /// was passed.
     fn reads(&self, mut rest: &[u8], passed: u64) -> Result<usize, String> {
         for (order, expected) in self.answers.iter().enumerate() {
             if rest.is_empty() {
