@@ -1,15 +1,20 @@
-//! The handle to a running drain: its state, its controls, waiting for it.
+//! The handle to a running drain: its state, its controls, waiting for it. The same for a log and for the queues on Redis.
 
-use crate::run::Runner;
+use crate::batcher::Batcher;
+use crate::embedded::{self, LogQueue};
+use crate::remote;
 use crate::state::{DrainState, Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
 use forebay_database::Store;
 use forebay_log::{Log, Position};
-use forebay_table::Tables;
+use forebay_redis::Client;
+use forebay_table::{RemoteTables, Tables};
 use parking_lot::Mutex;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tokio::runtime::Runtime;
 
 /// A running drain. Clones are the same drain; when the last one is dropped it stops after the batch in hand.
 #[derive(Clone)]
@@ -19,41 +24,89 @@ pub struct Drain {
 
 struct Inner {
     shared: Arc<Shared>,
-    log: Log,
+    source: Source,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What is drained.
+enum Source {
+    Log(Log),
+    /// So many shards.
+    Queues(u16),
+}
+
 impl Drain {
-    /// Starts the drain on a thread of its own. It finds out by itself where to go on (and ends as [`Status::Failed`] when
-    /// [`reconcile`] refuses; call that first to refuse to start).
+    /// Starts the drain of a data folder's log on a thread of its own. It finds out by itself where to go on (and ends as [`Status::Failed`] when
+    /// [`reconcile`](crate::reconcile) refuses; call that first to refuse to start).
     ///
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be had.
     pub fn start(log: Log, tables: Tables, database: Store, settings: Settings) -> Result<Drain, Error> {
         let shared = Arc::new(Shared::new(&settings));
-        let no_thread = |source| Error::caused(Kind::Stopped, "cannot start the drain", source);
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(no_thread)?;
-        let runner = Runner::new(log.clone(), tables, database, shared.clone(), runtime, &settings);
-        let thread = std::thread::Builder::new()
-            .name("drain".into())
-            .spawn(move || runner.run())
-            .map_err(no_thread)?;
-        Ok(Drain { inner: Arc::new(Inner { shared, log, thread: Mutex::new(Some(thread)) }) })
+        let queue = LogQueue::new(log.clone(), tables, settings.new_database);
+        let batcher = Batcher::new(queue, database, settings.batch_rows_max);
+        let runner = embedded::Runner::new(batcher, shared.clone(), runtime()?);
+        Drain::spawn(shared, Source::Log(log), move || runner.run())
+    }
+
+    /// Starts a drain of the queues on Redis on a thread of its own, with connections of its own. Any number of these may run: each shard is drained by
+    /// one of them at a time.
+    ///
+    /// # Errors
+    /// [`Kind::Stopped`] when no thread can be had.
+    pub fn start_remote(
+        client: &Client,
+        tables: &RemoteTables,
+        database: Store,
+        settings: Settings,
+    ) -> Result<Drain, Error> {
+        let shared = Arc::new(Shared::new(&settings));
+        let queues = remote::Queues { queue: tables.queue(), link: client.link() };
+        let runner = remote::Runner::new(queues, database, shared.clone(), &settings);
+        let runtime = runtime()?;
+        let source = Source::Queues(tables.shard_count());
+        Drain::spawn(shared, source, move || runtime.block_on(runner.run()))
+    }
+
+    fn spawn(
+        shared: Arc<Shared>,
+        source: Source,
+        run: impl FnOnce() -> Status + Send + 'static,
+    ) -> Result<Drain, Error> {
+        let own = shared.clone();
+        let thread = std::thread::Builder::new().name("drain".into()).spawn(move || {
+            // A bug must reach those who wait, as any other end does.
+            let ended = std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                own.note("the drain's thread panicked".into());
+                Status::Failed
+            });
+            own.set_status(ended);
+        });
+        let thread = thread.map_err(no_thread)?;
+        Ok(Drain { inner: Arc::new(Inner { shared, source, thread: Mutex::new(Some(thread)) }) })
     }
 
     /// Its state now.
     pub fn state(&self) -> DrainState {
-        let (position, status) = self.inner.shared.moved.borrow().clone();
-        let control = self.inner.shared.control();
-        let totals = self.inner.shared.totals.lock().clone();
-        let backlog_bytes = self.inner.log.end().0.saturating_sub(position.0);
-        let is_paused = control.paused && status == Status::Running;
+        let shared = &self.inner.shared;
+        let (position, status) = shared.moved.borrow().clone();
+        let control = shared.control();
+        let totals = shared.totals.lock().clone();
+        let (shards, shards_held, backlog_bytes, backlog_rows) = match &self.inner.source {
+            Source::Log(log) => {
+                let bytes = log.end().0.saturating_sub(position.0);
+                (1, 1, bytes, backlog_rows(bytes, totals.rows, totals.bytes))
+            }
+            Source::Queues(shards) => (*shards, totals.shards_held, 0, Some(totals.backlog_rows)),
+        };
+        let is_paused = control.paused && matches!(status, Status::Starting | Status::Running);
         DrainState {
             status: if is_paused { Status::Paused } else { status },
             position,
             backlog_bytes,
-            backlog_rows: backlog_rows(backlog_bytes, totals.rows, totals.bytes),
+            backlog_rows,
+            shards,
+            shards_held,
             rows_total: totals.rows,
             changes_total: totals.changes,
             dead_total: totals.dead,
@@ -61,12 +114,13 @@ impl Drain {
             rate_rows_per_s: totals.rate_at(Instant::now()),
             pace_rows_per_s: control.pace_rows_per_s,
             paused: control.paused,
-            batch_in_hand: self.inner.shared.has_batch_in_hand(),
+            batch_in_hand: shared.has_batch_in_hand(),
             last_error: totals.last_error,
         }
     }
 
-    /// Lets everything stay in the log. Resolves when the batch in hand has ended, or after [`crate::limits::PAUSE_WAIT`].
+    /// Lets everything stay in the queue; other drains on Redis go on. Resolves when the batch in hand has ended, or after
+    /// [`crate::limits::PAUSE_WAIT`].
     pub async fn pause(&self) {
         self.inner.shared.pause().await;
     }
@@ -76,12 +130,12 @@ impl Drain {
         self.inner.shared.change(|control| control.paused = false);
     }
 
-    /// Rows a second that are written at most, from the next batch on; `None` (or nothing above 0): as fast as the store takes them.
+    /// Rows a second that are written at most, from the next batch on; `None` (or nothing above 0): as fast as the database takes them.
     pub fn set_pace(&self, rows_per_s: Option<f64>) {
         self.inner.shared.change(|control| control.pace_rows_per_s = rows_per_s);
     }
 
-    /// Resolves when everything before `position` is durable in the database.
+    /// Resolves when everything of the log before `position` is durable in the database.
     ///
     /// # Errors
     /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
@@ -94,12 +148,28 @@ impl Drain {
             if at >= position {
                 return Ok(());
             }
-            let reason = shared.totals.lock().last_error.clone().unwrap_or_else(|| "it was stopped".into());
-            let kind = if status == Status::Fenced { Kind::Fenced } else { Kind::Stopped };
-            Err(Error::new(
-                kind,
-                format!("the drain has ended at position {at}, before {position}: {reason}"),
-            ))
+            Err(ended(&shared, &status, format_args!("at position {at}, before {position}")))
+        }
+    }
+
+    /// Resolves when everything that was acknowledged before this call is durable in the database, by this drain or another.
+    ///
+    /// # Errors
+    /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
+    pub async fn drain_all(&self) -> Result<(), Error> {
+        if let Source::Log(log) = &self.inner.source {
+            return self.drain_to(log.end()).await;
+        }
+        let shared = self.inner.shared.clone();
+        let (request, mut answered, mut moved) =
+            (shared.ask_for_all(), shared.answered(), shared.moved.subscribe());
+        tokio::select! {
+            // Neither fails: the senders are in `shared`.
+            _ = answered.wait_for(|answered| *answered >= request) => Ok(()),
+            seen = moved.wait_for(|(_, status)| status.has_ended()) => {
+                let (_, status) = seen.expect("the sender is in `shared`").clone();
+                Err(ended(&shared, &status, format_args!("before everything was drained")))
+            }
         }
     }
 
@@ -112,6 +182,20 @@ impl Drain {
         let _ = moved.wait_for(|(_, status)| status.has_ended()).await;
         self.state()
     }
+}
+
+fn runtime() -> Result<Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)
+}
+
+fn no_thread(source: std::io::Error) -> Error {
+    Error::caused(Kind::Stopped, "cannot start the drain", source)
+}
+
+fn ended(shared: &Shared, status: &Status, when: std::fmt::Arguments<'_>) -> Error {
+    let reason = shared.totals.lock().last_error.clone().unwrap_or_else(|| "it was stopped".into());
+    let kind = if *status == Status::Fenced { Kind::Fenced } else { Kind::Stopped };
+    Error::new(kind, format!("the drain has ended {when}: {reason}"))
 }
 
 fn backlog_rows(backlog_bytes: u64, rows: u64, bytes: u64) -> Option<u64> {

@@ -1,9 +1,10 @@
-//! From the log to the database, and back: the drain, warming, checking, seeding.
+//! From the queue to the database, and back: the drain, warming, verifying, seeding.
 //!
-//! **What lives here.** [`Drain`] takes durable log records in order, makes one change of all that happened to a key in a batch (`coalesce`),
-//! and gives the batch to the database together with the position that it reaches (`run`). [`reconcile`] decides at start whether this
-//! log and this database belong together. [`warm`] fills a hot table from the database, [`check`] compares the two row by row,
-//! [`seed`] refills a table with generated rows.
+//! **What lives here.** [`Drain`] takes durable records from a queue in order, makes one change of all that happened to a key in a batch
+//! (`coalesce`), and gives the batch to the database together with the position that it reaches (`batcher`). The queue is the data folder's
+//! log (`embedded`) or the streams on Redis (`remote`); those two decide when a batch is taken, and nothing else. [`reconcile`] decides at
+//! start whether a log and a database belong together. [`warm()`] fills a hot table from the database, [`verify()`] compares the two row
+//! by row, [`seed`] refills a table with generated rows.
 //!
 //! **What must stay true.**
 //! - The database's position is the truth: after every doubt (a lost answer, a restart) the drain asks for it and goes on from there,
@@ -15,30 +16,30 @@
 //!
 //! **What must not move in.** The log's and the rows' formats, SQL, HTTP, progress bars (here are only their numbers).
 
-mod batch;
-mod check;
+mod batcher;
 mod coalesce;
+mod embedded;
 mod error;
 mod handle;
 mod limits;
+mod pace;
 mod progress;
+mod queue;
 mod reconcile;
 mod remote;
 mod replay;
-mod run;
 mod seed;
 mod state;
-mod warm;
+mod verify;
 
-pub use check::{Difference, Differences, check};
+pub use embedded::{verify, warm};
 pub use error::{Error, Kind};
 pub use handle::Drain;
 pub use limits::BATCH_ROWS_DEFAULT;
-pub use progress::Progress;
+pub use progress::{Loaded, Progress};
 pub use reconcile::{NewDatabase, Start, reconcile};
-pub use remote::{RemoteDrain, RemoteDrainState, backlog_remote, check_remote, load_remote, warm_remote};
-
+pub use remote::{backlog_remote, load_remote, verify_remote, warm_remote};
 pub use replay::{Replayed, replay};
 pub use seed::seed;
 pub use state::{DrainState, Settings, Status, Stop};
-pub use warm::{Loaded, warm};
+pub use verify::{Difference, Differences};

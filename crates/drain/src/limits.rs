@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Log records in one batch at most, when nobody else wants the writer. At 500-byte rows these are 50 MB in memory, twice. Each batch
+/// Log records in one batch at most, when no direct write wants the writer. At 500-byte rows these are 50 MB in memory, twice. Each batch
 /// rewrites most pages of a random key's index, which speaks for few large ones. Measured so far only on a busy machine
 /// (`crates/drain/examples/drain_rates.rs`, 1,000,000 rows): 100,000 gave 0.87 and 1.06 of SQLite's own rate, 50,000 gave 0.78, 0.84 and 0.89;
 /// the spread is as large as the difference.
@@ -24,9 +24,9 @@ pub const BATCH_BYTES: usize = 64 << 20;
 /// How long a batch may hold the writer while direct writes wait.
 pub const SLICE_MS: u64 = forebay_database::limits::SLICE_MS;
 
-/// How long a batch may take when nobody waits. A direct write that arrives meanwhile makes it give way within [`SLICE_MS`], so that this
+/// How long a batch may take when no direct write waits. One that arrives meanwhile makes it give way within [`SLICE_MS`], so that this
 /// bounds only the work that is then lost.
-pub const ALONE_MS: u64 = 2_000;
+pub const BATCH_MS_MAX: u64 = 2_000;
 
 /// How long a small batch waits for others to join it. Bounds the commits of a server with little to do to 50 a second.
 pub const LINGER_MS: u64 = 20;
@@ -37,10 +37,10 @@ pub const LINGER_BYTES: u64 = 256 << 10;
 /// Bytes of log behind a batch from which on the next one is made ready while the store is busy: then there is no time for lingering.
 pub const AHEAD_BYTES: u64 = READ_BYTES as u64;
 
-/// How often an idle drain looks at its controls.
+/// How often an idle drain reads its controls.
 pub const IDLE_MS: u64 = 50;
 
-/// How long whoever pauses waits for the batch in hand. Most take less than [`ALONE_MS`].
+/// How long a pause waits for the batch in hand. Most take less than [`BATCH_MS_MAX`].
 pub const PAUSE_WAIT: Duration = Duration::from_secs(5);
 
 /// The first pause when the store is away; doubled each time.
@@ -58,10 +58,10 @@ pub const PACE_PAUSE_S_MAX: f64 = 60.0;
 /// Rows of one bulk insert of `seed`; larger runs of sorted keys make random keys cheaper.
 pub const SEED_ROWS: usize = 100_000;
 
-/// Rows that `check` has the store look at again at a time: the answer is held in memory whole.
+/// Rows that `verify` has the database give back at a time: the answer is held in memory whole.
 pub const STORED_ROWS: usize = 256;
 
-/// Differences that `check` names.
+/// Differences that `verify` names.
 pub const EXAMPLES: usize = 20;
 
 const _: () = assert!(BATCH_ROWS_MIN < BATCH_ROWS_DEFAULT);

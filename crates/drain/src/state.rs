@@ -1,16 +1,18 @@
 //! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
 
+use crate::batcher::Committed;
 use crate::limits::{BATCH_ROWS_DEFAULT, PAUSE_WAIT};
 use crate::reconcile::NewDatabase;
 use forebay_log::Position;
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How a drain begins.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Rows a second that are written at most, after coalescing; `None`: as fast as the store takes them.
+    /// Rows a second that are written at most, after coalescing; `None`: as fast as the database takes them.
     pub pace_rows_per_s: Option<f64>,
     /// Whether it begins paused.
     pub paused: bool,
@@ -49,7 +51,7 @@ pub enum Status {
     Running,
     /// It was told to wait.
     Paused,
-    /// The store is away: it tries again by itself. The reason is in `last_error`.
+    /// The database is away: it tries again by itself. The reason is in `last_error`.
     BackingOff,
     /// Another drain of this log has taken over; this one has stopped for good.
     Fenced,
@@ -71,13 +73,18 @@ impl Status {
 pub struct DrainState {
     /// What it is doing.
     pub status: Status,
-    /// Everything before it is durable in the database.
+    /// Everything of the log before it is durable in the database. Each shard on Redis has a position of its own; it is 0 there.
     pub position: Position,
-    /// Bytes of the log behind the position.
+    /// Bytes of the log behind the position; 0 on Redis.
     pub backlog_bytes: u64,
-    /// Records in them, by the mean size of those drained so far; `None` before the first.
+    /// Records that are not in the database. In the log by the mean size of those drained so far, `None` before the first; on Redis as counted
+    /// last.
     pub backlog_rows: Option<u64>,
-    /// Log records drained since the start.
+    /// Queues that there are: 1 for a log, the shards on Redis.
+    pub shards: u16,
+    /// Those that this drain works on; the others are another drain's.
+    pub shards_held: u16,
+    /// Records drained since the start.
     pub rows_total: u64,
     /// Changes that they were after coalescing.
     pub changes_total: u64,
@@ -85,7 +92,7 @@ pub struct DrainState {
     pub dead_total: u64,
     /// Batches committed since the start.
     pub batches_total: u64,
-    /// Log records drained a second, over the last seconds.
+    /// Records drained a second, over the last seconds.
     pub rate_rows_per_s: f64,
     /// Rows a second that are written at most.
     pub pace_rows_per_s: Option<f64>,
@@ -114,6 +121,9 @@ pub(crate) struct Totals {
     pub dead: u64,
     pub batches: u64,
     pub last_error: Option<String>,
+    /// On Redis, as counted last.
+    pub backlog_rows: u64,
+    pub shards_held: u16,
     rate: f64,
     rate_at: Option<Instant>,
 }
@@ -122,16 +132,15 @@ pub(crate) struct Totals {
 const RATE_WINDOW: Duration = Duration::from_secs(2);
 
 impl Totals {
-    /// Counts a committed batch.
-    pub(crate) fn count(&mut self, rows: u64, bytes: u64, changes: u64, dead: u64) {
-        self.rows += rows;
-        self.bytes += bytes;
-        self.changes += changes;
-        self.dead += dead;
+    fn count(&mut self, committed: &Committed) {
+        self.rows += committed.rows as u64;
+        self.bytes += committed.bytes;
+        self.changes += committed.changes as u64;
+        self.dead += committed.dead;
         self.batches += 1;
         self.last_error = None;
         let now = Instant::now();
-        self.rate = self.rate_at(now) + rows as f64 / RATE_WINDOW.as_secs_f64();
+        self.rate = self.rate_at(now) + committed.rows as f64 / RATE_WINDOW.as_secs_f64();
         self.rate_at = Some(now);
     }
 
@@ -157,6 +166,9 @@ pub(crate) struct Shared {
     pub moved: watch::Sender<(Position, Status)>,
     /// Whether a batch is in hand: what `pause` waits on.
     in_hand: watch::Sender<bool>,
+    /// How often everything was asked for, and up to which of these requests it is in the database: what `drain_all` waits on, on Redis.
+    asked: AtomicU64,
+    answered: watch::Sender<u64>,
 }
 
 /// The thread's right to take records and apply them, until it is dropped.
@@ -180,6 +192,8 @@ impl Shared {
             totals: Mutex::default(),
             moved: watch::Sender::new((Position(0), Status::Starting)),
             in_hand: watch::Sender::new(false),
+            asked: AtomicU64::new(0),
+            answered: watch::Sender::new(0),
         }
     }
 
@@ -213,6 +227,36 @@ impl Shared {
 
     pub(crate) fn has_batch_in_hand(&self) -> bool {
         *self.in_hand.borrow()
+    }
+
+    /// Counts a committed batch.
+    pub(crate) fn count(&self, committed: &Committed) {
+        self.totals.lock().count(committed);
+    }
+
+    /// Says what failed, until a batch succeeds.
+    pub(crate) fn note(&self, message: String) {
+        self.totals.lock().last_error = Some(message);
+    }
+
+    /// Asks for everything that is in the queues now; the number to wait for in [`Shared::answered`].
+    pub(crate) fn ask_for_all(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The last request for everything, if it is not answered.
+    pub(crate) fn unanswered(&self) -> Option<u64> {
+        let asked = self.asked.load(Ordering::Acquire);
+        (asked > *self.answered.borrow()).then_some(asked)
+    }
+
+    /// What was in the queues at this request is in the database.
+    pub(crate) fn answer(&self, request: u64) {
+        self.answered.send_replace(request);
+    }
+
+    pub(crate) fn answered(&self) -> watch::Receiver<u64> {
+        self.answered.subscribe()
     }
 
     pub(crate) fn set_status(&self, status: Status) {

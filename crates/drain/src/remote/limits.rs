@@ -21,7 +21,7 @@ pub const LINGER: Duration = Duration::from_millis(100);
 /// What is a small batch, in rows.
 pub const LINGER_ROWS: usize = 200;
 
-/// How often a shard that was empty is looked at.
+/// How often a shard that was empty is read again.
 pub const IDLE: Duration = Duration::from_millis(20);
 
 /// How often the memory of the servers is compared with its limit, and drained rows are evicted.

@@ -1,55 +1,77 @@
-//! The drainer's loop: leases, batches of several shards at once, eviction, the backlog's length.
+//! The drain's loop on Redis: leases, batches of several shards at once, eviction, the backlog's length.
 
-use super::handle::Inner;
+use super::Queues;
 use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
-use super::shard::{Looked, Shard, Shared};
-use super::way::Way;
-use crate::limits::PACE_PAUSE_S_MAX;
-use crate::state::{Status, Stop};
+use super::shard::Shard;
+use crate::batcher::Outcome;
+use crate::pace::Pace;
+use crate::state::{Settings, Shared, Status, Stop};
 use forebay_database::Store;
+use forebay_log::Position;
 use forebay_table::Leased;
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The loop, on a thread of its own.
-pub(super) struct Runner {
-    pub way: Way,
-    /// This drainer's name on its leases.
-    pub owner: String,
-    pub database: Store,
-    pub inner: Arc<Inner>,
-    pub rows_limit: usize,
-    pub held: Vec<Shard>,
-    pub leases_at: Instant,
-    pub maintained_at: Instant,
-    /// When the pace allows the next batch.
-    pub free_at: Instant,
+pub(crate) struct Runner {
+    queues: Queues,
+    /// This drain's name on its leases.
+    owner: String,
+    database: Store,
+    shared: Arc<Shared>,
+    rows_limit: usize,
+    held: Vec<Shard>,
+    leases_at: Instant,
+    maintained_at: Instant,
+    pace: Pace,
+    /// What was in the queues when everything was asked for last, and the number of that request.
+    wanted: Option<(u64, Vec<Position>)>,
 }
 
 impl Runner {
-    /// Until it is stopped.
-    pub async fn run(mut self) {
+    pub(crate) fn new(queues: Queues, database: Store, shared: Arc<Shared>, settings: &Settings) -> Runner {
+        let now = Instant::now();
+        Runner {
+            queues,
+            owner: format!("{} (process {})", host_name(), std::process::id()),
+            database,
+            shared,
+            rows_limit: settings.batch_rows_max,
+            held: Vec::new(),
+            leases_at: now,
+            maintained_at: now,
+            pace: Pace::new(),
+            wanted: None,
+        }
+    }
+
+    /// Until it is stopped: with which state it ends.
+    pub(crate) async fn run(mut self) -> Status {
+        let mut finish = None;
         loop {
-            let control = self.inner.shared.control();
+            let control = self.shared.control();
             match control.stop {
                 Some(Stop::Leave) => break,
-                Some(Stop::Finish) if self.is_finished().await => break,
-                _ => {}
+                Some(Stop::Finish) if finish.is_none() => finish = Some(self.shared.ask_for_all()),
+                Some(Stop::Finish) | None => {}
             }
-            let inner = self.inner.clone();
-            let moved = match inner.shared.begin() {
+            let is_hurried = self.answer_requests().await;
+            if finish.is_some_and(|request| *self.shared.answered().borrow() >= request) {
+                break;
+            }
+            let shared = self.shared.clone();
+            let moved = match shared.begin() {
                 None => {
-                    // Whoever does not drain must not keep others from it.
+                    // A paused drain must not keep others from its shards.
                     self.give_up().await;
+                    self.shared.set_status(Status::Running);
                     false
                 }
                 Some(_in_hand) => {
                     self.leases().await;
                     self.maintain().await;
-                    let is_finishing = control.stop.is_some() || self.inner.hurries();
-                    self.round(control.pace_rows_per_s, is_finishing).await
+                    self.round(control.pace_rows_per_s, is_hurried).await
                 }
             };
             if !moved {
@@ -57,16 +79,16 @@ impl Runner {
             }
         }
         self.give_up().await;
-        self.inner.shared.set_status(Status::Stopped);
+        Status::Stopped
     }
 
     /// Lets others have all shards.
     async fn give_up(&mut self) {
         for shard in self.held.drain(..) {
             // One that cannot be given back now runs out by itself.
-            let _ = self.way.queue.give_up(&self.way.link, shard.lease).await;
+            let _ = self.queues.queue.give_up(&self.queues.link, shard.lease().clone()).await;
         }
-        self.inner.held.store(0, Ordering::Relaxed);
+        self.shared.totals.lock().shards_held = 0;
         self.leases_at = Instant::now();
     }
 
@@ -76,30 +98,32 @@ impl Runner {
             return;
         }
         self.leases_at = Instant::now() + LEASE_ROUND;
-        let mut kept = Vec::with_capacity(self.held.len());
+        let Queues { queue, link } = &self.queues;
+        let mut held = Vec::with_capacity(self.held.len());
         for shard in self.held.drain(..) {
-            match self.way.queue.renew(&self.way.link, &shard.lease, LEASE_MS).await {
-                Ok(true) => kept.push(shard),
-                // Not known: the database's position decides whether it was still ours.
-                Err(_) => kept.push(shard),
-                Ok(false) => {}
+            // After an error it is not known whose it is: the database's position decides.
+            if queue.renew(link, shard.lease(), LEASE_MS).await.unwrap_or(true) {
+                held.push(shard);
             }
         }
-        self.held = kept;
-        for number in 0..self.way.queue.shard_count() {
+        self.held = held;
+        for number in 0..queue.shard_count() {
             if self.held.iter().any(|shard| shard.number() == number) {
                 continue;
             }
-            match self.way.queue.lease(&self.way.link, number, &self.owner, LEASE_MS).await {
-                Ok(Leased::Held(lease)) => self.held.push(Shard::new(lease, self.rows_limit)),
+            match queue.lease(link, number, &self.owner, LEASE_MS).await {
+                Ok(Leased::Held(lease)) => {
+                    let (queues, database) = (self.queues.clone(), self.database.clone());
+                    self.held.push(Shard::new(queues, lease, database, self.rows_limit));
+                }
                 Ok(Leased::Busy { .. }) => {}
-                Err(error) => self.inner.note(format!("cannot take shard {number}: {error}")),
+                Err(error) => self.shared.note(format!("cannot take shard {number}: {error}")),
             }
         }
-        self.inner.held.store(self.held.len(), Ordering::Relaxed);
-        match self.way.backlog().await {
-            Ok(rows) => self.inner.backlog_rows.store(rows, Ordering::Relaxed),
-            Err(error) => self.inner.note(error.to_string()),
+        self.shared.totals.lock().shards_held = self.held.len() as u16;
+        match self.queues.backlog().await {
+            Ok(rows) => self.shared.totals.lock().backlog_rows = rows,
+            Err(error) => self.shared.note(error.to_string()),
         }
     }
 
@@ -110,71 +134,70 @@ impl Runner {
         }
         self.maintained_at = Instant::now() + MAINTENANCE_ROUND;
         for shard in &self.held {
-            if let Err(error) = self.way.queue.maintain(&self.way.link, &shard.lease).await {
-                self.inner.note(error.to_string());
+            if let Err(error) = self.queues.queue.maintain(&self.queues.link, shard.lease()).await {
+                self.shared.note(error.to_string());
             }
         }
     }
 
     /// One batch of every shard that may have one. Whether any had.
-    async fn round(&mut self, pace: Option<f64>, hurried: bool) -> bool {
-        let now = Instant::now();
-        if self.free_at > now {
+    async fn round(&mut self, pace: Option<f64>, is_hurried: bool) -> bool {
+        if self.pace.wait(pace).is_some() {
             return false;
         }
-        let shared = Shared { way: &self.way, database: &self.database, rows_limit: self.rows_limit };
+        let now = Instant::now();
         let due = self.held.iter_mut().filter(|shard| shard.not_before <= now);
-        let looks = futures_util::stream::iter(due)
-            .map(|shard| {
-                let shared = &shared;
-                async move { (shard.number(), shard.step(shared, pace, hurried).await) }
-            })
+        let steps = futures_util::stream::iter(due)
+            .map(async |shard| (shard.number(), shard.step(pace, is_hurried).await))
             .buffer_unordered(SHARDS_AT_ONCE);
-        let looked: Vec<_> = looks.collect().await;
-        let (mut moved, mut changed, mut failed) = (false, 0, false);
-        for (number, looked) in looked {
-            match looked {
-                Looked::Idle => {}
-                Looked::Again => moved = true,
-                Looked::Applied { rows, bytes, changes, applied } => {
+        let outcomes: Vec<_> = steps.collect().await;
+        let (mut moved, mut has_failed) = (false, false);
+        for (number, outcome) in outcomes {
+            match outcome {
+                Ok(None) => {}
+                Ok(Some(Outcome::Again)) => moved = true,
+                Ok(Some(Outcome::Committed(committed))) => {
                     moved = true;
-                    changed += changes;
-                    let mut totals = self.inner.shared.totals.lock();
-                    totals.count(rows as u64, bytes as u64, changes as u64, applied.dead);
+                    self.pace.spend(committed.changes);
+                    self.shared.count(&committed);
+                    if let Err(error) = committed.released {
+                        self.shared.note(error.to_string());
+                    }
                 }
-                Looked::Lost => self.held.retain(|shard| shard.number() != number),
-                Looked::Failed(error) => {
-                    failed = true;
-                    self.inner.note(error.to_string());
+                // Its position has moved: another drain has this shard.
+                Ok(Some(Outcome::Fenced(_))) => self.held.retain(|shard| shard.number() != number),
+                Err(error) => {
+                    has_failed = true;
+                    self.shared.note(error.to_string());
                 }
             }
         }
-        self.inner.shared.set_status(if failed { Status::BackingOff } else { Status::Running });
-        if let Some(rows_per_s) = pace.filter(|rows_per_s| *rows_per_s > 0.0) {
-            let earned = Duration::from_secs_f64((changed as f64 / rows_per_s).min(PACE_PAUSE_S_MAX));
-            self.free_at = self.free_at.max(Instant::now()) + earned;
-        }
+        self.shared.set_status(if has_failed { Status::BackingOff } else { Status::Running });
         moved
     }
 
-    /// Whether everything that was there when it was told to finish is drained, by whomever.
-    async fn is_finished(&mut self) -> bool {
-        let target = match self.inner.finish_target() {
-            Some(target) => target,
-            None => match self.way.last_positions().await {
-                Ok(target) => self.inner.set_finish_target(target),
-                Err(error) => {
-                    self.inner.note(error.to_string());
-                    return false;
-                }
-            },
+    /// Answers those who wait for everything that was in the queues when they asked. Whether somebody waits: then no batch does.
+    async fn answer_requests(&mut self) -> bool {
+        let Some(asked) = self.shared.unanswered() else { return false };
+        let answered = async {
+            let (request, positions) = match self.wanted.take() {
+                Some(wanted) => wanted,
+                None => (asked, self.queues.last_positions().await?),
+            };
+            let is_drained = self.queues.is_drained(&positions).await?;
+            self.wanted = Some((request, positions)).filter(|_| !is_drained);
+            Ok(is_drained.then_some(request))
         };
-        match self.way.is_drained(&target).await {
-            Ok(is_drained) => is_drained,
-            Err(error) => {
-                self.inner.note(error.to_string());
-                false
-            }
+        match answered.await {
+            Ok(answered) => answered.into_iter().for_each(|request| self.shared.answer(request)),
+            Err::<_, crate::Error>(error) => self.shared.note(error.to_string()),
         }
+        self.shared.unanswered().is_some()
     }
+}
+
+/// The machine's name, for those who read who holds a lease.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "unknown host".into(), |name| name.trim().to_owned())
 }

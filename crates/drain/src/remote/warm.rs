@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Receiver;
 
-/// How often it is looked whether another server has loaded a table.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often another server that loads a table is asked whether it has done so.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Parts of a scan on their way into memory, half a megabyte each at 500 bytes a row: while the servers take some, the next are made ready.
 const MESSAGES_AT_ONCE: usize = 8;
@@ -33,13 +33,13 @@ pub async fn load_remote(
             return Ok(Loaded { rows: 0, took: began.elapsed() });
         }
         let Some(load) = table.begin_load(link).await.map_err(tier)? else {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
             continue;
         };
         match fill(load, table, link, store, None, progress).await {
             Ok(rows) => return Ok(Loaded { rows, took: began.elapsed() }),
             // It took so long that what was deleted meanwhile is not known any more.
-            Err(error) if error.is_transient() => tokio::time::sleep(LOOK).await,
+            Err(error) if error.is_transient() => tokio::time::sleep(POLL).await,
             Err(error) => return Err(error),
         }
     }

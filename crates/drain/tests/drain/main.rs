@@ -1,9 +1,9 @@
 //! The drain over a real log, real tables and a real database; one file a topic.
 
-mod checking;
 mod faults;
 mod model;
 mod starting;
+mod verifying;
 
 use forebay_database::Store;
 use forebay_drain::{Drain, NewDatabase, Progress, Settings, reconcile, warm};

@@ -1,7 +1,7 @@
 //! Random changes, random batch sizes, crashes: in the end the database equals a plain model, row by row.
 
 use crate::{PEOPLE, World, copy_folder, person, text};
-use forebay_drain::{Settings, Stop, check};
+use forebay_drain::{Settings, Stop, verify};
 use forebay_table::WriteError;
 use forebay_value::{Value, ValueRef};
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ async fn play(steps: Vec<Step>) {
         expected
     );
     for table in world.tables.all() {
-        let found = check(table, &world.store, world.log.id(), &Arc::default()).await.unwrap();
+        let found = verify(table, &world.store, world.log.id(), &Arc::default()).await.unwrap();
         assert!(found.is_clean() && found.undrained == 0, "{found:?}");
     }
     assert_eq!(drain.stop(Stop::Finish).await.dead_total, 0);

@@ -1,11 +1,11 @@
 //! The embedded tier at work.
 
-use super::{Gauges, RowsByTable, no_table, still_loading};
+use super::{Gauges, RowsByTable, drain_json, no_table, still_loading};
 use crate::open::StartError;
 use crate::open::embedded::{Embedded, load};
 use crate::problem::Problem;
 use forebay_database::Store;
-use forebay_drain::{Differences, Drain, DrainState, Progress, Settings, Status, Stop, check, warm};
+use forebay_drain::{Differences, Drain, Progress, Settings, Stop, verify, warm};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,8 @@ impl LiveEmbedded {
     pub(super) async fn drain_state(&self) -> Result<Value, Problem> {
         let state = self.drain.get().ok_or_else(still_loading)?.state();
         let mut value = drain_json(&state);
+        value["position"] = state.position.0.into();
+        value["backlog_bytes"] = state.backlog_bytes.into();
         value["durable"] = self.embedded.log.durable().0.into();
         value["log"] = self.embedded.log.id().to_string().into();
         Ok(value)
@@ -126,7 +128,7 @@ impl LiveEmbedded {
         let mut checks = Vec::new();
         for table in self.embedded.tables.all() {
             let found =
-                check(table, &self.store, self.embedded.log.id(), &Arc::new(Progress::default())).await;
+                verify(table, &self.store, self.embedded.log.id(), &Arc::new(Progress::default())).await;
             let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
             checks.push((table.schema().name.clone(), found));
         }
@@ -156,36 +158,5 @@ impl LiveEmbedded {
 
     pub(super) fn close(&self) -> Result<(), StartError> {
         self.embedded.log.clone().close().map_err(StartError::from)
-    }
-}
-
-fn drain_json(state: &DrainState) -> Value {
-    json!({
-        "status": status_name(&state.status),
-        "position": state.position.0,
-        "backlog_bytes": state.backlog_bytes,
-        "backlog_rows": state.backlog_rows,
-        "rows_total": state.rows_total,
-        "changes_total": state.changes_total,
-        "dead_total": state.dead_total,
-        "batches_total": state.batches_total,
-        "rate_rows_per_s": state.rate_rows_per_s,
-        "pace_rows_per_s": state.pace_rows_per_s,
-        "paused": state.paused,
-        "batch_in_hand": state.batch_in_hand,
-        "last_error": state.last_error,
-    })
-}
-
-/// A drain's status in a word.
-pub(super) fn status_name(status: &Status) -> &'static str {
-    match status {
-        Status::Starting => "starting",
-        Status::Running => "running",
-        Status::Paused => "paused",
-        Status::BackingOff => "backing off",
-        Status::Fenced => "fenced",
-        Status::Failed => "failed",
-        Status::Stopped => "stopped",
     }
 }

@@ -10,9 +10,9 @@ use crate::open::{Memory, Opened, StartError};
 use crate::problem::Problem;
 use embedded::LiveEmbedded;
 use forebay_database::Store;
-use forebay_drain::{Differences, Progress, Settings};
+use forebay_drain::{Differences, DrainState, Progress, Settings, Status};
 use remote::LiveRemote;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A memory tier at work.
@@ -165,4 +165,34 @@ fn no_table(name: &str) -> Problem {
 /// The drain has not begun.
 fn still_loading() -> Problem {
     Problem::unavailable("memory is still being loaded")
+}
+
+/// What both tiers tell of their drain.
+fn drain_json(state: &DrainState) -> Value {
+    json!({
+        "status": status_name(&state.status),
+        "backlog_rows": state.backlog_rows,
+        "rows_total": state.rows_total,
+        "changes_total": state.changes_total,
+        "dead_total": state.dead_total,
+        "batches_total": state.batches_total,
+        "rate_rows_per_s": state.rate_rows_per_s,
+        "pace_rows_per_s": state.pace_rows_per_s,
+        "paused": state.paused,
+        "batch_in_hand": state.batch_in_hand,
+        "last_error": state.last_error,
+    })
+}
+
+/// A drain's status in a word.
+fn status_name(status: &Status) -> &'static str {
+    match status {
+        Status::Starting => "starting",
+        Status::Running => "running",
+        Status::Paused => "paused",
+        Status::BackingOff => "backing off",
+        Status::Fenced => "fenced",
+        Status::Failed => "failed",
+        Status::Stopped => "stopped",
+    }
 }

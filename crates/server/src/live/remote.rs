@@ -1,14 +1,12 @@
 //! A tier on Redis or Valkey at work. Other servers and drainers may be at work on it at the same time.
 
-use super::embedded::status_name;
-use super::{Gauges, RowsByTable, no_table, still_loading};
+use super::{Gauges, RowsByTable, drain_json, no_table, still_loading};
 use crate::open::StartError;
 use crate::open::remote::Remote;
 use crate::problem::Problem;
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Progress, RemoteDrain, Settings, Stop, backlog_remote, check_remote, load_remote,
-    warm_remote,
+    Differences, Drain, Progress, Settings, Stop, backlog_remote, load_remote, verify_remote, warm_remote,
 };
 use forebay_table::{RemoteError, RemoteTable};
 use serde_json::{Value, json};
@@ -28,7 +26,7 @@ pub struct LiveRemote {
     remote: Remote,
     pub(super) store: Store,
     /// Once memory is loaded.
-    drain: SetOnce<RemoteDrain>,
+    drain: SetOnce<Drain>,
 }
 
 impl LiveRemote {
@@ -63,7 +61,7 @@ impl LiveRemote {
 
     pub(super) fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         let Remote { client, tables, .. } = &self.remote;
-        let drain = RemoteDrain::start(client, tables, self.store.clone(), settings);
+        let drain = Drain::start_remote(client, tables, self.store.clone(), settings);
         let drain = drain.map_err(StartError::from)?;
         self.drain.set(drain).map_err(|_| StartError("the drain runs already".into()))
     }
@@ -93,25 +91,15 @@ impl LiveRemote {
     pub(super) async fn drain_state(&self) -> Result<Value, Problem> {
         let state = self.drain.get().ok_or_else(still_loading)?.state();
         let backlog_rows = self.backlog().await?;
-        Ok(json!({
-            "status": status_name(&state.status),
-            "shards": state.shards,
-            "shards_held": state.shards_held,
-            "backlog_rows": backlog_rows,
-            "rows_total": state.rows_total,
-            "changes_total": state.changes_total,
-            "dead_total": state.dead_total,
-            "batches_total": state.batches_total,
-            "rate_rows_per_s": state.rate_rows_per_s,
-            "pace_rows_per_s": state.pace_rows_per_s,
-            "paused": state.paused,
-            "batch_in_hand": state.batch_in_hand,
-            "last_error": state.last_error,
-        }))
+        let mut value = drain_json(&state);
+        value["backlog_rows"] = backlog_rows.into();
+        value["shards"] = state.shards.into();
+        value["shards_held"] = state.shards_held.into();
+        Ok(value)
     }
 
     pub(super) fn gauges(&self) -> Gauges {
-        let backlog_rows = self.drain.get().map(|drain| drain.state().backlog_rows);
+        let backlog_rows = self.drain.get().and_then(|drain| drain.state().backlog_rows);
         Gauges {
             backlog_rows,
             backlog_bytes: 0,
@@ -135,8 +123,7 @@ impl LiveRemote {
 
     pub(super) async fn finish_drain(&self) -> Result<(), Problem> {
         let drain = self.drain.wait().await;
-        let Remote { tables, link, .. } = &self.remote;
-        drain.drain_all(tables, link).await.map_err(|error| Problem::unavailable(error.to_string()))
+        drain.drain_all().await.map_err(|error| Problem::unavailable(error.to_string()))
     }
 
     pub(super) async fn is_behind(&self) -> Result<bool, Problem> {
@@ -190,7 +177,7 @@ impl LiveRemote {
         let mut checks = Vec::new();
         let Remote { tables, link, .. } = &self.remote;
         for table in tables.all() {
-            let found = check_remote(tables, table, link, &self.store, &Progress::default()).await;
+            let found = verify_remote(tables, table, link, &self.store, &Progress::default()).await;
             let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
             checks.push((table.schema().name.clone(), found));
         }
@@ -210,7 +197,7 @@ impl LiveRemote {
             Ok(state) => state,
             Err(_) => drain.stop(Stop::Leave).await,
         };
-        if mode == Stop::Finish && state.backlog_rows > 0 {
+        if mode == Stop::Finish && state.backlog_rows != Some(0) {
             eprintln!("some rows are not drained; they are in the memory tier for whoever drains next");
         }
     }

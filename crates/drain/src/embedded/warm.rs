@@ -2,21 +2,12 @@
 //!
 //! Two threads at once: the scan's, which reads and encodes rows, and the one here, which puts them into the table.
 
-use crate::{Error, Kind, Progress};
+use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::Store;
 use forebay_table::Table;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
-
-/// What a warming did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Loaded {
-    /// Rows read from the database and given to the table.
-    pub rows: u64,
-    /// How long it took.
-    pub took: Duration,
-}
 
 /// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is newer in memory stays.
 ///
@@ -39,7 +30,7 @@ pub async fn warm(
     std::thread::Builder::new()
         .name("warm".into())
         .spawn(move || {
-            // When nobody waits any more the rows are in the table all the same.
+            // The caller may have gone; the rows are in the table all the same.
             let _ = answer.send(load_all(&table, &store, filter.as_deref(), &progress));
         })
         .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;

@@ -2,10 +2,10 @@
 //!
 //! The positions of all shards are read first, the database's rows in a snapshot after that. So a row of memory whose last change lies at or before its
 //! shard's position must be in the snapshot and be the same; one that changed later says nothing. A row may change, be deleted and drained between
-//! the snapshot and the look at memory: whatever differs is looked at again, on both sides, before it counts.
+//! the snapshot and the read of memory: what differs is read again, on both sides, before it counts.
 
 use super::warm::tier;
-use crate::check::{Difference, Differences, Pair, difference, is_same, still_different};
+use crate::verify::{Difference, Differences, Pair, difference, is_same, still_different};
 use crate::{Error, Progress};
 use forebay_database::Store;
 use forebay_redis::Link;
@@ -14,9 +14,9 @@ use forebay_value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// How often what differs is looked at again, and after how long: a change takes about as long from memory to the database.
-const LOOKS: u32 = 5;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often what differs is read again, and after how long: a change takes about as long from memory to the database.
+const READS_MAX: u32 = 5;
+const READ_AGAIN: Duration = Duration::from_millis(100);
 /// Reads of memory under way at a time.
 const AT_ONCE: usize = 256;
 
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 256;
 ///
 /// # Errors
 /// [`Kind::Database`](crate::Kind::Database), [`Kind::Log`](crate::Kind::Log).
-pub async fn check_remote(
+pub async fn verify_remote(
     tables: &RemoteTables,
     table: &RemoteTable,
     link: &Link,
@@ -32,13 +32,13 @@ pub async fn check_remote(
     progress: &Progress,
 ) -> Result<Differences, Error> {
     progress.set_total(store.count(table.schema()).await?);
-    let mut look =
-        Look { tables, table, link, store, drained: HashMap::new(), found: Differences::default() };
+    let mut comparison =
+        Comparison { tables, table, link, store, drained: HashMap::new(), found: Differences::default() };
     for shard in 0..tables.shard_count() {
         let log = tables.log_id(shard);
-        look.found.dead += store.dead_letter_count_of(log, &table.schema().name).await?;
+        comparison.found.dead += store.dead_letter_count_of(log, &table.schema().name).await?;
     }
-    look.read_positions().await?;
+    comparison.read_positions().await?;
     let mut messages = store.scan(table.schema(), None);
     let (mut keys, mut doubtful) = (HashSet::new(), Vec::new());
     while let Some(message) = messages.recv().await {
@@ -50,28 +50,28 @@ pub async fn check_remote(
             for (row, entry) in part.iter().zip(entries) {
                 let key = row.as_ref().key(table.schema()).to_owned();
                 keys.insert(text_of(&key));
-                if !look.agrees(&key, entry.as_ref(), Some(row)) {
+                if !comparison.agrees(&key, entry.as_ref(), Some(row)) {
                     match entry.and_then(|entry| entry.row) {
                         Some(memory) => differing.push((memory, row.clone())),
                         None => doubtful.push(key),
                     }
                 }
             }
-            look.found.compared += differing.len() as u64;
+            comparison.found.compared += differing.len() as u64;
             let still = still_different(store, table.schema(), differing).await?;
-            look.found.compared -= still.len() as u64;
+            comparison.found.compared -= still.len() as u64;
             doubtful.extend(still.iter().map(|(_, row)| row.as_ref().key(table.schema()).to_owned()));
         }
         progress.add(message.len() as u64);
     }
-    look.find_missing(&keys, &mut doubtful).await?;
+    comparison.find_missing(&keys, &mut doubtful).await?;
     for key in doubtful {
-        look.settle(key).await?;
+        comparison.settle(key).await?;
     }
-    Ok(look.found)
+    Ok(comparison.found)
 }
 
-struct Look<'a> {
+struct Comparison<'a> {
     tables: &'a RemoteTables,
     table: &'a RemoteTable,
     link: &'a Link,
@@ -81,7 +81,7 @@ struct Look<'a> {
     found: Differences,
 }
 
-impl Look<'_> {
+impl Comparison<'_> {
     async fn read_positions(&mut self) -> Result<(), Error> {
         let stored: HashMap<u128, u64> =
             self.store.positions().await?.into_iter().map(|stored| (stored.log, stored.position)).collect();
@@ -138,12 +138,12 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Looks at a row again until it agrees; counts the difference when it does not.
+    /// Reads a row again until it agrees; counts the difference when it does not.
     async fn settle(&mut self, key: Value) -> Result<(), Error> {
         let mut last = (None, None);
-        for look in 0..LOOKS {
-            if look > 0 {
-                tokio::time::sleep(LOOK_AGAIN).await;
+        for read in 0..READS_MAX {
+            if read > 0 {
+                tokio::time::sleep(READ_AGAIN).await;
             }
             self.read_positions().await?;
             let memory = self.table.entry(self.link, key.as_ref()).await.map_err(tier)?;

@@ -1,20 +1,22 @@
-//! The way to the queues of a tier: what is asked of all shards at once.
+//! The queues of a tier: what is asked of all shards at once.
 
 use super::warm::tier;
 use crate::Error;
+use forebay_log::Position;
 use forebay_redis::Link;
 use forebay_table::{Queue, QueueStatus};
 use futures_util::future::try_join_all;
 
 /// The queues, and the link that they are asked over.
-pub(super) struct Way {
+#[derive(Clone)]
+pub(crate) struct Queues {
     pub queue: Queue,
     pub link: Link,
 }
 
-impl Way {
+impl Queues {
     /// Where one shard's queue stands.
-    pub async fn status(&self, shard: u16) -> Result<QueueStatus, Error> {
+    pub(super) async fn status(&self, shard: u16) -> Result<QueueStatus, Error> {
         self.queue.status(&self.link, shard).await.map_err(tier)
     }
 
@@ -23,22 +25,21 @@ impl Way {
     }
 
     /// Records that are not drained.
-    pub async fn backlog(&self) -> Result<u64, Error> {
+    pub(super) async fn backlog(&self) -> Result<u64, Error> {
         Ok(self.all().await?.iter().map(|status| status.entries).sum())
     }
 
     /// By shard: the last position given.
-    pub async fn last_positions(&self) -> Result<Vec<u64>, Error> {
-        Ok(self.all().await?.iter().map(|status| if status.entries == 0 { 0 } else { status.last }).collect())
+    pub(super) async fn last_positions(&self) -> Result<Vec<Position>, Error> {
+        let last = |status: &QueueStatus| Position(if status.entries == 0 { 0 } else { status.last });
+        Ok(self.all().await?.iter().map(last).collect())
     }
 
-    /// Whether every shard is drained up to its position, by whomever.
-    pub async fn is_drained(&self, positions: &[u64]) -> Result<bool, Error> {
+    /// Whether every shard is drained up to its position, by this drain or another.
+    pub(super) async fn is_drained(&self, positions: &[Position]) -> Result<bool, Error> {
         let all = self.all().await?;
-        Ok(all
-            .iter()
-            .zip(positions)
-            .all(|(status, position)| status.entries == 0 || status.drained >= *position))
+        let mut pairs = all.iter().zip(positions);
+        Ok(pairs.all(|(status, position)| status.entries == 0 || status.drained >= position.0))
     }
 }
 
@@ -47,5 +48,5 @@ impl Way {
 /// # Errors
 /// [`Kind::Log`](crate::Kind::Log).
 pub async fn backlog_remote(queue: Queue, link: &Link) -> Result<u64, Error> {
-    Way { queue, link: link.clone() }.backlog().await
+    Queues { queue, link: link.clone() }.backlog().await
 }

@@ -1,7 +1,7 @@
-//! What `check` finds, and what it leaves alone.
+//! What `verify` finds, and what it leaves alone.
 
 use crate::{World, person, text};
-use forebay_drain::{Difference, Settings, check};
+use forebay_drain::{Difference, Settings, verify};
 use forebay_value::{Value, ValueRef};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     let drain = world.drain(Settings::default());
     drain.drain_to(world.end()).await.unwrap();
     let progress = Arc::default();
-    let found = check(&world.people(), &world.store, world.log.id(), &progress).await.unwrap();
+    let found = verify(&world.people(), &world.store, world.log.id(), &progress).await.unwrap();
     assert!(found.is_clean(), "{found:?}");
     assert_eq!((found.compared, progress.done(), progress.total()), (1000, 1000, 1000));
 
@@ -26,7 +26,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     world.people().increment(ValueRef::Bigint(7), 3, 1, |_| ()).unwrap();
     world.people().increment(ValueRef::Bigint(8), 3, 1, |_| ()).unwrap();
     world.end();
-    let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
+    let found = verify(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert!(!found.is_clean());
     assert_eq!((found.missing_in_database, found.missing_in_memory, found.different), (1, 1, 1), "{found:?}");
     assert_eq!((found.undrained, found.compared), (3, 997), "{found:?}");
@@ -46,7 +46,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     // Once drained the new ones are compared like the others.
     drain.resume();
     drain.drain_to(world.end()).await.unwrap();
-    let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
+    let found = verify(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert_eq!(
         (found.undrained, found.missing_in_database, found.missing_in_memory, found.different),
         (0, 1, 1, 1)
@@ -71,13 +71,13 @@ async fn beside_a_server_that_writes_nothing_is_reported() {
     });
     let mut checks = 0;
     while !writing.is_finished() || checks < 3 {
-        let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
+        let found = verify(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
         assert!(found.is_clean(), "{found:?}");
         checks += 1;
     }
     writing.join().unwrap();
     drain.drain_to(world.end()).await.unwrap();
-    let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
+    let found = verify(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert!(found.is_clean() && found.undrained == 0, "{found:?}");
 }
 
@@ -86,7 +86,7 @@ async fn rows_that_others_wrote_to_a_shared_table_are_no_difference() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open_parts(&folder.path().join("data"), &folder.path().join("r.db"), true).await;
     world.plain().execute_batch("INSERT INTO people VALUES (1, 'theirs', NULL, 0)").unwrap();
-    let found = check(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
+    let found = verify(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();
     assert!(found.is_clean(), "{found:?}");
     assert_eq!((found.only_in_database, found.compared), (1, 0));
 }

@@ -1,0 +1,159 @@
+//! The data folder's log as a queue.
+//!
+//! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet taken waits here, bounded
+//! by one read of the log.
+
+use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
+use crate::queue::{Limit, Place, Queue, Schemas, Taken, decode, op_bytes};
+use crate::reconcile::{NewDatabase, Start, reconcile};
+use crate::{Error, Kind};
+use forebay_database::{Change, Store};
+use forebay_log::{Log, Position, Reader};
+use forebay_table::{Catalogue, Tables};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The log, the tables that are told what is drained, and where it is read.
+pub(crate) struct LogQueue {
+    pub log: Log,
+    tables: Tables,
+    catalogue: Arc<Catalogue>,
+    new_database: NewDatabase,
+    records: Option<Records>,
+}
+
+/// Records that were read and not yet taken.
+struct Records {
+    reader: Reader,
+    read: VecDeque<Change>,
+    /// Where the next to be taken begins.
+    begin: Position,
+    /// Behind everything in `read`.
+    end: Position,
+    /// Why nothing behind `end` can be read.
+    failed: Option<Error>,
+}
+
+impl LogQueue {
+    pub(crate) fn new(log: Log, tables: Tables, new_database: NewDatabase) -> LogQueue {
+        LogQueue { log, catalogue: tables.catalogue(), tables, new_database, records: None }
+    }
+}
+
+impl Queue for LogQueue {
+    const ROWS_FIRST: usize = BATCH_ROWS_FIRST;
+
+    fn id(&self) -> u128 {
+        self.log.id().0
+    }
+
+    async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
+        let start = reconcile(&self.log, database, self.new_database).await?;
+        let stored = match start {
+            Start::Fresh { .. } => None,
+            Start::Continue(position) => Some(position),
+        };
+        self.release(start.position()).await?;
+        Ok(Place { stored, drained: start.position() })
+    }
+
+    async fn read_after(
+        &mut self,
+        after: Position,
+        limit: Limit,
+        schemas: &mut Schemas,
+    ) -> Result<Taken, Error> {
+        let mut records = match self.records.take().filter(|records| records.begin == after) {
+            Some(records) => records,
+            None => Records::after(&self.log, after)?,
+        };
+        let taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
+        self.records = Some(records);
+        Ok(taken)
+    }
+
+    async fn release(&mut self, position: Position) -> Result<bool, Error> {
+        self.tables.drained(position);
+        // The log is well all the same, and the next release deletes what this one could not.
+        let released = self.log.release(position);
+        released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))?;
+        Ok(true)
+    }
+
+    fn is_long_behind(&self, position: Position) -> bool {
+        self.log.durable().0.saturating_sub(position.0) >= AHEAD_BYTES
+    }
+}
+
+impl Records {
+    /// From `position` on, the end of a record or the log's first.
+    fn after(log: &Log, position: Position) -> Result<Records, Error> {
+        let reader = log.reader(position).map_err(unreadable)?;
+        Ok(Records { reader, read: VecDeque::new(), begin: position, end: position, failed: None })
+    }
+
+    fn take(
+        &mut self,
+        log: &Log,
+        limit: Limit,
+        catalogue: &Catalogue,
+        schemas: &mut Schemas,
+    ) -> Result<Taken, Error> {
+        let mut changes: Vec<Change> = Vec::new();
+        let mut held_bytes = 0;
+        while changes.len() < limit.rows && held_bytes < BATCH_BYTES {
+            if self.read.is_empty() {
+                match self.read_more(log, catalogue, schemas) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) if changes.is_empty() && self.read.is_empty() => return Err(error),
+                    Err(error) => self.failed = Some(error),
+                }
+            }
+            let Some(next) = self.read.front() else {
+                break;
+            };
+            if limit.until.is_some_and(|until| next.position > until.0) {
+                break;
+            }
+            held_bytes += op_bytes(&next.op);
+            changes.extend(self.read.pop_front());
+        }
+        let last = changes.last().map(|change| Position(change.position));
+        let next = if self.read.is_empty() { self.end } else { last.unwrap_or(self.begin) };
+        let to = last.unwrap_or(next);
+        let bytes = next.0 - self.begin.0;
+        self.begin = next;
+        Ok(Taken { changes, bytes, to, next })
+    }
+
+    fn read_more(&mut self, log: &Log, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let durable = log.durable();
+        let batch = self.reader.next_batch(READ_BYTES).map_err(unreadable)?;
+        if batch.is_empty() {
+            // Nothing but padding up to what was durable before the read.
+            self.end = self.end.max(durable);
+            return Ok(false);
+        }
+        for (position, bytes) in batch.iter() {
+            let change = decode(position, bytes, catalogue, schemas).map_err(|what| {
+                let message = format!(
+                    "the log record that ends at position {position} {what}; it was written by another version, or with another \
+                     tables.json: nothing from it on is drained"
+                );
+                Error::new(Kind::BadRecord, message)
+            })?;
+            self.read.push_back(change);
+            self.end = position;
+        }
+        self.end = batch.end();
+        Ok(true)
+    }
+}
+
+fn unreadable(error: forebay_log::Error) -> Error {
+    Error::caused(Kind::Log, "cannot read the log", error)
+}

@@ -1,0 +1,191 @@
+//! The drain's thread over the data folder's log: when a batch is taken.
+//!
+//! One round: wait for something durable and for what the pace allows, then let the batcher take a batch.
+
+use super::LogQueue;
+use crate::batcher::{Batcher, Outcome, Prepared};
+use crate::limits::*;
+use crate::pace::{BackOff, Pace};
+use crate::state::{Shared, Status, Stop};
+use crate::{Error, Kind};
+use forebay_log::{Log, Position};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// The drain's thread.
+pub(crate) struct Runner {
+    log: Log,
+    batcher: Batcher<LogQueue>,
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    pace: Pace,
+    back_off: BackOff,
+    /// Where [`Stop::Finish`] ends.
+    finish_at: Option<Position>,
+}
+
+/// How a round that did not succeed goes on.
+enum Trouble {
+    /// Wait, and ask the database where it stands.
+    Retry(String),
+    /// Nothing can be done here.
+    End(Status, String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        match error.kind() {
+            Kind::Database | Kind::Log => Trouble::Retry(error.to_string()),
+            _ => Trouble::End(Status::Failed, error.to_string()),
+        }
+    }
+}
+
+impl Runner {
+    pub(crate) fn new(batcher: Batcher<LogQueue>, shared: Arc<Shared>, runtime: Runtime) -> Runner {
+        Runner {
+            log: batcher.queue.log.clone(),
+            batcher,
+            shared,
+            runtime,
+            pace: Pace::new(),
+            back_off: BackOff::default(),
+            finish_at: None,
+        }
+    }
+
+    /// Until it is stopped, or nothing can be done any more: with which state it ends.
+    pub(crate) fn run(mut self) -> Status {
+        loop {
+            match self.round() {
+                Ok(true) => {}
+                Ok(false) => return Status::Stopped,
+                Err(Trouble::End(status, message)) => {
+                    self.shared.note(message);
+                    return status;
+                }
+                Err(Trouble::Retry(message)) => {
+                    if self.shared.control().stop == Some(Stop::Leave) {
+                        return Status::Stopped;
+                    }
+                    self.back_off(message);
+                }
+            }
+        }
+    }
+
+    /// One batch, or a wait for one. `false`: it was stopped.
+    fn round(&mut self) -> Result<bool, Trouble> {
+        let control = self.shared.control();
+        match control.stop {
+            Some(Stop::Leave) => return Ok(false),
+            Some(Stop::Finish) if self.finish_at.is_none() => {
+                // A log that cannot flush will never have more than it has made durable; that is drained.
+                self.finish_at = Some(self.log.flush().unwrap_or_else(|_| self.log.durable()));
+            }
+            Some(Stop::Finish) => {}
+            None if control.paused => {
+                self.locate()?;
+                self.shared.wait(Duration::from_millis(IDLE_MS));
+                return Ok(true);
+            }
+            None => {}
+        }
+        let drained = self.locate()?;
+        if let Some(end) = self.finish_at {
+            if drained >= end {
+                return Ok(false);
+            }
+        } else if !self.wait_for_records(drained) || !self.wait_for_pace(control.pace_rows_per_s) {
+            return Ok(true);
+        }
+        let shared = self.shared.clone();
+        let Some(_in_hand) = shared.begin() else { return Ok(true) };
+        let prepared = self.runtime.block_on(self.batcher.prepare(control.pace_rows_per_s))?;
+        if prepared.rows == 0 {
+            self.pass(&prepared);
+        } else {
+            let outcome = self.runtime.block_on(self.batcher.apply(prepared, control.pace_rows_per_s))?;
+            self.applied(outcome)?;
+        }
+        Ok(true)
+    }
+
+    /// Asks the database where it stands, unless that is known.
+    fn locate(&mut self) -> Result<Position, Trouble> {
+        if let Some(drained) = self.batcher.drained() {
+            return Ok(drained);
+        }
+        let drained = self.runtime.block_on(self.batcher.locate())?.drained;
+        self.shared.set_position(drained);
+        self.shared.set_status(Status::Running);
+        Ok(drained)
+    }
+
+    /// Whether there is something behind the drained position; lets others join what has just come.
+    fn wait_for_records(&mut self, drained: Position) -> bool {
+        let idle = Duration::from_millis(IDLE_MS);
+        if self.log.durable() <= drained && self.log.wait_durable(drained, idle) <= drained {
+            // A log that has ended returns at once.
+            if self.log.poisoned().is_some() {
+                self.shared.wait(idle);
+            }
+            return false;
+        }
+        if self.log.durable().0 - drained.0 < LINGER_BYTES {
+            self.shared.wait(Duration::from_millis(LINGER_MS));
+        }
+        true
+    }
+
+    /// Whether the pace allows a batch now; waits a little when it does not.
+    fn wait_for_pace(&mut self, rows_per_s: Option<f64>) -> bool {
+        let Some(wait) = self.pace.wait(rows_per_s) else { return true };
+        self.shared.wait(wait.min(Duration::from_millis(IDLE_MS)));
+        self.pace.wait(rows_per_s).is_none()
+    }
+
+    fn pass(&mut self, empty: &Prepared) {
+        if self.batcher.pass(empty) {
+            self.batcher.drained().into_iter().for_each(|drained| self.shared.set_position(drained));
+        } else {
+            // The durable mark is past the last record, and nothing more can be read yet.
+            self.shared.wait(Duration::from_millis(IDLE_MS));
+        }
+    }
+
+    fn applied(&mut self, outcome: Outcome) -> Result<(), Trouble> {
+        match outcome {
+            Outcome::Again => {}
+            Outcome::Fenced(error) => {
+                let message = format!(
+                    "{error}; this one has stopped, nothing is lost. Run one server on a data folder's log"
+                );
+                return Err(Trouble::End(Status::Fenced, message));
+            }
+            Outcome::Committed(committed) => {
+                self.back_off.succeeded();
+                self.pace.spend(committed.changes);
+                self.shared.count(&committed);
+                self.shared.set_status(Status::Running);
+                self.shared.set_position(committed.drained);
+                if let Err(error) = committed.released {
+                    self.shared.note(error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn back_off(&mut self, message: String) {
+        self.batcher.forget_place();
+        self.shared.note(message);
+        self.shared.set_status(Status::BackingOff);
+        let until = Instant::now() + self.back_off.failed();
+        while Instant::now() < until && self.shared.control().stop != Some(Stop::Leave) {
+            // Stopping with `Finish` does not cut the pause short, or it would ask without pause.
+            std::thread::sleep(Duration::from_millis(IDLE_MS).min(until - Instant::now().min(until)));
+        }
+    }
+}

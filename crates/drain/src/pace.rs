@@ -1,0 +1,55 @@
+//! When the next batch may be: what a configured pace allows, and how long an unreachable database is left alone.
+
+use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, PACE_PAUSE_S_MAX};
+use rand::RngExt;
+use std::time::{Duration, Instant};
+
+/// What a pace allows. A new pace counts from now on.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    rows_per_s: Option<f64>,
+    free_at: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Pace {
+        Pace { rows_per_s: None, free_at: Instant::now() }
+    }
+
+    /// How long the next batch must wait at this pace.
+    pub(crate) fn wait(&mut self, rows_per_s: Option<f64>) -> Option<Duration> {
+        let now = Instant::now();
+        if rows_per_s != self.rows_per_s {
+            (self.rows_per_s, self.free_at) = (rows_per_s, now);
+        }
+        self.free_at.checked_duration_since(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// So many changes were written.
+    pub(crate) fn spend(&mut self, changes: usize) {
+        if let Some(rows_per_s) = self.rows_per_s.filter(|rows_per_s| *rows_per_s > 0.0) {
+            let earned = Duration::from_secs_f64((changes as f64 / rows_per_s).min(PACE_PAUSE_S_MAX));
+            self.free_at = self.free_at.max(Instant::now()) + earned;
+        }
+    }
+}
+
+/// Pauses that double with each failure in a row.
+#[derive(Debug, Default)]
+pub(crate) struct BackOff {
+    failures: u32,
+}
+
+impl BackOff {
+    /// The pause after one more failure.
+    pub(crate) fn failed(&mut self) -> Duration {
+        let doubled = (BACK_OFF_FIRST_MS << self.failures.min(16)).min(BACK_OFF_LAST_MS);
+        self.failures += 1;
+        // Half of it at random, so that drains that lost the same database do not come back in step.
+        Duration::from_millis(doubled).mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+}

@@ -1,0 +1,140 @@
+//! What the drain reads: a queue of log records, in this process (`embedded`) or one shard's on Redis (`remote`).
+//!
+//! A queue gives records in the order in which they happened, as often as it is asked, and knows where the database stands. What becomes of
+//! them (coalescing, sizing, retries, dead letters) is the batcher's business and the same for both.
+
+use crate::{Error, Kind};
+use forebay_database::{Change, Op, Store};
+use forebay_log::Position;
+use forebay_table::{Catalogue, LogRecord, TableId};
+use forebay_value::{Row, Schema, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A queue of log records, with positions that only rise.
+pub(crate) trait Queue {
+    /// Records at most in a batch that was not read while the database was busy.
+    const ROWS_FIRST: usize;
+
+    /// The id under which the database keeps the position reached.
+    fn id(&self) -> u128;
+
+    /// Where the database stands. What it has is released, when the answer to a commit was lost.
+    ///
+    /// # Errors
+    /// Also when queue and database do not belong together: going on would skip records or write them twice.
+    async fn locate(&mut self, database: &Store) -> Result<Place, Error>;
+
+    /// Records behind `after`, at most `limit`. Empty when there is nothing durable.
+    async fn read_after(
+        &mut self,
+        after: Position,
+        limit: Limit,
+        schemas: &mut Schemas,
+    ) -> Result<Taken, Error>;
+
+    /// The database has made everything before `position` durable: it may be forgotten. False: this drain does not own the queue any more.
+    async fn release(&mut self, position: Position) -> Result<bool, Error>;
+
+    /// Whether so much lies behind `position` that the next batch is worth reading while the database is busy.
+    fn is_long_behind(&self, position: Position) -> bool;
+}
+
+/// Where a database stands in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What the database has for this queue; `None`: nothing yet.
+    pub stored: Option<Position>,
+    /// Everything before it is in the database.
+    pub drained: Position,
+}
+
+/// How much is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    /// Records at most.
+    pub rows: usize,
+    /// No record that ends behind it.
+    pub until: Option<Position>,
+}
+
+/// Changes in the order in which they happened.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub changes: Vec<Change>,
+    /// What the records take in the queue.
+    pub bytes: u64,
+    /// The end of the last of them: what the database is told.
+    pub to: Position,
+    /// Where the next begin: `to`, or behind the padding that follows it. After a restart the log may end at `to`.
+    pub next: Position,
+}
+
+/// The tables that changes speak of, in the order they were first met; shared by all batches of a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Schemas {
+    pub list: Vec<Arc<Schema>>,
+    places: HashMap<TableId, usize>,
+}
+
+impl Schemas {
+    fn place(&mut self, catalogue: &Catalogue, id: TableId) -> Option<usize> {
+        if let Some(&place) = self.places.get(&id) {
+            return Some(place);
+        }
+        self.list.push(catalogue.schema(id)?.clone());
+        self.places.insert(id, self.list.len() - 1);
+        Some(self.list.len() - 1)
+    }
+}
+
+/// What a change takes in memory, about.
+pub(crate) fn op_bytes(op: &Op) -> usize {
+    match op {
+        Op::Insert(row) | Op::Put(row) => row.0.len(),
+        Op::Update { columns, .. } => {
+            let text = |value: &Value| match value {
+                Value::Numeric(text) | Value::Text(text) | Value::Json(text) => text.len(),
+                Value::Bytes(bytes) => bytes.len(),
+                _ => 0,
+            };
+            columns.iter().map(|(_, value)| size_of::<(usize, Value)>() + text(value)).sum()
+        }
+        Op::Delete(_) | Op::Increment { .. } => size_of::<Op>(),
+    }
+}
+
+/// The change that a log record is; what it is instead, as the rest of a sentence.
+pub(crate) fn decode(
+    position: Position,
+    bytes: &[u8],
+    catalogue: &Catalogue,
+    schemas: &mut Schemas,
+) -> Result<Change, String> {
+    let record = LogRecord::decode(bytes).map_err(|error| error.to_string())?;
+    let id = record.table();
+    let table = schemas.place(catalogue, id).ok_or_else(|| format!("is of table {id}, which is unknown"))?;
+    record.check(&schemas.list[table]).map_err(|error| error.to_string())?;
+    let op = match record {
+        LogRecord::Insert { row, .. } => Op::Insert(Row(row.0.into())),
+        LogRecord::Put { row, .. } => Op::Put(Row(row.0.into())),
+        LogRecord::Delete { key, .. } => Op::Delete(key.to_owned()),
+        LogRecord::Increment { key, column, delta, .. } => {
+            Op::Increment { key: key.to_owned(), column, delta }
+        }
+        LogRecord::Update { columns, row, .. } => {
+            let schema = &schemas.list[table];
+            let columns = columns.of(row, schema).map(|(column, value)| (column, value.to_owned())).collect();
+            Op::Update { key: row.key(schema).to_owned(), columns }
+        }
+    };
+    Ok(Change { table, position: position.0, op })
+}
+
+/// The database was at a position and is not any more.
+pub(crate) fn replaced_while_open(database: &Store, before: Position) -> Error {
+    let url = database.describe_url();
+    let message =
+        format!("{url} was at position {before} and is not any more: it was replaced while it was open");
+    Error::new(Kind::DatabaseReplaced, message)
+}

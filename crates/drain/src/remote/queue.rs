@@ -1,0 +1,101 @@
+//! One shard's stream as a queue, for as long as its lease is held.
+
+use super::Queues;
+use super::limits::READ_ROWS;
+use super::warm::tier;
+use crate::limits::BATCH_BYTES;
+use crate::queue::{Limit, Place, Queue, Schemas, Taken, decode};
+use crate::{Error, Kind};
+use forebay_database::{Op, Store};
+use forebay_log::Position;
+use forebay_table::Lease;
+
+/// The stream of a shard that this drain holds the lease of.
+pub(super) struct ShardQueue {
+    pub queues: Queues,
+    pub lease: Lease,
+}
+
+impl Queue for ShardQueue {
+    /// A batch is read when its turn comes: shards are drained side by side, and the others keep the database busy meanwhile.
+    const ROWS_FIRST: usize = usize::MAX;
+
+    fn id(&self) -> u128 {
+        self.queues.queue.log_id(self.lease.shard)
+    }
+
+    async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
+        let stored = database.position(self.id()).await?.map(Position);
+        let queue = self.queues.status(self.lease.shard).await?;
+        let (released, drained) = (Position(queue.drained), stored.unwrap_or_default());
+        if drained < released {
+            return Err(behind(database, self.lease.shard, stored, released));
+        }
+        if queue.entries > 0 && drained > released {
+            // Committed by one who lost the lease, or the tier, before it could say so.
+            self.release(drained).await?;
+        }
+        Ok(Place { stored, drained })
+    }
+
+    async fn read_after(
+        &mut self,
+        after: Position,
+        limit: Limit,
+        schemas: &mut Schemas,
+    ) -> Result<Taken, Error> {
+        let Queues { queue, link } = &self.queues;
+        let shard = self.lease.shard;
+        let mut taken = Taken { to: after, next: after, ..Taken::default() };
+        let mut catalogue = queue.catalogue();
+        loop {
+            let wanted = (limit.rows - taken.changes.len()).min(READ_ROWS);
+            let records = queue.read(link, shard, taken.next.0, wanted).await.map_err(tier)?;
+            let is_last = records.len() < wanted;
+            for (position, record) in records {
+                let position = Position(position);
+                if limit.until.is_some_and(|until| position > until) {
+                    return Ok(taken);
+                }
+                let mut change = decode(position, &record, &catalogue, schemas);
+                if change.is_err() {
+                    // A server with more tables may have been started since.
+                    catalogue = queue.refresh_catalogue(link).await.map_err(tier)?;
+                    change = decode(position, &record, &catalogue, schemas);
+                }
+                taken.changes.push(change.map_err(|what| bad_record(shard, position, &what))?);
+                taken.bytes += (record.len() + size_of::<Op>()) as u64;
+                (taken.to, taken.next) = (position, position);
+            }
+            if is_last || taken.changes.len() >= limit.rows || taken.bytes >= BATCH_BYTES as u64 {
+                return Ok(taken);
+            }
+        }
+    }
+
+    async fn release(&mut self, position: Position) -> Result<bool, Error> {
+        let Queues { queue, link } = &self.queues;
+        queue.release(link, &self.lease, position.0).await.map_err(tier)
+    }
+
+    fn is_long_behind(&self, _: Position) -> bool {
+        false
+    }
+}
+
+fn behind(database: &Store, shard: u16, stored: Option<Position>, released: Position) -> Error {
+    let url = database.describe_url();
+    let stored = stored.map_or("nothing".to_owned(), |stored| format!("up to {stored}"));
+    let message = format!(
+        "shard {shard} of the memory tier was drained up to {released} into a database that is not {url}, which has {stored} of it: it was replaced, \
+         or restored from a backup. Nothing from this shard is drained until the other database is back"
+    );
+    Error::new(Kind::DatabaseReplaced, message)
+}
+
+fn bad_record(shard: u16, position: Position, what: &str) -> Error {
+    let message = format!(
+        "entry {position} of shard {shard} {what}; it was written by another version, or the tier's catalogue was changed: nothing from it on is drained"
+    );
+    Error::new(Kind::BadRecord, message)
+}
