@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo test lint bench bench-peers load-long freshness-long torture fuzz tools test-bodies
+.PHONY: run demo test lint bench bench-peers load-long freshness-long torture torture-database fuzz tools test-bodies
 
 run:
 	$(CARGO) run --release --bin forebay -- serve examples/codes.toml
@@ -53,6 +53,11 @@ freshness-long: tools
 # Fifty rounds of kill -9 under full write load.
 torture:
 	@$(WITH_SERVICES) FOREBAY_CRASH_ROUNDS=50 $(CARGO) test -p forebay-tests --test crash -- --nocapture
+
+# A thousand rounds of everything that can go wrong before a PostgreSQL that is there already; `make test` does fifty. A failure prints its seed, and
+# FOREBAY_TORTURE_SEED=N make torture-database repeats that round.
+torture-database:
+	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} $(CARGO) test -p forebay-tests --test torture -- --nocapture
 
 # Five minutes a target; needs a nightly toolchain.
 fuzz: tools

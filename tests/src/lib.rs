@@ -3,8 +3,8 @@
 //! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
 //! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to look into
-//! - [`Postgres`], [`Bouncer`], [`Cable`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that may be
-//!   cut, a clock that is wrong, TLS
+//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that
+//!   may be cut, one that does harm at a chosen message, a clock that is wrong, TLS
 //! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!
@@ -23,6 +23,7 @@ mod folder;
 mod log_file;
 mod mounts;
 mod postmaster;
+mod relay;
 mod server;
 mod stores;
 
@@ -38,5 +39,6 @@ pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
 pub use postmaster::Postgres;
+pub use relay::{At, Fault, Harm, Relay};
 pub use server::{Ended, PATIENCE, Server, Start, wait_for};
 pub use stores::Stores;

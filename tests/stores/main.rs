@@ -1,12 +1,16 @@
 //! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL afterwards, exactly once, and `forebay check` finds
 //! no difference.
 //!
+//! `beside` and what uses it keep memory in the process, before tables that were there already.
+//!
 //! Real servers, started by each test; writers that go on through the fault and note what they were told.
 
+mod beside;
 mod checking;
 mod drainers;
 mod failover;
 mod letters;
+mod migrations;
 mod pooler;
 mod postgresql;
 mod refused;

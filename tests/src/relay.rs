@@ -1,0 +1,278 @@
+//! A relay before PostgreSQL that knows where one message of its protocol ends and the next begins: it can do harm at any of them.
+//!
+//! Both directions are read message by message (<https://www.postgresql.org/docs/current/protocol-message-formats.html>) and counted together.
+//! A [`Fault`] that is armed happens once, at its message, to the connection that this message is on. Connections must not be encrypted. The
+//! relay's threads end with their connections, the one that takes connections with the process.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A TCP address that leads to a PostgreSQL.
+pub struct Relay {
+    /// Where clients connect to.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// At which message a fault happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// This many messages from now, in either direction, on any connection.
+    Message(u64),
+    /// The next COMMIT.
+    Commit,
+    /// The server's answer to the next COMMIT.
+    Committed,
+}
+
+/// What happens to that message and its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harm {
+    /// The connection is closed instead of the message.
+    Cut,
+    /// The message arrives, then the connection is closed.
+    CutBehind,
+    /// The message, and what follows it in its direction, is this late.
+    Delay(Duration),
+    /// The message, and what follows it in its direction, arrives nowhere; the connection is closed this much later.
+    Swallow(Duration),
+}
+
+/// One fault, which happens once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// When.
+    pub at: At,
+    /// What.
+    pub harm: Harm,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// In either direction, on all connections.
+    messages: u64,
+    /// `At::Message` counts from the beginning here.
+    armed: Vec<Fault>,
+    happened: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
+/// What both directions of a connection share.
+struct Link {
+    client: TcpStream,
+    server: TcpStream,
+    /// The client has asked for encryption: one byte without a frame answers.
+    awaits_byte: AtomicBool,
+}
+
+const SSL_REQUEST: u32 = 80_877_103;
+const GSS_REQUEST: u32 = 80_877_104;
+
+impl Relay {
+    /// To a server on this machine.
+    pub fn to(port: u16) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared::default());
+        let own = shared.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A server that is away: the client sees its connection closed.
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                // Small messages at once, as the two ends send them; where it is refused, they are late.
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                let link = Arc::new(Link { client, server, awaits_byte: AtomicBool::new(false) });
+                for side in [Side::Client, Side::Server] {
+                    let (own, link) = (own.clone(), link.clone());
+                    thread::spawn(move || {
+                        // An error is a connection that has ended.
+                        let _ = own.pass_on(&link, side);
+                        link.close();
+                    });
+                }
+            }
+        });
+        Relay { address, shared }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no thread panics")
+    }
+
+    /// Has this happen once.
+    pub fn arm(&self, fault: Fault) {
+        let mut state = self.state();
+        let at = match fault.at {
+            At::Message(later) => At::Message(state.messages + later.max(1)),
+            other => other,
+        };
+        state.armed.push(Fault { at, ..fault });
+    }
+
+    /// Forgets the faults that have not happened.
+    pub fn disarm(&self) {
+        self.state().armed.clear();
+    }
+
+    /// How many messages have passed.
+    pub fn messages(&self) -> u64 {
+        self.state().messages
+    }
+
+    /// The faults that have happened, as text.
+    pub fn happened(&self) -> Vec<String> {
+        self.state().happened.clone()
+    }
+}
+
+impl Link {
+    fn ends(&self, side: Side) -> (&TcpStream, &TcpStream) {
+        match side {
+            Side::Client => (&self.client, &self.server),
+            Side::Server => (&self.server, &self.client),
+        }
+    }
+
+    fn close(&self) {
+        // One that is closed already is what is wanted.
+        let _ = (self.client.shutdown(Shutdown::Both), self.server.shutdown(Shutdown::Both));
+    }
+}
+
+impl Shared {
+    fn pass_on(&self, link: &Link, side: Side) -> std::io::Result<()> {
+        let (mut from, mut to) = link.ends(side);
+        let mut input: Vec<u8> = Vec::new();
+        let mut buffer = [0; 16 << 10];
+        let mut is_starting = side == Side::Client;
+        loop {
+            while let Some(length) = message_length(&input, &mut is_starting, side, link) {
+                let message: Vec<u8> = input.drain(..length).collect();
+                match self.harm(side, &message) {
+                    None => to.write_all(&message)?,
+                    Some(Harm::Cut) => return Ok(()),
+                    Some(Harm::CutBehind) => return to.write_all(&message),
+                    Some(Harm::Delay(time)) => {
+                        thread::sleep(time);
+                        to.write_all(&message)?;
+                    }
+                    Some(Harm::Swallow(time)) => return swallow(from, time),
+                }
+            }
+            match from.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => input.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Counts a message; the fault that happens at it.
+    fn harm(&self, side: Side, message: &[u8]) -> Option<Harm> {
+        let mut state = self.state.lock().expect("no thread panics");
+        state.messages += 1;
+        let number = state.messages;
+        let place = state.armed.iter().position(|fault| match fault.at {
+            At::Message(at) => at <= number,
+            At::Commit => side == Side::Client && is_commit(message),
+            At::Committed => side == Side::Server && is_committed(message),
+        })?;
+        let fault = state.armed.remove(place);
+        let name = char::from(message.first().copied().unwrap_or(b'?'));
+        let whose = if side == Side::Client { "client" } else { "server" };
+        state.happened.push(format!("message {number} ({whose}, {name:?}): {:?} {:?}", fault.at, fault.harm));
+        Some(fault.harm)
+    }
+}
+
+/// Reads what comes until the time is over.
+fn swallow(mut from: &TcpStream, time: Duration) -> std::io::Result<()> {
+    let until = Instant::now() + time;
+    let mut buffer = [0; 16 << 10];
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        from.set_read_timeout(Some(left))?;
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The length of the message at the front, once all of it is there.
+fn message_length(input: &[u8], is_starting: &mut bool, side: Side, link: &Link) -> Option<usize> {
+    let number = |at: usize| Some(u32::from_be_bytes(input.get(at..at + 4)?.try_into().ok()?));
+    if side == Side::Server && !input.is_empty() && link.awaits_byte.swap(false, Ordering::SeqCst) {
+        return Some(1);
+    }
+    if !*is_starting {
+        let length = number(1)? as usize + 1;
+        return (input.len() >= length).then_some(length);
+    }
+    let (length, code) = (number(0)? as usize, number(4)?);
+    if input.len() < length {
+        return None;
+    }
+    match code {
+        SSL_REQUEST | GSS_REQUEST => link.awaits_byte.store(true, Ordering::SeqCst),
+        _ => *is_starting = false,
+    }
+    Some(length)
+}
+
+/// A simple query, or the preparation of a statement, that is COMMIT.
+fn is_commit(message: &[u8]) -> bool {
+    matches!(message.first(), Some(b'Q' | b'P')) && message.windows(6).any(|word| word == b"COMMIT")
+}
+
+fn is_committed(message: &[u8]) -> bool {
+    message.first() == Some(&b'C') && message.get(5..11) == Some(b"COMMIT")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(name: u8, body: &[u8]) -> Vec<u8> {
+        let mut message = vec![name];
+        message.extend((body.len() as u32 + 4).to_be_bytes());
+        message.extend(body);
+        message
+    }
+
+    #[test]
+    fn faults_happen_once_and_at_their_message() {
+        let shared = Shared::default();
+        let relay = Relay { address: "127.0.0.1:1".parse().expect("an address"), shared: Arc::new(shared) };
+        let commit = message(b'Q', b"COMMIT\0");
+        let committed = message(b'C', b"COMMIT\0");
+        let other = message(b'Q', b"SELECT 1\0");
+        relay.arm(Fault { at: At::Committed, harm: Harm::Cut });
+        relay.arm(Fault { at: At::Message(3), harm: Harm::CutBehind });
+        let harm = |side, message: &[u8]| relay.shared.harm(side, message);
+        assert_eq!(harm(Side::Client, &commit), None);
+        assert_eq!(harm(Side::Server, &committed), Some(Harm::Cut));
+        assert_eq!(harm(Side::Client, &other), Some(Harm::CutBehind));
+        assert_eq!(harm(Side::Server, &committed), None);
+        assert_eq!((relay.messages(), relay.happened().len()), (4, 2));
+        relay.arm(Fault { at: At::Commit, harm: Harm::Cut });
+        relay.disarm();
+        assert_eq!(harm(Side::Client, &commit), None);
+    }
+}

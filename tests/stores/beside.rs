@@ -1,0 +1,49 @@
+//! A table that was in PostgreSQL before Forebay, with memory in this process: what others do to it is done by SQL.
+
+use forebay_tests::{Folder, Start, Stores, binary};
+use std::path::PathBuf;
+
+/// A folder, a database with tables in it, and a config that leaves the columns to the database.
+pub struct Beside {
+    pub folder: Folder,
+    pub stores: Stores,
+    config: PathBuf,
+}
+
+impl Beside {
+    /// Makes the tables by SQL, then writes the config.
+    #[track_caller]
+    pub fn new(sql: &str, config: &str) -> Beside {
+        let (folder, stores) = (Folder::new(), Stores::postgres());
+        let config = folder.write("beside.toml", config);
+        let beside = Beside { folder, stores, config };
+        beside.sql(sql);
+        beside
+    }
+
+    /// A server on them.
+    pub fn start(&self) -> Start {
+        Start::new(binary(), &self.folder, &self.config).stores(&self.stores, &self.folder)
+    }
+
+    /// What somebody else does there, or sees.
+    #[track_caller]
+    pub fn sql(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        self.stores.archive(&self.folder).rows(sql)
+    }
+
+    /// The only value of a query.
+    #[track_caller]
+    pub fn text(&self, sql: &str) -> String {
+        self.stores.archive(&self.folder).text(sql)
+    }
+
+    /// How many changes were buried.
+    #[track_caller]
+    pub fn letters(&self) -> i64 {
+        match self.text("SELECT coalesce(to_regclass('forebay_dead_letter')::text, '')").as_str() {
+            "" => 0,
+            _ => self.stores.archive(&self.folder).number("SELECT count(*) FROM forebay_dead_letter"),
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! What was told against what is there.
+//!
+//! Knows nothing of servers: a [`History`] and an [`Evidence`] in, faults out, so that each judgement is tried on histories that hold its fault.
+
+use crate::model::{Counter, Deed, Fields, History, Outcome, Place, Row, Step};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A change that the drain buried.
+#[derive(Debug, Clone)]
+pub struct Letter {
+    pub table: String,
+    pub op: String,
+    pub row: String,
+    /// For the report.
+    #[expect(dead_code, reason = "Debug prints it")]
+    pub reason: String,
+}
+
+/// What is there at the end.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    pub database: BTreeMap<Place, Fields>,
+    /// What GET answers after a last restart; none: 404.
+    pub by_http: BTreeMap<Place, Option<Fields>>,
+    pub letters: Vec<Letter>,
+    /// What the server's own comparison finds.
+    pub differences: Vec<String>,
+    /// Tokens of the steps that the database refuses when it gets all that was acknowledged, in its order.
+    pub refused_again: BTreeSet<String>,
+    /// A trigger writes `label` in upper case.
+    pub label_is_upper: bool,
+}
+
+/// What must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// What was acknowledged is not there.
+    Lost(String),
+    /// What was sent once is there more than once.
+    Doubled(String),
+    /// The database would have taken what was buried.
+    Letter(String),
+    /// A read showed what was undone, or what nobody wrote.
+    Undone(String),
+    /// The database refused what was acknowledged, and nobody is told.
+    Silent(String),
+    /// GET and the database differ.
+    Differs(String),
+    /// `verify` is not clean.
+    Unclean(String),
+}
+
+/// The faults, and how many letters are counted apart: a unique value that others took, or that was taken at the same time.
+pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
+    let rows = history.rows.lock().expect("no thread panics");
+    let mut faults = Vec::new();
+    let mut apart = 0;
+    for letter in &evidence.letters {
+        match judge_letter(letter, &rows, history, evidence) {
+            Justice::Right => {}
+            Justice::Apart => apart += 1,
+            Justice::Wrong(why) => {
+                let steps = rows.values().find(|row| row.steps.iter().any(|step| is_named(step, letter)));
+                faults.push(Fault::Letter(format!("{why}: {letter:?}; {steps:#?}")));
+            }
+        }
+    }
+    for (place, row) in &*rows {
+        faults.extend(judge_row(place, row, evidence));
+    }
+    faults.extend(judge_notes(&rows, history, evidence));
+    for ((key, column), counter) in &*history.counters.lock().expect("no thread panics") {
+        faults.extend(judge_counter(key, column, *counter, evidence));
+    }
+    let wrong_reads = history.wrong_reads.lock().expect("no thread panics");
+    faults.extend(wrong_reads.iter().cloned().map(Fault::Undone));
+    for (place, shown) in &evidence.by_http {
+        let stored = evidence.database.get(place);
+        if !same(shown.as_ref(), stored) {
+            faults
+                .push(Fault::Differs(format!("{place:?}: GET shows {shown:?}, the database has {stored:?}")));
+        }
+    }
+    faults.extend(evidence.differences.iter().cloned().map(Fault::Unclean));
+    (faults, apart)
+}
+
+fn has_letter(step: &Step, evidence: &Evidence) -> bool {
+    evidence.letters.iter().any(|letter| is_named(step, letter))
+}
+
+fn is_named(step: &Step, letter: &Letter) -> bool {
+    step.token.as_ref().is_some_and(|token| letter.row.contains(&note(token)))
+}
+
+/// A token as a letter has it.
+fn note(token: &str) -> String {
+    format!("\"note\":\"{token}\"")
+}
+
+fn judge_row(place: &Place, row: &Row, evidence: &Evidence) -> Option<Fault> {
+    let refused_delete = |step: &Step| {
+        step.deed == Deed::Delete
+            && evidence
+                .letters
+                .iter()
+                .any(|letter| letter.op == "delete" && letter.row.contains(&format!("\"{}\"", place.1)))
+    };
+    let states = row.states(|step| match (has_letter(step, evidence) || refused_delete(step), step.is_bad) {
+        (true, _) => Some(true),
+        // What came after it may have made it good before it was tried.
+        (false, true) => None,
+        (false, false) => Some(false),
+    });
+    let found = evidence.database.get(place);
+    if !states.iter().any(|state| is_expected(state.as_ref(), found, row.is_counted, evidence)) {
+        let what = format!("{place:?} is {found:?}, and may be one of {states:?} after {:#?}", row.steps);
+        return Some(Fault::Lost(what));
+    }
+    let last = row.steps.last()?;
+    let is_silent = last.is_bad && last.outcome == Outcome::Acknowledged && !has_letter(last, evidence);
+    is_silent.then(|| Fault::Silent(format!("{place:?}: {last:?}")))
+}
+
+fn is_expected(
+    state: Option<&Fields>,
+    found: Option<&Fields>,
+    is_counted: bool,
+    evidence: &Evidence,
+) -> bool {
+    let (Some(state), Some(found)) = (state, found) else { return state.is_none() && found.is_none() };
+    state.iter().filter(|(name, _)| !(is_counted && ["views", "stock"].contains(&name.as_str()))).all(
+        |(name, value)| {
+            let stored = found.get(name).unwrap_or(&Value::Null);
+            match value {
+                Value::String(text) if evidence.label_is_upper && name == "label" => {
+                    stored.as_str().is_some_and(|stored| *stored == text.to_uppercase())
+                }
+                _ => same_value(value, stored),
+            }
+        },
+    )
+}
+
+/// Numbers by value: `7.5` and `7.50` are the same.
+fn same_value(one: &Value, other: &Value) -> bool {
+    let number = |value: &Value| match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    one == other || number(one).is_some_and(|one| Some(one) == number(other))
+}
+
+fn same(one: Option<&Fields>, other: Option<&Fields>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(name, value)| other.get(name).is_some_and(|other| same_value(value, other)))
+        }
+        _ => false,
+    }
+}
+
+/// Each note was written by somebody, and stands once.
+fn judge_notes(rows: &BTreeMap<Place, Row>, history: &History, evidence: &Evidence) -> Vec<Fault> {
+    let nameless = history.nameless.lock().expect("no thread panics");
+    let mut seen = BTreeSet::new();
+    let mut faults = Vec::new();
+    for (place, row) in evidence.database.iter().filter(|(place, _)| place.0 == "things") {
+        let note = row.get("note").and_then(Value::as_str).unwrap_or_default();
+        if note != "start" && !seen.insert(note) {
+            faults.push(Fault::Doubled(format!("{note} stands twice, the second time in {place:?}")));
+        }
+        if !rows.contains_key(place) && !nameless.iter().any(|token| token == note) {
+            faults.push(Fault::Doubled(format!("{place:?} is {row:?}, which nobody wrote there")));
+        }
+    }
+    faults
+}
+
+fn judge_counter(key: &str, column: &str, counter: Counter, evidence: &Evidence) -> Option<Fault> {
+    let found = evidence.database.get(&("things", key.to_owned()))?.get(column)?.as_i64()?;
+    let Counter { acknowledged, unknown } = counter;
+    let what =
+        format!("{column} of {key} is {found}; {acknowledged} were acknowledged, {unknown} are unknown");
+    if found < acknowledged {
+        return Some(Fault::Lost(what));
+    }
+    (found > acknowledged + unknown).then_some(Fault::Doubled(what))
+}
+
+enum Justice {
+    Right,
+    Apart,
+    Wrong(&'static str),
+}
+
+fn judge_letter(
+    letter: &Letter,
+    rows: &BTreeMap<Place, Row>,
+    history: &History,
+    evidence: &Evidence,
+) -> Justice {
+    if letter.op == "delete" && letter.table == "parents" {
+        // A thing refers to it: which came first is not known.
+        return Justice::Apart;
+    }
+    let nameless = history.nameless.lock().expect("no thread panics");
+    if nameless.iter().any(|token| letter.row.contains(&note(token))) {
+        // It was never acknowledged.
+        return Justice::Right;
+    }
+    let steps = || rows.iter().flat_map(|(place, row)| row.steps.iter().map(move |step| (place, step)));
+    let named = |step: &Step| is_named(step, letter);
+    let Some((_, step)) = steps().find(|(_, step)| named(step)) else {
+        return Justice::Wrong("nobody sent this");
+    };
+    if step.is_bad {
+        return Justice::Right;
+    }
+    let taken = history.taken_by_others.lock().expect("no thread panics");
+    if fields(step)
+        .and_then(|fields| fields.get("code")?.as_str())
+        .is_some_and(|code| taken.iter().any(|other| other == code))
+    {
+        return Justice::Apart;
+    }
+    if step.token.as_ref().is_some_and(|token| evidence.refused_again.contains(token)) {
+        return Justice::Right;
+    }
+    let is_contested = step.token.as_ref().is_some_and(|token| contested(rows, evidence).contains(token));
+    if is_contested { Justice::Apart } else { Justice::Wrong("the database would have taken it") }
+}
+
+/// Tokens of the steps of which nobody can say whether the database would have taken them in the order in which they were done: where a plain database
+/// and the drain do not agree, and a step for the same value was under way at the same time, or is one of these itself.
+fn contested(rows: &BTreeMap<Place, Row>, evidence: &Evidence) -> BTreeSet<String> {
+    let all: Vec<(&Place, &Step)> =
+        rows.iter().flat_map(|(place, row)| row.steps.iter().map(move |step| (place, step))).collect();
+    let is_refused_again =
+        |step: &Step| step.token.as_ref().is_some_and(|token| evidence.refused_again.contains(token));
+    let mut unclear: Vec<_> = all
+        .iter()
+        .filter(|(_, step)| is_refused_again(step) != has_letter(step, evidence))
+        .copied()
+        .collect();
+    let mut contested = BTreeSet::new();
+    loop {
+        let is_contested = |of: &(&Place, &Step)| {
+            all.iter().any(|other| {
+                let overlaps = other.1.began < of.1.ended && of.1.began < other.1.ended;
+                let is_unclear = other.1.token.as_ref().is_some_and(|token| contested.contains(token));
+                let is_open = overlaps || is_unclear || other.1.outcome == Outcome::Unknown;
+                is_open && other.1 != of.1 && shares_value(*of, *other)
+            })
+        };
+        let (new, rest): (Vec<_>, Vec<_>) = unclear.into_iter().partition(is_contested);
+        if new.is_empty() {
+            return contested;
+        }
+        contested.extend(new.iter().filter_map(|(_, step)| step.token.clone()));
+        unclear = rest;
+    }
+}
+
+fn fields(step: &Step) -> Option<&Fields> {
+    match &step.deed {
+        Deed::Whole(fields) | Deed::Some(fields) => Some(fields),
+        Deed::Views(_) | Deed::Delete => None,
+    }
+}
+
+/// Whether two steps want one value of a unique column, or one refers to the parent that the other one is about.
+fn shares_value(one: (&Place, &Step), other: (&Place, &Step)) -> bool {
+    let value = |step: &Step, name: &str| {
+        fields(step).and_then(|fields| fields.get(name).cloned()).unwrap_or_default()
+    };
+    let refers = |(_, step): (&Place, &Step), (place, _): (&Place, &Step)| {
+        place.0 == "parents" && value(step, "parent").as_str() == Some(place.1.as_str())
+    };
+    let is_shared = |name: &&str| {
+        let value_of_one = value(one.1, name);
+        !value_of_one.is_null() && value_of_one == value(other.1, name)
+    };
+    refers(one, other) || refers(other, one) || ["code", "one", "two", "parent"].iter().any(is_shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row(note: &str, views: i64) -> Fields {
+        Fields::from([("note".to_owned(), json!(note)), ("views".to_owned(), json!(views))])
+    }
+
+    fn step(deed: Deed, outcome: Outcome) -> Step {
+        let token = match &deed {
+            Deed::Whole(fields) | Deed::Some(fields) => fields["note"].as_str().map(str::to_owned),
+            _ => None,
+        };
+        Step {
+            deed,
+            token,
+            outcome,
+            may_be_refused: false,
+            is_bad: false,
+            is_seen: false,
+            began: 0,
+            ended: 1,
+        }
+    }
+
+    fn place() -> Place {
+        ("things", "7".to_owned())
+    }
+
+    fn history(steps: Vec<Step>) -> History {
+        let history = History::default();
+        steps.into_iter().for_each(|step| history.add(place(), step));
+        history
+    }
+
+    fn holds(row: Option<Fields>) -> Evidence {
+        Evidence { database: row.into_iter().map(|row| (place(), row)).collect(), ..Evidence::default() }
+    }
+
+    fn letter(op: &str, row: &str) -> Letter {
+        Letter { table: "things".into(), op: op.into(), row: row.into(), reason: "refused".into() }
+    }
+
+    use Outcome::{Acknowledged, Unknown};
+
+    #[test]
+    fn what_was_acknowledged_and_is_not_there_is_lost() {
+        let insert = || step(Deed::Whole(row("a", 1)), Acknowledged);
+        let update = |outcome| step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), outcome);
+        let views = |outcome| step(Deed::Views(4), outcome);
+        let delete = |outcome| step(Deed::Delete, outcome);
+        for (steps, found, is_lost) in [
+            (vec![insert()], Some(row("a", 1)), false),
+            (vec![insert()], None, true),
+            (vec![insert(), update(Acknowledged)], Some(row("b", 1)), false),
+            (vec![insert(), update(Acknowledged)], Some(row("a", 1)), true),
+            (vec![insert(), update(Unknown)], Some(row("a", 1)), false),
+            (vec![insert(), update(Unknown)], Some(row("b", 1)), false),
+            (vec![insert(), update(Unknown)], None, true),
+            (vec![insert(), views(Acknowledged)], Some(row("a", 5)), false),
+            (vec![insert(), views(Acknowledged)], Some(row("a", 1)), true),
+            (vec![insert(), views(Acknowledged)], Some(row("a", 9)), true),
+            (vec![insert(), views(Unknown)], Some(row("a", 9)), true),
+            (vec![insert(), delete(Acknowledged)], None, false),
+            (vec![insert(), delete(Acknowledged)], Some(row("a", 1)), true),
+        ] {
+            let (faults, _) = judge(&history(steps.clone()), &holds(found.clone()));
+            let lost = faults.iter().any(|fault| matches!(fault, Fault::Lost(_)));
+            assert_eq!(lost, is_lost, "{steps:?} {found:?}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_twice_is_found() {
+        let history = history(vec![step(Deed::Whole(row("a", 1)), Acknowledged)]);
+        let mut evidence = holds(Some(row("a", 1)));
+        assert_eq!(judge(&history, &evidence).0, []);
+        evidence.database.insert(("things", "8".into()), row("a", 1));
+        let faults = judge(&history, &evidence).0;
+        assert!(
+            faults.iter().all(|fault| matches!(fault, Fault::Doubled(_))) && faults.len() == 2,
+            "{faults:?}"
+        );
+        // A row whose key was never told may be there once, under any key.
+        history.nameless.lock().unwrap().push("n".into());
+        evidence.database.insert(("things", "8".into()), row("n", 1));
+        assert_eq!(judge(&history, &evidence).0, []);
+        evidence.database.insert(("things", "9".into()), row("n", 1));
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Doubled(_)]));
+    }
+
+    #[test]
+    fn sums_are_exact() {
+        let history = History::default();
+        history.count("7", "views", 10, Acknowledged);
+        history.count("7", "views", 3, Unknown);
+        for (views, expected) in [(9, "Lost"), (10, ""), (13, ""), (14, "Doubled")] {
+            history
+                .rows
+                .lock()
+                .unwrap()
+                .insert(place(), Row { first: Some(row("a", 0)), is_counted: true, steps: Vec::new() });
+            let faults = judge(&history, &holds(Some(row("a", views)))).0;
+            assert_eq!(faults.len(), usize::from(!expected.is_empty()), "{faults:?}");
+            assert!(faults.iter().all(|fault| format!("{fault:?}").starts_with(expected)), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_letter_must_be_one_that_the_database_would_write_as_well() {
+        let mut bad = step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), Acknowledged);
+        (bad.is_bad, bad.may_be_refused) = (true, true);
+        let first = step(Deed::Whole(row("a", 1)), Acknowledged);
+        let history = history(vec![first, bad]);
+        let mut evidence = holds(Some(row("a", 1)));
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Silent(_)]), "nobody is told");
+        evidence.letters.push(letter("put", "{\"note\":\"b\"}"));
+        assert_eq!(judge(&history, &evidence).0, []);
+        // The insert before it was well.
+        evidence.letters.push(letter("insert", "{\"note\":\"a\"}"));
+        evidence.database.clear();
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Letter(_)]));
+        evidence.refused_again.insert("a".into());
+        assert_eq!(judge(&history, &evidence).0, []);
+        evidence.letters.push(letter("insert", "{\"note\":\"nobody\"}"));
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Letter(_)]));
+    }
+
+    #[test]
+    fn a_unique_value_that_others_took_is_counted_apart() {
+        let mut fields = row("a", 1);
+        fields.insert("code".into(), json!("code1"));
+        let history = history(vec![step(Deed::Whole(fields), Acknowledged)]);
+        let evidence =
+            Evidence { letters: vec![letter("insert", "{\"note\":\"a\"}")], ..Evidence::default() };
+        assert!(matches!(judge(&history, &evidence), (faults, 0) if faults.len() == 1));
+        history.taken_by_others.lock().unwrap().push("code1".into());
+        assert_eq!(judge(&history, &evidence), (Vec::new(), 1));
+    }
+
+    #[test]
+    fn a_read_of_what_was_undone_is_found() {
+        let history = history(vec![
+            step(Deed::Whole(row("a", 1)), Acknowledged),
+            step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), Unknown),
+        ]);
+        history.shown(&place(), Some("a"));
+        // The unknown step was shown: from here on it must be there.
+        history.shown(&place(), Some("b"));
+        assert_eq!(judge(&history, &holds(Some(row("b", 1)))).0, []);
+        assert!(matches!(judge(&history, &holds(Some(row("a", 1)))).0[..], [Fault::Lost(_)]));
+        history.shown(&place(), Some("a"));
+        assert!(matches!(judge(&history, &holds(Some(row("b", 1)))).0[..], [Fault::Undone(_)]));
+    }
+
+    #[test]
+    fn memory_that_differs_and_a_verify_that_is_not_clean_are_found() {
+        let history = history(vec![step(Deed::Whole(row("a", 1)), Acknowledged)]);
+        let mut evidence = holds(Some(row("a", 1)));
+        evidence.by_http.insert(place(), Some(row("a", 1)));
+        assert_eq!(judge(&history, &evidence).0, []);
+        evidence.by_http.insert(place(), Some(row("a", 2)));
+        evidence.differences.push("things: 7 is missing".into());
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Differs(_), Fault::Unclean(_)]));
+    }
+}

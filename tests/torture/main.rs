@@ -1,0 +1,95 @@
+//! A torture of Forebay beside a real database: random schemas with random constraints and triggers, clients over HTTP, others by SQL, a relay
+//! that cuts, delays and swallows at every message of the PostgreSQL protocol, kills of all of them. At the end of each round:
+//!
+//! - nothing that was acknowledged is lost, and nothing stands twice; sums are exact
+//! - no letter for anything that the database would have taken in the acknowledged order
+//! - no read showed what was undone
+//! - memory and database hold the same
+//!
+//! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
+//! what is there, and `judge` compares. `scope` says what the server is not held to yet. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
+//! torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own; a failure prints its seed, and FOREBAY_TORTURE_SEED repeats
+//! that round, though not when the kernel scheduled it.
+
+mod evidence;
+mod judge;
+mod model;
+mod round;
+mod schema;
+mod scope;
+mod workload;
+
+use forebay_tests::Postgres;
+use rand::RngExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+const ROUNDS: u64 = 50;
+const LANES: usize = 2;
+
+/// A number from the environment.
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
+}
+
+/// Clusters are not synced: what is killed here is processes, whose files the kernel keeps.
+const SETTINGS: [&str; 4] = ["fsync=off", "max_connections=60", "shared_buffers=32MB", "autovacuum=off"];
+
+#[test]
+fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
+    let seed = from_environment("FOREBAY_TORTURE_SEED");
+    let asked = from_environment("FOREBAY_TORTURE_ROUNDS").unwrap_or(ROUNDS);
+    let rounds = if seed.is_some() { 1 } else { asked };
+    let first = seed.unwrap_or_else(|| rand::rng().random::<u64>() >> 16);
+    let (next, failures) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let totals = Mutex::new(round::Summary::default());
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..LANES.min(rounds as usize) {
+            scope.spawn(|| {
+                let postgres = Postgres::start(&SETTINGS);
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= rounds {
+                        break;
+                    }
+                    // One that panics is a failure like another; the panic itself is printed by then.
+                    let seed = first + number;
+                    let outcome = catch_unwind(AssertUnwindSafe(|| round::run(seed, &postgres)));
+                    let failure = match outcome {
+                        Ok(Ok(summary)) => {
+                            add(&mut totals.lock().expect("no thread panics"), &summary);
+                            continue;
+                        }
+                        Ok(Err(failure)) => failure,
+                        Err(_) => "it panicked, see above".to_owned(),
+                    };
+                    let again = format!("FOREBAY_TORTURE_SEED={seed} cargo test -p forebay-tests --test torture -- --nocapture nothing_is");
+                    println!("round {number} failed; {again}\n{failure}");
+                    failures.lock().expect("no thread panics").push(again);
+                }
+            });
+        }
+    });
+    let totals = totals.into_inner().expect("no thread panics");
+    println!(
+        "{rounds} rounds in {:.0} s: {} steps, {} letters ({} apart), {} faults of the network",
+        began.elapsed().as_secs_f64(),
+        totals.steps,
+        totals.letters,
+        totals.apart,
+        totals.faults
+    );
+    let failures = failures.into_inner().expect("no thread panics");
+    assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn add(totals: &mut round::Summary, summary: &round::Summary) {
+    totals.steps += summary.steps;
+    totals.letters += summary.letters;
+    totals.apart += summary.apart;
+    totals.faults += summary.faults;
+}

@@ -1,0 +1,182 @@
+//! What clients sent and were told, and what may therefore be there.
+//!
+//! A row has one owner, who changes it one step at a time, so the order of its steps is known. After a step of unknown outcome (no answer, or
+//! one that says so) the owner leaves the row alone: at most the last step of a row is unknown. A step that was acknowledged is
+//! *settled*, unless the database may still refuse it; a read that shows an unknown step settles it too, because nobody may be shown what a
+//! crash undoes. Counters are changed by everybody: what was acknowledged is added up, and what is unknown beside it.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Columns and their values.
+pub type Fields = BTreeMap<String, Value>;
+
+/// What a client asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deed {
+    /// Insert or upsert: the whole row.
+    Whole(Fields),
+    /// These columns.
+    Some(Fields),
+    /// `views` by so much.
+    Views(i64),
+    Delete,
+}
+
+/// What the client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Acknowledged,
+    Unknown,
+}
+
+/// One change of one row. What was refused is no step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    pub deed: Deed,
+    /// What the row's `note` is after it; none for a deed that leaves the note as it is.
+    pub token: Option<String>,
+    pub outcome: Outcome,
+    /// The database may refuse it, whatever was told.
+    pub may_be_refused: bool,
+    /// The database refuses it for its own values.
+    pub is_bad: bool,
+    /// A read has shown it.
+    pub is_seen: bool,
+    /// By [`History::tick`]: when it was sent, and when it was answered.
+    pub began: u64,
+    pub ended: u64,
+}
+
+impl Step {
+    fn is_settled(&self) -> bool {
+        (self.outcome == Outcome::Acknowledged || self.is_seen) && !self.may_be_refused
+    }
+}
+
+/// The life of one row.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// What was there at the start.
+    pub first: Option<Fields>,
+    pub steps: Vec<Step>,
+    /// `views` and `stock` are everybody's: they are in [`History::counters`].
+    pub is_counted: bool,
+}
+
+/// One step done to a row.
+pub fn after(row: Option<Fields>, deed: &Deed) -> Option<Fields> {
+    match (row, deed) {
+        (_, Deed::Delete) => None,
+        (_, Deed::Whole(fields)) => Some(fields.clone()),
+        (None, _) => None,
+        (Some(mut row), Deed::Some(fields)) => {
+            row.extend(fields.clone());
+            Some(row)
+        }
+        (Some(mut row), Deed::Views(by)) => {
+            let views = row.get("views").and_then(Value::as_i64).unwrap_or(0);
+            row.insert("views".into(), (views + by).into());
+            Some(row)
+        }
+    }
+}
+
+impl Row {
+    /// Every state that the row may be in now, as far as steps may have been refused or lost. `is_out` says which steps were refused for certain.
+    pub fn states(&self, is_out: impl Fn(&Step) -> Option<bool>) -> Vec<Option<Fields>> {
+        let mut states = vec![self.first.clone()];
+        for step in &self.steps {
+            let done: Vec<_> = states.iter().map(|state| after(state.clone(), &step.deed)).collect();
+            match is_out(step) {
+                Some(true) => {}
+                Some(false) if step.outcome == Outcome::Acknowledged || step.is_seen => states = done,
+                None if step.is_settled() => states = done,
+                _ => {
+                    let new = done.into_iter().filter(|state| !states.contains(state)).collect::<Vec<_>>();
+                    states.extend(new);
+                }
+            }
+        }
+        states
+    }
+
+    /// A read showed a row with this note, or none. False: it cannot have.
+    pub fn shown(&mut self, note: Option<&str>) -> bool {
+        let of = |state: &Option<Fields>| {
+            state.as_ref().map(|row| row.get("note").and_then(Value::as_str).unwrap_or("").to_owned())
+        };
+        if !self.states(|_| None).iter().any(|state| of(state).as_deref() == note) {
+            return false;
+        }
+        if let Some(last) =
+            self.steps.last_mut().filter(|last| last.outcome == Outcome::Unknown && !last.may_be_refused)
+        {
+            let shows_it = match &last.deed {
+                Deed::Delete => note.is_none(),
+                _ => last.token.is_some() && last.token.as_deref() == note,
+            };
+            last.is_seen |= shows_it;
+        }
+        true
+    }
+}
+
+/// A number that everybody adds to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counter {
+    pub acknowledged: i64,
+    pub unknown: i64,
+}
+
+/// A table and a key, as text.
+pub type Place = (&'static str, String);
+
+/// Everything. Locks are held for an entry at a time, never over I/O.
+#[derive(Default)]
+pub struct History {
+    clock: AtomicU64,
+    pub rows: Mutex<BTreeMap<Place, Row>>,
+    /// `views` and `stock` of the rows that are there from the start, from zero.
+    pub counters: Mutex<BTreeMap<(String, &'static str), Counter>>,
+    /// Tokens of inserts whose answer, and so whose key, is not known.
+    pub nameless: Mutex<Vec<String>>,
+    /// Unique values that others held at some time.
+    pub taken_by_others: Mutex<Vec<String>>,
+    /// What a read showed that it cannot have.
+    pub wrong_reads: Mutex<Vec<String>>,
+}
+
+impl History {
+    /// The next moment.
+    pub fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Adds a step to its row.
+    pub fn add(&self, place: Place, step: Step) {
+        self.rows.lock().expect("no thread panics").entry(place).or_default().steps.push(step);
+    }
+
+    /// Adds to a counter.
+    pub fn count(&self, key: &str, column: &'static str, by: i64, outcome: Outcome) {
+        let mut counters = self.counters.lock().expect("no thread panics");
+        let counter = counters.entry((key.to_owned(), column)).or_default();
+        match outcome {
+            Outcome::Acknowledged => counter.acknowledged += by,
+            Outcome::Unknown => counter.unknown += by,
+        }
+    }
+
+    /// A read showed this row.
+    pub fn shown(&self, place: &Place, note: Option<&str>) {
+        let mut rows = self.rows.lock().expect("no thread panics");
+        let Some(row) = rows.get_mut(place) else { return };
+        if !row.shown(note) {
+            let what = format!("{} {}: a read showed {note:?} after {:#?}", place.0, place.1, row.steps);
+            self.wrong_reads.lock().expect("no thread panics").push(what);
+        }
+    }
+}

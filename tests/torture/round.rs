@@ -1,0 +1,247 @@
+//! One round: tables, a server before them, everybody writes, things die, and in the end all is compared.
+
+use crate::evidence;
+use crate::judge::judge;
+use crate::model::{Fields, History, Place, Row};
+use crate::schema::{Shape, one_of};
+use crate::workload::{Stage, client, other};
+use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const CLIENTS: usize = 4;
+const OTHERS: usize = 2;
+/// As many faults of the network as may be armed.
+const STARTS: usize = 5;
+
+/// What a round did, for the one who reads along.
+#[derive(Default)]
+pub struct Summary {
+    pub steps: usize,
+    pub letters: usize,
+    pub apart: usize,
+    pub faults: usize,
+}
+
+/// Where a round takes place.
+struct Ground<'a> {
+    postgres: &'a Postgres,
+    stores: Option<Stores>,
+    folder: Folder,
+    relay: Relay,
+    start: Start,
+    /// What happened, in order.
+    told: String,
+}
+
+impl<'a> Ground<'a> {
+    fn new(postgres: &'a Postgres, shape: &Shape, random: &mut StdRng) -> Ground<'a> {
+        let folder = Folder::new();
+        let stores = shape.is_postgres.then(|| Stores::postgres_at(&postgres.server_url()));
+        let relay = Relay::to(postgres.port());
+        let config = folder.write("torture.toml", &shape.config());
+        let mut start = Start::new(binary(), &folder, &config).set("memory.segment=1MiB");
+        if let Some(stores) = &stores {
+            let direct = stores.database_url(&folder);
+            let through =
+                direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", relay.address.port()));
+            start = start.database(&format!("{through}?pool_size=6"));
+        }
+        let ground = Ground { postgres, stores, folder, relay, start, told: String::new() };
+        let sql = shape.sql(random);
+        match &ground.stores {
+            Some(_) => drop(ground.archive().rows(&sql)),
+            None => rusqlite::Connection::open(ground.folder.database())
+                .and_then(|database| database.execute_batch(&sql))
+                .unwrap_or_else(|error| panic!("{sql}: {error}")),
+        }
+        ground
+    }
+
+    fn archive(&self) -> Archive {
+        match &self.stores {
+            Some(stores) => stores.archive(&self.folder),
+            None => Archive::sqlite(&self.folder.database()),
+        }
+    }
+
+    fn database_url(&self) -> String {
+        self.stores.as_ref().map(|stores| stores.database_url(&self.folder)).unwrap_or_default()
+    }
+
+    fn tell(&mut self, what: impl std::fmt::Display) {
+        let _ = writeln!(self.told, "  {what}");
+    }
+
+    /// The role of the database's owner, ended wherever it is at work on this round's database.
+    fn terminate(&self) {
+        let name = self.database_url();
+        let name = name.rsplit('/').next().unwrap_or_default();
+        self.postgres.run(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()"
+        ));
+    }
+}
+
+/// Runs the round of this seed. The error says everything that was found.
+pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let shape = Shape::draw(&mut random);
+    let mut ground = Ground::new(postgres, &shape, &mut random);
+    let history = History::default();
+    for (place, fields) in evidence::rows(&ground.archive(), &shape) {
+        begin(&history, place, fields);
+    }
+    let server = ground.start.try_start().map_err(|ended| format!("it does not start: {ended:?}"))?;
+    let server = rage(&mut ground, &shape, &history, server, &mut random)?;
+    ground.relay.disarm();
+    server.drain();
+    // What the server shows that goes on is compared with what the one shows that reads all of it again.
+    let before = (!shape.is_shared && !shape.changes && !has_letters(&ground, &shape)).then(|| {
+        let database = evidence::rows(&ground.archive(), &shape);
+        evidence::by_http(&server, &history, &database)
+    });
+    server.kill();
+    let server = ground
+        .start
+        .try_start()
+        .map_err(|ended| format!("it does not start again: {ended:?}\n{}", ground.told))?;
+    server.drain();
+    let mut evidence = evidence::gather(&ground.archive(), &shape, &history, &server);
+    let (mut faults, apart) = judge(&history, &evidence);
+    if let Some(before) = before {
+        evidence.by_http = before;
+        faults.extend(
+            judge(&history, &evidence)
+                .0
+                .into_iter()
+                .filter(|fault| !faults.contains(fault))
+                .collect::<Vec<_>>(),
+        );
+    }
+    let happened = ground.relay.happened();
+    if faults.is_empty() {
+        let steps = history.rows.lock().expect("no thread panics").values().map(|row| row.steps.len()).sum();
+        return Ok(Summary { steps, letters: evidence.letters.len(), apart, faults: happened.len() });
+    }
+    let mut report = format!("{shape:?}\n{}{happened:#?}\n", ground.told);
+    for fault in faults.iter().take(5) {
+        let _ = writeln!(report, "{}", format!("{fault:#?}").replace("\\n", "\n").replace("\\\"", "\""));
+    }
+    let _ = writeln!(report, "{} faults, {} letters", faults.len(), evidence.letters.len());
+    for letter in evidence.letters.iter().take(10) {
+        let _ = writeln!(report, "  {letter:?}");
+    }
+    let _ = writeln!(report, "the server printed:\n{}", server.output());
+    Err(report)
+}
+
+fn begin(history: &History, place: Place, fields: Fields) {
+    let is_counted = place.0 == "things";
+    let row = Row { first: Some(fields), steps: Vec::new(), is_counted };
+    history.rows.lock().expect("no thread panics").insert(place, row);
+}
+
+fn has_letters(ground: &Ground<'_>, shape: &Shape) -> bool {
+    !evidence::letters(&ground.archive(), shape).is_empty()
+}
+
+/// Everybody writes, while things die. The server that is there at the end.
+fn rage(
+    ground: &mut Ground<'_>,
+    shape: &Shape,
+    history: &History,
+    server: Server,
+    random: &mut StdRng,
+) -> Result<Server, String> {
+    let (address, stop, database) =
+        (Mutex::new(server.address), AtomicBool::new(false), ground.database_url());
+    let stage = Stage { shape, history, address: &address, stop: &stop, database: &database };
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let (stage, seed) = (&stage, random.random());
+            scope.spawn(move || client(stage, number, seed));
+        }
+        for number in 0..if shape.is_shared { OTHERS } else { 0 } {
+            let (stage, seed) = (&stage, random.random());
+            scope.spawn(move || other(stage, number, seed));
+        }
+        let mut server = Ok(server);
+        for _ in 0..random.random_range(2..5) {
+            thread::sleep(Duration::from_millis(random.random_range(30..250)));
+            server = server.and_then(|server| happen(ground, shape, server, &address, random));
+        }
+        thread::sleep(Duration::from_millis(random.random_range(30..150)));
+        stop.store(true, Ordering::Relaxed);
+        server
+    })
+}
+
+/// One thing happens.
+fn happen(
+    ground: &mut Ground<'_>,
+    shape: &Shape,
+    server: Server,
+    address: &Mutex<SocketAddr>,
+    random: &mut StdRng,
+) -> Result<Server, String> {
+    match random.random_range(0..if shape.is_postgres { 100 } else { 40 }) {
+        0..30 => {
+            ground.tell("kill -9");
+            let ended = server.output();
+            server.kill();
+            restart(ground, address, ended)
+        }
+        30..35 => {
+            ground.tell("SIGTERM");
+            let ended = server.stop();
+            restart(ground, address, ended.output)
+        }
+        35..40 => {
+            let pause = random.random_bool(0.6);
+            ground.tell(format_args!("pause: {pause}"));
+            server.pause_drain(pause);
+            Ok(server)
+        }
+        40..55 => {
+            ground.tell("backends are terminated");
+            ground.terminate();
+            Ok(server)
+        }
+        55..58 => {
+            ground.tell("PostgreSQL is killed and comes back");
+            ground.postgres.kill();
+            ground.postgres.restart();
+            Ok(server)
+        }
+        _ => {
+            let late = Duration::from_millis(random.random_range(5..400));
+            let message = At::Message(random.random_range(1..200));
+            let at = *one_of(random, &[message, message, At::Commit, At::Committed]);
+            let harm = *one_of(random, &[Harm::Cut, Harm::CutBehind, Harm::Delay(late), Harm::Swallow(late)]);
+            ground.tell(format_args!("armed: {at:?} {harm:?}"));
+            ground.relay.arm(Fault { at, harm });
+            Ok(server)
+        }
+    }
+}
+
+/// A server on what the one before it left. A start that meets a fault of the network may end, and then is tried again.
+fn restart(ground: &Ground<'_>, address: &Mutex<SocketAddr>, before: String) -> Result<Server, String> {
+    let mut server = ground.start.try_start();
+    for _ in 0..STARTS {
+        if server.is_err() {
+            server = ground.start.try_start();
+        }
+    }
+    let server = server
+        .map_err(|ended| format!("it does not start again: {ended:?}\n{}before:\n{before}", ground.told))?;
+    *address.lock().expect("no thread panics") = server.address;
+    Ok(server)
+}

@@ -1,0 +1,398 @@
+//! Clients over HTTP, each the owner of some rows, and others who write by SQL. They go on through every fault and note what they were told.
+
+use crate::model::{Deed, Fields, History, Outcome, Place, Step};
+use crate::schema::{Drawn, Key, Shape, literal, one_of};
+use forebay_tests::{Answer, Client};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Rows that a client has at one time.
+const SLOTS: usize = 5;
+
+/// What all of them share.
+pub struct Stage<'a> {
+    pub shape: &'a Shape,
+    pub history: &'a History,
+    /// Where the server is now.
+    pub address: &'a Mutex<SocketAddr>,
+    pub stop: &'a AtomicBool,
+    /// The database itself, for those who write by SQL.
+    pub database: &'a str,
+}
+
+/// What came back.
+enum Told {
+    Answer(Answer),
+    Unknown,
+    /// It was not sent.
+    NotSent,
+}
+
+/// One connection, opened again when it was lost.
+struct Line<'a> {
+    stage: &'a Stage<'a>,
+    client: Option<Client>,
+}
+
+impl Line<'_> {
+    fn ask(&mut self, method: &str, target: &str, body: Option<&Value>) -> Told {
+        if self.client.is_none() {
+            let address = *self.stage.address.lock().expect("no thread panics");
+            match Client::connect(address) {
+                Ok(client) => self.client = Some(client),
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                    return Told::NotSent;
+                }
+            }
+        }
+        let Some(client) = &mut self.client else { return Told::NotSent };
+        let body = body.map(Value::to_string);
+        match client.call(method, target, &[], body.as_deref()) {
+            // Full, loading, or unknown: which of them does not matter here.
+            Ok(answer) if matches!(answer.status, 503 | 504) => Told::Unknown,
+            Ok(answer) => Told::Answer(answer),
+            Err(_) => {
+                self.client = None;
+                Told::Unknown
+            }
+        }
+    }
+}
+
+/// A client, until it is told to stop.
+pub fn client(stage: &Stage<'_>, number: usize, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut owner = Owner {
+        stage,
+        line: Line { stage, client: None },
+        number,
+        steps: 0,
+        slots: vec![None; SLOTS],
+        retired: Vec::new(),
+        parents: 0,
+    };
+    // One of those that are there from the start is its own to update.
+    if let Some(key) = stage.shape.pinned().get(number) {
+        owner.slots[0] = Some(key.clone());
+    }
+    while !stage.stop.load(Ordering::Relaxed) {
+        owner.step(&mut random);
+    }
+}
+
+struct Owner<'a> {
+    stage: &'a Stage<'a>,
+    line: Line<'a>,
+    number: usize,
+    steps: usize,
+    slots: Vec<Option<String>>,
+    /// Rows whose last step is of unknown outcome: they are looked at and no longer changed.
+    retired: Vec<String>,
+    parents: usize,
+}
+
+impl Owner<'_> {
+    fn token(&mut self) -> String {
+        self.steps += 1;
+        format!("c{}-{}", self.number, self.steps)
+    }
+
+    fn step(&mut self, random: &mut StdRng) {
+        let slot = random.random_range(0..SLOTS);
+        let is_pinned = slot == 0 && self.number < crate::schema::PINNED;
+        match (self.slots[slot].clone(), random.random_range(0..100)) {
+            (_, 0..10) => self.count(random),
+            (_, 10..14) => self.parent(random),
+            (_, 14..20) => self.look_at_retired(random),
+            (None, _) => self.insert(random, slot),
+            (Some(key), 20..40) => self.get("things", &key),
+            (Some(key), 40..50) if !is_pinned => self.delete(&key, slot),
+            (Some(key), 50..58) if !is_pinned && self.stage.shape.key != Key::Serial => {
+                self.put(random, &key, slot)
+            }
+            (Some(key), 58..70) if !is_pinned => self.views(random, &key, slot),
+            (Some(key), _) => self.update(random, &key, slot),
+        }
+    }
+
+    fn insert(&mut self, random: &mut StdRng, slot: usize) {
+        let token = self.token();
+        let shape = self.stage.shape;
+        let drawn = shape.values(random, &token, true, true);
+        let key = shape.new_key(random, &token);
+        let mut fields = drawn.fields.clone();
+        fields.insert("views".into(), json!(random.random_range(0..5)));
+        let mut body = fields.clone();
+        if let Some(key) = &key {
+            body.insert("id".into(), key.clone());
+        }
+        let began = self.stage.history.tick();
+        let told = self.line.ask("POST", "/things", Some(&json!(body)));
+        let known = match (&told, key) {
+            (Told::Answer(answer), None) if answer.status == 201 => Some(answer.json()["id"].to_string()),
+            (_, key) => key.and_then(|key| key.as_str().map(str::to_owned)),
+        };
+        match known {
+            Some(key) => {
+                self.slots[slot] = Some(key.clone());
+                self.note(&key, Some(slot), Deed::Whole(fields), &drawn, began, told);
+            }
+            None if matches!(told, Told::Unknown) => {
+                let note = drawn.fields["note"].as_str().expect("a note is a text").to_owned();
+                self.stage.history.nameless.lock().expect("no thread panics").push(note);
+            }
+            None => {}
+        }
+    }
+
+    fn put(&mut self, random: &mut StdRng, key: &str, slot: usize) {
+        let token = self.token();
+        let drawn = self.stage.shape.values(random, &token, true, true);
+        let mut fields = drawn.fields.clone();
+        fields.insert("views".into(), json!(random.random_range(0..5)));
+        let began = self.stage.history.tick();
+        let told = self.line.ask("PUT", &format!("/things/{key}"), Some(&json!(fields)));
+        self.note(key, Some(slot), Deed::Whole(fields), &drawn, began, told);
+    }
+
+    fn update(&mut self, random: &mut StdRng, key: &str, slot: usize) {
+        let token = self.token();
+        // A row that stays for the whole round is no place for what is refused.
+        let may_be_bad = slot != 0;
+        let drawn = self.stage.shape.values(random, &token, false, may_be_bad);
+        let began = self.stage.history.tick();
+        let told = self.line.ask("PATCH", &format!("/things/{key}"), Some(&json!(drawn.fields)));
+        self.note(key, Some(slot), Deed::Some(drawn.fields.clone()), &drawn, began, told);
+    }
+
+    fn views(&mut self, random: &mut StdRng, key: &str, slot: usize) {
+        let by = random.random_range(1..5);
+        let drawn = Drawn { fields: Fields::new(), is_bad: false, is_relational: false };
+        let began = self.stage.history.tick();
+        let told = self.line.ask("POST", &format!("/things/{key}/views"), Some(&json!({ "by": by })));
+        self.note(key, Some(slot), Deed::Views(by), &drawn, began, told);
+    }
+
+    fn delete(&mut self, key: &str, slot: usize) {
+        let drawn = Drawn { fields: Fields::new(), is_bad: false, is_relational: false };
+        let began = self.stage.history.tick();
+        let told = self.line.ask("DELETE", &format!("/things/{key}"), None);
+        self.note(key, Some(slot), Deed::Delete, &drawn, began, told);
+        self.slots[slot] = None;
+    }
+
+    /// Writes down a step, and gives the slot up when nobody can know how the row goes on.
+    fn note(&mut self, key: &str, slot: Option<usize>, deed: Deed, drawn: &Drawn, began: u64, told: Told) {
+        let outcome = match told {
+            Told::NotSent => None,
+            Told::Unknown => Some(Outcome::Unknown),
+            Told::Answer(answer) if answer.status < 300 => Some(Outcome::Acknowledged),
+            Told::Answer(answer) if answer.status < 500 => None,
+            Told::Answer(answer) => panic!("{deed:?} of {key}: {answer:?}"),
+        };
+        let is_new = matches!(deed, Deed::Whole(_)) && !self.exists(key);
+        let Some(outcome) = outcome else {
+            if let Some(slot) = slot.filter(|_| is_new) {
+                self.slots[slot] = None;
+            }
+            return;
+        };
+        let step = Step {
+            token: drawn.fields.get("note").and_then(Value::as_str).map(str::to_owned),
+            deed,
+            outcome,
+            may_be_refused: drawn.is_bad || drawn.is_relational,
+            is_bad: drawn.is_bad,
+            is_seen: false,
+            began,
+            ended: self.stage.history.tick(),
+        };
+        let is_doubtful = outcome == Outcome::Unknown || step.may_be_refused;
+        self.stage.history.add(("things", key.to_owned()), step);
+        if let Some(slot) = slot.filter(|_| is_doubtful) {
+            self.slots[slot] = None;
+            self.retired.push(key.to_owned());
+        }
+    }
+
+    fn exists(&self, key: &str) -> bool {
+        let rows = self.stage.history.rows.lock().expect("no thread panics");
+        rows.contains_key(&("things", key.to_owned()))
+    }
+
+    fn get(&mut self, table: &'static str, key: &str) {
+        let Told::Answer(answer) = self.line.ask("GET", &format!("/{table}/{key}"), None) else { return };
+        let place: Place = (table, key.to_owned());
+        match answer.status {
+            200 => self.stage.history.shown(&place, answer.json()["note"].as_str()),
+            404 => self.stage.history.shown(&place, None),
+            _ => panic!("GET /{table}/{key}: {answer:?}"),
+        }
+    }
+
+    fn look_at_retired(&mut self, random: &mut StdRng) {
+        if !self.retired.is_empty() {
+            let key = one_of(random, &self.retired).clone();
+            self.get("things", &key);
+        }
+    }
+
+    /// Counts up a row that is everybody's, by memory or by SQL.
+    fn count(&mut self, random: &mut StdRng) {
+        let key = one_of(random, &self.stage.shape.pinned()).clone();
+        let by_sql = self.stage.shape.is_shared && random.random_bool(0.3);
+        let (column, target) = if by_sql {
+            ("stock", format!("/sql/things/{key}/stock"))
+        } else {
+            ("views", format!("/things/{key}/views"))
+        };
+        let by = if by_sql { 1 } else { random.random_range(1..5) };
+        let outcome = match self.line.ask("POST", &target, Some(&json!({ "by": by }))) {
+            Told::Answer(answer) if answer.status == 200 => Outcome::Acknowledged,
+            Told::Answer(answer) => panic!("POST {target}: {answer:?}"),
+            Told::Unknown => Outcome::Unknown,
+            Told::NotSent => return,
+        };
+        self.stage.history.count(&key, column, by, outcome);
+    }
+
+    /// A parent of its own comes, or goes for good.
+    fn parent(&mut self, random: &mut StdRng) {
+        // The first client owns the two that things may refer to and that are not always there.
+        if self.number != 0 || self.parents >= 4 {
+            return;
+        }
+        let key = format!("p{}", crate::schema::PARENTS + self.parents / 2);
+        let inserts = self.parents.is_multiple_of(2);
+        let token = self.token();
+        let (method, target, deed) = if inserts {
+            let fields = Fields::from([("note".to_owned(), json!(token))]);
+            ("POST", "/parents".to_owned(), Deed::Whole(fields))
+        } else if random.random_bool(0.5) {
+            ("DELETE", format!("/parents/{key}"), Deed::Delete)
+        } else {
+            return;
+        };
+        let body = inserts.then(|| json!({ "id": key, "note": token }));
+        let began = self.stage.history.tick();
+        let outcome = match self.line.ask(method, &target, body.as_ref()) {
+            Told::Answer(answer) if answer.status < 300 => Outcome::Acknowledged,
+            Told::Answer(answer) => panic!("{method} {target}: {answer:?}"),
+            Told::Unknown => Outcome::Unknown,
+            Told::NotSent => return,
+        };
+        let ended = self.stage.history.tick();
+        let token = inserts.then_some(token);
+        let may_be_refused = deed == Deed::Delete;
+        let step = Step { deed, token, outcome, may_be_refused, is_bad: false, is_seen: false, began, ended };
+        self.stage.history.add(("parents", key), step);
+        // After an unknown step it is left alone.
+        self.parents = if outcome == Outcome::Unknown { 4 } else { self.parents + 1 };
+    }
+}
+
+/// Somebody else, who writes by SQL, until told to stop.
+pub fn other(stage: &Stage<'_>, number: usize, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut client: Option<postgres::Client> = None;
+    let mut own: Option<String> = None;
+    for step in 0.. {
+        if stage.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(random.random_range(0..8)));
+        let Some(open) = &mut client else {
+            client = postgres::Client::connect(stage.database, postgres::NoTls).ok();
+            continue;
+        };
+        let done = match random.random_range(0..3) {
+            0 => add_to_stock(stage, open, &mut random),
+            _ => own_row(stage, open, &mut random, &format!("o{number}-{step}"), &mut own),
+        };
+        if done.is_err() {
+            client = None;
+        }
+    }
+}
+
+fn add_to_stock(
+    stage: &Stage<'_>,
+    client: &mut postgres::Client,
+    random: &mut StdRng,
+) -> Result<(), postgres::Error> {
+    let key = one_of(random, &stage.shape.pinned()).clone();
+    let sql = format!("UPDATE things SET stock = stock + 1 WHERE id::text = '{key}'");
+    let done = client.batch_execute(&sql);
+    let outcome = if done.is_ok() { Outcome::Acknowledged } else { Outcome::Unknown };
+    stage.history.count(&key, "stock", 1, outcome);
+    done
+}
+
+/// A row that comes, or goes.
+fn own_row(
+    stage: &Stage<'_>,
+    client: &mut postgres::Client,
+    random: &mut StdRng,
+    token: &str,
+    own: &mut Option<String>,
+) -> Result<(), postgres::Error> {
+    let gone = own.take();
+    let (deed, sql, note) = match &gone {
+        Some(key) => {
+            (Deed::Delete, format!("DELETE FROM things WHERE id::text = '{key}' RETURNING id::text"), None)
+        }
+        None => {
+            let mut fields = stage.shape.values(random, token, true, false).fields;
+            // Codes are what others take from under Forebay; of pairs they have their own.
+            for name in ["one", "two"] {
+                fields
+                    .entry(name.into())
+                    .and_modify(|value| *value = json!(random.random_range(10_000..1_000_000)));
+            }
+            let mut names: Vec<String> = fields.keys().cloned().collect();
+            let mut texts: Vec<String> = fields.values().map(literal).collect();
+            if let Some(key) = stage.shape.new_key(random, token) {
+                names.push("id".into());
+                texts.push(literal(&key));
+            }
+            if let Some(code) = fields.get("code").and_then(Value::as_str) {
+                stage.history.taken_by_others.lock().expect("no thread panics").push(code.to_owned());
+            }
+            let (names, texts) = (names.join(", "), texts.join(", "));
+            let sql = format!(
+                "INSERT INTO things ({names}) VALUES ({texts}) ON CONFLICT DO NOTHING RETURNING id::text"
+            );
+            (Deed::Whole(fields), sql, Some(token.to_owned()))
+        }
+    };
+    let began = stage.history.tick();
+    let step = |deed, token, outcome| {
+        let ended = stage.history.tick();
+        Step { deed, token, outcome, may_be_refused: false, is_bad: false, is_seen: false, began, ended }
+    };
+    match client.query(&sql, &[]) {
+        Ok(rows) => {
+            if let Some(key) = rows.first().map(|row| row.get::<_, String>(0)) {
+                *own = (deed != Deed::Delete).then(|| key.clone());
+                stage.history.add(("things", key), step(deed, note, Outcome::Acknowledged));
+            }
+            Ok(())
+        }
+        // A parent that is not there.
+        Err(error) if error.as_db_error().is_some_and(|db| db.code().code().starts_with("23")) => Ok(()),
+        Err(error) => {
+            // A key that the database would have chosen is not known: the row may be there once.
+            stage.history.nameless.lock().expect("no thread panics").extend(note);
+            if let Some(key) = gone {
+                stage.history.add(("things", key), step(Deed::Delete, None, Outcome::Unknown));
+            }
+            Err(error)
+        }
+    }
+}
