@@ -280,7 +280,7 @@ impl<'a> Race<'a> {
         let last = self.servers.last().expect("there is a server");
         wait_for("the shared level is back and knows everything", || {
             let cache = last.admin("GET", "/cache").expect(200);
-            (cache["untold"] == 0 && cache["shared_away"] == false).then_some(())
+            (cache["pending_invalidations"] == 0 && cache["shared_away"] == false).then_some(())
         });
         self.is_cut.store(false, SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Both levels together: what is found, who fills, what is dropped.
+//! Both levels together: lookup, single-flight fills and drops.
 
 use crate::clock::Clock;
 use crate::entry::{Entry, Filled, Keep, Lives, Times};
@@ -19,11 +19,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What a cache is made with.
 #[derive(Debug)]
 pub struct Options {
-    /// What the entries of this process may take, in bytes.
+    /// Memory limit for the entries of this process, in bytes.
     pub burst_bytes: u64,
-    /// Time.
+    /// The source of all times; tests turn it.
     pub clock: Clock,
-    /// The shared level, where there is one.
+    /// The shared level; `None` for a cache in this process only.
     pub shared: Option<Shared>,
 }
 
@@ -33,18 +33,18 @@ impl Default for Options {
     }
 }
 
-/// What was found in this process.
+/// The result of a lookup in this process.
 #[derive(Debug)]
 pub enum Found {
-    /// Show it.
+    /// A hit.
     Good(Arc<Entry>),
-    /// Show it, and have a new one fetched: nobody else was told to.
+    /// A hit that the caller must refresh in the background; no other caller was asked to.
     Refresh(Arc<Entry>),
-    /// Nothing that may be shown: wait for a fill.
+    /// A miss: wait for a fill.
     Nothing,
 }
 
-/// The cache of one process. `E` is how fills fail. Cheap to clone.
+/// The cache of one process. `E` is the error of a fill. Clones share the entries.
 pub struct Cache<E> {
     inner: Arc<Inner<E>>,
 }
@@ -79,7 +79,7 @@ impl Weighter<Box<[u8]>, Arc<Entry>> for Weigh {
     }
 }
 
-/// What a flight is for.
+/// The inputs of a fill.
 struct Plan {
     tags: Vec<String>,
     rules: Arc<Rules>,
@@ -88,8 +88,8 @@ struct Plan {
 }
 
 impl<E: Clone + Send + Sync + 'static> Cache<E> {
-    /// A cache with nothing in it. With a shared level, [`Cache::hear`] must run as well: it also
-    /// finds out that a level that was away is back.
+    /// An empty cache. With a shared level, [`Cache::listen_for_invalidations`] must run beside it:
+    /// it also notices when an unavailable level answers again.
     pub fn new(options: Options) -> Cache<E> {
         let entries = (options.burst_bytes / limits::ENTRY_BYTES_TYPICAL).max(16) as usize;
         Cache {
@@ -115,12 +115,12 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.clock.clone()
     }
 
-    /// What this process has under a key at this time ([`Cache::now_ms`]). `worker` is whose
-    /// counters count it.
+    /// Looks a key up in this process at this time ([`Cache::now_ms`]). The hit or miss is counted
+    /// for `worker`.
     #[inline]
     pub fn find(&self, key: &[u8], rules: &Rules, worker: usize, now_ms: u64) -> Found {
         let inner = &*self.inner;
-        let found = if inner.must_ask(rules) { None } else { inner.burst.get(key) };
+        let found = if inner.must_check_shared(rules) { None } else { inner.burst.get(key) };
         let found = found.filter(|entry| inner.generations.is_current(&entry.snapshot));
         let found = match found {
             Some(entry) if entry.is_good(now_ms) => {
@@ -143,9 +143,9 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         found
     }
 
-    /// Waits for an answer: one that is there meanwhile, that of a fill under way, or that of
-    /// `work`, which runs in a task of its own on the caller's runtime and is not cut off with the
-    /// caller.
+    /// Waits for an answer: an entry that was stored meanwhile, the result of a fill that is
+    /// running, or the result of `work`. `work` runs in a task of its own on the caller's runtime
+    /// and continues when the caller is dropped.
     pub fn fill<W, F>(
         &self,
         key: &[u8],
@@ -159,13 +159,13 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     {
         let (inner, key, rules) = (self.inner.clone(), Box::<[u8]>::from(key), rules.clone());
         async move {
-            let asked = match inner.shared.as_ref().filter(|_| inner.must_ask(&rules)) {
+            let asked = match inner.shared.as_ref().filter(|_| inner.must_check_shared(&rules)) {
                 None => None,
                 Some(shared) => match shared.generations(&tags, &inner.stats).await {
                     Ok(generations) => Some(generations),
-                    // Without them nobody can say whether another's answer is as new as this
-                    // request may expect.
-                    Err(_) => return inner.alone(&tags, &rules, work).await,
+                    // Without the generations, another request's answer may be older than this
+                    // request permits.
+                    Err(_) => return inner.fill_unshared(&tags, &rules, work).await,
                 },
             };
             inner.board(&key, tags, rules, asked, work).await
@@ -188,37 +188,37 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         }
     }
 
-    /// Drops everything that carries one of these tags. When this is done no request that begins
-    /// here finds it any more; none on any server finds it on the shared level.
+    /// Drops every entry with one of these tags. After this returns, no request that begins in this
+    /// process finds such an entry, and no request on any server finds one on the shared level.
     ///
     /// # Errors
-    /// When the shared level could not be told. Then everything is dropped here, and the shared
-    /// level is told as soon as it answers; until then other servers may show what is older, at
-    /// most as long as its life there.
+    /// When the shared level did not take the drop. The entries are then dropped in this process,
+    /// and the drop is sent again until the shared level takes it. Until then other servers may
+    /// serve the old entries, at most for their lifetime there.
     pub async fn drop_tags(&self, tags: &[String]) -> Result<(), Error> {
         self.drop_tags_within(tags, 0).await
     }
 
-    /// The same, for so long if need be.
+    /// As [`Cache::drop_tags`], with retries for `patience_ms` while the shared level is unavailable.
     ///
     /// # Errors
     /// As [`Cache::drop_tags`].
     pub async fn drop_tags_within(&self, tags: &[String], patience_ms: u64) -> Result<(), Error> {
-        let told = match &self.inner.shared {
+        let sent = match &self.inner.shared {
             Some(shared) if !tags.is_empty() => shared.drop_tags(tags, patience_ms).await,
             _ => Ok(()),
         };
-        // After the shared level, so that nothing old can be taken over from there in between.
+        // After the shared level, so that no old entry can be copied from there in between.
         self.drop_here(tags);
-        told
+        sent
     }
 
-    /// Whether dropping has to wait for somebody.
+    /// Whether there is a shared level, so that a drop waits for a round trip.
     pub fn has_shared(&self) -> bool {
         self.inner.shared.is_some()
     }
 
-    /// Drops in this process alone.
+    /// Drops entries with these tags in this process only.
     pub fn drop_here(&self, tags: &[String]) {
         for tag in tags {
             self.inner.generations.drop_tag(tag.as_bytes());
@@ -232,20 +232,21 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.burst.clear();
     }
 
-    /// Hears what other servers drop, until it is dropped itself. Returns at once when there is no
+    /// Applies what other servers drop, until the future is dropped. Returns at once without a
     /// shared level.
-    pub async fn hear(&self) {
+    pub async fn listen_for_invalidations(&self) {
         if let Some(shared) = &self.inner.shared {
-            crate::hear::hear(shared, &self.inner.generations, &self.inner.stats).await;
+            crate::invalidation_listener::listen(shared, &self.inner.generations, &self.inner.stats).await;
         }
     }
 
-    /// What was counted so far.
+    /// The counters and gauges.
     pub fn counts(&self) -> Counts {
         let burst = &self.inner.burst;
-        let (shared_away, untold) = self.inner.shared.as_ref().map_or((false, 0), |shared| shared.state());
+        let (shared_away, pending_invalidations) =
+            self.inner.shared.as_ref().map_or((false, 0), |shared| shared.state());
         let (entries, bytes) = (burst.len() as u64, burst.weight());
-        Counts { entries, bytes, shared_away, untold, ..self.inner.stats.counts() }
+        Counts { entries, bytes, shared_away, pending_invalidations, ..self.inner.stats.counts() }
     }
 
     /// How many fills are under way.
@@ -255,12 +256,12 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
 }
 
 impl<E: Clone + Send + Sync + 'static> Inner<E> {
-    /// Whether every request has to ask the shared level if what is here is still good.
-    fn must_ask(&self, rules: &Rules) -> bool {
+    /// Whether each request must compare generations with the shared level (`strict`).
+    fn must_check_shared(&self, rules: &Rules) -> bool {
         rules.promise == Promise::Strict && rules.shares() && self.shared.is_some()
     }
 
-    fn found_again(&self, key: &[u8], asked: &Asked) -> Option<Arc<Entry>> {
+    fn filled_meanwhile(&self, key: &[u8], asked: &Asked) -> Option<Arc<Entry>> {
         let entry = self.burst.peek(key)?;
         let is_as_asked = asked.as_ref().is_none_or(|generations| entry.shared_generations == *generations);
         let is_good = entry.is_good(self.clock.now_ms()) && self.generations.is_current(&entry.snapshot);
@@ -281,9 +282,9 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
     {
         let waiting = {
             let mut open = self.flights.open();
-            // A flight that has landed since the caller looked has left its entry; flights land
-            // under this lock.
-            if let Some(entry) = self.found_again(key, &asked) {
+            // A fill that ended after the caller's lookup has stored its entry: fills end under this
+            // lock.
+            if let Some(entry) = self.filled_meanwhile(key, &asked) {
                 return Landed::Entry(entry);
             }
             match open.board(key, &asked, &self.generations) {
@@ -300,8 +301,8 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         waiting.landed().await
     }
 
-    /// A fill for one request alone; nothing is kept.
-    async fn alone<W, F>(&self, tags: &[String], rules: &Rules, work: W) -> Landed<E>
+    /// A fill for one request; its result is not stored.
+    async fn fill_unshared<W, F>(&self, tags: &[String], rules: &Rules, work: W) -> Landed<E>
     where
         W: FnOnce() -> F + Send + 'static,
         F: Future<Output = Result<Filled, E>> + Send + 'static,
@@ -330,7 +331,7 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         made
     }
 
-    /// What was just made, as if it had been found.
+    /// A filled answer in the form in which the shared level returns one.
     fn stored(&self, filled: Filled, rules: &Rules) -> Stored {
         let lives = Lives::of(filled.keep, rules, self.shared.is_some());
         Stored { filled, age_ms: 0, lives, generations: Vec::new() }
@@ -338,8 +339,8 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
 
     fn entry(&self, stored: Stored, rules: &Rules, snapshot: Snapshot) -> Entry {
         let Stored { filled, age_ms, mut lives, generations } = stored;
-        if self.must_ask(rules) {
-            // It is only shown after the shared level was asked about it, so it may stay as long as there.
+        if self.must_check_shared(rules) {
+            // Each hit compares generations with the shared level, so it may live as long as there.
             lives.here_ms = lives.all_ms;
         }
         let times = Times { now_ms: self.clock.now_ms(), age_ms, lives };
@@ -361,7 +362,7 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
                 let fits =
                     stored.filled.body.len() <= limits::BODY_BYTES_MAX && key.len() <= limits::KEY_BYTES_MAX;
                 let entry = Arc::new(self.entry(stored, &plan.rules, plan.snapshot));
-                // What was dropped meanwhile must not push out what was made after the drop.
+                // An answer that was dropped meanwhile must not replace one that was made after the drop.
                 let is_current = self.generations.is_current(&entry.snapshot);
                 if fits && is_current && entry.good_until_ms > self.clock.now_ms() {
                     self.burst.insert(key.into(), entry.clone());
@@ -386,7 +387,7 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         }
     }
 
-    /// From the shared level when it has it, else by `work`.
+    /// The answer from the shared level, or else from `work`.
     async fn produce<W, F>(&self, key: &[u8], plan: &Plan, work: W) -> Result<Stored, E>
     where
         W: FnOnce() -> F,

@@ -5,8 +5,8 @@ use crate::limits;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// The body in that coding; `None` when it is too small or too large for it to be worth while, or
-/// hardly becomes shorter.
+/// The body in that coding; `None` when it is too small or too large, or when encoding saves less
+/// than a quarter.
 pub fn encode(coding: Coding, body: &[u8]) -> Option<Vec<u8>> {
     if !is_worth(body.len()) {
         return None;

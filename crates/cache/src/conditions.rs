@@ -1,10 +1,9 @@
-//! What a request says about the form of its answer: If-None-Match and Accept-Encoding (RFC 9110
-//! sections 13.1.2 and 12.5.3).
+//! If-None-Match and Accept-Encoding of a request (RFC 9110 sections 13.1.2 and 12.5.3).
 
 use forebay_http::Request;
 use std::borrow::Cow;
 
-/// A content coding that answers can have.
+/// A supported content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     /// `br`
@@ -16,10 +15,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them; of those that a client likes as well as each other, the first.
+    /// In the order of preference among codings that the client weighs equally.
     pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// Its name in Content-Encoding.
+    /// Its token in Content-Encoding.
     pub fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -75,7 +74,7 @@ impl<'a> Conditions<'a> {
         Conditions { none_match, coding: self.coding }
     }
 
-    /// The coding that the client likes best of those that there are.
+    /// The supported coding that the client prefers.
     pub fn coding(&self) -> Option<Coding> {
         self.coding
     }

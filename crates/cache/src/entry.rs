@@ -1,4 +1,4 @@
-//! One answer: its bytes ready to send, what it depends on, and until when it may be shown.
+//! One cached answer: its encoded forms, the tags and mark it depends on, and its lifetimes.
 
 use crate::compress::{self, encode};
 use crate::conditions::{Coding, Conditions};
@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a fill gives: an answer, and how it may be kept.
+/// The result of a fill: an answer, and how it may be stored.
 #[derive(Debug, Clone)]
 pub struct Filled {
     /// Status and fields.
     pub head: Arc<Head>,
-    /// More fields, as [`HeaderLines`] wrote them.
+    /// Further header lines, as written by [`HeaderLines`].
     pub extra: Vec<u8>,
     /// The body.
     pub body: Vec<u8>,
-    /// The mark that the gate must have passed before this is shown; 0 for none.
+    /// The mark that the gate must have passed before this is sent; 0 for none.
     pub mark: u64,
-    /// How it may be kept.
+    /// Whether and how long it may be stored.
     pub keep: Keep,
-    /// How old it was when it was made here: what an upstream cache said of it, in milliseconds.
+    /// The age that an upstream cache declared, in milliseconds.
     pub age_ms: u64,
 }
 
@@ -35,46 +35,46 @@ impl Filled {
         Filled { head, extra, body, mark, keep: Keep::AsRules, age_ms: 0 }
     }
 
-    /// Nothing: what came is for nobody else, and who asked for it has it or asks for it elsewhere.
+    /// An empty answer that is not stored, for a fill whose answer went to its request directly.
     pub fn nothing() -> Filled {
         let reply = Reply { head: Arc::new(Head::new(204)), extra: Vec::new(), body: Vec::new(), mark: 0 };
         Filled::new(reply).keep(Keep::No)
     }
 
-    /// The same answer, kept otherwise.
+    /// The same answer with another [`Keep`].
     #[must_use]
     pub fn keep(self, keep: Keep) -> Filled {
         Filled { keep, ..self }
     }
 
-    /// The answer alone.
+    /// The answer without its lifetimes.
     pub fn into_reply(self) -> Reply {
         Reply { head: self.head, extra: self.extra, body: self.body, mark: self.mark }
     }
 }
 
-/// How an answer may be kept.
+/// Whether and how long an answer may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// As the endpoint's rules say.
     AsRules,
-    /// As a 404: as long as the rules keep what is not there.
+    /// As a 404: for the lifetime that the rules give it.
     Missing,
-    /// For so many milliseconds, as far as the endpoint's rules allow: what came of what an
-    /// upstream server said itself ([`crate::Policy`]).
+    /// For the lifetimes that an upstream declared ([`crate::Policy`]), within the endpoint's
+    /// rules.
     For {
-        /// How long it is good.
+        /// How long it is fresh.
         fresh_ms: u64,
-        /// How much longer it may be shown while a new one is fetched.
+        /// How much longer it may be served while it is refreshed.
         revalidate_ms: u64,
-        /// How much longer it may be shown while no new one can be had.
+        /// How much longer it may be served while refreshing fails.
         error_ms: u64,
     },
-    /// Not at all, and it is for nobody but the one who asked.
+    /// Not at all: it is for the request that caused the fill only.
     No,
 }
 
-/// How long something is good: here, anywhere, stale while it is fetched anew, stale while that fails.
+/// Lifetimes: in this process, on the shared level, stale while refreshing, stale while that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lives {
     pub(crate) here_ms: u64,
@@ -111,21 +111,21 @@ struct Form {
     body: Box<[u8]>,
 }
 
-/// One answer.
+/// A cached answer, shared by all requests that it serves.
 #[derive(Debug)]
 pub struct Entry {
     plain: Form,
-    /// By [`Coding::ALL`]; made when somebody first asks for it, `None` when it gains nothing.
+    /// By [`Coding::ALL`]; made at the first request for it, `None` when it saves too little.
     encoded: [OnceLock<Option<Form>>; Coding::ALL.len()],
     is_compressible: bool,
     unchanged: Arc<Head>,
     etag: Box<str>,
     mark: u64,
     pub(crate) snapshot: Snapshot,
-    /// What the shared level's generations were when it was filled.
+    /// The shared level's generations from before the fill.
     pub(crate) shared_generations: Vec<Vec<u8>>,
     placed_at_ms: u64,
-    /// How old it was then.
+    /// Its age at `placed_at_ms`.
     age_ms: u64,
     refresh_at_ms: u64,
     pub(crate) good_until_ms: u64,
@@ -183,8 +183,8 @@ impl Entry {
         let plain_head = with(head.status(), &lines);
         let Times { now_ms, age_ms, lives } = times;
         let left_ms = lives.all_ms.saturating_sub(age_ms);
-        // Whoever cannot hear what others drop is bounded by its life here, whatever is left of its
-        // life on the shared level.
+        // A server that misses other servers' drops is bounded by the lifetime here, whatever is left
+        // of the lifetime on the shared level.
         let ends_ms = now_ms + lives.here_ms.min(left_ms);
         let good_until_ms = now_ms + shortened(lives.here_ms).min(left_ms);
         Entry {
@@ -212,7 +212,7 @@ impl Entry {
         Entry { shared_generations, ..self }
     }
 
-    /// What it takes, in bytes; what encodings may add is counted from the start.
+    /// Its memory in bytes; encodings that may still be made are counted from the start.
     pub(crate) fn weight(&self) -> u64 {
         let body = self.plain.body.len() as u64;
         let codings = if self.is_compressible { Coding::ALL.len() } else { 0 };
@@ -222,7 +222,7 @@ impl Entry {
         limits::ENTRY_BYTES + heads as u64 + body + body * quarters as u64 / 4
     }
 
-    /// The body, plain.
+    /// The body without content coding.
     pub fn body(&self) -> &[u8] {
         &self.plain.body
     }
@@ -237,12 +237,12 @@ impl Entry {
         &self.etag
     }
 
-    /// The mark that the gate must have passed before it is shown.
+    /// The mark that the gate must have passed before it is sent.
     pub fn mark(&self) -> u64 {
         self.mark
     }
 
-    /// Whether it may be shown without asking anybody, its tags left aside.
+    /// Whether it is fresh by its time alone; its tags are checked elsewhere.
     #[inline]
     pub(crate) fn is_good(&self, now_ms: u64) -> bool {
         now_ms < self.good_until_ms
@@ -257,17 +257,17 @@ impl Entry {
         now_ms < self.revalidate_until_ms
     }
 
-    /// Whether it may stand in for an answer that could not be had.
+    /// Whether it may be served stale after a failed fill.
     pub(crate) fn may_stand_in(&self, now_ms: u64) -> bool {
         now_ms < self.error_until_ms
     }
 
-    /// Whether a fill failed just now, so that it stands in without another try.
+    /// Whether a fill failed a moment ago, so that it is served stale without another try.
     pub(crate) fn stands_in(&self, now_ms: u64) -> bool {
         now_ms < self.failed_until_ms.load(Relaxed) && self.may_stand_in(now_ms)
     }
 
-    /// Whether fills have failed lately, so that it stands in while another try is made.
+    /// Whether fills failed lately, so that it is served stale while another try runs.
     pub(crate) fn failed_lately(&self, now_ms: u64) -> bool {
         let failed_until_ms = self.failed_until_ms.load(Relaxed);
         failed_until_ms > 0
@@ -280,7 +280,7 @@ impl Entry {
         self.claimed_until_ms.store(now_ms + limits::FAILURE_PAUSE_MS, Relaxed);
     }
 
-    /// Whether the caller is the one who fetches a new one.
+    /// Whether the caller has the task of refreshing it.
     pub(crate) fn claim(&self, now_ms: u64) -> bool {
         let until_ms = self.claimed_until_ms.load(Relaxed);
         until_ms <= now_ms
@@ -315,7 +315,7 @@ impl Entry {
         lines.add_age((now_ms.saturating_sub(self.placed_at_ms) + self.age_ms) / 1000);
     }
 
-    /// Answers with it: whole, encoded, or 304.
+    /// Answers with the plain body, an encoded one, or 304.
     #[inline]
     pub fn respond(&self, conditions: &Conditions<'_>, now_ms: u64, answer: &mut Answer<'_>) {
         let (head, body) = self.select(conditions);
@@ -323,7 +323,7 @@ impl Entry {
         answer.respond_extra(head, |lines| self.age(now_ms, lines), body);
     }
 
-    /// The same for a request that waited.
+    /// As [`Entry::respond`], for a request that waited.
     pub fn reply(&self, conditions: &Conditions<'_>, now_ms: u64) -> Reply {
         let (head, body) = self.select(conditions);
         let mut extra = Vec::new();
@@ -340,7 +340,7 @@ fn vary(named: &str, compress: bool) -> String {
     }
 }
 
-/// A time to live with its jitter.
+/// A lifetime shortened by its random jitter.
 fn shortened(life_ms: u64) -> u64 {
     let part: f64 = rand::random::<f64>() * limits::JITTER_PART;
     life_ms - (life_ms as f64 * part) as u64
@@ -351,8 +351,8 @@ mod tests {
     use super::*;
     use crate::tags::Generations;
 
-    /// While a server was cut off, what had outlived `burst` was shown for as long as it would have
-    /// been good on the shared level, if only somebody was fetching it anew.
+    /// Regression: a server that was cut off from Redis served an entry past `burst`, for its lifetime
+    /// on the shared level, while it was refreshed.
     #[test]
     fn what_outlives_burst_is_not_shown_for_the_sake_of_its_life_elsewhere() {
         let reply = Reply { head: Arc::new(Head::new(200)), extra: Vec::new(), body: b"x".to_vec(), mark: 0 };

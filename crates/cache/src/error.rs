@@ -1,15 +1,14 @@
-//! What can go wrong with the shared level. The rest of the cache cannot fail: what it fills with
-//! has errors of its own.
+//! Errors of the shared level. The rest of the cache cannot fail; fills have errors of their own.
 
 use std::fmt;
 
-/// What went wrong.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// The shared level does not answer, or did not a moment ago.
     Away,
-    /// It answered with an error of its own, or with what no cache of ours put there.
+    /// It answered with an error, or with a value that is not in our format.
     Refused,
 }
 
@@ -26,12 +25,12 @@ impl Error {
         Error { kind: Kind::Away, message: message.into(), source: None }
     }
 
-    /// What is known of it.
+    /// The cause.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether the same may succeed later without anybody changing anything.
+    /// Whether the same request may succeed later.
     pub fn may_retry(&self) -> bool {
         self.kind == Kind::Away
     }

@@ -36,7 +36,7 @@ pub(crate) fn of_unchanged(fields: &[u8]) -> Vec<u8> {
     lines(fields).filter(|(name, _)| wanted(name)).flat_map(|(_, line)| line).copied().collect()
 }
 
-/// Whether the body may be sent in another coding: it is in none yet, and nobody forbids it (RFC
+/// Whether the body may be sent in another coding: it has none yet, and no directive forbids one (RFC
 /// 9111 section 5.2.2.6).
 pub(crate) fn may_be_encoded(fields: &[u8]) -> bool {
     let forbids = |value: &[u8]| {

@@ -1,8 +1,9 @@
-//! Single flight: one fill for everybody who waits for the same key.
+//! Single flight: one fill for all requests that wait for the same key.
 //!
-//! Promises that whoever boards a flight gets what a fill gave that began when nothing had been
-//! dropped that was not dropped when he boarded; that a flight that is broken off (a panic, the end
-//! of its runtime) is known as such to all who wait; and that nobody's leaving touches it.
+//! Promises:
+//! - A request joins a fill only if no drop happened between the start of the fill and the request.
+//! - When a fill is broken off (a panic, the end of its runtime), every waiting request learns it.
+//! - A request that stops waiting does not disturb the fill.
 
 use crate::entry::{Entry, Filled};
 use crate::tags::{Generations, Snapshot};
@@ -11,26 +12,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What somebody who waited gets.
+/// The result of a fill for one waiting request.
 #[derive(Debug)]
 pub enum Landed<E> {
-    /// An entry; perhaps an older one that stands in for one that could not be had.
+    /// An entry; a stale one when the fill failed and the rules permit it.
     Entry(Arc<Entry>),
-    /// An answer for the caller and for nobody else.
+    /// An answer that is for the caller only.
     Own(Filled),
-    /// The answer was for somebody else alone: ask for one of your own.
-    Alone,
+    /// The answer is for the request that began the fill only: this one must send its own.
+    NotShared,
     /// The fill failed.
     Failed(E),
-    /// The fill was broken off.
+    /// The fill was broken off before it had a result.
     Lost,
 }
 
-/// What a flight ended with.
+/// How a fill ended.
 #[derive(Debug)]
 pub(crate) enum Outcome<E> {
     Entry(Arc<Entry>),
-    /// For who began the flight; taken once.
+    /// For the request that began the fill; taken once.
     Private(Arc<Mutex<Option<Filled>>>),
     Failed(E),
 }
@@ -45,7 +46,7 @@ impl<E: Clone> Clone for Outcome<E> {
     }
 }
 
-/// What the shared level's generations were, for those to whom that matters.
+/// The shared level's generations at the request, where the rules are `strict`.
 pub(crate) type Asked = Option<Vec<Vec<u8>>>;
 
 struct Flight<E> {
@@ -55,10 +56,10 @@ struct Flight<E> {
     outcome: watch::Receiver<Option<Outcome<E>>>,
 }
 
-/// The flights that are under way.
+/// The running fills.
 pub(crate) struct Flights<E>(Mutex<Open<E>>);
 
-/// The flights, held so that nobody else boards or lands meanwhile.
+/// The running fills under their lock.
 pub(crate) struct Open<E> {
     by_key: HashMap<Box<[u8]>, Flight<E>>,
     count: u64,
@@ -73,21 +74,21 @@ impl<E> Flights<E> {
         self.0.lock()
     }
 
-    /// How many there are.
+    /// Number of running fills.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().by_key.len()
     }
 }
 
 impl<E: Clone> Open<E> {
-    /// The flight for this key, when its answer will do.
+    /// Joins the running fill for this key, if its answer will be new enough.
     pub(crate) fn board(&self, key: &[u8], asked: &Asked, generations: &Generations) -> Option<Waiting<E>> {
         let flight = self.by_key.get(key)?;
         let will_do = flight.asked == *asked && generations.is_current(&flight.snapshot);
         will_do.then(|| Waiting { outcome: flight.outcome.clone(), leads: false })
     }
 
-    /// Begins one. An older one for the same key goes on for those aboard.
+    /// Begins a fill. An older one for the same key continues for the requests that wait for it.
     pub(crate) fn begin(
         &mut self,
         flights: &Arc<Flights<E>>,
@@ -104,7 +105,7 @@ impl<E: Clone> Open<E> {
     }
 }
 
-/// Somebody aboard.
+/// A request that waits for a fill.
 pub(crate) struct Waiting<E> {
     outcome: watch::Receiver<Option<Outcome<E>>>,
     leads: bool,
@@ -119,16 +120,16 @@ impl<E: Clone> Waiting<E> {
         match outcome {
             Some(Outcome::Entry(entry)) => Landed::Entry(entry),
             Some(Outcome::Private(filled)) if self.leads => {
-                filled.lock().take().map_or(Landed::Alone, Landed::Own)
+                filled.lock().take().map_or(Landed::NotShared, Landed::Own)
             }
-            Some(Outcome::Private(_)) => Landed::Alone,
+            Some(Outcome::Private(_)) => Landed::NotShared,
             Some(Outcome::Failed(error)) => Landed::Failed(error),
             None => Landed::Lost,
         }
     }
 }
 
-/// Who must land it. Dropped without landing, it is lost.
+/// The duty to end a fill. Dropping it without [`Pilot::land`] reports the fill as lost.
 pub(crate) struct Pilot<E> {
     flights: Arc<Flights<E>>,
     key: Box<[u8]>,
@@ -141,7 +142,7 @@ impl<E> Pilot<E> {
         &self.key
     }
 
-    /// Tells everybody aboard. What others are to find must be in its place before.
+    /// Wakes all waiting requests. The entry must be stored before.
     pub(crate) fn land(self, outcome: Outcome<E>) {
         self.sender.send_replace(Some(outcome));
     }

@@ -1,4 +1,4 @@
-//! What an entry looks like on the shared level.
+//! The byte format of an entry on the shared level.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | 4 | length of the header lines, then the lines |
 //! | 4 | length of the body, then the body |
 //!
-//! Numbers are little-endian. Valid is what has exactly these bytes, the version known, the status
-//! between 200 and 599 and header lines that are whole; a reader takes everything else for nothing.
-//! How long the entry was there says the key's own time to live.
+//! Numbers are little-endian. An entry is valid if it has exactly these bytes, a known version, a
+//! status between 200 and 599 and complete header lines; a reader treats anything else as a miss.
+//! The age on the shared level follows from the key's own time to live.
 
 use crate::entry::{Filled, Keep, Lives};
 use crate::level::Stored;
@@ -41,7 +41,7 @@ pub(crate) fn encode(stored: &Stored) -> Vec<u8> {
     out
 }
 
-/// Reads an entry; its life here is what `here_ms` makes of its whole life.
+/// Reads an entry; `here_ms` maps its lifetime to its lifetime in this process.
 pub(crate) fn decode(bytes: &[u8], here_ms: impl FnOnce(u64) -> u64) -> Option<Stored> {
     let mut reader = Reader(bytes);
     if reader.take(1)? != [VERSION] {
@@ -69,7 +69,7 @@ pub(crate) fn decode(bytes: &[u8], here_ms: impl FnOnce(u64) -> u64) -> Option<S
     Some(Stored { filled, age_ms: 0, lives, generations })
 }
 
-/// Sixteen bytes that stand for a text; what keys begin with.
+/// A 16-byte hash of a text; keys begin with one.
 pub fn fingerprint(text: &[u8]) -> [u8; 16] {
     xxhash_rust::xxh3::xxh3_128(text).to_le_bytes()
 }

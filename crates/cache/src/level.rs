@@ -1,20 +1,19 @@
-//! The shared level: entries and generations on Redis or Valkey, and the lease that makes one
-//! server of many fill.
+//! The shared level: entries and generations on Redis or Valkey, and the lease that lets one server
+//! at a time fill a key.
 //!
 //! | key | holds |
 //! |---|---|
-//! | `fb:c:e:{hash}:KEY` | an entry ([`crate::format`]), for its life and as long as it may be shown after it |
-//! | `fb:c:l:{hash}:KEY` | the lease of who fills it |
-//! | `fb:c:t:TAG` | the tag's generation: random bytes, new whenever the tag is dropped |
+//! | `fb:c:e:{hash}:KEY` | an entry ([`crate::format`]); expires when it may no longer be served stale |
+//! | `fb:c:l:{hash}:KEY` | the lease of the server that fills the entry |
+//! | `fb:c:t:TAG` | the tag's generation: random bytes, replaced by each drop of the tag |
 //!
-//! An entry holds the generations as they were before its fill began, and counts only while they
-//! are the same: whoever reads compares. So nothing has to be checked when it is stored, and it
-//! does not matter that entry and generations are in different slots of a cluster. A generation
-//! lives longer than every entry that was filled before it; where there is none, none was dropped
-//! for so long.
+//! An entry holds the generations from before its fill. Each reader compares them with the present
+//! ones and ignores the entry if they differ. Storing therefore needs no check, and entry and
+//! generations may be in different slots of a cluster. A generation lives longer than every entry
+//! that was filled before it, so a missing generation means that no such entry was dropped.
 //!
-//! Promises what the servers do: a primary that fails without having replicated a drop can bring
-//! back what was dropped.
+//! The guarantee is that of the servers: when a primary fails before it has replicated a drop, a
+//! dropped entry can return.
 
 use crate::clock::Clock;
 use crate::entry::{Filled, Keep, Lives};
@@ -55,7 +54,7 @@ static RELEASE: Script = Script::new(
 static DROP: Script =
     Script::new("cache/drop", "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1");
 
-/// An answer as it was found or is to be stored.
+/// An answer with its lifetimes and generations, as the shared level holds it.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) filled: Filled,
@@ -64,16 +63,16 @@ pub(crate) struct Stored {
     pub(crate) generations: Vec<Vec<u8>>,
 }
 
-/// Whose turn it is.
+/// What the caller has to do for a key.
 pub(crate) enum Turn {
-    /// Nobody's: here it is.
+    /// Nothing: the shared level has the entry.
     Found(Box<Stored>),
-    /// The caller's.
+    /// Fill it.
     Fill {
         lease: Option<Lease>,
         /// To be stored with the answer.
         generations: Vec<Vec<u8>>,
-        /// What may stand in when the fill fails.
+        /// A stale entry to serve if the fill fails.
         older: Option<Box<Stored>>,
     },
 }
@@ -89,11 +88,11 @@ type IsDurable = Box<dyn Fn(u64) -> bool + Send + Sync>;
 pub struct Shared {
     pub(crate) client: Client,
     clock: Clock,
-    /// It did not answer, and nobody has seen it since: it is left alone.
+    /// A request failed and no probe has succeeded since: requests are not tried.
     is_away: AtomicBool,
     generation_ttl_ms: u64,
     is_durable: IsDurable,
-    untold: Arc<Mutex<BTreeSet<String>>>,
+    pending_tags: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl fmt::Debug for Shared {
@@ -103,7 +102,7 @@ impl fmt::Debug for Shared {
 }
 
 thread_local! {
-    /// A link's connections live on the runtime that uses them: one for each thread and client.
+    /// A link's connections belong to the runtime that uses them: one link for each thread and client.
     static LINKS: RefCell<Vec<(Client, Link)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -123,11 +122,11 @@ impl Shared {
             is_away: AtomicBool::new(false),
             generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
             is_durable: Box::new(is_durable),
-            untold: Arc::default(),
+            pending_tags: Arc::default(),
         }
     }
 
-    /// How a client for it is made: nothing on it must outlive a crash, and nobody waits long for it.
+    /// Options for its client: short time-outs, since a fill is always the alternative.
     pub fn options() -> forebay_redis::Options {
         forebay_redis::Options {
             connect_timeout_ms: limits::SHARED_TIMEOUT_MS,
@@ -148,20 +147,20 @@ impl Shared {
         })
     }
 
-    /// Whether it is worth asking.
-    fn check_there(&self) -> Result<(), Error> {
+    /// Fails at once while the level is unavailable.
+    fn check_available(&self) -> Result<(), Error> {
         match self.is_away.load(Relaxed) {
             true => Err(Error::away("the shared cache did not answer a moment ago")),
             false => Ok(()),
         }
     }
 
-    /// Whether it did not answer, and how many tags it has to be told of.
+    /// Whether it is unavailable, and the number of tags whose drop it has not taken.
     pub(crate) fn state(&self) -> (bool, u64) {
-        (self.is_away.load(Relaxed), self.untold.lock().len() as u64)
+        (self.is_away.load(Relaxed), self.pending_tags.lock().len() as u64)
     }
 
-    /// Notes whether it answered.
+    /// Marks the level as unavailable when the request failed for that reason.
     fn noted<T>(&self, result: Result<T, forebay_redis::Error>) -> Result<T, Error> {
         result.map_err(|error| {
             let error = Error::from(error);
@@ -172,7 +171,7 @@ impl Shared {
         })
     }
 
-    async fn ask_generations(&self, tags: &[String]) -> Result<Vec<Vec<u8>>, forebay_redis::Error> {
+    async fn read_generations(&self, tags: &[String]) -> Result<Vec<Vec<u8>>, forebay_redis::Error> {
         let link = self.link();
         let values = try_join_all(tags.iter().map(|tag| {
             let key = tag_key(tag);
@@ -190,44 +189,45 @@ impl Shared {
     /// The generations of tags, as they are now.
     ///
     /// # Errors
-    /// When it does not answer, or has not been told of everything that was dropped.
+    /// When it does not answer, or has not taken every drop of this server.
     pub(crate) async fn generations(&self, tags: &[String], stats: &Stats) -> Result<Vec<Vec<u8>>, Error> {
-        self.check_there()?;
-        let generations = self.noted(self.ask_generations(tags).await);
+        self.check_available()?;
+        let generations = self.noted(self.read_generations(tags).await);
         if generations.is_err() {
             stats.shared_failures.fetch_add(1, Relaxed);
         }
-        self.check_told(tags)?;
+        self.check_no_pending_drop(tags)?;
         generations
     }
 
-    /// What this server dropped and could not tell is not good on the shared level.
-    fn check_told(&self, tags: &[String]) -> Result<(), Error> {
-        let untold = self.untold.lock();
-        if untold.len() >= limits::UNTOLD_TAGS_MAX || tags.iter().any(|tag| untold.contains(tag)) {
-            return Err(Error::away("the shared cache does not know yet what was dropped here"));
+    /// An entry on the shared level is not valid while a drop of its tag is still to be sent.
+    fn check_no_pending_drop(&self, tags: &[String]) -> Result<(), Error> {
+        let pending_tags = self.pending_tags.lock();
+        if pending_tags.len() >= limits::PENDING_TAGS_MAX || tags.iter().any(|tag| pending_tags.contains(tag))
+        {
+            return Err(Error::away("the shared cache has not taken all drops of this server yet"));
         }
         Ok(())
     }
 
-    /// What is there, as long as nothing of it was dropped, and the generations to store something
-    /// newer with.
-    async fn look(
+    /// Reads the entry, if none of its tags was dropped, and the generations to store a newer one
+    /// with.
+    async fn read_entry(
         &self,
         key: &[u8],
         tags: &[String],
         rules: &Rules,
     ) -> Result<(Vec<Vec<u8>>, Option<Stored>), Error> {
-        self.check_there()?;
+        self.check_available()?;
         let name = entry_key(key);
         let entry = self.link().eval_read(slot_of(&name), &READ, vec![name], Vec::new());
-        let (generations, found) = self.noted(try_join(self.ask_generations(tags), entry).await)?;
-        self.check_told(tags)?;
+        let (generations, found) = self.noted(try_join(self.read_generations(tags), entry).await)?;
+        self.check_no_pending_drop(tags)?;
         let stored = read(found, rules).filter(|stored| stored.generations == generations);
         Ok((generations, stored))
     }
 
-    /// Finds the entry, or finds out that the caller has to fill it; waits while another server does.
+    /// Reads the entry or takes the lease to fill it; waits while another server has the lease.
     pub(crate) async fn turn(
         &self,
         key: &[u8],
@@ -246,9 +246,9 @@ impl Shared {
 
     async fn take_turn(&self, key: &[u8], tags: &[String], rules: &Rules) -> Result<Turn, Error> {
         let give_up_ms = self.clock.now_ms() + limits::LEASE_MS;
-        let mut pause_ms = limits::LEASE_LOOK_MS;
+        let mut pause_ms = limits::LEASE_POLL_MS;
         loop {
-            let (generations, stored) = self.look(key, tags, rules).await?;
+            let (generations, stored) = self.read_entry(key, tags, rules).await?;
             let older = match stored {
                 Some(stored) if stored.age_ms < stored.lives.all_ms => {
                     return Ok(Turn::Found(Box::new(stored)));
@@ -264,7 +264,7 @@ impl Shared {
                 return Ok(Turn::Found(older));
             }
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-            pause_ms = (pause_ms * 2).min(limits::LEASE_LOOK_MS_MAX);
+            pause_ms = (pause_ms * 2).min(limits::LEASE_POLL_MS_MAX);
         }
     }
 
@@ -275,12 +275,16 @@ impl Shared {
         Ok((self.noted(got)? == Value::Int(1)).then_some(lease))
     }
 
-    /// Stores an answer, if others may have it, and gives the lease back. A failure costs the others a fill.
+    /// Stores an answer, if it may be shared, and releases the lease. A failure costs other servers a fill.
     pub(crate) async fn store(&self, key: &[u8], stored: &Stored, lease: Option<Lease>, stats: &Stats) {
         let Filled { keep, mark, body, .. } = &stored.filled;
         let Lives { all_ms, revalidate_ms, error_ms, .. } = stored.lives;
         let is_for_all = *keep != Keep::No && (*mark == 0 || (self.is_durable)(*mark));
-        if !is_for_all || all_ms == 0 || body.len() > limits::BODY_BYTES_MAX || self.check_there().is_err() {
+        if !is_for_all
+            || all_ms == 0
+            || body.len() > limits::BODY_BYTES_MAX
+            || self.check_available().is_err()
+        {
             return self.release(key, lease).await;
         }
         let (entry, lease_name) = (entry_key(key), lease_key(key));
@@ -294,32 +298,32 @@ impl Shared {
         }
     }
 
-    /// Gives a lease back without an answer. One that cannot be given back ends by itself.
+    /// Releases a lease without an answer. A lease that cannot be released expires.
     pub(crate) async fn release(&self, key: &[u8], lease: Option<Lease>) {
-        if let (Some(lease), Ok(())) = (lease, self.check_there()) {
+        if let (Some(lease), Ok(())) = (lease, self.check_available()) {
             let name = lease_key(key);
             let done = self.link().write(slot_of(&name), &RELEASE, vec![name], vec![lease.0.to_vec()]).await;
             drop(self.noted(done));
         }
     }
 
-    /// Gives tags new generations; waits for a shared level that does not answer for so long.
+    /// Gives tags new generations; retries for `patience_ms` while the level is unavailable.
     ///
     /// # Errors
-    /// When it could not be told; it will be.
+    /// When the level did not take the drops. They are queued and sent later.
     pub(crate) async fn drop_tags(&self, tags: &[String], patience_ms: u64) -> Result<(), Error> {
         let give_up_ms = self.clock.now_ms() + patience_ms;
         loop {
-            let told = match self.check_there() {
-                Ok(()) => self.tell(tags).await,
+            let sent = match self.check_available() {
+                Ok(()) => self.send_drops(tags).await,
                 Err(error) => Err(error),
             };
-            match told {
+            match sent {
                 Err(error) if error.may_retry() && self.clock.now_ms() < give_up_ms => {
-                    tokio::time::sleep(Duration::from_millis(limits::LEASE_LOOK_MS_MAX)).await;
+                    tokio::time::sleep(Duration::from_millis(limits::LEASE_POLL_MS_MAX)).await;
                 }
                 Err(error) => {
-                    self.tell_later(tags);
+                    self.queue_drops(tags);
                     return Err(error);
                 }
                 Ok(()) => return Ok(()),
@@ -327,36 +331,36 @@ impl Shared {
         }
     }
 
-    async fn tell(&self, tags: &[String]) -> Result<(), Error> {
+    async fn send_drops(&self, tags: &[String]) -> Result<(), Error> {
         let link = self.link();
         let ttl = self.generation_ttl_ms.to_string().into_bytes();
-        let told = try_join_all(tags.iter().map(|tag| {
+        let sent = try_join_all(tags.iter().map(|tag| {
             let key = tag_key(tag);
             let generation = rand::random::<[u8; 16]>().to_vec();
             link.write(slot_of(&key), &DROP, vec![key], vec![generation, ttl.clone()])
         }));
-        self.noted(told.await).map(drop)
+        self.noted(sent.await).map(drop)
     }
 
-    fn tell_later(&self, tags: &[String]) {
-        let mut untold = self.untold.lock();
-        let room = limits::UNTOLD_TAGS_MAX.saturating_sub(untold.len());
-        untold.extend(tags.iter().take(room).cloned());
+    fn queue_drops(&self, tags: &[String]) {
+        let mut pending_tags = self.pending_tags.lock();
+        let room = limits::PENDING_TAGS_MAX.saturating_sub(pending_tags.len());
+        pending_tags.extend(tags.iter().take(room).cloned());
     }
 
-    /// Looks for a level that was away, and tells what could not be told. Runs as long as the process.
-    pub(crate) async fn watch(&self) {
+    /// Probes an unavailable level, and sends the queued drops. Runs as long as the process.
+    pub(crate) async fn recover(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(limits::SHARED_PAUSE_MS)).await;
-            if self.is_away.load(Relaxed) && self.ask_generations(&[String::new()]).await.is_ok() {
+            if self.is_away.load(Relaxed) && self.read_generations(&[String::new()]).await.is_ok() {
                 self.is_away.store(false, Relaxed);
             }
-            let tags: Vec<String> = self.untold.lock().iter().cloned().collect();
-            for tags in tags.chunks(limits::TELL_TAGS) {
-                if self.tell(tags).await.is_err() {
+            let tags: Vec<String> = self.pending_tags.lock().iter().cloned().collect();
+            for tags in tags.chunks(limits::PENDING_TAGS_BATCH) {
+                if self.send_drops(tags).await.is_err() {
                     break;
                 }
-                self.untold.lock().retain(|tag| !tags.contains(tag));
+                self.pending_tags.lock().retain(|tag| !tags.contains(tag));
             }
         }
     }
@@ -376,8 +380,8 @@ fn read(value: Value, rules: &Rules) -> Option<Stored> {
     let here_ms = |all_ms: u64| rules.lives_ms(true).1.min(all_ms);
     let mut stored = format::decode(bytes, here_ms)?;
     let lives = stored.lives;
-    let whole_ms = lives.all_ms + lives.revalidate_ms.max(lives.error_ms);
-    stored.age_ms = whole_ms.saturating_sub(u64::try_from(*ttl_ms).ok()?);
+    let shown_ms = lives.all_ms + lives.revalidate_ms.max(lives.error_ms);
+    stored.age_ms = shown_ms.saturating_sub(u64::try_from(*ttl_ms).ok()?);
     Some(stored)
 }
 

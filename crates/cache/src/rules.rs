@@ -1,35 +1,36 @@
-//! What an endpoint promises of its cached answers.
+//! Lifetimes and consistency of one endpoint's cached answers.
 
-/// What a client may count on after somebody wrote.
+/// Consistency of reads after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Promise {
-    /// Where the write was answered, nobody sees the older answer any more; other servers drop it
-    /// when they hear of the write, at the latest when `burst` ends.
+    /// The server that answered the write no longer serves the older answer. Other servers drop it
+    /// when the invalidation reaches them, at the latest when `burst` ends.
     #[default]
     Eventual,
-    /// No request that began after a write was answered sees the older answer, on any server.
+    /// No server serves the older answer to a request that began after the write was answered.
     Strict,
 }
 
-/// How long, in milliseconds, and how.
+/// The rules of one endpoint; times in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// What a client may count on after somebody wrote.
+    /// Consistency of reads after a write.
     pub promise: Promise,
-    /// How long an answer is good in this process; 0: not at all, where there is a shared level.
+    /// How long an answer is fresh in this process; 0: not stored here where there is a shared level.
     pub burst_ms: u64,
-    /// How long an answer is good on the shared level, `None`: it is not put there. In a process
-    /// without one it is good here for the longer of the two: nobody else can write unheard.
+    /// How long an answer is fresh on the shared level; `None`: it is not stored there. Without a
+    /// shared level it is fresh here for the longer of the two: only this process writes, so no
+    /// invalidation can be missed.
     pub shared_ms: Option<u64>,
-    /// How long a 404 is good; 0: it is not kept.
+    /// How long a 404 is fresh; 0: it is not stored.
     pub missing_ms: u64,
-    /// How much longer an answer is shown while a new one is fetched.
+    /// How much longer an answer is served while it is refreshed.
     pub stale_while_revalidate_ms: u64,
-    /// How much longer an answer is shown while no new one can be had.
+    /// How much longer an answer is served while refreshing fails.
     pub stale_if_error_ms: u64,
-    /// A request in this last part of an answer's life has a new one fetched.
+    /// A request in this last part of an answer's lifetime starts a refresh in the background.
     pub refresh_ms: u64,
-    /// Whether it is sent compressed to whoever takes that.
+    /// Whether it is sent compressed to clients that accept it.
     pub compress: bool,
     /// The value of Cache-Control: what browsers and proxies may do with it.
     pub cache_control: Box<str>,
@@ -55,7 +56,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// How long an answer is good, and how long it is good in this process.
+    /// Lifetime of an answer, and its lifetime in this process.
     pub(crate) fn lives_ms(&self, has_shared: bool) -> (u64, u64) {
         match self.shared_ms {
             Some(shared_ms) if has_shared => (shared_ms, self.burst_ms.min(shared_ms)),
@@ -64,7 +65,7 @@ impl Rules {
         }
     }
 
-    /// Whether answers go to the shared level.
+    /// Whether answers are stored on the shared level.
     pub(crate) fn shares(&self) -> bool {
         self.shared_ms.is_some()
     }

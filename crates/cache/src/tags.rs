@@ -1,11 +1,10 @@
-//! Generations: what was dropped, and whether an entry is from before that.
+//! Generations: whether a tag was dropped since an entry's fill began.
 //!
-//! A tag has a generation, a number that rises whenever what carries the tag is dropped. A fill
-//! looks at the generations of its tags before it reads anything; its entry is good while they are
-//! what they were. Nothing has to be found to be dropped, and a fill that is under way is caught as
-//! well as an entry.
+//! A tag has a generation, a number that each drop of the tag increments. A fill records the
+//! generations of its tags before it reads; its entry is valid while they are unchanged. A drop
+//! needs no search for entries, and it invalidates running fills as well as entries.
 //!
-//! Generations stand in a table of fixed size. Tags that meet in one place are dropped together.
+//! Generations are in a table of fixed size. Tags that share a slot are dropped together.
 
 use crate::limits::GENERATIONS;
 use smallvec::SmallVec;
@@ -14,9 +13,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// All generations of this process.
 pub(crate) struct Generations {
-    /// So that nobody can choose tags that meet.
+    /// Random, so that clients cannot choose tags that collide.
     seed: u64,
-    /// Rises when everything is dropped.
+    /// Incremented when everything is dropped.
     all: AtomicU64,
     of_tags: Box<[AtomicU64]>,
 }
@@ -46,7 +45,7 @@ impl Generations {
         Snapshot { all: self.all.load(SeqCst), of_tags: tags.iter().map(of_tag).collect() }
     }
 
-    /// Whether nothing of it was dropped since.
+    /// Whether none of its tags was dropped since.
     #[inline]
     pub(crate) fn is_current(&self, snapshot: &Snapshot) -> bool {
         self.all.load(SeqCst) == snapshot.all

@@ -1,68 +1,68 @@
-//! What an upstream server says of its answer: whether it may be kept for everybody who asks the
-//! same, and for how long.
+//! Whether an upstream's answer may be stored for all clients, and for how long, by its status and
+//! header fields.
 //!
 //! Sources: RFC 9111 sections 3 (what may be stored), 4.1 (Vary), 4.2 (freshness) and 5.2.2
-//! (Cache-Control of answers), RFC 5861 (stale answers), RFC 9110 section 15.1 (which statuses may
-//! be kept without a word).
+//! (Cache-Control of answers), RFC 5861 (stale answers), RFC 9110 section 15.1 (statuses that are
+//! cacheable by default).
 //!
-//! Promises that in doubt an answer is for nobody else: a time that cannot be read has ended, a
-//! field said twice counts at its strictest. Leaves bodies, their lengths, and what is asked in
-//! whose name to others.
+//! Promises that in doubt an answer is not stored: a time that cannot be parsed has passed, and of a
+//! repeated directive the strictest value counts. Leaves bodies, their lengths and the requests to
+//! the upstream to others.
 
 use crate::entry::Keep;
 use crate::limits::{UPSTREAM_LIFE_MS_MAX, UPSTREAM_STALE_MS_MAX};
 use crate::rules::Rules;
 use std::time::SystemTime;
 
-/// How far what an upstream says of its answers counts.
+/// Whether the upstream's Cache-Control, Expires and Pragma count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Heed {
-    /// It counts; what it says nothing of is kept as the rules say.
+    /// They count; an answer without them is stored as the rules say.
     #[default]
     Always,
-    /// It counts, and what it says nothing of is not kept.
+    /// They count; an answer without them is not stored.
     Explicit,
-    /// Cache-Control, Expires and Pragma do not count, but for `private`.
+    /// They do not count, except for `private`.
     Never,
 }
 
-/// Which answers of an upstream are kept.
+/// Which answers of an upstream are stored.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// How far what it says counts.
+    /// Whether its freshness fields count.
     pub heed: Heed,
-    /// Whether what it calls private is kept all the same: for those whom the question tells apart.
+    /// Whether `private` answers are stored: the key then identifies the client.
     pub keeps_private: bool,
-    /// Header fields of requests that an answer may vary by: those that are part of the question,
-    /// and those that are never sent.
+    /// Request header fields that Vary may name: those that are part of the key, and those that are
+    /// never sent.
     pub known: Vec<String>,
-    /// Whether Accept-Encoding is part of the question, so that answers may be encoded.
+    /// Whether Accept-Encoding is part of the key, so that answers may be encoded.
     pub keys_coding: bool,
-    /// Header fields that are taken out of answers.
+    /// Header fields that are removed from answers.
     pub strip: Vec<String>,
-    /// Whether clients are told for how long they may keep an answer by the rules alone.
+    /// Whether the rules replace the upstream's freshness fields in answers to clients.
     pub replaces_freshness: bool,
 }
 
-/// How an answer is kept.
+/// How an answer may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    /// For how long.
+pub struct Storable {
+    /// Its lifetimes.
     pub keep: Keep,
-    /// How old it is, in milliseconds.
+    /// The age that the upstream declared, in milliseconds.
     pub age_ms: u64,
 }
 
-/// What a status allows.
+/// Whether answers with a status may be stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// Kept without a word.
+    /// Storable without a word.
     Good,
-    /// The same, as long as what is missing.
+    /// Cacheable by default, for the lifetime of a 404.
     Missing,
-    /// Kept when it is said for how long.
-    IfSaid,
-    /// Never.
+    /// Cacheable with explicit freshness only.
+    IfExplicit,
+    /// Not cacheable.
     Bad,
 }
 
@@ -71,15 +71,15 @@ impl Status {
         match status {
             200 | 203 | 204 | 300 | 301 | 308 => Status::Good,
             404 | 410 => Status::Missing,
-            302 | 307 => Status::IfSaid,
+            302 | 307 => Status::IfExplicit,
             _ => Status::Bad,
         }
     }
 }
 
-/// What the fields of an answer say.
+/// What the header fields of an answer demand.
 #[derive(Debug, Default)]
-struct Said {
+struct Directives {
     has_cache_control: bool,
     is_uncacheable: bool,
     is_private: bool,
@@ -99,42 +99,42 @@ struct Said {
 }
 
 impl Policy {
-    /// How an answer with this status and these fields is kept; `None`: it is for nobody but the
-    /// client that asked.
+    /// How an answer with this status and these fields may be stored; `None`: it is for the
+    /// requesting client only.
     pub fn judge<'a>(
         &self,
         rules: &Rules,
         status: u16,
         fields: impl Iterator<Item = (&'a str, &'a [u8])>,
-    ) -> Option<Kept> {
-        let mut said = Said::default();
+    ) -> Option<Storable> {
+        let mut directives = Directives::default();
         for (name, value) in fields {
-            said.hear(self, name, value);
+            directives.read(self, name, value);
         }
-        if said.sets_cookie
-            || said.is_endless
-            || said.varies_unknown
-            || (said.is_encoded && !self.keys_coding)
+        if directives.sets_cookie
+            || directives.is_endless
+            || directives.varies_unknown
+            || (directives.is_encoded && !self.keys_coding)
         {
             return None;
         }
-        if said.is_private && !self.keeps_private {
+        if directives.is_private && !self.keeps_private {
             return None;
         }
-        let age_ms = said.age_s.unwrap_or(0) * 1000;
+        let age_ms = directives.age_s.unwrap_or(0) * 1000;
         let status = Status::of(status);
         let keep = match (self.heed, status) {
             (_, Status::Bad) => None,
             (Heed::Never, Status::Missing) => Some(Keep::Missing),
             (Heed::Never, _) => Some(Keep::AsRules),
-            (heed, status) => said.keep(heed, status, age_ms, rules),
+            (heed, status) => directives.keep(heed, status, age_ms, rules),
         };
-        keep.map(|keep| Kept { keep, age_ms })
+        keep.map(|keep| Storable { keep, age_ms })
     }
 
-    /// Whether a kept answer is shown with this field of the upstream's.
+    /// Whether a stored answer keeps this field of the upstream's.
     pub fn replays(&self, name: &str) -> bool {
-        // Age and Vary are said anew, Set-Cookie is for one client.
+        // Age and Vary are computed here, Set-Cookie is for one client.
         let own = ["age", "vary", "set-cookie", "set-cookie2", "warning"];
         let freshness: &[&str] =
             if self.replaces_freshness { &["cache-control", "expires", "pragma"] } else { &[] };
@@ -144,8 +144,8 @@ impl Policy {
     }
 }
 
-impl Said {
-    fn hear(&mut self, policy: &Policy, name: &str, value: &[u8]) {
+impl Directives {
+    fn read(&mut self, policy: &Policy, name: &str, value: &[u8]) {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         let strips = || policy.strip.iter().any(|strip| is(strip));
         if is("cache-control") {
@@ -160,13 +160,13 @@ impl Said {
             let first = value.split(|byte| *byte == b',').next().unwrap_or_default();
             self.age_s = self.age_s.max(seconds(first));
         } else if is("pragma") {
-            self.has_pragma |= words(value).any(|word| word.eq_ignore_ascii_case(b"no-cache"));
+            self.has_pragma |= list_items(value).any(|word| word.eq_ignore_ascii_case(b"no-cache"));
         } else if is("set-cookie") || is("set-cookie2") {
             self.sets_cookie |= !strips();
         } else if is("vary") {
-            self.varies_unknown |= words(value).any(|word| !policy.knows(word));
+            self.varies_unknown |= list_items(value).any(|word| !policy.knows(word));
         } else if is("content-encoding") {
-            self.is_encoded |= words(value).any(|word| !word.eq_ignore_ascii_case(b"identity"));
+            self.is_encoded |= list_items(value).any(|word| !word.eq_ignore_ascii_case(b"identity"));
         } else if is("content-type") {
             self.is_endless |= value.to_ascii_lowercase().starts_with(b"text/event-stream");
         }
@@ -179,7 +179,7 @@ impl Said {
             Some(known.map_or(read, |known| known.min(read)))
         };
         match name.to_ascii_lowercase().as_slice() {
-            // Those that name fields mean them alone; to leave the whole answer out is always allowed.
+            // With field names these restrict those fields only; not storing the answer is always allowed.
             b"no-store" | b"no-cache" => self.is_uncacheable = true,
             b"private" => self.is_private = true,
             b"must-revalidate" | b"proxy-revalidate" => self.forbids_stale = true,
@@ -207,14 +207,14 @@ impl Said {
     }
 
     fn keep(&self, heed: Heed, status: Status, age_ms: u64, rules: &Rules) -> Option<Keep> {
-        let said = self.life_ms();
+        let life_ms = self.life_ms();
         if self.is_uncacheable || (self.has_pragma && !self.has_cache_control) {
             return None;
         }
-        if said.is_none() && (heed == Heed::Explicit || status == Status::IfSaid) {
+        if life_ms.is_none() && (heed == Heed::Explicit || status == Status::IfExplicit) {
             return None;
         }
-        let left_ms = match said {
+        let left_ms = match life_ms {
             Some(life_ms) if life_ms <= age_ms => return None,
             Some(life_ms) => life_ms - age_ms,
             None => u64::MAX,
@@ -251,7 +251,7 @@ impl Policy {
 }
 
 /// The parts of a list, without those that are empty.
-fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
 }
 

@@ -80,7 +80,7 @@ fn shown(landed: Landed<Failure>) -> Result<String, String> {
     match landed {
         Landed::Entry(entry) => Ok(String::from_utf8_lossy(entry.body()).into_owned()),
         Landed::Own(filled) => Ok(format!("own {}", String::from_utf8_lossy(&filled.body))),
-        Landed::Alone => Err("alone".into()),
+        Landed::NotShared => Err("alone".into()),
         Landed::Failed(why) => Err(why.into()),
         Landed::Lost => Err("lost".into()),
     }

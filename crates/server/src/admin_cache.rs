@@ -24,7 +24,7 @@ impl CacheAdmin {
     /// What was counted.
     pub fn counts(&self) -> serde_json::Value {
         let Counts { hits, misses, fills, failures, shared_hits, shared_failures, .. } = self.cache.counts();
-        let Counts { shared_away, untold, drops, entries, bytes, .. } = self.cache.counts();
+        let Counts { shared_away, pending_invalidations, drops, entries, bytes, .. } = self.cache.counts();
         json!({
             "entries": entries,
             "bytes": bytes,
@@ -35,7 +35,7 @@ impl CacheAdmin {
             "shared_hits": shared_hits,
             "shared_failures": shared_failures,
             "shared_away": shared_away,
-            "untold": untold,
+            "pending_invalidations": pending_invalidations,
             "drops": drops,
         })
     }

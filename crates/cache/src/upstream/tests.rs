@@ -9,7 +9,7 @@ fn rules() -> Rules {
     Rules { missing_ms: 500, stale_while_revalidate_ms, stale_if_error_ms, ..Rules::default() }
 }
 
-fn judge(policy: &Policy, status: u16, lines: &str) -> Option<Kept> {
+fn judge(policy: &Policy, status: u16, lines: &str) -> Option<Storable> {
     let fields = lines.split('|').filter_map(|line| line.split_once(':'));
     policy.judge(&rules(), status, fields.map(|(name, value)| (name.trim(), value.trim().as_bytes())))
 }

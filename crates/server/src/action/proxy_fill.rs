@@ -7,7 +7,7 @@
 use super::proxy::ProxyAction;
 use crate::endpoint::WaitingPlace;
 use crate::problem::Problem;
-use forebay_cache::{Alone, Clock, Filled, Kept, Policy, Rules};
+use forebay_cache::{Clock, Filled, Policy, PrivateAnswers, Rules, Storable};
 use forebay_http::{Head, HeaderLines};
 use forebay_proxy::{Answer, AnswerBody, Error};
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
@@ -32,7 +32,7 @@ pub struct ProxyFill {
     /// The longest body that is kept.
     pub bytes_max: usize,
     /// Questions whose answers are not.
-    pub alone: Arc<Alone>,
+    pub private_answers: Arc<PrivateAnswers>,
     /// The cache's time, in milliseconds.
     pub clock: Clock,
     /// How long it may take.
@@ -72,17 +72,17 @@ impl ProxyFill {
             return Err(refusal(&answer));
         }
         let fields = answer.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let Some(kept) = self.policy.judge(&self.rules, answer.status, fields) else {
-            self.alone.note(&self.key, self.clock.now_ms());
+        let Some(storable) = self.policy.judge(&self.rules, answer.status, fields) else {
+            self.private_answers.note(&self.key, self.clock.now_ms());
             return Ok(Filled::nothing());
         };
         // What ends with its connection may be short without anybody's seeing it.
         let bytes_max = if answer.is_delimited { self.bytes_max } else { 0 };
         let gathered = gather(&mut answer.body, answer.length, bytes_max).await;
         match gathered.map_err(|error| self.action.failed(&error))? {
-            Gathered::Whole(body) => Ok(filled(&answer, body, kept, &self.policy)),
+            Gathered::Whole(body) => Ok(filled(&answer, body, storable, &self.policy)),
             Gathered::TooLong(begun) => {
-                self.alone.note(&self.key, self.clock.now_ms());
+                self.private_answers.note(&self.key, self.clock.now_ms());
                 // Who asked may be gone.
                 if let Some(handing) = handing {
                     let _sent = handing.send(TooLong { answer, begun });
@@ -94,10 +94,10 @@ impl ProxyFill {
 }
 
 /// The answer as it is kept.
-fn filled(answer: &Answer, body: Vec<u8>, kept: Kept, policy: &Policy) -> Filled {
+fn filled(answer: &Answer, body: Vec<u8>, storable: Storable, policy: &Policy) -> Filled {
     let extra = lines(&answer.headers, policy);
     let head = Arc::new(Head::new(answer.status));
-    Filled { head, extra, body, mark: 0, keep: kept.keep, age_ms: kept.age_ms }
+    Filled { head, extra, body, mark: 0, keep: storable.keep, age_ms: storable.age_ms }
 }
 
 /// The fields that are kept.

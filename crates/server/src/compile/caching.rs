@@ -119,7 +119,7 @@ pub fn fronted(
         keys_host: proxy.keeps_host,
         path_tag: path_tag(endpoint),
         bytes_max: largest_bytes as usize,
-        alone: Arc::default(),
+        private_answers: Arc::default(),
     }
 }
 

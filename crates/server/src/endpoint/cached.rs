@@ -146,7 +146,7 @@ impl Cached {
             match landed {
                 Ok(Landed::Entry(entry)) => entry.reply(&conditions, cache.now_ms()),
                 Ok(Landed::Own(filled)) => filled.into_reply(),
-                Ok(Landed::Alone) => reply_of(endpoint.clone().produce(slots).await),
+                Ok(Landed::NotShared) => reply_of(endpoint.clone().produce(slots).await),
                 Ok(Landed::Failed(problem)) => problem_reply(&problem),
                 Ok(Landed::Lost) => problem_reply(&Problem::unavailable("the answer was lost on its way")),
                 Err(_) => problem_reply(&Problem::new(504, "it took too long")),

@@ -14,7 +14,7 @@ use super::target::canonical_path;
 use crate::action::proxy::{ProxyAction, outbound, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::problem::Problem;
-use forebay_cache::{Alone, Conditions, Found, Landed, Policy, limits};
+use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
 use forebay_http::{Answer, Given, Method, Outcome, Request};
 use forebay_proxy::RequestBody;
 use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -41,7 +41,7 @@ pub struct Fronted {
     /// The longest body that is kept.
     pub bytes_max: usize,
     /// Questions whose answers were for nobody else.
-    pub alone: Arc<Alone>,
+    pub private_answers: Arc<PrivateAnswers>,
 }
 
 thread_local! {
@@ -92,7 +92,9 @@ impl Fronted {
                     let _hindered = self.refresh(&question);
                     Ok(Outcome::Done)
                 }
-                Found::Nothing if self.alone.has(key, now_ms) => proxy.call(endpoint, request, params),
+                Found::Nothing if self.private_answers.has(key, now_ms) => {
+                    proxy.call(endpoint, request, params)
+                }
                 Found::Nothing => self.wait(&question),
             }
         })
@@ -158,7 +160,7 @@ impl Fronted {
         Ok(Outcome::Streamed(Box::pin(async move {
             let problem = match tokio::time::timeout(timeout, landing).await {
                 Ok(Landed::Entry(entry)) => return entry.reply(&conditions, cache.now_ms()).into(),
-                Ok(Landed::Own(_) | Landed::Alone) => {
+                Ok(Landed::Own(_) | Landed::NotShared) => {
                     return match handed.try_recv() {
                         Ok(TooLong { answer, begun }) => Given::Streamed(streamed(answer, begun, place)),
                         Err(_) => proxy.pass(worker, own, place).await,
@@ -182,7 +184,7 @@ impl Fronted {
             policy: self.policy.clone(),
             rules: self.cached.rules.clone(),
             bytes_max: self.bytes_max,
-            alone: self.alone.clone(),
+            private_answers: self.private_answers.clone(),
             clock: self.cached.cache.clock(),
             timeout: question.endpoint.timeout,
             _place: place,

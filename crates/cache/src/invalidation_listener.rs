@@ -1,7 +1,7 @@
-//! What other servers drop: generations that change on the shared level change here.
+//! Drops by other servers: a generation that changes on the shared level changes here.
 //!
-//! While a connection that would tell is missing, and once more when it is there again, everything
-//! here counts as dropped; meanwhile `burst` bounds how old an answer can be.
+//! When an invalidation connection is lost, and again when it is restored, every entry of this
+//! process counts as dropped. In between, `burst` bounds the age of an answer.
 
 use crate::level::{Shared, TAG_PREFIX};
 use crate::stats::Stats;
@@ -9,10 +9,10 @@ use crate::tags::Generations;
 use forebay_redis::Invalidation;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Hears, looks for a shared level that was away and tells it what it missed, for as long as it is polled.
-pub(crate) async fn hear(shared: &Shared, generations: &Generations, stats: &Stats) {
+/// Applies invalidations, and recovers a shared level that was unavailable. Runs until it is dropped.
+pub(crate) async fn listen(shared: &Shared, generations: &Generations, stats: &Stats) {
     let mut invalidations = shared.client.invalidations(TAG_PREFIX.as_bytes());
-    let heard = async {
+    let listening = async {
         while let Some(invalidation) = invalidations.next().await {
             match invalidation {
                 Invalidation::Keys(keys) => {
@@ -26,5 +26,5 @@ pub(crate) async fn hear(shared: &Shared, generations: &Generations, stats: &Sta
             }
         }
     };
-    tokio::join!(heard, shared.watch());
+    tokio::join!(listening, shared.recover());
 }
