@@ -67,7 +67,7 @@ pub(crate) struct Stored {
 pub(crate) enum Turn {
     /// Nothing: the shared level has the entry.
     Found(Box<Stored>),
-    /// Fill it.
+    /// Fill the entry; another server does as well if no lease was granted in time.
     Fill {
         lease: Option<Lease>,
         /// To be stored with the answer.
