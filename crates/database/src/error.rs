@@ -140,7 +140,7 @@ impl Error {
     }
 
     /// Whether the same operation may succeed later without anybody changing it.
-    pub fn retry(&self) -> bool {
+    pub fn may_retry(&self) -> bool {
         matches!(
             self.kind,
             Kind::Timeout

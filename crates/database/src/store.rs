@@ -6,6 +6,7 @@ use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{Applied, Batch, DeadLetter, Error, Kind, Rows, Statement};
 use forebay_value::{Row, Schema, Timestamp, Value};
+use futures_util::future::Either;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -159,16 +160,9 @@ impl Store {
         statement: &Statement,
         params: Vec<Value>,
     ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
-        let (sqlite, postgres) = match &self.engine {
-            Engine::Sqlite(sqlite) => (Some(sqlite.run(statement, params)), None),
-            Engine::Postgres(postgres) => (None, Some(postgres.run(statement, params))),
-        };
-        async move {
-            match (sqlite, postgres) {
-                (Some(running), _) => running.await,
-                (_, Some(running)) => running.await,
-                (None, None) => unreachable!("there is one engine"),
-            }
+        match &self.engine {
+            Engine::Sqlite(sqlite) => Either::Left(sqlite.run(statement, params)),
+            Engine::Postgres(postgres) => Either::Right(postgres.run(statement, params)),
         }
     }
 

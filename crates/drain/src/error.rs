@@ -51,7 +51,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else { return false };
         if let Some(error) = source.downcast_ref::<forebay_database::Error>() {
-            return error.retry();
+            return error.may_retry();
         }
         source.downcast_ref::<forebay_table::RemoteError>().is_some_and(|error| error.may_retry())
     }

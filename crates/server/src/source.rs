@@ -33,5 +33,5 @@ impl Positions for DatabaseSource {
 }
 
 fn source_error(error: Error) -> SourceError {
-    SourceError { message: error.to_string(), retry: error.retry() }
+    SourceError { message: error.to_string(), retry: error.may_retry() }
 }

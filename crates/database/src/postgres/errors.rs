@@ -14,16 +14,12 @@ pub(super) fn map(error: tokio_postgres::Error) -> Error {
         let column = column(db);
         return Error::new(kind, message).with_column(column).with_source(error);
     }
-    if let Some(refused) = error.source().and_then(|source| source.downcast_ref::<Refused>()) {
+    if let Some(refused) = refused(&error) {
         let refused = refused.clone();
         return Error::new(Kind::Type, refused.message).with_column(refused.column).with_source(error);
     }
-    let text = error.to_string();
-    if text.starts_with("expected ") {
-        return Error::new(Kind::Type, text).with_source(error);
-    }
     let why = error.source().map_or(String::new(), |source| format!(" ({source})"));
-    Error::new(Kind::Unavailable, format!("the connection to PostgreSQL was lost: {text}{why}"))
+    Error::new(Kind::Unavailable, format!("the connection to PostgreSQL was lost: {error}{why}"))
         .with_source(error)
 }
 
@@ -46,6 +42,11 @@ pub(super) fn at_commit(error: tokio_postgres::Error) -> Error {
 pub(super) fn uncertain(error: &Error) -> Error {
     let message = format!("the change may be there or not: {}", error.message());
     Error::new(Kind::UnknownOutcome, message).with_source(error.clone())
+}
+
+/// The value that was not sent, when that is what failed: the server has heard nothing of the statement.
+pub(super) fn refused(error: &tokio_postgres::Error) -> Option<&Refused> {
+    error.source()?.downcast_ref()
 }
 
 /// The transaction was given up because of an earlier statement of it.

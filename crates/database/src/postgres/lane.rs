@@ -450,7 +450,7 @@ fn settled(mut results: Vec<Result<Option<Rows>, Failure>>) -> Result<Vec<Result
             Err(Failure::Ours(error)) => answers.push(Err(error)),
             Err(Failure::Server(error)) => {
                 return Err(match error.as_db_error() {
-                    None if error.to_string().starts_with("error serializing") => {
+                    None if errors::refused(&error).is_some() => {
                         answers.push(Err(errors::map(error)));
                         continue;
                     }

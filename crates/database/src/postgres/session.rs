@@ -108,8 +108,7 @@ fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
                 .into()
         }
         Some(_) => errors::map_message(&error),
-        None if error.to_string().starts_with("invalid configuration") => format!("{error}{causes}"),
-        None => format!("it cannot be reached: {error}{causes}"),
+        None => format!("{error}{causes}"),
     };
     Error::new(Kind::Unavailable, format!("cannot connect to {url}: {what}")).with_source(error)
 }

@@ -93,7 +93,7 @@ mod tests {
             .execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1); PRAGMA max_page_count = 3")
             .unwrap();
         let error = map(connection.execute("INSERT INTO t VALUES (zeroblob(100000))", []).unwrap_err());
-        assert_eq!((error.kind(), error.retry(), error.is_data()), (&Kind::Full, true, false));
+        assert_eq!((error.kind(), error.may_retry(), error.is_data()), (&Kind::Full, true, false));
         assert_eq!(connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
     }
 

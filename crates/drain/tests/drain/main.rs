@@ -42,7 +42,7 @@ impl Source for DatabaseSource {
 }
 
 fn source_error(error: forebay_database::Error) -> SourceError {
-    SourceError { message: error.to_string(), retry: error.retry() }
+    SourceError { message: error.to_string(), retry: error.may_retry() }
 }
 
 impl World {

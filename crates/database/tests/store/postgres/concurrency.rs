@@ -50,7 +50,7 @@ async fn a_slow_read_is_interrupted_and_holds_up_nobody() {
     }
     assert!(!running.is_finished(), "the quick ones did not wait for the slow one");
     let error = running.await.unwrap().unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (&Kind::Timeout, true));
+    assert_eq!((error.kind(), error.may_retry()), (&Kind::Timeout, true));
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ async fn a_slow_read_is_interrupted_and_holds_up_nobody() {
     }
     assert!(!running.is_finished(), "the quick ones did not wait for the slow one");
     let error = running.await.unwrap().unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (&Kind::Timeout, true));
+    assert_eq!((error.kind(), error.may_retry()), (&Kind::Timeout, true));
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_lock_of_another_process_is_waited_for_and_then_reported() {
     let locker = scratch.plain();
     locker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = scratch.run("INSERT INTO t VALUES (1)", vec![]).await.unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (&Kind::Busy, true));
+    assert_eq!((error.kind(), error.may_retry()), (&Kind::Busy, true));
     assert_eq!(scratch.run("SELECT count(*) FROM t", vec![]).await.unwrap().values, [Value::Bigint(0)]);
     locker.execute_batch("COMMIT").unwrap();
     scratch.run("INSERT INTO t VALUES (1)", vec![]).await.unwrap();

@@ -86,7 +86,7 @@ async fn a_damaged_page_is_reported_as_damage() {
     let statement = store.prepare("SELECT sum(length(x)) FROM t").await.unwrap();
     let error = store.run(&statement, vec![]).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
-    assert!(!error.retry());
+    assert!(!error.may_retry());
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn a_database_that_disappears_takes_no_writes() {
     std::fs::rename(&scratch.path, &aside).unwrap();
     let error = scratch.run(insert, vec![]).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Unavailable, "{error}");
-    assert!(error.retry() && error.message().contains("records.db"), "{error}");
+    assert!(error.may_retry() && error.message().contains("records.db"), "{error}");
     std::fs::write(&scratch.path, "").unwrap();
     let error = scratch.run(insert, vec![]).await.unwrap_err();
     assert!(error.message().contains("another file"), "{error}");
