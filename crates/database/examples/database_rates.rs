@@ -1,10 +1,13 @@
-//! Bulk rates of the SQLite database beside SQLite's own: `cargo run --release --example database_rates -p forebay-database [ROWS]`.
+//! Bulk rates of the SQLite database beside SQLite's own: `cargo run --release --example database_rates -p
+//! forebay-database [ROWS]`.
 //!
-//! Rows of 500 bytes with a random UUID key. The yardstick is `INSERT INTO … SELECT` of the same rows from a table without indexes in an attached
-//! database, in one transaction, with the same pragmas and the same library; beside it the same by the `sqlite3` program, when there is one.
-//! (From a table with the very same schema SQLite copies the pages of table and index as they are, without inserting; shown as "copied".) Against it:
-//! `Store::apply` in batches, as they come and sorted by key, and `Store::insert_many`. Each line ends with everything in the database file
-//! (write-ahead log copied). Rates are by the clock, CPU by the process; on a machine that does other things trust the second.
+//! Rows of 500 bytes with a random UUID key. The yardstick is `INSERT INTO … SELECT` of the same rows from a
+//! table without indexes in an attached database, in one transaction, with the same pragmas and the same
+//! library; beside it the same by the `sqlite3` program, when there is one. (From a table with the very same
+//! schema SQLite copies the pages of table and index as they are, without inserting; shown as "copied".)
+//! Against it: `Store::apply` in batches, as they come and sorted by key, and `Store::insert_many`. Each line
+//! ends with everything in the database file (write-ahead log copied). Rates are by the clock, CPU by the
+//! process; on a machine that does other things trust the second.
 
 use forebay_database::{Batch, Change, OnError, Op, Options, Priority, Store, limits};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};

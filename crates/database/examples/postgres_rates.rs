@@ -1,9 +1,10 @@
-//! Rates of the PostgreSQL database beside the server's own: `FOREBAY_TEST_POSTGRES=URL cargo run --release --example postgres_rates -p
-//! forebay-database [ROWS] [STATEMENTS]`.
+//! Rates of the PostgreSQL database beside the server's own: `FOREBAY_TEST_POSTGRES=URL cargo run --release
+//! --example postgres_rates -p forebay-database [ROWS] [STATEMENTS]`.
 //!
-//! Bulk: rows of 500 bytes with a random UUID key; the yardstick is a binary COPY of the same rows from a file of the server's. Statements: 64
-//! under way at a time, an INSERT each with its own commit as far as its caller can tell, and a SELECT by key. CPU is that of this process and of
-//! every `postgres` on the machine; on a machine that does other things trust it more than the rate. Makes and drops tables named `rates_…`.
+//! Bulk: rows of 500 bytes with a random UUID key; the yardstick is a binary COPY of the same rows from a
+//! file of the server's. Statements: 64 under way at a time, an INSERT each with its own commit as far as its
+//! caller can tell, and a SELECT by key. CPU is that of this process and of every `postgres` on the machine;
+//! on a machine that does other things trust it more than the rate. Makes and drops tables named `rates_…`.
 
 use forebay_database::{Batch, Change, OnError, Op, Options, Priority, Store};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
@@ -139,7 +140,8 @@ impl Took {
     }
 }
 
-/// User and system time of this process and of every `postgres`, ended children included; Linux, in steps of 10 ms.
+/// User and system time of this process and of every `postgres`, ended children included; Linux, in steps of
+/// 10 ms.
 fn cpu_s() -> f64 {
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").expect("Linux").flatten();

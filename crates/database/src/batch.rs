@@ -1,6 +1,6 @@
 //! What a drain hands to a database, and what it gets back.
 
-use forebay_value::{Row, Schema, Timestamp, Value};
+use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,16 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The key of the row that it is about.
+    pub fn key<'a>(&'a self, schema: &Schema) -> ValueRef<'a> {
+        match self {
+            Op::Insert(row) | Op::Put(row) => row.as_ref().key(schema),
+            Op::Update { key, .. } | Op::Delete(key) | Op::Increment { key, .. } => key.as_ref(),
+        }
+    }
+}
+
 /// What happens to a batch when one of its changes is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
@@ -73,7 +83,8 @@ pub enum OnError {
 /// Whether a batch gives way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// When direct writes wait and its slice is over it is rolled back: [`Kind::Yielded`](crate::Kind::Yielded).
+    /// When direct writes wait and its slice is over it is rolled back:
+    /// [`Kind::Yielded`](crate::Kind::Yielded).
     Yields,
     /// It runs to its end: for batches small enough, and for those that gave way before.
     Holds,
@@ -105,8 +116,11 @@ pub struct DeadLetter {
     pub table: String,
     /// `insert`, `put`, `update`, `delete` or `increment`.
     pub op: String,
-    /// The row as JSON; for a delete its key alone, for an update the key and the columns that it sets, for an increment key, column and amount.
+    /// The row as JSON, as far as the database can hold it; for a delete its key alone, for an update the key
+    /// and the columns that it sets, for an increment key, column and amount.
     pub row: String,
+    /// The same as bytes; `None` for a letter of an earlier version.
+    pub(crate) change: Option<Vec<u8>>,
     /// What the store said.
     pub reason: String,
     /// When.

@@ -2,6 +2,7 @@
 //!
 //! The same kinds serve every engine; each engine has one place that maps its own codes to them.
 
+use forebay_value::Schema;
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,17 +29,18 @@ pub enum Kind {
     Schema,
     /// The statement ran longer than its time-out, or waited longer than that to be run. It changed nothing.
     Timeout,
-    /// Too much is waiting already, it waited too long for a connection, or somebody else holds a lock that it needs.
-    /// Nothing was changed.
+    /// Too much is waiting already, it waited too long for a connection, or somebody else holds a lock that
+    /// it needs. Nothing was changed.
     Busy,
     /// The result is larger than the store's result limit.
     TooLarge,
-    /// The store cannot be reached: its file is gone, cannot be opened, or cannot be read; its server is away, refuses the
-    /// connection, or has none left. Nothing was changed.
+    /// The store cannot be reached: its file is gone, cannot be opened, or cannot be read; its server is
+    /// away, refuses the connection, or has none left. Nothing was changed.
     Unavailable,
     /// The connection or the disk failed while committing: the change may be there or not.
     UnknownOutcome,
-    /// The drain position in the store is not the expected one: another drain has taken over. Nothing was changed.
+    /// The drain position in the store is not the expected one: another drain has taken over. Nothing was
+    /// changed.
     Fenced,
     /// One change of a batch was refused. Nothing of the batch was applied.
     Row {
@@ -47,6 +49,24 @@ pub enum Kind {
         /// Why, as it would have been had it stood alone.
         reason: Box<Kind>,
     },
+    /// The table is not as the batch needs it (gone, a column dropped, no permission): that concerns each of
+    /// its rows. Nothing of the batch was applied.
+    Table {
+        /// The table's name.
+        table: String,
+        /// What is wrong.
+        reason: Box<Kind>,
+    },
+    /// One change of a batch was refused, and not even its dead letter could be written. Nothing of the batch
+    /// was applied.
+    DeadLetter {
+        /// Which change, counted from 0.
+        index: usize,
+    },
+    /// A dead letter is not applied: its row was changed since.
+    Newer,
+    /// The server failed in itself: neither the row nor the statement is at fault. Nothing was changed.
+    Internal,
     /// A batch gave way to direct writes that had waited. Nothing of it was applied.
     Yielded {
         /// How many of its changes the slice had had time for.
@@ -98,11 +118,34 @@ impl Error {
         Error { kind: Kind::Row { index, reason: Box::new(self.kind) }, message, ..self }
     }
 
+    /// A change was refused, and writing its letter failed.
+    pub(crate) fn no_letter(index: usize, schema: &Schema, refused: &Error, failed: &Error) -> Error {
+        let message = format!(
+            "a change of table {} was refused ({}), and its dead letter cannot be written: {}",
+            schema.name, refused.message, failed.message
+        );
+        Error::new(Kind::DeadLetter { index }, message).with_source(failed.clone())
+    }
+
+    /// The same failure, told as that of a whole table.
+    #[must_use]
+    pub(crate) fn of_table(self, table: &str) -> Error {
+        let message = format!("table {table}: {}", self.message);
+        Error { kind: Kind::Table { table: table.to_owned(), reason: Box::new(self.kind) }, message, ..self }
+    }
+
+    /// The same failure as one of another kind.
+    #[must_use]
+    pub(crate) fn with_kind(self, kind: Kind) -> Error {
+        Error { kind, ..self }
+    }
+
     /// The same failure of a row that is so many further along.
     #[must_use]
     pub(crate) fn moved(self, by: usize) -> Error {
         match self.kind {
             Kind::Row { index, reason } => Error { kind: Kind::Row { index: index + by, reason }, ..self },
+            Kind::DeadLetter { index } => Error { kind: Kind::DeadLetter { index: index + by }, ..self },
             _ => self,
         }
     }
@@ -149,15 +192,22 @@ impl Error {
                 | Kind::UnknownOutcome
                 | Kind::ReadOnly
                 | Kind::Full
+                | Kind::Internal
                 | Kind::Yielded { .. }
         )
     }
 
-    /// Whether the data is at fault (a constraint, a type), not the store: such a change is refused each time.
+    /// Whether the data is at fault (a constraint, a type), not the store: such a change is refused each
+    /// time.
     pub fn is_data(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Row { .. } | Kind::Conflict { .. } | Kind::NotNull { .. } | Kind::Check | Kind::Type
+            Kind::Row { .. }
+                | Kind::Conflict { .. }
+                | Kind::NotNull { .. }
+                | Kind::Check
+                | Kind::Type
+                | Kind::Newer
         )
     }
 }

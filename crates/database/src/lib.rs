@@ -1,24 +1,27 @@
 //! Databases: the archive behind the hot tables, and what direct SQL runs on: SQLite and PostgreSQL.
 //!
-//! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in the store,
-//! blocks of serial keys, scans, [`Store::apply`], the drain's transaction, and the dead letters that it leaves, which
-//! [`Store::replay`] applies again. [`Store`] is a thin handle; `sqlite/` and `postgres/` are the engines behind it.
+//! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in
+//! the store, blocks of serial keys, scans, [`Store::apply`], the drain's transaction, and the dead letters
+//! that it leaves, which [`Store::replay`] applies again. [`Store`] is a thin handle; `sqlite/` and
+//! `postgres/` are the engines behind it.
 //!
 //! What must stay true:
-//! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`; PostgreSQL:
-//!   `synchronous_commit` on, set where the server says off).
+//! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`;
+//!   PostgreSQL: `synchronous_commit` on, set where the server says off).
 //! - What may have happened is never done again: a connection lost at the commit is [`Kind::UnknownOutcome`].
-//! - A batch and the log position that it reaches are one transaction, and the position moves by compare-and-set:
-//!   whatever dies in between, a change is applied once.
+//! - A batch and the log position that it reaches are one transaction, and the position moves by
+//!   compare-and-set: whatever dies in between, a change is applied once.
 //! - A statement that fails, stalls or breaks its transaction costs only its own caller.
-//! - Nothing waits without bound: queues are limited, statements have a time-out, locks of other processes too.
+//! - Nothing waits without bound: queues are limited, statements have a time-out, locks of other processes
+//!   too.
 //! - Parameters are bound, never pasted.
 //!
-//! What must not move in: memory tables, the log's format, coalescing, HTTP, anything that decides what to write.
+//! What must not move in: memory tables, the log's format, coalescing, HTTP, anything that decides what to
+//! write.
 
 mod batch;
+mod dead_letter;
 mod error;
-mod letter;
 pub mod limits;
 mod postgres;
 mod sqlite;

@@ -13,7 +13,8 @@ pub const GROUP_STATEMENTS: usize = 1_024;
 /// How often a shared transaction is tried again without the statement that broke it, before each runs alone.
 pub const GROUP_ATTEMPTS: usize = 4;
 
-/// Drain and bulk jobs that may wait for the writer. There is one drain and at most a seed; more is a mistake.
+/// Drain and bulk jobs that may wait for the writer. There is one drain and at most a seed; more is a
+/// mistake.
 pub const BULK_QUEUE: usize = 64;
 
 /// Bytes that one result may hold, so that a forgotten LIMIT cannot take the server's memory.
@@ -25,22 +26,24 @@ pub const PROGRESS_OPS: i32 = 1_000;
 /// How long opening waits for a lock that another process holds.
 pub const OPEN_LOCK_WAIT_MS: u64 = 5_000;
 
-/// How long drain and bulk jobs wait for a lock that another process holds before they report it and back off.
+/// How long drain and bulk jobs wait for a lock that another process holds before they report it and back
+/// off.
 pub const BULK_LOCK_WAIT_MS: u64 = 500;
 
-/// The page cache of the writer in KiB. A drain batch touches most leaves of a random (UUID) key's index: at 1,000,000
-/// rows these are 50 MB, and what falls out of the cache is read again for the next batch.
+/// The page cache of the writer in KiB. A drain batch touches most leaves of a random (UUID) key's index: at
+/// 1,000,000 rows these are 50 MB, and what falls out of the cache is read again for the next batch.
 pub const WRITER_CACHE_KIB: i64 = 64 << 10;
 
-/// The page cache of each reader in KiB: the inner pages of the indexes; leaves come from the operating system's cache.
+/// The page cache of each reader in KiB: the inner pages of the indexes; leaves come from the operating
+/// system's cache.
 pub const READER_CACHE_KIB: i64 = 16 << 10;
 
-/// SQLite's memory-mapped reads stay off: a mapped file that another process truncates, or a disk that fails, kills
-/// the process with SIGBUS, where `read` gives an error that can be answered.
+/// SQLite's memory-mapped reads stay off: a mapped file that another process truncates, or a disk that fails,
+/// kills the process with SIGBUS, where `read` gives an error that can be answered.
 pub const MMAP_BYTES: i64 = 0;
 
-/// Pages in the write-ahead log after which a commit copies them into the database file. 16,384 pages are 64 MiB: several drain
-/// batches, so that an index page that each of them changes is copied once.
+/// Pages in the write-ahead log after which a commit copies them into the database file. 16,384 pages are 64
+/// MiB: several drain batches, so that an index page that each of them changes is copied once.
 pub const CHECKPOINT_PAGES: i64 = 16_384;
 
 /// The size in bytes that the write-ahead log's file is cut back to once it was larger.
@@ -49,7 +52,8 @@ pub const WAL_KEPT_BYTES: i64 = 128 << 20;
 /// Prepared statements kept per connection; a configuration has far fewer.
 pub const STATEMENTS_CACHED: usize = 256;
 
-/// Rows in one message of a scan: enough to make the hand-over free, little enough to be 0.5 MB at 500-byte rows.
+/// Rows in one message of a scan: enough to make the hand-over free, little enough to be 0.5 MB at 500-byte
+/// rows.
 pub const SCAN_ROWS: usize = 1_024;
 
 /// Messages of a scan on their way; with [`SCAN_ROWS`] bounds what a slow taker leaves in memory.
@@ -61,8 +65,9 @@ pub const YIELD_EVERY: usize = 64;
 /// Changes that a batch is always given time for: below it, giving way again would never end.
 pub const YIELD_FLOOR: usize = 256;
 
-/// Connections to PostgreSQL when the URL says nothing: a backend is a process of some 10 MB that wants a core while it works, and
-/// what is pipelined over two connections keeps two cores busy. The rest is for statements that take their time.
+/// Connections to PostgreSQL when the URL says nothing: a backend is a process of some 10 MB that wants a
+/// core while it works, and what is pipelined over two connections keeps two cores busy. The rest is for
+/// statements that take their time.
 pub const POOL_DEFAULT: usize = 16;
 
 /// One connection to read, one to write, one for drain and schema.
@@ -71,37 +76,41 @@ pub const POOL_MIN: usize = 3;
 /// More connections than this make any PostgreSQL slower, not faster.
 pub const POOL_MAX: usize = 500;
 
-/// Connections of PostgreSQL's `max_connections` that are left to others, beside those it keeps for superusers: a `psql`, a
-/// backup, a monitor.
+/// Connections of PostgreSQL's `max_connections` that are left to others, beside those it keeps for
+/// superusers: a `psql`, a backup, a monitor.
 pub const CONNECTIONS_LEFT: usize = 5;
 
 /// Connections of the pool for drain, seed, keys and schemas, at most; one drain uses one of them.
 pub const BULK_CONNECTIONS_MAX: usize = 4;
 
-/// Scans at the same time, each with a connection beside the pool: they are long, and there are few (warm, check).
+/// Scans at the same time, each with a connection beside the pool: they are long, and there are few (warm,
+/// check).
 pub const SCANS_MAX: usize = 4;
 
 /// The longest statement time-out that a URL may ask for: an hour.
 pub const STATEMENT_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
-/// Reads sent down one connection in one flight: 64 answers of 600 bytes fit its socket buffer, and a flight of them takes the server a
-/// millisecond or two.
+/// Reads sent down one connection in one flight: 64 answers of 600 bytes fit its socket buffer, and a flight
+/// of them takes the server a millisecond or two.
 pub const PIPELINED_READS: usize = 64;
 
 /// Inserts in one transaction: past it what the commit costs is a few per cent of the inserts themselves.
 pub const PIPELINED_INSERTS: usize = 128;
 
-/// Connections that commit shared inserts at a time: while one waits for its fsync, the next group is being inserted.
+/// Connections that commit shared inserts at a time: while one waits for its fsync, the next group is being
+/// inserted.
 pub const INSERT_CONNECTIONS: usize = 2;
 
-/// How long an insert in a shared transaction waits for a lock; past it it is run alone, where it may wait as long as a statement may run.
+/// How long an insert in a shared transaction waits for a lock; past it it is run alone, where it may wait as
+/// long as a statement may run.
 pub const SHARED_LOCK_WAIT_MS: u64 = SHARED_STATEMENT_MS;
 
-/// How often a read, or what has only been prepared, is sent again because its connection was lost: a server that was restarted
-/// leaves several dead ones behind.
+/// How often a read, or what has only been prepared, is sent again because its connection was lost: a server
+/// that was restarted leaves several dead ones behind.
 pub const SEND_TRIES: u8 = 8;
 
-/// How long a connection may be busy with statements that were sent elsewhere meanwhile, before a new one takes its place.
+/// How long a connection may be busy with statements that were sent elsewhere meanwhile, before a new one
+/// takes its place.
 pub const LEFTOVERS_MS: u64 = 10 * SHARED_STATEMENT_MS;
 
 /// How often a statement that once held up a pipeline must be quick by itself before it is pipelined again.
@@ -110,28 +119,37 @@ pub const QUICK_AGAIN_AFTER: u8 = 16;
 /// How long after its time-out a statement that the server does not end is given up, with its connection.
 pub const SERVER_GRACE_MS: u64 = 2_000;
 
-/// What a pause of this process counts at most towards the time that a server has: little of [`SERVER_GRACE_MS`], and few wake-ups while a
-/// statement is waited for.
+/// What a pause of this process counts at most towards the time that a server has: little of
+/// [`SERVER_GRACE_MS`], and few wake-ups while a statement is waited for.
 pub const PATIENCE_SLICE_MS: u64 = 250;
 
 /// The first and the longest pause between two attempts to connect.
 pub const RECONNECT_FIRST_MS: u64 = 50;
-/// See [`RECONNECT_FIRST_MS`]. A server that starts again after a crash takes seconds; it must be found soon after.
+/// See [`RECONNECT_FIRST_MS`]. A server that starts again after a crash takes seconds; it must be found soon
+/// after.
 pub const RECONNECT_LAST_MS: u64 = 1_000;
 
 /// How often waiting statements are looked through for those whose time is up.
 pub const SWEEP_MS: u64 = 100;
 
-/// Changes of one kind to one table from which on they go by COPY; fewer are sent as statements, which costs less than a COPY's two
-/// round trips.
+/// Changes of one kind to one table from which on they go by COPY; fewer are sent as statements, which costs
+/// less than a COPY's two round trips.
 pub const COPY_ROWS_MIN: usize = 32;
 
-/// Bytes of encoded rows handed to a COPY at once: large enough that the hand-over is free, small enough that the server works on the
-/// first while the next is encoded.
+/// Bytes of encoded rows handed to a COPY at once: large enough that the hand-over is free, small enough that
+/// the server works on the first while the next is encoded.
 pub const COPY_CHUNK_BYTES: usize = 128 << 10;
 
 /// Changes in one savepoint when each may become a dead letter: a refused one has at most so many run again.
 pub const SAVEPOINT_CHANGES: usize = 64;
+
+/// Characters of a dead letter's row, and of its reason, that are kept as text: for people; the change itself
+/// is kept in bytes.
+pub const LETTER_TEXT_CHARS: usize = 1 << 20;
+
+/// Dead letters whose keys are read before each batch, to see which of them it supersedes. With more, the
+/// database looks for each key.
+pub const LETTERS_LOOKED_AT: usize = 1_000;
 
 /// Keys taken one by one from a sequence at most; a larger step sets it.
 pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;

@@ -12,11 +12,13 @@ pub struct Statement {
     pub params: Vec<String>,
     /// Whether it may change the database, and so goes to the writer.
     pub writes: bool,
-    /// The types of its parameters, in that order; `None` where the store takes whatever comes (SQLite, always). A value of another type
-    /// is converted where that loses nothing (a text of digits to a number), else refused.
+    /// The types of its parameters, in that order; `None` where the store takes whatever comes (SQLite,
+    /// always). A value of another type is converted where that loses nothing (a text of digits to a number),
+    /// else refused.
     pub param_types: Vec<Option<Type>>,
-    /// Not to share a transaction with what arrives at the same time, although it could: for an INSERT whose triggers or defaults
-    /// must not see, or be run again for, somebody else's. (SQLite shares all the same; each statement has a savepoint there.)
+    /// Not to share a transaction with what arrives at the same time, although it could: for an INSERT whose
+    /// triggers or defaults must not see, or be run again for, somebody else's. (SQLite shares all the same;
+    /// each statement has a savepoint there.)
     pub alone: bool,
     /// Its result's columns; empty when it gives no rows.
     pub columns: Arc<[ResultColumn]>,
@@ -27,7 +29,8 @@ pub struct Statement {
 pub struct ResultColumn {
     /// Its name.
     pub name: String,
-    /// The type of the table column that it comes from; `None` for expressions, whose values have the type they come with.
+    /// The type of the table column that it comes from; `None` for expressions, whose values have the type
+    /// they come with.
     pub ty: Option<Type>,
 }
 

@@ -15,12 +15,14 @@ use tokio::sync::mpsc;
 /// How a store is used.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that run reads, each with a connection of its own. SQLite only: PostgreSQL's pool has its size in the URL.
+    /// Threads that run reads, each with a connection of its own. SQLite only: PostgreSQL's pool has its size
+    /// in the URL.
     pub readers: usize,
     /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
     pub queue: usize,
-    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for its turn, a write twice as long: there is one
-    /// writer, and whoever arrives while a statement uses up its time-out must outlive it.
+    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for its
+    /// turn, a write twice as long: there is one writer, and whoever arrives while a statement uses up its
+    /// time-out must outlive it.
     pub statement_timeout_ms: u64,
 }
 
@@ -60,7 +62,8 @@ pub struct Scan {
     pub rows: mpsc::Receiver<Result<Vec<Row>, Error>>,
 }
 
-/// A database. Cheap to clone; the last clone that is dropped finishes what is queued and closes the database.
+/// A database. Cheap to clone; the last clone that is dropped finishes what is queued and closes the
+/// database.
 #[derive(Debug, Clone)]
 pub struct Store {
     engine: Engine,
@@ -83,8 +86,9 @@ macro_rules! on {
 }
 
 impl Store {
-    /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is taken as the process has it), or connects to
-    /// `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first connection is there.
+    /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is taken as the process
+    /// has it), or connects to `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first connection is
+    /// there.
     pub fn open(url: &str, options: Options) -> Result<Store, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         match scheme {
@@ -151,10 +155,11 @@ impl Store {
         on!(self, engine => engine.prepare(sql).await)
     }
 
-    /// Runs a statement with one value for each of its parameters. It is queued at once, not at the first poll;
-    /// when the future is dropped before the statement began, it is not run.
+    /// Runs a statement with one value for each of its parameters. It is queued at once, not at the first
+    /// poll; when the future is dropped before the statement began, it is not run.
     ///
-    /// Writes that arrive together share a transaction; each is atomic by itself and answered after the commit.
+    /// Writes that arrive together share a transaction; each is atomic by itself and answered after the
+    /// commit.
     pub fn run(
         &self,
         statement: &Statement,
@@ -166,7 +171,8 @@ impl Store {
         }
     }
 
-    /// Reserves `count` serial keys (at least 1), durably, that neither this nor plain SQL will hand out again.
+    /// Reserves `count` serial keys (at least 1), durably, that neither this nor plain SQL will hand out
+    /// again.
     pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {
         on!(self, engine => engine.next_keys(schema, count).await)
     }
@@ -181,8 +187,8 @@ impl Store {
         on!(self, engine => engine.fetch(schema, key).await)
     }
 
-    /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order the store
-    /// reads fastest, on a thread of its own; dropping the receiver ends it.
+    /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order the
+    /// store reads fastest, on a thread of its own; dropping the receiver ends it.
     pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<Vec<Row>, Error>> {
         on!(self, engine => engine.scan(schema, filter))
     }
@@ -192,8 +198,8 @@ impl Store {
         on!(self, engine => engine.scan_at(schema, filter, log).await)
     }
 
-    /// What these rows become when the table takes them and gives them back: its columns may pad, round, or put in order what they are given.
-    /// A row that it would refuse stays as it is. Changes nothing.
+    /// What these rows become when the table takes them and gives them back: its columns may pad, round, or
+    /// put in order what they are given. A row that it would refuse stays as it is. Changes nothing.
     pub async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
         match &self.engine {
             // Columns here are made for our texts, and keep them.
@@ -217,20 +223,21 @@ impl Store {
         Ok(self.positions().await?.iter().find(|stored| stored.log == log).map(|stored| stored.position))
     }
 
-    /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of it behind,
-    /// except [`Kind::UnknownOutcome`]: then the store's position tells.
+    /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of
+    /// it behind, except [`Kind::UnknownOutcome`]: then the store's position tells.
     pub async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
         on!(self, engine => engine.apply(batch).await)
     }
 
-    /// Inserts rows in bulk: one transaction when nobody waits, else commits between slices, so that after an error
-    /// a first part of the rows may be there.
+    /// Inserts rows in bulk: one transaction when nobody waits, else commits between slices, so that after an
+    /// error a first part of the rows may be there.
     pub async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
         on!(self, engine => engine.insert_many(schema, rows).await)
     }
 
-    /// Tells the store that the inserting is over. PostgreSQL marks the rows as seen by all and counts them (`VACUUM (ANALYZE)`): otherwise the
-    /// first to read the table does the one, page by page, and queries are planned for an empty table until the other has happened.
+    /// Tells the store that the inserting is over. PostgreSQL marks the rows as seen by all and counts them
+    /// (`VACUUM (ANALYZE)`): otherwise the first to read the table does the one, page by page, and queries
+    /// are planned for an empty table until the other has happened.
     pub async fn settle(&self, schema: &Schema) -> Result<(), Error> {
         match &self.engine {
             Engine::Postgres(postgres) => postgres.settle(schema).await,
@@ -253,8 +260,9 @@ impl Store {
         on!(self, engine => engine.dead_letters_after(after, limit).await)
     }
 
-    /// Applies a dead letter's change again, to the table as `schema` has it, and deletes the letter: one transaction, both or neither. False
-    /// when the letter is gone: somebody else has replayed it. What is refused again ([`Error::is_data`]) leaves the letter where it is.
+    /// Applies a dead letter's change again, to the table as `schema` has it, and deletes the letter: one
+    /// transaction, both or neither. False when the letter is gone: somebody else has replayed it. What is
+    /// refused again ([`Error::is_data`]) leaves the letter where it is.
     pub async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
         on!(self, engine => engine.replay(schema, letter).await)
     }

@@ -1,17 +1,20 @@
-//! The drain's transaction: changes and the position they reach, both or neither; and the bulk insert of `seed`.
+//! The drain's transaction: changes and the position they reach, both or neither; and the bulk insert of
+//! `seed`.
 //!
-//! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does anything, and one that runs at the same time
-//! waits for the row, then finds it moved. Changes of one kind to one table that follow each other are one *run*; long
-//! runs go in bulk, short ones as statements. A batch whose refused changes become dead letters goes as statements
-//! under savepoints, so that a refused change undoes only itself. A direct write never waits for a batch as such, only for a row that both
-//! change: a batch does not give way here.
+//! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does
+//! anything, and one that runs at the same time waits for the row, then finds it moved. Changes of one kind
+//! to one table that follow each other are one *run*; long runs go in bulk, short ones as statements. A batch
+//! whose refused changes become dead letters goes as statements under savepoints, so that a refused change
+//! undoes only itself. A direct write never waits for a batch as such, only for a row that both change: a
+//! batch does not give way here.
 
-use super::letters::{move_position, write_letter};
+use super::dead_letters::{self, outstanding, supersede};
+use super::positions::move_position;
 use super::session::Session;
 use super::sql::quoted;
-use super::url::Pooler;
-use super::{Bulk, Postgres, bulk, change};
-use crate::limits::{BULK_LOCK_WAIT_MS, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
+use super::{Bulk, Postgres, bulk, change, errors};
+use crate::dead_letter::Outstanding;
+use crate::limits::{COPY_ROWS_MIN, SAVEPOINT_CHANGES};
 use crate::{Applied, Batch, Change, Error, OnError, Op};
 use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
@@ -29,10 +32,10 @@ impl Postgres {
         let schema = schema.clone();
         self.job(|bulk| async move {
             let mut session = bulk.sessions.lease().await?;
-            begin(&mut session).await?;
+            session.begin_job().await?;
             let rows: Vec<&Row> = rows.iter().collect();
             let copied = bulk::copy(&mut session, &schema, &rows).await;
-            end(&mut session, copied).await
+            session.end(copied).await
         })
         .await
     }
@@ -69,38 +72,17 @@ impl Postgres {
         let sql = format!("TRUNCATE {} RESTART IDENTITY", quoted(&schema.name));
         self.job(|bulk| async move {
             let mut session = bulk.sessions.lease().await?;
-            begin(&mut session).await?;
+            session.begin_job().await?;
             let cleared = session.execute(&sql).await;
-            end(&mut session, cleared).await
+            session.end(cleared).await
         })
         .await
     }
 }
 
-async fn begin(session: &mut Session) -> Result<(), Error> {
-    let mut sql = format!("BEGIN; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}");
-    if session.pooler == Pooler::Transaction {
-        sql += "; SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = on";
-    }
-    session.begin(&sql).await
-}
-
-/// Commits what went well and rolls back what did not. After an error the connection is not used again: what it knows of its tables may
-/// be what was wrong.
-async fn end<T>(session: &mut Session, outcome: Result<T, Error>) -> Result<T, Error> {
-    match outcome {
-        Ok(value) => session.commit().await.map(|()| value),
-        Err(error) => {
-            session.rollback().await;
-            session.forget_all();
-            Err(error)
-        }
-    }
-}
-
 /// Rows as a table gives them back, in a transaction that is rolled back.
 async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<Vec<Row>, Error> {
-    begin(session).await?;
+    session.begin_job().await?;
     let stored = bulk::through_stage(session, schema, rows).await;
     session.rollback().await;
     stored
@@ -117,12 +99,12 @@ async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
     let mut session = bulk.sessions.lease().await?;
     let began = Instant::now();
     let mut outcome = attempt(bulk, &mut session, batch).await;
-    if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+    if let (Err(error), [_], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
     {
         // The only change was refused at the commit (a deferred constraint).
         let error = error.clone();
-        outcome = bury_alone(&mut session, batch, change, &error).await;
+        outcome = bury_alone(&mut session, batch, &error).await;
     }
     if outcome.is_err() {
         // Somebody may have dropped the drain's own tables.
@@ -138,35 +120,35 @@ async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
 
 async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<Done, Error> {
     bulk.make_drain_tables(session).await?;
-    begin(session).await?;
+    session.begin_job().await?;
     let changed = async {
         move_position(session, batch).await?;
+        let letters = outstanding(session).await?;
         match batch.on_error {
             OnError::Fail => {
-                // Coalescing orders by kind and key: a row may come before the one it refers to. For constraints that may be deferred.
+                // Coalescing orders by kind and key: a row may come before the one it refers to. For
+                // constraints that may be deferred.
                 session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
-                in_bulk(session, batch).await.map(|missing| Done { dead: 0, missing })
+                let missing = in_bulk(session, batch).await?;
+                supersede(session, batch, &batch.changes, &letters).await?;
+                Ok(Done { dead: 0, missing })
             }
-            OnError::DeadLetter => with_letters(session, batch).await,
+            OnError::DeadLetter => with_letters(session, batch, letters).await,
         }
     };
     let changed = changed.await;
-    end(session, changed).await
+    session.end(changed).await
 }
 
-async fn bury_alone(
-    session: &mut Session,
-    batch: &Batch,
-    change: &Change,
-    error: &Error,
-) -> Result<Done, Error> {
-    begin(session).await?;
+async fn bury_alone(session: &mut Session, batch: &Batch, error: &Error) -> Result<Done, Error> {
+    session.begin_job().await?;
     let buried = async {
         move_position(session, batch).await?;
-        write_letter(session, batch, change, error).await
+        let mut letters = outstanding(session).await?;
+        dead_letters::write(session, batch, 0, error, &mut letters).await
     };
     let buried = buried.await;
-    end(session, buried).await.map(|()| Done { dead: 1, missing: 0 })
+    session.end(buried).await.map(|()| Done { dead: 1, missing: 0 })
 }
 
 /// Applies all changes: how many did not meet their row. An error names the change as far as it is known.
@@ -180,7 +162,8 @@ async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<u64, Error> {
                 .await
                 .map_err(|(index, error)| data_at(error, index))
         } else {
-            apply_run(session, batch, changes, run).await
+            let schema = &batch.schemas[changes[0].table];
+            apply_run(session, batch, changes, run).await.map_err(|error| errors::of_change(error, schema))
         };
         missing += applied.map_err(|error| error.moved(start))?;
         start += length;
@@ -193,8 +176,8 @@ fn data_at(error: Error, index: usize) -> Error {
     if error.is_data() { error.at_row(index) } else { error }
 }
 
-/// How many changes from here on are of one kind, to one table, for as long as a bulk statement may take them together. Short runs need not be
-/// of one kind: statements are sent in their order.
+/// How many changes from here on are of one kind, to one table, for as long as a bulk statement may take them
+/// together. Short runs need not be of one kind: statements are sent in their order.
 fn run_length(batch: &Batch, start: usize) -> usize {
     let alike = alike(batch, start);
     if alike >= COPY_ROWS_MIN {
@@ -284,20 +267,21 @@ async fn apply_run(
 }
 
 /// Applies the changes in their order; those that are refused become dead letters.
-async fn with_letters(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
+async fn with_letters(session: &mut Session, batch: &Batch, mut letters: Outstanding) -> Result<Done, Error> {
     let mut done = Done::default();
-    for changes in batch.changes.chunks(SAVEPOINT_CHANGES) {
+    for (part, changes) in batch.changes.chunks(SAVEPOINT_CHANGES).enumerate() {
         session.execute("SAVEPOINT changes").await?;
         match change::run_all(session, &batch.schemas, changes).await {
             Ok(missing) => {
                 session.execute("RELEASE changes").await?;
+                supersede(session, batch, changes, &letters).await?;
                 done.missing += missing;
             }
             Err((_, error)) if !error.is_data() => return Err(error),
             Err(_) => {
                 session.execute("ROLLBACK TO changes").await?;
-                for change in changes {
-                    one(session, batch, change, &mut done).await?;
+                for index in 0..changes.len() {
+                    one(session, batch, part * SAVEPOINT_CHANGES + index, &mut letters, &mut done).await?;
                 }
             }
         }
@@ -305,18 +289,29 @@ async fn with_letters(session: &mut Session, batch: &Batch) -> Result<Done, Erro
     Ok(done)
 }
 
-/// Applies one change, or writes its dead letter.
-async fn one(session: &mut Session, batch: &Batch, change: &Change, done: &mut Done) -> Result<(), Error> {
+/// Applies the change with this index, or writes its dead letter.
+async fn one(
+    session: &mut Session,
+    batch: &Batch,
+    index: usize,
+    letters: &mut Outstanding,
+    done: &mut Done,
+) -> Result<(), Error> {
+    let change = &batch.changes[index];
+    let schema = &batch.schemas[change.table];
     session.execute("SAVEPOINT change").await?;
-    match change::run(session, &batch.schemas[change.table], &change.op).await {
+    match change::run(session, schema, &change.op).await.map_err(|error| errors::of_change(error, schema)) {
         Ok(is_there) => {
+            session.execute("RELEASE change").await?;
+            supersede(session, batch, std::slice::from_ref(change), letters).await?;
             done.missing += u64::from(!is_there);
-            session.execute("RELEASE change").await
+            Ok(())
         }
         Err(error) if error.is_data() => {
-            done.dead += 1;
             session.execute("ROLLBACK TO change").await?;
-            write_letter(session, batch, change, &error).await
+            dead_letters::write(session, batch, index, &error, letters).await?;
+            done.dead += 1;
+            Ok(())
         }
         Err(error) => Err(error),
     }

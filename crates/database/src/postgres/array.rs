@@ -4,8 +4,8 @@
 //! array   := dimensions: i32, has_nulls: i32, element type: u32, (length: i32, lower bound: i32)*, element*
 //! element := length: i32 (-1: NULL), bytes
 //! ```
-//! Elements stand in row-major order (`array_send` in PostgreSQL's `src/backend/utils/adt/arrayfuncs.c`). Lower bounds other than 1
-//! are not kept: JSON has no place for them.
+//! Elements stand in row-major order (`array_send` in PostgreSQL's `src/backend/utils/adt/arrayfuncs.c`).
+//! Lower bounds other than 1 are not kept: JSON has no place for them.
 
 use super::codec::{Codec, Encoded};
 use forebay_value::{Value, from_json, json};

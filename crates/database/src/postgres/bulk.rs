@@ -1,10 +1,12 @@
-//! Rows in bulk, by COPY in PostgreSQL's binary form, encoded straight from the bytes that rows have in memory.
+//! Rows in bulk, by COPY in PostgreSQL's binary form, encoded straight from the bytes that rows have in
+//! memory.
 //!
 //! ```text
 //! copy   := "PGCOPY\n\xff\r\n\0", flags: i32 (0), extension: i32 (0), row*, -1: i16
 //! row    := columns: i16, (length: i32 (-1: NULL), bytes)*
 //! ```
-//! (PostgreSQL's documentation of COPY, "Binary Format".) While the server takes one part, the next is being encoded.
+//! (PostgreSQL's documentation of COPY, "Binary Format".) While the server takes one part, the next is being
+//! encoded.
 
 use super::codec::Codec;
 use super::errors;
@@ -48,17 +50,17 @@ async fn copy_into<'a>(
         if out.len() >= COPY_CHUNK_BYTES {
             let full = out.split().freeze();
             out.reserve(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);
-            sink.feed(full).await.map_err(refused)?;
+            sink.feed(full).await.map_err(|error| refused(error, schema))?;
         }
     }
     out.extend_from_slice(&TRAILER);
-    sink.feed(out.freeze()).await.map_err(refused)?;
-    sink.finish().await.map(drop).map_err(refused)
+    sink.feed(out.freeze()).await.map_err(|error| refused(error, schema))?;
+    sink.finish().await.map(drop).map_err(|error| refused(error, schema))
 }
 
-fn refused(error: tokio_postgres::Error) -> Error {
+fn refused(error: tokio_postgres::Error, schema: &Schema) -> Error {
     let row = errors::copy_row(&error);
-    let error = errors::map(error);
+    let error = errors::of_change(errors::map(error), schema);
     match row {
         Some(index) if error.is_data() => error.at_row(index),
         _ => error,
@@ -90,7 +92,8 @@ fn encode_row<'a>(
     Ok(())
 }
 
-/// Inserts rows or makes those that are there the same, through a staging table that ends with the transaction. No two rows have one key.
+/// Inserts rows or makes those that are there the same, through a staging table that ends with the
+/// transaction. No two rows have one key.
 pub(super) async fn put(
     session: &mut Session,
     schema: &Schema,
@@ -103,7 +106,8 @@ pub(super) async fn put(
     session.execute(&merge).await
 }
 
-/// Sets columns, the same ones in each of the changes, of the rows with these keys, each of which is there once; how many rows are not there.
+/// Sets columns, the same ones in each of the changes, of the rows with these keys, each of which is there
+/// once; how many rows are not there.
 pub(super) async fn update(
     session: &mut Session,
     schema: &Schema,

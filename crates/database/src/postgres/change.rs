@@ -63,7 +63,8 @@ fn names(schema: &Schema, op: &Op) -> Vec<String> {
     }
 }
 
-/// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and why. A transaction is open.
+/// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and
+/// why. A transaction is open.
 pub(super) async fn run_all(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -74,7 +75,8 @@ pub(super) async fn run_all(
     for (index, change) in changes.iter().enumerate() {
         let schema = &schemas[change.table];
         let (sql, values) = statement(schema, &tables[change.table], &change.op);
-        let prepared = session.prepared(&sql, &[]).await.map_err(|error| (index, error))?;
+        let prepared = session.prepared(&sql, &[]).await;
+        let prepared = prepared.map_err(|error| (index, errors::of_change(error, schema)))?;
         ready.push((prepared, values, names(schema, &change.op)));
     }
     let client = &session.client;
@@ -91,6 +93,7 @@ pub(super) async fn run_all(
             Err(Failure::Server(error)) if failed.is_some() && errors::is_aborted(&error) => None,
             Err(failure) => Some(failure.into_error()),
         };
+        let error = error.map(|error| errors::of_change(error, &schemas[change.table]));
         failed = failed.or(error.map(|error| (index, error)));
         index += 1;
     }

@@ -15,7 +15,8 @@
 //! arrays of these                                         json
 //! domains                                                 as the type below
 //! ```
-//! What goes in may be of another type where nothing is lost by it: a text of digits for a number, a number for a text.
+//! What goes in may be of another type where nothing is lost by it: a text of digits for a number, a number
+//! for a text.
 
 use super::{array, numeric};
 use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json};

@@ -1,13 +1,16 @@
 //! PostgreSQL's SQLSTATEs as kinds, its messages as sentences.
 //!
-//! Codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>. What a connection was doing when it was lost decides
-//! between "nothing happened" and "outcome unknown"; that is the business of whoever sent the statement ([`unknown`]).
+//! Codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>. What a connection was doing when
+//! it was lost decides between "nothing happened" and "outcome unknown"; that is the business of whoever sent
+//! the statement ([`unknown`]).
 
 use crate::{Error, Kind};
+use forebay_value::Schema;
 use std::error::Error as _;
-use tokio_postgres::error::DbError;
+use tokio_postgres::error::{DbError, Severity};
 
-/// Maps what the client library reports of a statement that a read, or a transaction not yet committed, was made of.
+/// Maps what the client library reports of a statement that a read, or a transaction not yet committed, was
+/// made of.
 pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
         let (kind, message) = kind(db);
@@ -23,7 +26,8 @@ pub(super) fn map(error: tokio_postgres::Error) -> Error {
         .with_source(error)
 }
 
-/// The same for a statement that commits by itself, or for a COMMIT: when no answer came it may have happened.
+/// The same for a statement that commits by itself, or for a COMMIT: when no answer came it may have
+/// happened.
 pub(super) fn unknown(error: tokio_postgres::Error) -> Error {
     let answered = error.as_db_error().is_some();
     let error = map(error);
@@ -32,8 +36,9 @@ pub(super) fn unknown(error: tokio_postgres::Error) -> Error {
 
 /// An error at COMMIT that does not say that it was rolled back.
 pub(super) fn at_commit(error: tokio_postgres::Error) -> Error {
-    let rolled_back =
-        error.code().is_some_and(|code| matches!(&code.code()[..2], "23" | "40" | "P0" | "22" | "53"));
+    // What a deferred constraint or trigger raises, whatever its code. Behind the commit record there are
+    // only FATAL and PANIC.
+    let rolled_back = error.as_db_error().is_some_and(|db| db.parsed_severity() == Some(Severity::Error));
     let error = map(error);
     if rolled_back { error } else { uncertain(&error) }
 }
@@ -84,39 +89,59 @@ fn kind(db: &DbError) -> (Kind, String) {
     if let Some(detail) = db.detail().filter(|_| code.starts_with("23")) {
         message = format!("{message}: {detail}");
     }
-    let kind = match code {
-        "23505" | "23P01" => Kind::Conflict { column: column(db) },
-        "23502" => Kind::NotNull { column: column(db) },
-        "2200H" => return (Kind::Schema, format!("no serial keys left: {message}")),
-        "57014" => return (Kind::Timeout, "the statement ran into its time-out".into()),
-        "55P03" | "40001" | "40P01" | "55006" => Kind::Busy,
-        "53100" => return (Kind::Full, format!("no space is left where the database is: {message}")),
-        "53300" => {
-            let message = format!(
-                "PostgreSQL's max_connections is used up ({message}); raise it, or give this pool_size=N in the URL"
-            );
-            return (Kind::Unavailable, message);
-        }
-        "25006" => return (Kind::ReadOnly, format!("the database cannot be written: {message}")),
-        "42P07" | "42710" | "42701" => Kind::Schema,
-        "P0001" => Kind::Check,
-        _ => match &code[..2] {
-            "23" | "44" => Kind::Check,
-            "22" | "54" => Kind::Type,
-            "53" | "57" | "08" | "58" | "28" | "3D" => {
-                return (Kind::Unavailable, format!("PostgreSQL does not serve: {message}"));
-            }
-            "40" | "55" => Kind::Busy,
-            "XX" if matches!(code, "XX001" | "XX002") => Kind::Corrupt,
-            "XX" => Kind::Type,
-            _ => Kind::Syntax,
-        },
+    let kind = match of_code(code, db.routine().unwrap_or_default()) {
+        Kind::Conflict { .. } => Kind::Conflict { column: column(db) },
+        Kind::NotNull { .. } => Kind::NotNull { column: column(db) },
+        kind => kind,
+    };
+    let message = match (code, &kind) {
+        ("2200H", _) => format!("no serial keys left: {message}"),
+        ("57014", _) => "the statement ran into its time-out".into(),
+        ("53300", _) => format!(
+            "PostgreSQL's max_connections is used up ({message}); raise it, or give this pool_size=N in the URL"
+        ),
+        (_, Kind::Full) => format!("no space is left where the database is: {message}"),
+        (_, Kind::ReadOnly) => format!("the database cannot be written: {message}"),
+        (_, Kind::Unavailable) => format!("PostgreSQL does not serve: {message}"),
+        _ => message,
     };
     (kind, message)
 }
 
-/// The column that an error speaks of: named by the server, by the key in its detail, or by the name that PostgreSQL gives a constraint
-/// of one column.
+/// The kind that a SQLSTATE is; `routine` is the function of the server's that raised it, which no language
+/// changes.
+///
+/// Whatever does not say that the server is away, busy, full, or wants to be asked again, is the row's or the
+/// statement's fault: triggers and their functions may raise any code.
+fn of_code(code: &str, routine: &str) -> Kind {
+    match code {
+        "23505" | "23P01" => Kind::Conflict { column: None },
+        "23502" => Kind::NotNull { column: None },
+        // A policy, and not a permission.
+        "42501" if routine == "ExecWithCheckOptions" => Kind::Check,
+        // Prepared for what the table was before; not run.
+        "26000" => Kind::Busy,
+        "0A000" if routine == "RevalidateCachedQuery" => Kind::Busy,
+        "2200H" | "42P07" | "42710" | "42701" => Kind::Schema,
+        "57014" => Kind::Timeout,
+        "55P03" | "55006" => Kind::Busy,
+        "53100" => Kind::Full,
+        "25006" => Kind::ReadOnly,
+        "XX001" | "XX002" => Kind::Corrupt,
+        _ => match &code[..2] {
+            "22" | "54" => Kind::Type,
+            "53" | "57" | "08" | "58" | "28" | "3D" => Kind::Unavailable,
+            "40" => Kind::Busy,
+            "24" | "25" | "2D" | "34" | "3B" | "XX" => Kind::Internal,
+            "03" | "0A" | "0L" | "0P" | "20" | "2B" | "3F" | "42" | "55" | "F0" | "HV" => Kind::Syntax,
+            // Constraints, views with a check option, and codes that functions make up.
+            _ => Kind::Check,
+        },
+    }
+}
+
+/// The column that an error speaks of: named by the server, by the key in its detail, or by the name that
+/// PostgreSQL gives a constraint of one column.
 fn column(db: &DbError) -> Option<String> {
     if let Some(column) = db.column() {
         return Some(column.to_owned());
@@ -167,19 +192,86 @@ pub(super) fn map_message(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
 }
 
-/// The SQLSTATE behind an error of ours.
-pub(super) fn code(error: &Error) -> Option<&str> {
+/// What the server said that is behind an error of ours.
+fn answer(error: &Error) -> Option<&DbError> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(error) = cause.downcast_ref::<tokio_postgres::Error>() {
-            return error.code().map(|code| code.code());
+            return error.as_db_error();
         }
         source = cause.source();
     }
     None
 }
 
+/// The SQLSTATE behind an error of ours.
+pub(super) fn code(error: &Error) -> Option<&str> {
+    answer(error).map(|db| db.code().code())
+}
+
+/// An error of one change of a batch, with who is at fault: the row, or the table as a whole.
+///
+/// Wrong SQL is the table's fault: the statements are made from the schema, so that a column or the table has
+/// gone, or the permission. Within a function (a trigger's) it is the row's, for other rows may take another
+/// way. A NULL that the schema permits, or in a column that it does not know, is the table's.
+pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
+    let in_function = answer(&error).and_then(DbError::where_).is_some_and(is_in_function);
+    let is_of_table = match error.kind() {
+        Kind::Syntax | Kind::Schema if in_function => return error.with_kind(Kind::Check),
+        Kind::Syntax | Kind::Schema => true,
+        Kind::NotNull { column: Some(column) } if !in_function => {
+            let known = schema.position(column).map(|index| &schema.columns[index]);
+            known.is_none_or(|column| column.nullable)
+                && answer(&error).is_some_and(|db| db.table() == Some(&schema.name))
+        }
+        _ => false,
+    };
+    if is_of_table { error.of_table(&schema.name) } else { error }
+}
+
+/// The server's context names a function. Of a COPY it says where in the data it was.
+fn is_in_function(context: &str) -> bool {
+    context.lines().any(|line| !line.starts_with("COPY "))
+}
+
 /// The table that was asked for does not exist.
 pub(super) fn is_missing_table(error: &Error) -> bool {
     code(error) == Some("42P01")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_what_follows_from_them() {
+        // data: the row becomes a dead letter · retry: the batch waits · statement: the table, or a trigger's
+        // row (`of_change`)
+        for (follows, codes) in [
+            (
+                "data",
+                "21000 22003 22021 22P02 22P05 23502 23503 23505 23514 23P01 27000 38000 39004 44000 54000 54001",
+            ),
+            ("data", "P0001 P0002 P0003 P0004 SH001 ZZZZZ 00000 01000 02000"),
+            (
+                "retry",
+                "08006 25006 25P02 26000 28P01 40001 40P01 53100 53200 53300 55006 55P03 57014 57P01 57P03 58030 XX000",
+            ),
+            ("statement", "0A000 2200H 3F000 42501 42601 42703 42804 42883 42P01 42P10 428C9 55000"),
+            ("neither", "XX001 XX002"),
+        ] {
+            for code in codes.split(' ') {
+                let error = Error::new(of_code(code, ""), "");
+                let found = match (error.is_data(), error.may_retry(), error.kind()) {
+                    (true, false, _) => "data",
+                    (false, true, _) => "retry",
+                    (false, false, Kind::Syntax | Kind::Schema) => "statement",
+                    _ => "neither",
+                };
+                assert_eq!(found, follows, "{code}");
+            }
+        }
+        assert_eq!(of_code("42501", "ExecWithCheckOptions"), Kind::Check);
+        assert_eq!(of_code("0A000", "RevalidateCachedQuery"), Kind::Busy);
+    }
 }

@@ -1,8 +1,10 @@
-//! Blocks of serial keys from the table's own sequence, so that plain INSERTs and hot tables share one key space.
+//! Blocks of serial keys from the table's own sequence, so that plain INSERTs and hot tables share one key
+//! space.
 //!
-//! A block is `nextval` over a generated series: no lock, no privilege beyond USAGE, and what others take meanwhile is a gap in it. A block must
-//! be whole, so one with a gap is let go (gaps are normal) and taken again. Where others take keys all the time there is a second way: step over
-//! all that they could take within one statement, and set the sequence behind the block. Two of us take turns by an advisory lock.
+//! A block is `nextval` over a generated series: no lock, no privilege beyond USAGE, and what others take
+//! meanwhile is a gap in it. A block must be whole, so one with a gap is let go (gaps are normal) and taken
+//! again. Where others take keys all the time there is a second way: step over all that they could take
+//! within one statement, and set the sequence behind the block. Two of us take turns by an advisory lock.
 
 use super::Postgres;
 use super::session::Session;
@@ -16,7 +18,8 @@ use std::ops::RangeInclusive;
 /// How often a block with a gap in it is taken again.
 const ATTEMPTS: usize = 4;
 
-/// Keys that are stepped over where others take them all the time: more than all of them can take between two calls in one statement.
+/// Keys that are stepped over where others take them all the time: more than all of them can take between two
+/// calls in one statement.
 const STEP_OVER: i64 = 100_000;
 
 /// "forebay k": the advisory lock of those who take blocks.
@@ -114,7 +117,8 @@ async fn block(
     Ok(last - count + 1..=last)
 }
 
-/// The block, unless rows that were inserted with keys of their own are in it; then the sequence is behind all rows afterwards.
+/// The block, unless rows that were inserted with keys of their own are in it; then the sequence is behind
+/// all rows afterwards.
 async fn unused(
     session: &mut Session,
     schema: &Schema,
@@ -134,8 +138,9 @@ async fn unused(
     Ok(None)
 }
 
-/// Moves a sequence up to `at_least`, never down. A small step is taken key by key, which nobody can get between; a large one is set: to make it
-/// a step back, others would have to take all that lies between within one statement.
+/// Moves a sequence up to `at_least`, never down. A small step is taken key by key, which nobody can get
+/// between; a large one is set: to make it a step back, others would have to take all that lies between
+/// within one statement.
 async fn raise(session: &mut Session, sequence: &str, at_least: i64) -> Result<(), Error> {
     let state = format!("SELECT last_value, is_called FROM {sequence}");
     let rows = session.run(&state, &[]).await?;

@@ -1,9 +1,12 @@
 //! A lane: one connection and the loop that runs statements on it.
 //!
 //! What must stay true:
-//! - A read may be sent twice, a write never, except where the server has said that the first one came to nothing.
-//! - Of a shared transaction only the insert that fails hears of it; the others are run again, together, or each alone.
-//! - A statement that takes long holds up those sent behind it for one slice: then they are sent on another lane.
+//! - A read may be sent twice, a write never, except where the server has said that the first one came to
+//!   nothing.
+//! - Of a shared transaction only the insert that fails hears of it; the others are run again, together, or
+//!   each alone.
+//! - A statement that takes long holds up those sent behind it for one slice: then they are sent on another
+//!   lane.
 
 use super::errors;
 use super::patience::{lasts, within};
@@ -112,7 +115,8 @@ impl Lane {
     async fn work(&mut self, work: Work) {
         match work {
             Work::Reads(calls) => {
-                // In a pooler's connection nothing is set that would refuse writes or end what takes too long: a transaction does.
+                // In a pooler's connection nothing is set that would refuse writes or end what takes too
+                // long: a transaction does.
                 match self.connector.settings.pooler {
                     Pooler::None => self.read(calls).await,
                     Pooler::Transaction => {
@@ -160,7 +164,8 @@ impl Lane {
         (ready, prepared)
     }
 
-    /// What was not even prepared can be sent again whatever it does: on another connection when this one is dead.
+    /// What was not even prepared can be sent again whatever it does: on another connection when this one is
+    /// dead.
     fn unprepared(&self, waiting: Waiting, error: Error) {
         if error.kind() == &Kind::Unavailable && waiting.tries < SEND_TRIES {
             self.queue.apart(self.role, [Waiting { tries: waiting.tries + 1, ..waiting }]);
@@ -221,7 +226,8 @@ impl Lane {
                 }
             }
         }
-        // What was sent elsewhere is run here all the same, and stands before whatever this connection is given next.
+        // What was sent elsewhere is run here all the same, and stands before whatever this connection is
+        // given next.
         let is_idle = within(Duration::from_millis(LEFTOVERS_MS), flight.by_ref().for_each(|_| async {}))
             .await
             .is_some();

@@ -1,25 +1,29 @@
-//! PostgreSQL: a few connections, statements pipelined over them; two threads of its own, never a worker of the server.
+//! PostgreSQL: a few connections, statements pipelined over them; two threads of its own, never a worker of
+//! the server.
 //!
 //! ```text
 //! run, fetch, count ──▶ queue ──▶ lanes: readers and writers, one connection each     thread database-pg
 //! apply, seed, keys, schemas ──▶ sessions, leased for one job                         thread database-bulk
 //! scan ──▶ a connection of its own                                                    thread database-scan
 //! ```
-//! What must stay true: readers' connections refuse writes; a write is never sent twice unless the server has said that the first came to
-//! nothing; a commit is durable when it is answered (`synchronous_commit`); no connection is used again while a transaction
-//! of somebody else may be open on it. With a pooler in transaction mode nothing relies on what a connection was before.
+//! What must stay true: readers' connections refuse writes; a write is never sent twice unless the server has
+//! said that the first came to nothing; a commit is durable when it is answered (`synchronous_commit`); no
+//! connection is used again while a transaction of somebody else may be open on it. With a pooler in
+//! transaction mode nothing relies on what a connection was before.
 
 mod apply;
 mod array;
 mod bulk;
 mod change;
 mod codec;
+mod dead_letters;
+mod drain_tables;
 mod errors;
 mod keys;
 mod lane;
-mod letters;
 mod numeric;
 mod patience;
+mod positions;
 mod queue;
 mod scan;
 mod schema;
@@ -112,7 +116,8 @@ struct Facts {
 }
 
 impl Postgres {
-    /// Connects, asks the server what it can bear, and starts the lanes. Blocks until the server has answered.
+    /// Connects, asks the server what it can bear, and starts the lanes. Blocks until the server has
+    /// answered.
     pub(crate) fn open(url: &str, options: &Options) -> Result<Postgres, Error> {
         let settings = Settings::parse(url)?;
         let timeout_ms = settings.statement_timeout_ms.unwrap_or(options.statement_timeout_ms);
@@ -291,7 +296,8 @@ fn pool_size(settings: &Settings, facts: &Facts) -> Result<usize, Error> {
     let wanted = settings.pool_wanted();
     let most = facts.connections.saturating_sub(CONNECTIONS_LEFT);
     if settings.pooler == url::Pooler::Transaction {
-        // What the pooler lets in is its own business; the server behind it is asked for its limit, not for the pooler's.
+        // What the pooler lets in is its own business; the server behind it is asked for its limit, not for
+        // the pooler's.
         return Ok(wanted);
     }
     if wanted <= most {

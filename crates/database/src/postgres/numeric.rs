@@ -3,9 +3,10 @@
 //! ```text
 //! numeric := digits: i16 (how many), weight: i16, sign: u16, scale: u16, digit: i16 *
 //! ```
-//! A digit is four decimal places, 0 to 9999, the first one standing for 10000^weight; `scale` is how many decimal places are shown behind
-//! the point; sign is 0x0000 or 0x4000, and three more say NaN and the infinities (`numeric_send` in PostgreSQL's
-//! `src/backend/utils/adt/numeric.c`). Zeros in front and behind have no digits.
+//! A digit is four decimal places, 0 to 9999, the first one standing for 10000^weight; `scale` is how many
+//! decimal places are shown behind the point; sign is 0x0000 or 0x4000, and three more say NaN and the
+//! infinities (`numeric_send` in PostgreSQL's `src/backend/utils/adt/numeric.c`). Zeros in front and behind
+//! have no digits.
 
 use super::codec::Encoded;
 
@@ -75,7 +76,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Number> {
     Some(Number::Digits(text))
 }
 
-/// Writes a decimal number given as digits with an optional sign, point and exponent, or one of PostgreSQL's three words.
+/// Writes a decimal number given as digits with an optional sign, point and exponent, or one of PostgreSQL's
+/// three words.
 pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
     let (negative, plain) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -1,9 +1,10 @@
 //! What waits for a connection, and who takes it.
 //!
-//! Statements come from any thread; the lanes (one a connection) take them on the engine's own. Reads that are known to be quick and plain
-//! inserts are taken many at a time, by a few lanes only, so that what arrives under load travels together: nobody waits for
-//! a timer, a flight is what has arrived while the one before it was under way. Everything else is taken alone.
-//! The lane that became idle last is woken first: under little load few connections are used.
+//! Statements come from any thread; the lanes (one a connection) take them on the engine's own. Reads that
+//! are known to be quick and plain inserts are taken many at a time, by a few lanes only, so that what
+//! arrives under load travels together: nobody waits for a timer, a flight is what has arrived while the one
+//! before it was under way. Everything else is taken alone. The lane that became idle last is woken first:
+//! under little load few connections are used.
 
 use super::session::Role;
 use super::sql::Looks;
@@ -180,8 +181,8 @@ impl Queue {
         waiting.answer(Err(refused));
     }
 
-    /// Puts calls back in front, in their order: others stood in their way. What is slow itself does not travel again: all that goes with it
-    /// would be run for nobody.
+    /// Puts calls back in front, in their order: others stood in their way. What is slow itself does not
+    /// travel again: all that goes with it would be run for nobody.
     pub(super) fn again(&self, role: Role, calls: Vec<Waiting>) {
         let mut side = self.sides[index(role)].lock();
         let mut woken = Vec::new();

@@ -1,10 +1,11 @@
-//! All rows of a table as of one moment: one transaction with one snapshot, a binary COPY out of it, a thread and a connection of its own.
+//! All rows of a table as of one moment: one transaction with one snapshot, a binary COPY out of it, a thread
+//! and a connection of its own.
 
 use super::codec::{Codec, Decoded};
 use super::session::{Connector, Role, Session};
 use super::sql::quoted;
 use super::table::{codecs, columns};
-use super::{Postgres, errors, letters};
+use super::{Postgres, errors, positions};
 use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
 use crate::{Error, Kind, Scan};
 use bytes::Bytes;
@@ -102,7 +103,8 @@ async fn read_all(
     };
     let mut sql = format!("SELECT {} FROM {}", columns(&wanted.schema), quoted(&wanted.schema.name));
     if let Some(filter) = &wanted.filter {
-        // On a line of its own, so that a comment in it ends. It is looked at by itself first: what is no expression is refused.
+        // On a line of its own, so that a comment in it ends. It is looked at by itself first: what is no
+        // expression is refused.
         sql.push_str(&format!(" WHERE (\n{filter}\n)"));
         session.prepared(&sql.as_str().into(), &[]).await?;
     }
@@ -136,7 +138,7 @@ async fn begin(wanted: &Wanted) -> Result<(Session, Vec<Codec>, Option<u64>), Er
     let mut session = wanted.connector.connect(Role::Bulk).await?;
     session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0").await?;
     let position = match wanted.log {
-        Some(log) => letters::position(&mut session, log).await?,
+        Some(log) => positions::position(&mut session, log).await?,
         None => None,
     };
     let codecs = codecs(&mut session, &wanted.schema).await?;

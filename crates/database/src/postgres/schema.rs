@@ -1,7 +1,8 @@
 //! Tables: made from a schema, and read back as one.
 //!
-//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that others made it understands what a schema
-//! can say and refuses what a hot table would get wrong. Generated columns are left out: the database computes them.
+//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that
+//! others made it understands what a schema can say and refuses what a hot table would get wrong. Generated
+//! columns are left out: the database computes them.
 
 use super::codec::Codec;
 use super::errors;
@@ -12,7 +13,8 @@ use crate::{Error, Kind};
 use forebay_value::{Column, Fill, KeyKind, Schema, Timestamp, Type, Value, from_text};
 use std::fmt::Write;
 
-/// The default of `uuid7()`: milliseconds since the epoch in front, version 7 (RFC 9562 section 5.7); a random UUID has the variant already.
+/// The default of `uuid7()`: milliseconds since the epoch in front, version 7 (RFC 9562 section 5.7); a
+/// random UUID has the variant already.
 const UUID7: &str = "encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) \
      placing substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid";
 
@@ -56,7 +58,8 @@ fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String
     Ok(())
 }
 
-/// How a column of this type is declared. A timestamp is an instant: `timestamptz`. JSON is kept as it came: `json`.
+/// How a column of this type is declared. A timestamp is an instant: `timestamptz`. JSON is kept as it came:
+/// `json`.
 fn declaration(ty: Type) -> String {
     match ty {
         Type::Bool => "boolean".into(),

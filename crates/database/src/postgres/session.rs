@@ -1,13 +1,13 @@
 //! One connection: how it is opened, what it is set to, the statements it has prepared.
 //!
-//! What must stay true: a session that has begun a transaction and not ended it is marked (`in_transaction`), and is closed instead of
-//! being used by somebody else.
+//! What must stay true: a session that has begun a transaction and not ended it is marked (`in_transaction`),
+//! and is closed instead of being used by somebody else.
 
 use super::codec::{Codec, Decoded};
 use super::errors::{self, Refused};
 use super::url::{Pooler, Settings};
 use super::{sql, tls};
-use crate::limits::{RESULT_BYTES, STATEMENTS_CACHED};
+use crate::limits::{BULK_LOCK_WAIT_MS, RESULT_BYTES, STATEMENTS_CACHED};
 use crate::{Error, Kind, ResultColumn, Rows};
 use bytes::BytesMut;
 use forebay_value::Value;
@@ -123,7 +123,8 @@ pub(super) struct Session {
 
 /// A statement, prepared on one connection.
 pub(super) struct Prepared {
-    /// None behind a pooler, where nothing may outlive a transaction: it is sent whole each time, with the types that were found out once.
+    /// None behind a pooler, where nothing may outlive a transaction: it is sent whole each time, with the
+    /// types that were found out once.
     statement: Option<tokio_postgres::Statement>,
     sql: Arc<str>,
     pub(super) params: Vec<Codec>,
@@ -172,8 +173,9 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Has the server look at a statement, and gives what `take` makes of it. Behind a pooler, `take` must not keep it: it goes from the server's
-    /// connection in the transaction in which it came, for the next one on that connection may have a statement of the same name.
+    /// Has the server look at a statement, and gives what `take` makes of it. Behind a pooler, `take` must
+    /// not keep it: it goes from the server's connection in the transaction in which it came, for the next
+    /// one on that connection may have a statement of the same name.
     pub(super) async fn look_at<T>(
         &self,
         sql: &str,
@@ -268,6 +270,32 @@ impl Session {
     pub(super) async fn begin(&mut self, sql: &str) -> Result<(), Error> {
         self.in_transaction = true;
         self.execute(sql).await
+    }
+
+    /// Begins the transaction of a job: whatever the server or a pooler is set to, it is durable when it is
+    /// committed.
+    pub(super) async fn begin_job(&mut self) -> Result<(), Error> {
+        let mut sql = format!(
+            "BEGIN; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}; SELECT set_config('synchronous_commit', 'on', true) \
+             WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+        );
+        if self.pooler == Pooler::Transaction {
+            sql += "; SET LOCAL statement_timeout = 0";
+        }
+        self.begin(&sql).await
+    }
+
+    /// Commits what went well and rolls back what did not. After an error the statements are prepared anew:
+    /// what they know of their tables may be what was wrong.
+    pub(super) async fn end<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Ok(value) => self.commit().await.map(|()| value),
+            Err(error) => {
+                self.rollback().await;
+                self.forget_all();
+                Err(error)
+            }
+        }
     }
 
     /// Commits; when it is not known whether that worked, says so.

@@ -1,4 +1,5 @@
-//! Connections for what is more than one statement: schemas, keys, drain, seed. Taken for as long as one job needs.
+//! Connections for what is more than one statement: schemas, keys, drain, seed. Taken for as long as one job
+//! needs.
 
 use super::session::{Connector, Role, Session};
 use crate::{Error, Kind};

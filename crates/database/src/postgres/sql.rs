@@ -1,8 +1,10 @@
-//! SQL as text: `$name` parameters as PostgreSQL's `$1`, and what can be told of a statement without asking the server.
+//! SQL as text: `$name` parameters as PostgreSQL's `$1`, and what can be told of a statement without asking
+//! the server.
 //!
-//! PostgreSQL finds out what a statement does only while it runs it. So the text decides which way a statement takes, on the
-//! safe side, and the server has the last word: what looks like a read runs where writing is refused, and what is
-//! refused there for writing runs again as a write. Only an INSERT of literal rows is taken for one that may share a transaction.
+//! PostgreSQL finds out what a statement does only while it runs it. So the text decides which way a
+//! statement takes, on the safe side, and the server has the last word: what looks like a read runs where
+//! writing is refused, and what is refused there for writing runs again as a write. Only an INSERT of literal
+//! rows is taken for one that may share a transaction.
 
 use crate::{Error, Kind};
 
@@ -138,7 +140,8 @@ fn looks(words: &[String]) -> Looks {
     }
 }
 
-/// Where a quoted text that begins here ends; doubled quotes are part of it, in an `E''` text backslashes escape.
+/// Where a quoted text that begins here ends; doubled quotes are part of it, in an `E''` text backslashes
+/// escape.
 fn quoted_end(text: &str, quote: char, escapes: bool) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {

@@ -16,7 +16,8 @@ pub(super) fn fetch_sql(schema: &Schema) -> String {
     format!("SELECT {} FROM {} WHERE {key} = $key", columns(schema), quoted(&schema.name))
 }
 
-/// How the columns of a schema are written, in the table as it is now. A schema says less than the table: its bigint may be an int4.
+/// How the columns of a schema are written, in the table as it is now. A schema says less than the table: its
+/// bigint may be an int4.
 pub(super) async fn codecs(session: &mut Session, schema: &Schema) -> Result<Vec<Codec>, Error> {
     let sql = format!("SELECT {} FROM {}", columns(schema), quoted(&schema.name));
     let prepared = session.prepared(&sql.into(), &[]).await?;

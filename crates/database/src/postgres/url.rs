@@ -1,7 +1,8 @@
 //! The database's URL: what belongs to PostgreSQL, what is ours, and what is neither.
 //!
-//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value&…`; a folder with a Unix socket is `?host=/run/postgresql`. Every
-//! parameter is known by name, an unknown one is an error. [`Settings::shown`] is the URL for people: no password in it.
+//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value&…`; a folder with a Unix socket is
+//! `?host=/run/postgresql`. Every parameter is known by name, an unknown one is an error. [`Settings::shown`]
+//! is the URL for people: no password in it.
 
 use crate::limits::{POOL_DEFAULT, POOL_MAX, POOL_MIN, STATEMENT_TIMEOUT_MS_MAX};
 use crate::{Error, Kind};
@@ -14,7 +15,8 @@ use tokio_postgres::config::{Host, SslMode};
 pub(super) enum Tls {
     /// Never.
     Disable,
-    /// When the server can; it need not prove anything. What libpq does when nothing is said, and what a Unix socket ignores.
+    /// When the server can; it need not prove anything. What libpq does when nothing is said, and what a Unix
+    /// socket ignores.
     Prefer,
     /// Always; the certificate must be for this host and from an authority that is trusted.
     Verify,
@@ -22,7 +24,8 @@ pub(super) enum Tls {
     Insecure,
 }
 
-/// Whether connections are PostgreSQL's own or those of a pooler that gives out another one for each transaction.
+/// Whether connections are PostgreSQL's own or those of a pooler that gives out another one for each
+/// transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pooler {
     None,

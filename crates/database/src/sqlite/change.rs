@@ -1,6 +1,7 @@
 //! One change as a statement: its SQL, prepared once a batch, and whether it met its row.
 //!
-//! A refused statement undoes only itself (SQLite's ABORT); what then happens to its batch is `apply`'s business.
+//! A refused statement undoes only itself (SQLite's ABORT); what then happens to its batch is `apply`'s
+//! business.
 
 use super::errors::map;
 use super::schema::quoted;

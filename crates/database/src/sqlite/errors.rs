@@ -1,6 +1,7 @@
 //! SQLite's result codes as kinds, its messages as sentences.
 
 use crate::{Error, Kind};
+use forebay_value::Schema;
 use rusqlite::ffi;
 
 /// Maps what rusqlite reports.
@@ -26,6 +27,23 @@ pub(super) fn map(error: rusqlite::Error) -> Error {
     };
     let (kind, message) = kind(code, message);
     Error::new(kind, message).with_source(error)
+}
+
+/// An error of one change of a batch, with who is at fault: the row, or the table as a whole.
+///
+/// Wrong SQL is the table's fault, for the statements are made from the schema and compiled with the table's
+/// triggers. A NULL that the schema permits, or in a column that it does not know, is the table's.
+pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
+    let is_of_table = match error.kind() {
+        Kind::Syntax | Kind::Schema => true,
+        Kind::NotNull { column: Some(column) } => {
+            let known = schema.position(column).map(|index| &schema.columns[index]);
+            known.is_none_or(|column| column.nullable)
+                && error.message().ends_with(&format!(": {}.{column}", schema.name))
+        }
+        _ => false,
+    };
+    if is_of_table { error.of_table(&schema.name) } else { error }
 }
 
 fn syntax_message(message: &str, sql: &str, offset: i32) -> String {
@@ -66,6 +84,10 @@ fn kind(code: ffi::Error, message: String) -> (Kind, String) {
         (_, Code::CannotOpen) => (Kind::Unavailable, format!("the database cannot be opened: {message}")),
         (_, Code::SystemIoFailure | Code::OutOfMemory | Code::NoLargeFileSupport) => {
             (Kind::Unavailable, format!("the database cannot be read or written: {message}"))
+        }
+        (_, Code::SchemaChanged) => (Kind::Busy, message),
+        (_, Code::InternalMalfunction | Code::OperationAborted | Code::ApiMisuse) => {
+            (Kind::Internal, message)
         }
         // SQLITE_ERROR stands for wrong SQL and for what a function says of its arguments.
         _ if message.starts_with("no such") || message.contains("syntax error") => (Kind::Syntax, message),

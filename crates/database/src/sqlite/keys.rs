@@ -1,8 +1,10 @@
-//! Blocks of serial keys from SQLite's own sequence table, so that plain INSERTs and hot tables share one key space.
+//! Blocks of serial keys from SQLite's own sequence table, so that plain INSERTs and hot tables share one key
+//! space.
 //!
-//! AUTOINCREMENT gives the next row `max(sqlite_sequence.seq, largest rowid) + 1` and stores it in `sqlite_sequence`,
-//! which ordinary statements may change (<https://www.sqlite.org/autoinc.html>). Reserving a block is raising `seq` by
-//! its length, in a transaction that holds the write lock and is durable before the block is handed out.
+//! AUTOINCREMENT gives the next row `max(sqlite_sequence.seq, largest rowid) + 1` and stores it in
+//! `sqlite_sequence`, which ordinary statements may change (<https://www.sqlite.org/autoinc.html>). Reserving
+//! a block is raising `seq` by its length, in a transaction that holds the write lock and is durable before
+//! the block is handed out.
 
 use super::Sqlite;
 use super::errors::map;

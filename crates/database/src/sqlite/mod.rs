@@ -1,16 +1,18 @@
 //! SQLite: one file, one writer thread, a pool of reader threads; never on a worker of the server.
 //!
-//! What must stay true: only the writer's connection can change the file (the readers' are `query_only`), it commits
-//! with `synchronous = FULL` in WAL mode, and it looks before each transaction whether the file is still the one it opened.
-//! Other processes (`sqlite3`) may use the file at the same time; their locks are waited for, within limits.
+//! What must stay true: only the writer's connection can change the file (the readers' are `query_only`), it
+//! commits with `synchronous = FULL` in WAL mode, and it looks before each transaction whether the file is
+//! still the one it opened. Other processes (`sqlite3`) may use the file at the same time; their locks are
+//! waited for, within limits.
 
 mod apply;
 mod change;
+mod dead_letters;
 mod errors;
 mod keys;
 mod open;
+mod positions;
 mod readers;
-mod replay;
 mod scan;
 mod schema;
 mod statement;
@@ -19,6 +21,7 @@ mod writer;
 
 use crate::{Error, Options, Rows, Statement};
 use forebay_value::{Schema, Value};
+use futures_util::future::Either;
 use open::{Identity, Role};
 use readers::Readers;
 use std::path::{Path, PathBuf};
@@ -78,23 +81,14 @@ impl Sqlite {
         params: Vec<Value>,
     ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
         let (sql, columns) = (statement.sql.clone(), statement.columns.clone());
-        let (read, written) = if statement.writes {
+        if statement.writes {
             let (answer, answered) = oneshot::channel();
             self.writer.submit(Direct { sql, params, columns, arrived: Instant::now(), answer });
-            (None, Some(answered))
-        } else {
-            let run = move |connection: &rusqlite::Connection| {
-                statement::execute(connection, &sql, &params, &columns)
-            };
-            (Some(self.readers.submit(run)), None)
-        };
-        async move {
-            match (read, written) {
-                (Some(read), _) => read.await,
-                (_, Some(written)) => written.await.unwrap_or_else(|_| Err(writer::lost())),
-                (None, None) => unreachable!("a statement reads or writes"),
-            }
+            return Either::Left(async move { answered.await.unwrap_or_else(|_| Err(writer::lost())) });
         }
+        let run =
+            move |connection: &rusqlite::Connection| statement::execute(connection, &sql, &params, &columns);
+        Either::Right(self.readers.submit(run))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Opening the database file: folders, connections, what each connection is set to, and whether the file is still there.
+//! Opening the database file: folders, connections, what each connection is set to, and whether the file is
+//! still there.
 
 use super::errors::map;
 use crate::limits::*;
@@ -16,7 +17,8 @@ pub(super) enum Role {
     Reader,
 }
 
-/// Until when the statement that runs on a connection may run, or wait for a lock. Shared with the connection's handlers.
+/// Until when the statement that runs on a connection may run, or wait for a lock. Shared with the
+/// connection's handlers.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline {
     base: Instant,
@@ -138,12 +140,13 @@ fn set_pragmas(connection: &Connection, role: Role) -> rusqlite::Result<()> {
     if role == Role::Reader {
         set("query_only", &true)?;
     }
-    // Reads the header and the schema: a file that is no database is found out here, not at the first request.
+    // Reads the header and the schema: a file that is no database is found out here, not at the first
+    // request.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// Which file was opened, so that a commit into one that is no longer there can be refused: SQLite would go on
-/// writing to a deleted file, and all of it would be gone at the end of the process.
+/// Which file was opened, so that a commit into one that is no longer there can be refused: SQLite would go
+/// on writing to a deleted file, and all of it would be gone at the end of the process.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     path: PathBuf,

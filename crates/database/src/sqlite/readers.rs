@@ -137,7 +137,8 @@ impl Shared {
                 continue;
             }
             deadline.set(self.timeout);
-            // A panic in a job must not take a reader away from everybody else; its asker sees the closed channel.
+            // A panic in a job must not take a reader away from everybody else; its asker sees the closed
+            // channel.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(Ok(connection))));
             deadline.clear();
             drop(ended);

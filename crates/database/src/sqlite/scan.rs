@@ -1,8 +1,8 @@
 //! Reading rows as rows: one by key, or all of a table as of one moment.
 //!
-//! A scan holds one read transaction from its first row to its last, on a thread and a connection of its own, so that it
-//! neither misses nor repeats a row whatever is written meanwhile, and takes no reader from the requests. The price
-//! is that the write-ahead log cannot be cut back until it ends.
+//! A scan holds one read transaction from its first row to its last, on a thread and a connection of its own,
+//! so that it neither misses nor repeats a row whatever is written meanwhile, and takes no reader from the
+//! requests. The price is that the write-ahead log cannot be cut back until it ends.
 
 use super::Sqlite;
 use super::errors::map;
@@ -63,19 +63,7 @@ impl Sqlite {
 
     pub(crate) async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
         let schema = schema.clone();
-        let fetch = move |connection: &Connection| {
-            let key_column = quoted(&schema.key_column().name);
-            let sql =
-                format!("SELECT {} FROM {} WHERE {key_column} = ?1", columns(&schema), quoted(&schema.name));
-            let mut statement = connection.prepare_cached(&sql).map_err(map)?;
-            types::bind(&mut statement, 1, key.as_ref()).map_err(map)?;
-            let mut rows = statement.raw_query();
-            match rows.next().map_err(map)? {
-                Some(row) => read_row(&schema, row, &mut Vec::new()).map(Some),
-                None => Ok(None),
-            }
-        };
-        self.readers.submit(fetch).await
+        self.readers.submit(move |connection| row_of(connection, &schema, key.as_ref())).await
     }
 
     pub(crate) async fn count(&self, schema: &Schema) -> Result<u64, Error> {
@@ -88,6 +76,23 @@ impl Sqlite {
             Ok(count.unsigned_abs())
         };
         self.readers.submit(count).await
+    }
+}
+
+/// One row by its key, in whatever transaction the connection is.
+pub(super) fn row_of(
+    connection: &Connection,
+    schema: &Schema,
+    key: ValueRef<'_>,
+) -> Result<Option<Row>, Error> {
+    let key_column = quoted(&schema.key_column().name);
+    let sql = format!("SELECT {} FROM {} WHERE {key_column} = ?1", columns(schema), quoted(&schema.name));
+    let mut statement = connection.prepare_cached(&sql).map_err(map)?;
+    types::bind(&mut statement, 1, key).map_err(map)?;
+    let mut rows = statement.raw_query();
+    match rows.next().map_err(map)? {
+        Some(row) => read_row(schema, row, &mut Vec::new()).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -106,7 +111,7 @@ fn read_all(
 ) -> Result<(), Error> {
     let snapshot = connect(path, Role::Reader).and_then(|(connection, _)| {
         connection.execute_batch("BEGIN").map_err(map)?;
-        let position = super::apply::position(&connection, log)?;
+        let position = super::positions::position(&connection, log)?;
         Ok((connection, position))
     });
     let connection = match snapshot {

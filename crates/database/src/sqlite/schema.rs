@@ -1,7 +1,8 @@
-//! Tables: made from a schema, with types and defaults such that plain SQL works on them, and read back as one.
+//! Tables: made from a schema, with types and defaults such that plain SQL works on them, and read back as
+//! one.
 //!
-//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that others made
-//! it understands what a schema can say and refuses what a hot table would get wrong.
+//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that
+//! others made it understands what a schema can say and refuses what a hot table would get wrong.
 
 use super::errors::map;
 use super::types;
@@ -185,8 +186,8 @@ fn raw_columns(connection: &Connection, table: &str) -> Result<Vec<RawColumn>, E
     rows.and_then(Iterator::collect).map_err(map)
 }
 
-/// Marks which columns are unique by themselves and which have an index; partial ones and those over several columns
-/// say nothing about one column.
+/// Marks which columns are unique by themselves and which have an index; partial ones and those over several
+/// columns say nothing about one column.
 fn mark_indexes(
     connection: &Connection,
     table: &str,

@@ -12,9 +12,10 @@
 //! json       TEXT                                         JSON TEXT
 //! bytes      BLOB                                         BLOB
 //! ```
-//! The words in front of TEXT are for people and for [`declared`]: SQLite gives such columns TEXT affinity and keeps the
-//! digits. One value does not come back as it was: SQLite keeps the double -0.0 as 0.0. Read back is also what others write: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix
-//! seconds, truth values as words, numbers in a numeric column.
+//! The words in front of TEXT are for people and for [`declared`]: SQLite gives such columns TEXT affinity
+//! and keeps the digits. One value does not come back as it was: SQLite keeps the double -0.0 as 0.0. Read
+//! back is also what others write: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix seconds,
+//! truth values as words, numbers in a numeric column.
 
 use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text};
 use rusqlite::types::ValueRef as Stored;
@@ -51,7 +52,8 @@ const TIMESTAMP_BYTES: usize = "2026-11-21T10:03:00.000000Z".len();
 /// The length of a UUID's text.
 const UUID_BYTES: usize = "06f40771-6460-479a-a47c-177473e240b5".len();
 
-/// A stored value as one of type `ty`, without copying; `None` when it is not one or must be rewritten first ([`typed`]).
+/// A stored value as one of type `ty`, without copying; `None` when it is not one or must be rewritten first
+/// ([`typed`]).
 pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
     Some(match (ty, value) {
         (_, Stored::Null) => ValueRef::Null,
@@ -112,7 +114,8 @@ pub(super) fn loose(value: Stored<'_>) -> Option<Value> {
     })
 }
 
-/// Reads a stored time; the form that [`Timestamp::write`] gives is read without the time library (a scan reads one a row).
+/// Reads a stored time; the form that [`Timestamp::write`] gives is read without the time library (a scan
+/// reads one a row).
 fn timestamp(text: &[u8]) -> Option<Timestamp> {
     own_timestamp(text).or_else(|| Timestamp::parse_stored(std::str::from_utf8(text).ok()?))
 }
@@ -145,7 +148,8 @@ fn own_timestamp(text: &[u8]) -> Option<Timestamp> {
     Some(Timestamp(seconds * 1_000_000 + micros))
 }
 
-/// Year, month, day to days since the epoch. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// Year, month, day to days since the epoch. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms".
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

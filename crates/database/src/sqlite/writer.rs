@@ -1,9 +1,10 @@
 //! The writer thread: the only connection that changes the database.
 //!
-//! It takes all direct statements that have arrived as one group: one transaction, a savepoint for each, one commit (so one
-//! fsync), then the answers. Between two groups at most one bulk job (drain, seed) gets its slice. A group that loses its
-//! transaction (a statement that was interrupted, a full disk, a constraint found at the commit) is tried again
-//! without the one that did it, which then runs alone: nobody pays for somebody else's statement.
+//! It takes all direct statements that have arrived as one group: one transaction, a savepoint for each, one
+//! commit (so one fsync), then the answers. Between two groups at most one bulk job (drain, seed) gets its
+//! slice. A group that loses its transaction (a statement that was interrupted, a full disk, a constraint
+//! found at the commit) is tried again without the one that did it, which then runs alone: nobody pays for
+//! somebody else's statement.
 
 use super::errors::map;
 use super::open::{Deadline, Identity};
@@ -265,7 +266,8 @@ impl Session {
         self.run_group(group);
     }
 
-    /// Runs a job; a panic in it (a bug) rolls back and answers its asker with a closed channel, the writer goes on.
+    /// Runs a job; a panic in it (a bug) rolls back and answers its asker with a closed channel, the writer
+    /// goes on.
     fn guarded(&mut self, job: Job) {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(self)));
         self.deadline.clear();
@@ -394,7 +396,8 @@ impl Session {
     pub(super) fn rollback(&mut self) {
         self.deadline.clear();
         if !self.connection.is_autocommit() {
-            // A ROLLBACK that fails has rolled back nevertheless (SQLite: "if the transaction has already been rolled back").
+            // A ROLLBACK that fails has rolled back nevertheless (SQLite: "if the transaction has already
+            // been rolled back").
             let _ =
                 self.connection.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.raw_execute());
         }

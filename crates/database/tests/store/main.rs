@@ -1,9 +1,11 @@
-//! The database as its users see it, all through [`Store`](forebay_database::Store) and plain SQL connections beside it.
+//! The database as its users see it, all through [`Store`](forebay_database::Store) and plain SQL connections
+//! beside it.
 //!
 //! - `both`: what any engine must do, run on each
 //! - `sqlite`, `postgres`: what only one of them can do, or does in its own way
 //!
-//! PostgreSQL needs a server: `scripts/services` starts one and sets `FOREBAY_TEST_POSTGRES`. Without it these tests fail, and say so.
+//! PostgreSQL needs a server: `scripts/services` starts one and sets `FOREBAY_TEST_POSTGRES`. Without it
+//! these tests fail, and say so.
 
 mod both;
 mod postgres;

@@ -2,6 +2,7 @@
 
 mod applying;
 mod concurrency;
+mod dead_letters;
 mod keys;
 mod statements;
 pub(crate) mod tables;

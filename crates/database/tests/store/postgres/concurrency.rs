@@ -64,7 +64,8 @@ async fn reads_that_are_all_slow_are_not_run_for_nobody() {
     for (n, result) in running.into_iter().enumerate() {
         assert_eq!(result.await.unwrap().values, [Value::Bigint(n as i64)]);
     }
-    // One after the other they take 3.2 s. Sent together again and again, each time all for the sake of one, they took 30.
+    // One after the other they take 3.2 s. Sent together again and again, each time all for the sake of one,
+    // they took 30.
     assert!(began.elapsed().as_secs_f64() < 0.05 * f64::from(READS) * 2.0, "{:?}", began.elapsed());
 }
 

@@ -3,6 +3,7 @@
 mod applying;
 mod concurrency;
 mod connecting;
+mod errors;
 mod keys;
 mod statements;
 mod types;

@@ -86,8 +86,9 @@ async fn queues_are_bounded() {
             kinds.push(result.await.unwrap_err().kind().clone());
         }
         let busy = kinds.iter().filter(|&kind| *kind == Kind::Busy).count();
-        // 4 wait, and what was taken out of the queue meanwhile (one read, or a group of writes) made room for as many. On a
-        // machine that is busy with other tests some more come to their turn while the others are still being sent.
+        // 4 wait, and what was taken out of the queue meanwhile (one read, or a group of writes) made room
+        // for as many. On a machine that is busy with other tests some more come to their turn while the
+        // others are still being sent.
         assert!((30..=46).contains(&busy), "{kinds:?}");
         assert!(kinds.iter().all(|kind| matches!(kind, Kind::Busy | Kind::Timeout)), "{kinds:?}");
     }

@@ -1,0 +1,102 @@
+//! How far each log is drained.
+//!
+//! What must stay true: a position moves in the transaction of the changes that it covers, by
+//! compare-and-set, so that of two drains of one log only one gets through.
+
+use super::session::Session;
+use super::table::text;
+use super::{Postgres, errors};
+use crate::{Batch, Error, Kind, Rows, StoredPosition};
+use forebay_value::{Timestamp, Value};
+
+pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS forebay_position (
+  log text PRIMARY KEY,
+  position bigint NOT NULL,
+  updated_at timestamptz NOT NULL
+)";
+
+impl Postgres {
+    /// A read of a table of the drain's, which may not be there yet.
+    pub(super) async fn of_drain(&self, sql: &str, params: Vec<Value>) -> Result<Option<Rows>, Error> {
+        match self.submit(sql, params, false).await {
+            Ok(rows) => Ok(Some(rows)),
+            Err(error) if errors::is_missing_table(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
+        let sql = "SELECT log, position, updated_at FROM forebay_position ORDER BY updated_at";
+        let rows = self.of_drain(sql, Vec::new()).await?;
+        let stored = |row: &[Value]| {
+            Ok(StoredPosition {
+                log: log_id(&row[0])?,
+                position: integer(&row[1]).unsigned_abs(),
+                updated_at: time(&row[2]),
+            })
+        };
+        rows.iter().flat_map(Rows::iter).map(stored).collect()
+    }
+}
+
+pub(super) fn integer(value: &Value) -> i64 {
+    if let Value::Bigint(number) = value { *number } else { 0 }
+}
+
+pub(super) fn time(value: &Value) -> Timestamp {
+    if let Value::Timestamp(at) = value { *at } else { Timestamp(0) }
+}
+
+pub(super) fn log_text(log: u128) -> Value {
+    Value::Text(format!("{log:032x}").into())
+}
+
+pub(super) fn log_id(value: &Value) -> Result<u128, Error> {
+    let text = text(value);
+    u128::from_str_radix(text, 16)
+        .map_err(|source| Error::new(Kind::Corrupt, format!("{text:?} is no log id")).with_source(source))
+}
+
+/// The position of one log in whatever transaction the session is; `None` as well when there is no such
+/// table.
+pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {
+    let is_there = session.run("SELECT to_regclass('forebay_position') IS NOT NULL", &[]).await?;
+    if is_there.values != [Value::Bool(true)] {
+        return Ok(None);
+    }
+    let rows = session.run("SELECT position FROM forebay_position WHERE log = $1", &[log_text(log)]).await?;
+    Ok(rows.values.first().map(|position| integer(position).unsigned_abs()))
+}
+
+/// Moves the position by compare-and-set, in the transaction that is open.
+pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Result<(), Error> {
+    let stored = |position: u64| {
+        i64::try_from(position)
+            .map(Value::Bigint)
+            .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
+    };
+    let (log, to) = (log_text(batch.log), stored(batch.to)?);
+    let changed = match batch.from.map(stored).transpose()? {
+        Some(from) => {
+            let sql = "UPDATE forebay_position SET position = $2, updated_at = clock_timestamp() WHERE log = $1 AND position = $3";
+            session.run(sql, &[log, to, from]).await?.changed
+        }
+        None => {
+            let sql = "INSERT INTO forebay_position (log, position, updated_at) VALUES ($1, $2, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
+            session.run(sql, &[log, to]).await?.changed
+        }
+    };
+    if changed == 1 {
+        return Ok(());
+    }
+    let found = match position(session, batch.log).await? {
+        Some(position) => format!("it is at {position}"),
+        None => "it has none".to_owned(),
+    };
+    let expected = batch.from.map_or_else(|| "none yet".to_owned(), |from| from.to_string());
+    let message = format!(
+        "another drain has taken over log {:032x}: the position should be {expected}, {found}",
+        batch.log
+    );
+    Err(Error::new(Kind::Fenced, message))
+}

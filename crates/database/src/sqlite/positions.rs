@@ -1,0 +1,105 @@
+//! How far each log is drained.
+//!
+//! What must stay true: a position moves in the transaction of the changes that it covers, by
+//! compare-and-set, so that of two drains of one log only one gets through.
+
+use super::Sqlite;
+use super::errors::map;
+use crate::{Batch, Error, Kind, StoredPosition};
+use forebay_value::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+pub(super) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS forebay_position (
+  log TEXT PRIMARY KEY NOT NULL,
+  position INTEGER NOT NULL,
+  updated_at TIMESTAMP TEXT NOT NULL
+);";
+
+impl Sqlite {
+    pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
+        let read = |connection: &Connection| {
+            if !has_table(connection, "forebay_position").map_err(map)? {
+                return Ok(Vec::new());
+            }
+            let sql = "SELECT log, position, updated_at FROM forebay_position ORDER BY updated_at";
+            let mut statement = connection.prepare_cached(sql).map_err(map)?;
+            let mut rows = statement.raw_query();
+            let mut positions = Vec::new();
+            while let Some(row) = rows.next().map_err(map)? {
+                let position: i64 = row.get(1).map_err(map)?;
+                positions.push(StoredPosition {
+                    log: log_id(row, 0)?,
+                    position: position.unsigned_abs(),
+                    updated_at: timestamp(row, 2)?,
+                });
+            }
+            Ok(positions)
+        };
+        self.readers.submit(read).await
+    }
+}
+
+pub(super) fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
+        .and_then(|mut statement| statement.exists([name]))
+}
+
+/// The stored position of one log, in whatever transaction the connection is.
+pub(super) fn position(connection: &Connection, log: u128) -> Result<Option<u64>, Error> {
+    if !has_table(connection, "forebay_position").map_err(map)? {
+        return Ok(None);
+    }
+    let sql = "SELECT position FROM forebay_position WHERE log = ?1";
+    let position: Option<i64> = connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row([log_text(log)], |row| row.get(0)).optional())
+        .map_err(map)?;
+    Ok(position.map(i64::unsigned_abs))
+}
+
+pub(super) fn log_text(log: u128) -> String {
+    format!("{log:032x}")
+}
+
+pub(super) fn log_id(row: &rusqlite::Row<'_>, index: usize) -> Result<u128, Error> {
+    let text: String = row.get(index).map_err(map)?;
+    u128::from_str_radix(&text, 16)
+        .map_err(|source| Error::new(Kind::Corrupt, format!("{text:?} is no log id")).with_source(source))
+}
+
+pub(super) fn timestamp(row: &rusqlite::Row<'_>, index: usize) -> Result<Timestamp, Error> {
+    let text: String = row.get(index).map_err(map)?;
+    Timestamp::parse_stored(&text).ok_or_else(|| Error::new(Kind::Corrupt, format!("{text:?} is no time")))
+}
+
+/// Moves the position, in the transaction that is open.
+pub(super) fn move_position(connection: &Connection, batch: &Batch) -> Result<(), Error> {
+    let log = log_text(batch.log);
+    let stored = |position: u64| {
+        i64::try_from(position)
+            .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
+    };
+    let (to, now) = (stored(batch.to)?, Timestamp::now().to_string());
+    let changed = match batch.from.map(stored).transpose()? {
+        Some(from) => connection
+            .prepare_cached("UPDATE forebay_position SET position = ?2, updated_at = ?3 WHERE log = ?1 AND position = ?4")
+            .and_then(|mut statement| statement.execute(params![log, to, now, from])),
+        None => connection
+            .prepare_cached("INSERT INTO forebay_position (log, position, updated_at) VALUES (?1, ?2, ?3) ON CONFLICT (log) DO NOTHING")
+            .and_then(|mut statement| statement.execute(params![log, to, now])),
+    };
+    let changed = changed.map_err(map)?;
+    if changed == 1 {
+        return Ok(());
+    }
+    let found = match position(connection, batch.log)? {
+        Some(position) => format!("it is at {position}"),
+        None => "it has none".to_owned(),
+    };
+    let expected = batch.from.map_or_else(|| "none yet".to_owned(), |from| from.to_string());
+    let message =
+        format!("another drain has taken over log {log}: the position should be {expected}, {found}");
+    Err(Error::new(Kind::Fenced, message))
+}
