@@ -53,7 +53,7 @@ impl Error {
         if let Some(error) = source.downcast_ref::<forebay_database::Error>() {
             return error.may_retry();
         }
-        source.downcast_ref::<forebay_table::RemoteError>().is_some_and(|error| error.may_retry())
+        source.downcast_ref::<forebay_table::HotError>().is_some_and(|error| error.may_retry())
     }
 
     /// What happened, to match on.

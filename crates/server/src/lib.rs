@@ -14,7 +14,6 @@ mod compile;
 mod endpoint;
 mod functions;
 mod handler;
-mod hot;
 mod jobs;
 mod limits;
 mod live;

@@ -3,8 +3,7 @@
 
 use forebay_redis::{Client, Link, Options};
 use forebay_table::{
-    BoxFuture, Positions, RemoteError, RemoteOptions, RemoteTable, RemoteTables, Source, SourceError,
-    TableSpec,
+    BoxFuture, HotError, Positions, RemoteOptions, RemoteTable, RemoteTables, Source, SourceError, TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
 use forebay_value::{Column, KeyKind, Row, Schema, Type, Value, ValueRef};
@@ -75,7 +74,7 @@ impl Bench {
         &self,
         what: &str,
         at_once: i64,
-        op: impl AsyncFn(i64) -> Result<(), RemoteError>,
+        op: impl AsyncFn(i64) -> Result<(), HotError>,
     ) -> Result<(), Box<dyn Error>> {
         let used = |facts: Vec<forebay_redis::Facts>| facts[0].used_memory_bytes as f64;
         let memory = used(self.client.facts().await?);

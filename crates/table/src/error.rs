@@ -1,8 +1,10 @@
-//! What can go wrong: opening and replaying ([`Error`]), and a single write ([`WriteError`], small: it is refused often).
+//! What can go wrong: opening and replaying ([`Error`]), and a single call on a table of either tier ([`HotError`]).
 
-use forebay_log::{AppendError, Position};
-use forebay_value::Value;
+use crate::source::SourceError;
+use forebay_log::Position;
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 /// What kind of failure it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,58 +73,130 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a write was not done. Nothing has changed, in memory or in the log.
-#[derive(Debug, Clone, PartialEq)]
-pub enum WriteError {
+/// What kind of failure a call on a hot table was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HotKind {
     /// Another row has this key, or this value in a unique column.
     Conflict {
         /// The column, an index into the schema's.
         column: usize,
-        /// What the answer waits for: the position at which the other row is known to have it.
-        mark: Position,
     },
     /// There is no row with this key.
-    Missing {
-        /// What the answer waits for.
-        mark: Position,
-    },
-    /// The row is not in memory: [`fetch`](crate::Table::fetch) this key, then try again.
-    Fetch(Value),
-    /// The memory limit is reached and nothing can be evicted before more is drained.
+    Missing,
+    /// The memory limit is reached and nothing can be evicted before more is drained. Nothing happened.
     MemoryFull,
-    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer.
+    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer. Nothing happened.
     LogFull,
-    /// The log's buffer is full: the disk is behind. Passes soon.
+    /// The log's buffer is full: the disk is behind. Nothing happened.
     Busy,
     /// The log failed or was closed: nothing more is written.
     Poisoned,
-    /// The counter would not fit in 64 bits.
+    /// The counter would not fit in 64 bits. Nothing happened.
     Overflow,
+    /// The servers are away, are changing over, or the table is being loaded. Nothing happened: the same may be asked
+    /// again.
+    Unavailable,
+    /// The write was sent and what became of it is not known, or it is not as durable as was asked.
+    UnknownOutcome,
+    /// The database could not be asked. Nothing happened.
+    Source,
+    /// The servers cannot be used as they are, or hold what Forebay has not written there: somebody must look.
+    Broken,
 }
 
-impl From<AppendError> for WriteError {
-    fn from(error: AppendError) -> WriteError {
-        match error {
-            AppendError::Full | AppendError::TooLarge => WriteError::LogFull,
-            AppendError::Busy => WriteError::Busy,
-            _ => WriteError::Poisoned,
+/// Why a call on a hot table failed.
+#[derive(Debug, Clone)]
+pub struct HotError {
+    kind: HotKind,
+    mark: Position,
+    what: Cow<'static, str>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl HotError {
+    pub(crate) fn new(kind: HotKind, what: impl Into<Cow<'static, str>>) -> HotError {
+        HotError { kind, mark: Position(0), what: what.into(), source: None }
+    }
+
+    pub(crate) fn caused(
+        kind: HotKind,
+        what: impl Into<Cow<'static, str>>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> HotError {
+        HotError { source: Some(Arc::new(source)), ..HotError::new(kind, what) }
+    }
+
+    pub(crate) fn conflict(column: usize) -> HotError {
+        HotError::new(HotKind::Conflict { column }, "another row has this value")
+    }
+
+    pub(crate) fn missing() -> HotError {
+        HotError::new(HotKind::Missing, "there is no such row")
+    }
+
+    pub(crate) fn unavailable(what: impl Into<Cow<'static, str>>) -> HotError {
+        HotError::new(HotKind::Unavailable, what)
+    }
+
+    pub(crate) fn foreign(what: impl Into<Cow<'static, str>>) -> HotError {
+        HotError::new(HotKind::Broken, what)
+    }
+
+    /// The same cause, with another meaning.
+    pub(crate) fn with(self, kind: HotKind, what: &'static str) -> HotError {
+        HotError { kind, what: what.into(), ..self }
+    }
+
+    /// The same, for an answer that waits until the log has passed this position.
+    pub(crate) fn held_until(self, mark: Position) -> HotError {
+        HotError { mark, ..self }
+    }
+
+    /// The cause, when it is of this type.
+    pub(crate) fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.source.as_ref().and_then(|source| source.downcast_ref())
+    }
+
+    /// What happened, to match on.
+    pub fn kind(&self) -> HotKind {
+        self.kind
+    }
+
+    /// The position that an answer which tells of this waits for: that of the row which is in the way, or of the delete
+    /// that left none. 0: nothing to wait for.
+    pub fn mark(&self) -> Position {
+        self.mark
+    }
+
+    /// Whether nothing has changed and the same call may succeed later without anyone repairing anything.
+    pub fn may_retry(&self) -> bool {
+        match self.kind {
+            HotKind::MemoryFull | HotKind::LogFull | HotKind::Busy | HotKind::Unavailable => true,
+            HotKind::Source => self.cause::<SourceError>().is_some_and(|source| source.retry),
+            _ => false,
         }
     }
 }
 
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WriteError::Conflict { .. } => "another row has this value",
-            WriteError::Missing { .. } => "there is no such row",
-            WriteError::Fetch(_) => "the row is not in memory",
-            WriteError::MemoryFull => "the memory limit is reached and nothing can be evicted",
-            WriteError::LogFull => "the log is full",
-            WriteError::Busy => "the log's disk is behind",
-            WriteError::Poisoned => "the log has failed",
-            WriteError::Overflow => "the number does not fit in 64 bits",
-        })
+impl From<SourceError> for HotError {
+    fn from(error: SourceError) -> HotError {
+        HotError::caused(HotKind::Source, "the database did not answer", error)
     }
 }
 
-impl std::error::Error for WriteError {}
+impl fmt::Display for HotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for HotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}

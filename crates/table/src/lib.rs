@@ -17,6 +17,7 @@ mod embedded;
 mod error;
 mod flights;
 mod hash;
+mod hot;
 mod key;
 mod keys;
 mod limits;
@@ -27,12 +28,13 @@ mod source;
 mod spec;
 
 pub use catalogue::Catalogue;
-pub use embedded::{Counters, Entry, Incremented, List, Load, Read, Replayed, Table, Tables};
-pub use error::{Error, Kind, WriteError};
+pub use embedded::{Counters, Entry, Incremented, List, Load, Read, Replayed, Table, Tables, WriteError};
+pub use error::{Error, HotError, HotKind, Kind};
+pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};
 pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId};
 pub use remote::{
-    Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteError, RemoteKind,
-    RemoteLoad, RemoteOptions, RemoteTable, RemoteTables,
+    Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteLoad, RemoteOptions,
+    RemoteTable, RemoteTables,
 };
 pub use source::{BoxFuture, Source, SourceError};
 pub use spec::TableSpec;

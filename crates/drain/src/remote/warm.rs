@@ -3,7 +3,7 @@
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::Store;
 use forebay_redis::Link;
-use forebay_table::{RemoteError, RemoteLoad, RemoteTable};
+use forebay_table::{HotError, RemoteLoad, RemoteTable};
 use forebay_value::Row;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::pin::pin;
@@ -119,6 +119,6 @@ async fn take_all(
 }
 
 /// The tier failed.
-pub(super) fn tier(error: RemoteError) -> Error {
+pub(super) fn tier(error: HotError) -> Error {
     Error::caused(Kind::Log, "the memory tier", error)
 }

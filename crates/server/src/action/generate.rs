@@ -4,12 +4,12 @@ use super::write::{ColumnSource, RowPlan};
 use super::{Answering, Step};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::out::Out;
-use crate::hot::RemoteHot;
 use crate::jobs::{Job, Jobs};
 use crate::problem::Problem;
 use forebay_database::Store;
-use forebay_table::{Table, WriteError};
-use forebay_value::{Row, Schema, Type, Value, ValueRef};
+use forebay_table::{Cursor, HotError, HotKind, HotResult, HotTable, completed};
+use forebay_value::{Row, RowRef, Schema, Type, Value, ValueRef};
+use futures_util::{Stream, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -17,14 +17,14 @@ use tokio::runtime::Handle;
 /// Rows written to a database in one call.
 const BATCH_ROWS: u64 = 5_000;
 /// How long a job waits when the table takes no more for now.
-pub(super) const FULL_PAUSE: Duration = Duration::from_millis(20);
+const FULL_PAUSE: Duration = Duration::from_millis(20);
+/// Writes under way at a time: on Redis or Valkey enough to fill the batches that the link makes of them.
+const AT_ONCE: usize = 256;
 
 /// Where the rows go.
 pub enum Target {
     /// Into a hot table.
-    Hot(Arc<Table>),
-    /// Into a hot table on Redis or Valkey.
-    Remote(RemoteHot),
+    Hot(HotTable),
     /// Straight into the database.
     Database(Store, Arc<Schema>),
 }
@@ -72,89 +72,61 @@ impl Generate {
     fn schema(&self) -> &Schema {
         match &self.target {
             Target::Hot(table) => table.schema(),
-            Target::Remote(hot) => hot.table.schema(),
             Target::Database(_, schema) => schema,
         }
     }
 
     fn work(&self, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
         match &self.target {
-            Target::Hot(table) => self.fill_table(table, rows, slots, job),
-            Target::Remote(hot) => self.runtime.block_on(self.fill_remote(hot, rows, slots, job)),
+            Target::Hot(table) => self.runtime.block_on(self.fill_table(table, rows, slots, job)),
             Target::Database(store, schema) => self.fill_database(store, schema, rows, slots, job),
         }
     }
 
-    fn fill_table(&self, table: &Arc<Table>, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
-        self.runtime.block_on(table.wait_loaded());
-        self.empty_table(table, job)?;
-        let extra = self.first.len() as u64;
+    async fn fill_table(&self, table: &HotTable, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
+        table.wait_loaded().await.map_err(|error| error.to_string())?;
+        empty_table(table, job).await?;
         for (index, plan) in self.first.iter().enumerate() {
-            let row = self.new_row(plan, slots, &mut || self.next_key(table))?;
-            self.write(job, || table.upsert(row.as_ref()).map(drop))?;
+            let row = self.hot_row(table, plan, slots).await?;
+            retried(job, || table.upsert(row.as_ref())).await.map_err(|error| failed(job, &error))?;
             if (index as u64) < rows {
                 job.advance(1);
             }
         }
-        let mut written = extra.min(rows);
-        while written < rows {
-            let row = self.new_row(&self.row, slots, &mut || self.next_key(table))?;
-            match self.write(job, || match table.insert(row.as_ref()) {
-                // A drawn value that is taken: the next row draws others.
-                Err(WriteError::Conflict { .. }) => Ok(false),
-                other => other.map(|_| true),
-            })? {
-                true => {
-                    written += 1;
-                    job.advance(1);
-                }
-                false => continue,
-            }
-        }
-        Ok(())
+        let missing = rows.saturating_sub(self.first.len() as u64);
+        let adding = futures_util::stream::iter(0..missing).map(|_| self.add(table, slots, job));
+        all(adding, || job.advance(1)).await
     }
 
-    /// Deletes every row, one by one: each deletion is in the log like any other.
-    fn empty_table(&self, table: &Arc<Table>, job: &Job) -> Result<(), String> {
-        let mut keys = Vec::new();
-        table.for_each(|entry| keys.push(entry.key.to_owned()));
-        for key in keys {
-            let delete = || match table.delete(key.as_ref(), |_| ()) {
-                Ok(_) | Err(WriteError::Missing { .. }) => Ok(None),
-                Err(WriteError::Fetch(key)) => Ok(Some(key)),
-                Err(error) => Err(error),
-            };
-            while let Some(evicted) = self.write(job, delete)? {
-                self.runtime.block_on(table.fetch(evicted)).map_err(|error| error.message)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes until the table takes it.
-    fn write<T>(&self, job: &Job, mut write: impl FnMut() -> Result<T, WriteError>) -> Result<T, String> {
+    /// Adds one more row. A drawn value that is taken: the next row draws others.
+    async fn add(&self, table: &HotTable, slots: &Slots, job: &Job) -> Result<(), String> {
         loop {
-            match write() {
-                Ok(written) => return Ok(written),
-                Err(WriteError::MemoryFull | WriteError::LogFull | WriteError::Busy) if !job.is_stopped() => {
-                    std::thread::sleep(FULL_PAUSE);
-                }
-                Err(error) if job.is_stopped() => return Err(format!("the server stopped ({error:?})")),
-                Err(error) => return Err(format!("a row could not be written: {error:?}")),
+            if job.is_stopped() {
+                return Err("the server stopped".into());
+            }
+            let row = self.hot_row(table, &self.row, slots).await?;
+            match retried(job, || table.insert(row.as_ref())).await {
+                Ok(()) => return Ok(()),
+                Err(error) if matches!(error.kind(), HotKind::Conflict { .. }) => {}
+                Err(error) => return Err(failed(job, &error)),
             }
         }
     }
 
-    fn next_key(&self, table: &Table) -> Option<i64> {
-        loop {
-            match table.next_key() {
-                Some(key) => return Some(key),
-                None => self.runtime.block_on(table.wait_keys()).ok()?,
+    /// A new row, with a key of its own if the table gives them out.
+    async fn hot_row(&self, table: &HotTable, plan: &RowPlan, slots: &Slots) -> Result<Row, String> {
+        let is_serial = plan.sources.iter().any(|source| matches!(source, ColumnSource::Serial));
+        let mut key = None;
+        while is_serial && key.is_none() {
+            key = table.next_key();
+            if key.is_none() {
+                table.wait_keys().await.map_err(|error| error.to_string())?;
             }
         }
+        self.new_row(plan, slots, &mut || key)
     }
 
-    pub(super) fn new_row(
+    fn new_row(
         &self,
         plan: &RowPlan,
         slots: &Slots,
@@ -201,5 +173,54 @@ impl Generate {
             job.advance(count);
         }
         Ok(())
+    }
+}
+
+/// Deletes every row, one by one: each deletion goes the way of any other.
+async fn empty_table(table: &HotTable, job: &Job) -> Result<(), String> {
+    let mut at = Some(Cursor::default());
+    while let Some(from) = at {
+        let page = retried(job, || table.keys(from)).await.map_err(|error| failed(job, &error))?;
+        let deleting = futures_util::stream::iter(page.keys).map(|key| async move {
+            let delete = || table.delete(key.as_ref(), |row: RowRef<'_>| Row(row.0.into()));
+            match retried(job, delete).await {
+                Err(error) if error.kind() != HotKind::Missing => Err(failed(job, &error)),
+                _ => Ok(()),
+            }
+        });
+        all(deleting, || ()).await?;
+        at = page.next;
+    }
+    Ok(())
+}
+
+/// Waits for all of these, many at a time, up to the first failure.
+async fn all(
+    work: impl Stream<Item = impl Future<Output = Result<(), String>>>,
+    each: impl Fn(),
+) -> Result<(), String> {
+    let mut work = std::pin::pin!(work.buffer_unordered(AT_ONCE));
+    while let Some(done) = work.next().await {
+        done?;
+        each();
+    }
+    Ok(())
+}
+
+/// Makes a call until the table takes it, or the server stops.
+async fn retried<T>(job: &Job, call: impl Fn() -> HotResult<T>) -> Result<T, HotError> {
+    loop {
+        match completed(&call).await {
+            Err(error) if error.may_retry() && !job.is_stopped() => tokio::time::sleep(FULL_PAUSE).await,
+            done => return done.map(|(done, _)| done),
+        }
+    }
+}
+
+/// Why a job ended.
+fn failed(job: &Job, error: &HotError) -> String {
+    match job.is_stopped() {
+        true => format!("the server stopped ({error})"),
+        false => format!("a row could not be written: {error}"),
     }
 }

@@ -1,18 +1,20 @@
 //! `list`: rows of a hot table in the order of their keys, page by page (key-set pages: `after` is the last key seen).
 
-use super::{Answering, Step, source_problem, wait_loaded};
+use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
+use super::{Answering, Step};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::out::Out;
-use crate::hot::Hot;
 use crate::problem::Problem;
-use forebay_table::Table;
+use forebay_table::HotTable;
 use forebay_value::{Row, Type, Value};
 use std::sync::Arc;
+
+hot_action!(List);
 
 /// The action.
 pub struct List {
     /// The table.
-    pub table: Hot,
+    pub table: HotTable,
     /// The last key of the page before, its type, and the name that errors use.
     pub after: (Eval, Type, String),
     /// The most rows to answer with, and the name that errors use.
@@ -28,31 +30,19 @@ impl List {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let scope = Scope::new(slots);
         let (after, ty, name) = &self.after;
-        let after = after.evaluate_as(*ty, name, &scope)?;
+        let after = Some(after.evaluate_as(*ty, name, &scope)?).filter(|after| !after.is_null());
         let limit = self.limit(&scope)?;
-        let after = Some(after).filter(|after| !after.is_null());
-        let table = match &self.table {
-            Hot::Embedded(table) => table,
-            Hot::Remote(table) => {
-                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), after, limit)));
-            }
-        };
-        if let Some(wait) = wait_loaded(table) {
-            return Ok(wait);
-        }
-        let mut rows = Vec::with_capacity(limit);
-        let list = table.list(after.as_ref().map(Value::as_ref), limit, |row| rows.push(Row(row.0.into())));
-        if !list.evicted.is_empty() {
-            return Ok(wait_evicted(table, list.evicted));
-        }
-        out.hold_until(list.mark);
-        self.respond(&rows, slots, out);
-        Ok(Step::Done)
+        let called = self.table.list(after.as_ref().map(Value::as_ref), limit);
+        let called = called.map(|called| called.map(|rows| self.respond(&rows, slots, out)));
+        self.finish(called, slots, out, |me, rows, slots, out| {
+            me.respond(&rows, slots, out);
+            Ok(())
+        })
     }
 
     /// Answers with these rows.
-    pub(super) fn respond(&self, rows: &[Row], slots: &Slots, out: &mut impl Out) {
-        let length_hint: usize = rows.iter().map(|row| row.0.len() + 100).sum();
+    fn respond(&self, rows: &[Row], slots: &Slots, out: &mut impl Out) {
+        let length_hint: usize = rows.iter().map(|row| row.0.len() + PUNCTUATION_BYTES).sum();
         let write = |body: &mut Vec<u8>| {
             if let Some(shape) = &self.answering.shape {
                 shape.write_rows(self.table.schema(), rows, &Scope::new(slots), body);
@@ -68,14 +58,4 @@ impl List {
             _ => Err(Problem::parameter(name, format!("must be between 1 and {}", self.limit_max))),
         }
     }
-}
-
-fn wait_evicted(table: &Arc<Table>, keys: Vec<Value>) -> Step {
-    let table = table.clone();
-    Step::Wait(Box::pin(async move {
-        for key in keys {
-            table.fetch(key).await.map_err(|error| source_problem(&error))?;
-        }
-        Ok(())
-    }))
 }

@@ -5,23 +5,21 @@
 
 pub mod any_of;
 pub mod generate;
+pub mod hot;
 pub mod list;
 pub mod proxy;
 pub mod proxy_fill;
 pub mod read;
 pub mod redirect;
-mod remote;
-mod remote_generate;
 pub mod sql;
 pub mod write;
 
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::endpoint::out::Out;
+use crate::endpoint::out::{Out, OwnedOut};
 use crate::endpoint::shape::Shape;
 use crate::handler::Handler;
 use crate::problem::Problem;
 use forebay_http::{Head, Reply};
-use forebay_table::{SourceError, Table};
 use forebay_value::{Type, Value};
 use std::future::Future;
 use std::pin::Pin;
@@ -146,27 +144,20 @@ impl KeyOf {
     }
 }
 
-/// Waits until the table's existing keys are loaded; `None` when they are.
-pub fn wait_loaded(table: &Arc<Table>) -> Option<Step> {
-    if table.is_loaded() {
-        return None;
+/// How often an action may need something first before it is given up: each time it was given what it asked for.
+const ROUNDS_MAX: u32 = 16;
+
+/// Runs an action for a request that does not hold up its connection any more, again whenever what it needed is there.
+pub async fn run_until_answered(
+    run: impl Fn(&mut OwnedOut) -> Result<Step, Problem>,
+) -> Result<Reply, Problem> {
+    for _ in 0..ROUNDS_MAX {
+        let mut out = OwnedOut::default();
+        match run(&mut out)? {
+            Step::Done => return Ok(out.into_reply()),
+            Step::Wait(needed) => needed.await?,
+            Step::Reply(reply) => return reply.await,
+        }
     }
-    let table = table.clone();
-    Some(Step::Wait(Box::pin(async move {
-        table.wait_loaded().await;
-        Ok(())
-    })))
-}
-
-/// Waits until an evicted row, or one of a table that others write to, has been read; not there: the 404 given.
-pub fn wait_fetched(table: &Arc<Table>, key: Value, missing: Problem) -> Step {
-    let fetch = table.fetch(key);
-    Step::Wait(Box::pin(async move {
-        if fetch.await.map_err(|error| source_problem(&error))? { Ok(()) } else { Err(missing) }
-    }))
-}
-
-/// The database could not be asked.
-pub fn source_problem(error: &SourceError) -> Problem {
-    Problem::unavailable(format!("the database did not answer: {}", error.message))
+    Err(Problem::unavailable("the rows asked for do not stay in memory long enough"))
 }

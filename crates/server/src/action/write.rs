@@ -2,19 +2,20 @@
 //!
 //! An insert draws again when a value that it drew itself (a code, a UUID) is taken; a conflict over what the client gave is a 409.
 
-use super::read::{respond_own, respond_row};
-use super::{Answering, BoxFuture, KeyOf, Step, source_problem, wait_fetched, wait_loaded};
+use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
+use super::{Answering, KeyOf, Step, run_until_answered};
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::endpoint::out::Out;
+use crate::endpoint::out::{Out, OwnedOut};
 use crate::functions;
-use crate::hot::Hot;
 use crate::problem::Problem;
-use forebay_log::Position;
-use forebay_table::{Read, Table, WriteError};
-use forebay_value::{Fill, RowRef, Schema, Timestamp, Value, ValueRef, encode_row};
+use forebay_http::Reply;
+use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable, completed};
+use forebay_value::{Fill, Row, RowRef, Schema, Timestamp, Value, ValueRef, encode_row};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::Arc;
+
+hot_action!(Insert, Update, Increment, Delete);
 
 /// Where the value of a column comes from.
 pub enum ColumnSource {
@@ -43,7 +44,7 @@ pub enum OnConflict {
 /// `insert` and `upsert`.
 pub struct Insert {
     /// The table.
-    pub table: Hot,
+    pub table: HotTable,
     /// How the row is made.
     pub row: RowPlan,
     /// What happens when the key is there.
@@ -61,66 +62,105 @@ pub type Values = SmallVec<[Value; 12]>;
 impl Insert {
     /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
-        let table = match &self.table {
-            Hot::Embedded(table) => table,
-            Hot::Remote(table) => {
-                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone())));
-            }
-        };
-        if let Some(wait) = wait_loaded(table) {
-            return Ok(wait);
-        }
-        let draws_again = self.draws_again();
-        for draw in 0.. {
-            let rows = if self.row.draws_codes { table.count().0 } else { 0 };
-            let scope = Scope::beside_rows(slots, rows);
-            let mut next_key = || table.next_key();
-            let Some(values) = self.row.values(table.schema(), &scope, &mut next_key)? else {
-                return Ok(Step::Wait(wait_keys(table)));
-            };
-            match self.write(table, &values, slots, out) {
-                Ok(position) => {
-                    out.hold_until(position);
-                    return Ok(Step::Done);
-                }
-                Err(WriteError::Conflict { column, .. })
-                    if draw < draws_again && self.is_drawn(column, slots) => {}
-                Err(error) => return write_failed(table, error, &self.answering),
-            }
-        }
-        unreachable!("the last draw returns")
-    }
-
-    /// How often what was drawn here is drawn again when it is taken.
-    pub(super) fn draws_again(&self) -> u32 {
-        match self.on_conflict {
+        let draws_left = match self.on_conflict {
             OnConflict::Refuse { draws_again } => draws_again,
             OnConflict::Replace => 0,
+        };
+        self.draw(draws_left, slots, out)
+    }
+
+    /// Makes a row and writes it; once more as long as what was drawn for it is taken.
+    fn draw(
+        self: &Arc<Self>,
+        mut draws_left: u32,
+        slots: &Arc<Slots>,
+        out: &mut impl Out,
+    ) -> Result<Step, Problem> {
+        loop {
+            // Before keys are taken: which of them are free is not known until then.
+            if !self.table.is_loaded() {
+                return Ok(self.wait(self.table.wait_loaded()));
+            }
+            let rows = match self.row.draws_codes {
+                true => self.table.count_recent(),
+                false => Some(0),
+            };
+            let Some(rows) = rows else {
+                return Ok(self.wait(self.table.wait_counted()));
+            };
+            let scope = Scope::beside_rows(slots, rows);
+            let mut next_key = || self.table.next_key();
+            let Some(values) = self.row.values(self.table.schema(), &scope, &mut next_key)? else {
+                return Ok(self.wait(self.table.wait_keys()));
+            };
+            match self.write(&values) {
+                (Ok(Called::Now((), mark)), row_bytes) => {
+                    self.respond_own(&values, row_bytes, slots, out);
+                    out.hold_until(mark);
+                    return Ok(Step::Done);
+                }
+                (Ok(Called::First(needed)), _) => return Ok(self.wait(needed)),
+                (Ok(Called::Later(written)), row_bytes) => {
+                    return Ok(self.finish_later(written, (values, row_bytes), draws_left, slots));
+                }
+                (Err(error), _) if draws_left > 0 && self.is_drawn(&error, slots) => draws_left -= 1,
+                (Err(error), _) => return Err(self.problem(&error)),
+            }
         }
     }
 
-    fn write(
-        &self,
-        table: &Table,
-        values: &Values,
-        slots: &Slots,
-        out: &mut impl Out,
-    ) -> Result<Position, WriteError> {
-        ROW.with_borrow_mut(|row| {
-            row.clear();
-            encode_row(table.schema(), values.iter().map(Value::as_ref), row);
-            let row = RowRef(row);
-            let position = match self.on_conflict {
-                OnConflict::Refuse { .. } => table.insert(row)?,
-                OnConflict::Replace => table.upsert(row)?,
-            };
-            respond_own(&self.answering, values, row.0.len(), slots, out);
-            Ok(position)
+    /// Answers when a row is written, or draws again. `made`: its values, and its length in bytes.
+    fn finish_later(
+        self: &Arc<Self>,
+        written: BoxFuture<'static, Result<(), HotError>>,
+        made: (Values, usize),
+        draws_left: u32,
+        slots: &Arc<Slots>,
+    ) -> Step {
+        let (me, slots) = (self.clone(), slots.clone());
+        Step::reply(async move {
+            match written.await {
+                Ok(()) => {
+                    let mut out = OwnedOut::default();
+                    me.respond_own(&made.0, made.1, &slots, &mut out);
+                    Ok(out.into_reply())
+                }
+                Err(error) if draws_left > 0 && me.is_drawn(&error, &slots) => {
+                    run_until_answered(|out| me.draw(draws_left - 1, &slots, out)).await
+                }
+                Err(error) => Err(me.problem(&error)),
+            }
         })
     }
 
-    /// Whether the value of this column was drawn here.
-    pub(super) fn is_drawn(&self, column: usize, slots: &Slots) -> bool {
+    /// Writes a row of these values; how many bytes it has.
+    fn write(&self, values: &Values) -> (HotResult<()>, usize) {
+        ROW.with_borrow_mut(|row| {
+            row.clear();
+            encode_row(self.table.schema(), values.iter().map(Value::as_ref), row);
+            let row = RowRef(row);
+            let written = match self.on_conflict {
+                OnConflict::Refuse { .. } => self.table.insert(row),
+                OnConflict::Replace => self.table.upsert(row),
+            };
+            (written, row.0.len())
+        })
+    }
+
+    /// Answers with a row that was just made of these values, so long in the row format: text that is known to be text is not
+    /// checked again.
+    fn respond_own(&self, values: &[Value], row_bytes: usize, slots: &Slots, out: &mut impl Out) {
+        let Answering { head, shape, .. } = &self.answering;
+        let Some(shape) = shape else {
+            return out.respond(head, |_| {}, 0, |_| {});
+        };
+        let write = |body: &mut Vec<u8>| shape.write_own(values, &Scope::new(slots), body);
+        out.respond(head, |_| {}, row_bytes + PUNCTUATION_BYTES, write);
+    }
+
+    /// Whether a write failed because a value is taken that was drawn here.
+    fn is_drawn(&self, error: &HotError, slots: &Slots) -> bool {
+        let HotKind::Conflict { column } = error.kind() else { return false };
         match &self.row.sources[column] {
             ColumnSource::Eval(eval, _, _) => eval.is_drawn(&Scope::new(slots)),
             ColumnSource::Fill(fill) => matches!(fill, Fill::Uuid4 | Fill::Uuid7),
@@ -182,36 +222,10 @@ fn filled(fill: &Fill) -> Value {
     }
 }
 
-fn wait_keys(table: &Arc<Table>) -> BoxFuture<Result<(), Problem>> {
-    let keys = table.wait_keys();
-    Box::pin(async move { keys.await.map_err(|error| source_problem(&error)) })
-}
-
-/// Turns a failed write into what the client sees, or into what has to be waited for.
-fn write_failed(table: &Arc<Table>, error: WriteError, answering: &Answering) -> Result<Step, Problem> {
-    Err(match error {
-        WriteError::Fetch(key) => return Ok(wait_fetched(table, key, answering.not_found())),
-        WriteError::Conflict { column, mark } => conflict(table.schema(), column).held_until(mark.0),
-        WriteError::Missing { mark } => answering.not_found().held_until(mark.0),
-        WriteError::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
-        WriteError::LogFull => Problem::unavailable("the log is full until rows are drained"),
-        WriteError::Busy => Problem::unavailable("the log's disk is behind"),
-        WriteError::Poisoned => Problem::new(503, "the log failed; nothing more is written until a restart"),
-        WriteError::Overflow => Problem::new(422, "the number would not fit in 64 bits"),
-    })
-}
-
-/// Another row has the value of this column.
-pub(super) fn conflict(schema: &Schema, column: usize) -> Problem {
-    let name = &schema.columns[column].name;
-    let problem = Problem::new(409, format!("another row has this `{name}`"));
-    Problem { parameter: Some(name.clone()), ..problem }
-}
-
 /// `update`: changes columns of one row.
 pub struct Update {
     /// The table.
-    pub table: Hot,
+    pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
     /// The columns to change: index, value, the name that errors use.
@@ -225,25 +239,11 @@ impl Update {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let values = self.values(slots)?;
-        let table = match &self.table {
-            Hot::Embedded(table) => table,
-            Hot::Remote(table) => {
-                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), key, values)));
-            }
-        };
-        if let Some(wait) = wait_loaded(table) {
-            return Ok(wait);
-        }
         let changes: SmallVec<[(usize, ValueRef<'_>); 12]> =
             values.iter().map(|(column, value)| (*column, value.as_ref())).collect();
-        let show = |row: RowRef<'_>| respond_row(table.schema(), &self.answering, row, slots, out);
-        match table.update(key.as_ref(), &changes, show) {
-            Ok(((), position)) => {
-                out.hold_until(position);
-                Ok(Step::Done)
-            }
-            Err(error) => write_failed(table, error, &self.answering),
-        }
+        let show = |row: RowRef<'_>| self.respond_row(row, slots, out);
+        let called = self.table.update(key.as_ref(), &changes, show);
+        self.finish_row(called, slots, out)
     }
 
     fn values(&self, slots: &Slots) -> Result<SmallVec<[(usize, Value); 12]>, Problem> {
@@ -265,7 +265,7 @@ impl Update {
 /// `increment`: adds to a bigint column of one row.
 pub struct Increment {
     /// The table.
-    pub table: Hot,
+    pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
     /// The column.
@@ -285,30 +285,16 @@ impl Increment {
         else {
             return Err(Problem::parameter(name, "is required"));
         };
-        let table = match &self.table {
-            Hot::Embedded(table) => table,
-            Hot::Remote(table) => {
-                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), key, delta)));
-            }
-        };
-        if let Some(wait) = wait_loaded(table) {
-            return Ok(wait);
-        }
-        let show = |row: RowRef<'_>| respond_row(table.schema(), &self.answering, row, slots, out);
-        match table.increment(key.as_ref(), self.column, delta, show) {
-            Ok(incremented) => {
-                out.hold_until(incremented.mark);
-                Ok(Step::Done)
-            }
-            Err(error) => write_failed(table, error, &self.answering),
-        }
+        let show = |row: RowRef<'_>| self.respond_row(row, slots, out);
+        let called = self.table.increment(key.as_ref(), self.column, delta, show);
+        self.finish_row(called, slots, out)
     }
 }
 
 /// `delete`: removes one row, which is what the answer shows if it shows anything.
 pub struct Delete {
     /// The table.
-    pub table: Hot,
+    pub table: HotTable,
     /// Which row; `None`: a random one.
     pub key: Option<KeyOf>,
     /// Rows that a random choice never takes.
@@ -318,81 +304,60 @@ pub struct Delete {
 }
 
 /// How often a random choice that fell on an excepted row is made again.
-pub(super) const CHOICES_MAX: u32 = 64;
+const CHOICES_MAX: u32 = 64;
 
 impl Delete {
     /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
-        let given = self.key.as_ref().map(|key| key.of(slots)).transpose()?;
-        let table = match &self.table {
-            Hot::Embedded(table) => table,
-            Hot::Remote(table) => {
-                return Ok(Step::reply(self.clone().run_remote(table.clone(), slots.clone(), given)));
+        match &self.key {
+            Some(key) => {
+                let key = key.of(slots)?;
+                let called = self.table.delete(key.as_ref(), |row| self.respond_row(row, slots, out));
+                self.finish_row(called, slots, out)
             }
-        };
-        if let Some(wait) = wait_loaded(table) {
-            return Ok(wait);
-        }
-        let key = match given {
-            Some(key) => key,
-            None => match self.choose(table) {
-                Choice::Row(key) => key,
-                Choice::Wait(wait) => return Ok(wait),
-                Choice::NoneLeft(mark) => {
-                    self.respond_none(slots, out);
-                    out.hold_until(mark);
-                    return Ok(Step::Done);
-                }
-            },
-        };
-        let show = |row: RowRef<'_>| respond_row(table.schema(), &self.answering, row, slots, out);
-        match table.delete(key.as_ref(), show) {
-            Ok(((), position)) => {
-                out.hold_until(position);
-                Ok(Step::Done)
-            }
-            Err(error) => write_failed(table, error, &self.answering),
+            None => Ok(Step::reply(self.clone().delete_random(slots.clone()))),
         }
     }
 
-    fn choose(&self, table: &Arc<Table>) -> Choice {
+    /// Deletes a random row that is not excepted.
+    async fn delete_random(self: Arc<Self>, slots: Arc<Slots>) -> Result<Reply, Problem> {
+        let mut out = OwnedOut::default();
+        let copy = |row: RowRef<'_>| Row(row.0.into());
         for _ in 0..CHOICES_MAX {
-            let schema = table.schema();
-            let key = match table.random(|row| row.key(schema).to_owned()) {
-                Read::Found(key, _) => Ok(key),
-                Read::Fetch(key) => Err(key),
-                Read::Missing(mark) => return Choice::NoneLeft(mark),
-            };
-            match key {
-                Ok(key) | Err(key) if self.except.contains(&key) => {}
-                Ok(key) => return Choice::Row(key),
-                Err(key) => {
-                    return Choice::Wait(wait_fetched(table, key, self.answering.not_found()));
+            let key = match completed(|| self.table.random(copy)).await {
+                Ok((row, _)) => row.as_ref().key(self.table.schema()).to_owned(),
+                Err(error) if error.kind() == HotKind::Missing => {
+                    out.hold_until(error.mark());
+                    break;
                 }
+                Err(error) => return Err(self.problem(&error)),
+            };
+            if self.except.contains(&key) {
+                continue;
+            }
+            match completed(|| self.table.delete(key.as_ref(), copy)).await {
+                Ok((row, mark)) => {
+                    self.respond_row(row.as_ref(), &slots, &mut out);
+                    out.hold_until(mark);
+                    return Ok(out.into_reply());
+                }
+                // Another request deleted it first: another row is chosen.
+                Err(error) if error.kind() == HotKind::Missing => {}
+                Err(error) => return Err(self.problem(&error)),
             }
         }
-        Choice::NoneLeft(Position(0))
+        self.respond_none(&slots, &mut out);
+        Ok(out.into_reply())
     }
 
-    /// Nothing may go: the answer is that of a row of nulls, so that whoever deletes at random need not know.
-    pub(super) fn respond_none(&self, slots: &Slots, out: &mut impl Out) {
+    /// No row may go: the answer is that of a row of nulls, so that a client that deletes at random need not know.
+    fn respond_none(&self, slots: &Slots, out: &mut impl Out) {
         let nulls = vec![ValueRef::Null; self.table.schema().columns.len()];
-        out.respond(
-            &self.answering.head,
-            |_| {},
-            64,
-            |body| {
-                if let Some(shape) = &self.answering.shape {
-                    shape.write_values(&nulls, &Scope::new(slots), body);
-                }
-            },
-        );
+        let write = |body: &mut Vec<u8>| {
+            if let Some(shape) = &self.answering.shape {
+                shape.write_values(&nulls, &Scope::new(slots), body);
+            }
+        };
+        out.respond(&self.answering.head, |_| {}, 64, write);
     }
-}
-
-/// A random choice.
-enum Choice {
-    Row(Value),
-    Wait(Step),
-    NoneLeft(Position),
 }

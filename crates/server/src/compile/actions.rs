@@ -10,9 +10,9 @@ use crate::action::sql::{Shows, SqlAction};
 use crate::action::write::{ColumnSource, Delete, Increment, Insert, OnConflict, RowPlan, Update};
 use crate::action::{Action, Answering, KeyOf};
 use crate::endpoint::shape::Shape;
-use crate::hot::Hot;
 use forebay_config::model::{self, Expr, Literal};
 use forebay_http::Head;
+use forebay_table::HotTable;
 use forebay_value::{KeyKind, Schema, Type};
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,8 +267,7 @@ impl Compiler<'_, '_> {
     ) -> Result<Action, String> {
         let schema = self.context.schemas.get(table).ok_or_else(|| format!("there is no table `{table}`"))?;
         let target = match self.context.tables.get(table) {
-            Some(Hot::Embedded(table)) => Target::Hot(table),
-            Some(Hot::Remote(table)) => Target::Remote(table),
+            Some(table) => Target::Hot(table),
             None => Target::Database(self.context.store.clone(), schema.clone()),
         };
         let rows_eval = self.params.compile(rows, Wanted::typed(Type::Bigint), Columns::None)?;
@@ -295,24 +294,24 @@ impl Compiler<'_, '_> {
         })))
     }
 
-    fn table(&self, name: &str) -> Result<Hot, String> {
+    fn table(&self, name: &str) -> Result<HotTable, String> {
         self.context.tables.get(name).ok_or_else(|| match self.context.schemas.contains_key(name) {
             true => format!("table `{name}` is not kept in memory (hot = false)"),
             false => format!("there is no table `{name}`"),
         })
     }
 
-    fn key(&mut self, table: &Hot, expr: &Expr) -> Result<KeyOf, String> {
+    fn key(&mut self, table: &HotTable, expr: &Expr) -> Result<KeyOf, String> {
         let column = table.schema().key_column();
         let eval = self.params.compile(expr, Wanted::typed(column.ty), Columns::None)?;
         Ok(KeyOf { eval, ty: column.ty, name: name_of(expr, &column.name) })
     }
 
-    fn incremented(&self, table: &Hot) -> &[usize] {
+    fn incremented(&self, table: &HotTable) -> &[usize] {
         self.context.incremented.get(&table.schema().name).map_or(&[], Vec::as_slice)
     }
 
-    fn row_answer(&mut self, table: &Hot, status: u16) -> Result<Answering, String> {
+    fn row_answer(&mut self, table: &HotTable, status: u16) -> Result<Answering, String> {
         let columns: Vec<_> = table.schema().columns.iter().map(|column| column.name.clone()).collect();
         self.answering(&columns, &columns, status)
     }

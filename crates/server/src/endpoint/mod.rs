@@ -12,7 +12,7 @@ pub mod shape;
 pub mod target;
 mod validated;
 
-use crate::action::{Action, Step};
+use crate::action::{Action, Step, run_until_answered};
 use crate::handler::Call;
 use crate::problem::Problem;
 use cached::Cached;
@@ -69,9 +69,6 @@ fn put_by(mut slots: Arc<Slots>) {
         SPARE.set(Some(slots));
     }
 }
-
-/// How often an action may need something first before it is given up: each time it was given what it asked for.
-const ROUNDS_MAX: u32 = 16;
 
 impl Endpoint {
     /// Answers a request, or gives the future that will.
@@ -133,20 +130,13 @@ impl Endpoint {
         })))
     }
 
-    async fn finish(&self, slots: &Arc<Slots>, mut step: Step) -> Result<Reply, Problem> {
-        for _ in 0..ROUNDS_MAX {
-            match step {
-                Step::Reply(reply) => return reply.await,
-                Step::Wait(needed) => needed.await?,
-                Step::Done => return Err(Problem::new(500, "the answer was lost")),
-            }
-            let mut out = OwnedOut::default();
-            step = self.action.run(slots, &mut out)?;
-            if let Step::Done = step {
-                return Ok(out.into_reply());
-            }
+    async fn finish(&self, slots: &Arc<Slots>, step: Step) -> Result<Reply, Problem> {
+        match step {
+            Step::Done => return Err(Problem::new(500, "the answer was lost")),
+            Step::Wait(needed) => needed.await?,
+            Step::Reply(reply) => return reply.await,
         }
-        Err(Problem::unavailable("the rows asked for do not stay in memory long enough"))
+        run_until_answered(|out| self.action.run(slots, out)).await
     }
 }
 

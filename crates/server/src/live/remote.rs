@@ -8,7 +8,7 @@ use forebay_database::Store;
 use forebay_drain::{
     Differences, Drain, Progress, Settings, Stop, backlog_remote, load_remote, verify_remote, warm_remote,
 };
-use forebay_table::{RemoteError, RemoteTable};
+use forebay_table::{HotError, RemoteTable};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -207,6 +207,6 @@ impl LiveRemote {
     }
 }
 
-fn unavailable(error: &RemoteError) -> Problem {
+fn unavailable(error: &HotError) -> Problem {
     Problem::unavailable(format!("the memory tier does not answer: {error}"))
 }

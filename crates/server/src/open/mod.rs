@@ -5,11 +5,11 @@ pub mod embedded;
 pub mod remote;
 mod schemas;
 
-use crate::hot::HotTables;
 use embedded::Embedded;
 use forebay_config::{Config, model};
 use forebay_database::{Options as StoreOptions, Store};
 use forebay_drain::NewDatabase;
+use forebay_table::HotTables;
 use forebay_value::Schema;
 use remote::Remote;
 use std::collections::HashMap;
@@ -56,8 +56,8 @@ impl Memory {
     /// The hot tables.
     pub fn tables(&self) -> HotTables {
         match self {
-            Memory::Embedded(embedded) => HotTables::Embedded(embedded.tables.clone()),
-            Memory::Remote(remote) => HotTables::Remote(remote.client.clone(), remote.tables.clone()),
+            Memory::Embedded(embedded) => HotTables::from(&embedded.tables),
+            Memory::Remote(remote) => HotTables::from(&remote.tables),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and whoever evicts.
 
 use super::budget::{Budget, allocated_bytes};
+use super::error::WriteError;
 use super::evict::Evictor;
 use super::rows::Rows;
-use crate::error::WriteError;
 use crate::reads::Reads;
 use crate::source::Source;
 use forebay_log::{Log, Position};

@@ -28,6 +28,7 @@
 mod budget;
 mod core;
 mod counters;
+mod error;
 mod evict;
 mod fetch;
 mod keys;
@@ -45,6 +46,7 @@ mod undo;
 mod unique;
 pub(crate) mod write;
 
+pub use error::WriteError;
 pub use list::List;
 pub use load::Load;
 pub use replay::Replayed;

@@ -19,7 +19,7 @@ use crate::spec::TableSpec;
 use forebay_log::Position;
 use forebay_value::{RowRef, Schema, Value, ValueRef};
 use std::sync::{Arc, Weak};
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 /// Whether an answer shows a column that increments change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct Table {
     pub(crate) flights: Flights<Result<bool, SourceError>>,
     pub(crate) readers: Readers,
     is_shared: bool,
-    loaded: watch::Sender<bool>,
+    loaded: SetOnce<()>,
 }
 
 impl Table {
@@ -78,7 +78,7 @@ impl Table {
             flights: Flights::default(),
             readers: Readers::default(),
             is_shared: spec.shared,
-            loaded: watch::Sender::new(false),
+            loaded: SetOnce::new(),
         })
     }
 
@@ -99,20 +99,20 @@ impl Table {
 
     /// Says that what the database holds is in memory.
     pub fn set_loaded(&self) {
-        self.loaded.send_replace(true);
+        // Once loaded, it stays so: a second call changes nothing.
+        let _ = self.loaded.set(());
         self.forget_tombstones();
     }
 
     /// Whether what the database holds is in memory. Before it is, no key or value is known to be free: nothing should be
     /// answered or written.
     pub fn is_loaded(&self) -> bool {
-        *self.loaded.borrow()
+        self.loaded.initialized()
     }
 
     /// Resolves when it is loaded.
     pub async fn wait_loaded(&self) {
-        // Fails only when the sender is gone, and it is part of `self`.
-        let _ = self.loaded.subscribe().wait_for(|loaded| *loaded).await;
+        self.loaded.wait().await;
     }
 
     /// Shows the row with this key. `show` runs under the shard's lock: it must only copy out of the row.
@@ -181,11 +181,14 @@ impl Table {
 
     /// Calls `f` with every row, shard by shard, under that shard's lock. Rows that come or go meanwhile may be seen or not.
     pub fn for_each(&self, mut f: impl FnMut(Entry<'_>)) {
-        for shard in 0..SHARDS {
-            for slot in self.rows.lock(shard).slots.iter() {
-                let row = (!slot.has(EVICTED)).then_some(RowRef(&slot.bytes));
-                f(Entry { key: key_of(slot, self.schema()).value(), row, position: slot.position() });
-            }
+        (0..SHARDS).for_each(|shard| self.for_each_in(shard, &mut f));
+    }
+
+    /// [`Table::for_each`] of one shard.
+    pub(crate) fn for_each_in(&self, shard: usize, f: &mut impl FnMut(Entry<'_>)) {
+        for slot in self.rows.lock(shard).slots.iter() {
+            let row = (!slot.has(EVICTED)).then_some(RowRef(&slot.bytes));
+            f(Entry { key: key_of(slot, self.schema()).value(), row, position: slot.position() });
         }
     }
 

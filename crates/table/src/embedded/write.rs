@@ -1,9 +1,9 @@
 //! Writing: every operation takes one shard's lock, appends one record, and changes memory only when the log took it.
 
+use super::error::WriteError;
 use super::shard::{Absence, Shard};
 use super::slab::{COUNTED, EVICTED, REFERENCED, Slot};
 use super::table::{Read, Table};
-use crate::error::WriteError;
 use crate::key::{KeyRef, row_key};
 use crate::record;
 use forebay_log::Position;

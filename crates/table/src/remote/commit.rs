@@ -1,11 +1,11 @@
 //! One change, ready to be written, and the script that writes it.
 
 use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
-use super::error::{RemoteError, RemoteKind};
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::write::too_busy;
 use super::{scripts, wire};
+use crate::error::{HotError, HotKind};
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::limits::REMOTE_TRIES;
 use crate::record;
@@ -86,7 +86,7 @@ impl Tracked {
 
 impl RemoteTable {
     /// Sends a change. Outside a cluster its unique values are claimed by the script itself.
-    pub(crate) async fn commit(&self, link: &Link, change: &Change<'_>) -> Result<Written, RemoteError> {
+    pub(crate) async fn commit(&self, link: &Link, change: &Change<'_>) -> Result<Written, HotError> {
         if self.tier.is_cluster && self.exchanged(change).next().is_some() {
             return self.commit_reserved(link, change).await;
         }
@@ -119,7 +119,7 @@ impl RemoteTable {
         link: &Link,
         change: &Change<'_>,
         attempt: &Attempt,
-    ) -> Result<Answered, RemoteError> {
+    ) -> Result<Answered, HotError> {
         let shard = change.place.shard;
         let answer = self
             .tier
@@ -134,7 +134,7 @@ impl RemoteTable {
         match &why[..] {
             b"full" => {
                 let what = "the memory limit is reached and nothing can be evicted";
-                Err(RemoteError::new(RemoteKind::MemoryFull, what))
+                Err(HotError::new(HotKind::MemoryFull, what))
             }
             b"fenced" => Ok(Answered::Fenced),
             b"changed" => {
@@ -147,11 +147,11 @@ impl RemoteTable {
                 let holder = wire::bytes("write", values.next().unwrap_or(Answer::Nil))?;
                 let mut claims = self.exchanged(change).filter(|(.., after)| *after != NO_VALUE);
                 let (_, column, _, value) = claims.nth(claim).ok_or_else(|| {
-                    RemoteError::foreign("the write script names a value that was not asked for")
+                    HotError::foreign("the write script names a value that was not asked for")
                 })?;
                 Ok(Answered::Taken { column, value, holder })
             }
-            _ => Err(RemoteError::foreign("the write script gave an answer that is not known")),
+            _ => Err(HotError::foreign("the write script gave an answer that is not known")),
         }
     }
 

@@ -11,7 +11,7 @@
 //!             and the log record
 //! ```
 
-use super::error::RemoteError;
+use crate::error::HotError;
 use crate::hash::{Fingerprint, Hasher};
 use crate::key::KeyRef;
 use crate::record;
@@ -51,9 +51,9 @@ pub(crate) fn key_bytes(key: KeyRef<'_>) -> Vec<u8> {
 }
 
 /// The key that a field stands for, in a table with this schema.
-pub(crate) fn key_value(schema: &Schema, bytes: &[u8]) -> Result<Value, RemoteError> {
+pub(crate) fn key_value(schema: &Schema, bytes: &[u8]) -> Result<Value, HotError> {
     use forebay_value::KeyKind;
-    let wrong = || RemoteError::foreign(format!("table {} has a key in memory that is none", schema.name));
+    let wrong = || HotError::foreign(format!("table {} has a key in memory that is none", schema.name));
     Ok(match schema.key_kind {
         KeyKind::Serial | KeyKind::Bigint => {
             let bytes = bytes.try_into().map_err(|_| wrong())?;
@@ -83,9 +83,9 @@ pub(crate) enum Body {
 
 impl Entry {
     /// Reads an entry. Whoever wrote it, what comes out is a valid row of the schema.
-    pub fn read(schema: &Schema, bytes: &[u8]) -> Result<Entry, RemoteError> {
+    pub fn read(schema: &Schema, bytes: &[u8]) -> Result<Entry, HotError> {
         let wrong = |what: &str| {
-            RemoteError::foreign(format!("table {} has an entry in memory that {what}", schema.name))
+            HotError::foreign(format!("table {} has an entry in memory that {what}", schema.name))
         };
         let (head, body) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(|| wrong("is too short"))?;
         let version = u64::from_le_bytes(*head) >> 8;

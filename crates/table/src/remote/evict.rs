@@ -6,11 +6,11 @@
 //! enough was drained.
 
 use super::encode::{Body, Tracked, stub};
-use super::error::RemoteError;
 use super::queue::{Lease, Queue};
 use super::table::RemoteTable;
 use super::tier::{Call, Tier};
 use super::{scripts, wire};
+use crate::error::HotError;
 use crate::limits::{
     REMOTE_EVICT_STEPS, REMOTE_EVICT_TO_PERCENT, REMOTE_FULL_UNTIL_PERCENT, REMOTE_USED_AGE,
 };
@@ -45,7 +45,7 @@ pub struct Maintained {
 
 impl Tier {
     /// Bytes that all primaries use, at most about a second ago.
-    pub async fn used_bytes(&self) -> Result<u64, RemoteError> {
+    pub async fn used_bytes(&self) -> Result<u64, HotError> {
         let mut used = self.used.lock().await;
         match *used {
             Some((at, bytes)) if at.elapsed() < REMOTE_USED_AGE => Ok(bytes),
@@ -65,8 +65,8 @@ impl Queue {
     /// when no longer. To be called after a release, and now and then.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn maintain(&self, link: &Link, lease: &Lease) -> Result<Maintained, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn maintain(&self, link: &Link, lease: &Lease) -> Result<Maintained, HotError> {
         let used_bytes = self.tier.used_bytes().await?;
         let limit = self.tier.limit_bytes;
         let part = |percent: u64| limit / 100 * percent;
@@ -120,8 +120,8 @@ impl Queue {
     /// Evicts every row of a shard that is drained, whatever the limit. How many went.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn evict(&self, link: &Link, lease: &Lease) -> Result<u64, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn evict(&self, link: &Link, lease: &Lease) -> Result<u64, HotError> {
         let mut rows = 0;
         for table in self.tables.iter() {
             let mut cursor = 0;
@@ -143,7 +143,7 @@ impl Queue {
         shard: u16,
         state: &mut Eviction,
         is_full: bool,
-    ) -> Result<(), RemoteError> {
+    ) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(shard)];
         let call = || Call {
             script: &scripts::FULL,
@@ -165,7 +165,7 @@ impl Queue {
 
 impl RemoteTable {
     /// Evicts what is drained among the next rows of a shard. The next cursor, and how many went.
-    async fn evict_step(&self, link: &Link, shard: u16, cursor: u64) -> Result<(u64, u64), RemoteError> {
+    async fn evict_step(&self, link: &Link, shard: u16, cursor: u64) -> Result<(u64, u64), HotError> {
         let (next, found) = self.scan_fields(link, shard, cursor).await?;
         let mut args = Vec::with_capacity(3 * found.len());
         for (key, value) in found {

@@ -8,12 +8,12 @@
 //! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a limited number waiting.
 
 use super::encode::{Body, Entry, Tracked};
-use super::error::RemoteError;
 use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
 use super::unique::UniqueValue;
 use super::write::too_busy;
 use super::{scripts, wire};
+use crate::error::HotError;
 use crate::flights::Joined;
 use crate::hash::NO_VALUE;
 use crate::key::{Key, KeyRef};
@@ -41,7 +41,7 @@ enum Installed {
 
 impl RemoteTable {
     /// Reads a row that is not in memory. `None`: it is not there.
-    pub(crate) async fn fetch(&self, link: &Link, key: &Key) -> Result<Option<Row>, RemoteError> {
+    pub(crate) async fn fetch(&self, link: &Link, key: &Key) -> Result<Option<Row>, HotError> {
         for _ in 0..2 {
             let (passenger, joined) = self.flights.join(key);
             let flown = || self.fly(link, key.as_ref(), WhenFull::OnlyShow);
@@ -56,15 +56,15 @@ impl RemoteTable {
     }
 
     /// Brings a row that is to be changed into memory.
-    pub(crate) async fn bring(&self, link: &Link, key: KeyRef<'_>, place: &Place) -> Result<(), RemoteError> {
+    pub(crate) async fn bring(&self, link: &Link, key: KeyRef<'_>, place: &Place) -> Result<(), HotError> {
         debug_assert_eq!(self.place(key).key, place.key);
         match self.fly(link, key, WhenFull::Install).await? {
             Some(_) => Ok(()),
-            None => Err(RemoteError::missing()),
+            None => Err(HotError::missing()),
         }
     }
 
-    async fn fly(&self, link: &Link, key: KeyRef<'_>, full: WhenFull) -> Result<Option<Row>, RemoteError> {
+    async fn fly(&self, link: &Link, key: KeyRef<'_>, full: WhenFull) -> Result<Option<Row>, HotError> {
         let place = self.place(key);
         for _ in 0..FETCH_TRIES {
             let Looked { entry, drained, deleted } = self.look(link, &place).await?;
@@ -97,7 +97,7 @@ impl RemoteTable {
         row: Option<&Row>,
         since: u64,
         full: WhenFull,
-    ) -> Result<Installed, RemoteError> {
+    ) -> Result<Installed, HotError> {
         let (hasher, schema) = (&self.tier.hasher, &self.schema);
         let before = stub.map_or_else(Tracked::default, |entry| entry.tracked(hasher, schema));
         let after = row.map_or_else(Tracked::default, |row| Tracked::of(hasher, schema, row.as_ref()));
@@ -149,12 +149,12 @@ impl RemoteTable {
             b"gone" => Ok(Installed::Gone),
             b"stale" => Ok(Installed::Stale),
             b"full" => Ok(Installed::Full),
-            _ => Err(RemoteError::foreign("the install script gave an answer that is not known")),
+            _ => Err(HotError::foreign("the install script gave an answer that is not known")),
         }
     }
 
     /// Reserves the unique values of a row that others wrote.
-    async fn settle_all(&self, link: &Link, place: &Place, values: &Tracked) -> Result<(), RemoteError> {
+    async fn settle_all(&self, link: &Link, place: &Place, values: &Tracked) -> Result<(), HotError> {
         for (index, column) in self.schema.unique_columns().enumerate() {
             let value = values.value(index);
             if value != NO_VALUE {

@@ -4,9 +4,9 @@
 //! shard for a few keys behind the last, all at once, merges them, and reads the rows of the page from their shards, all at once again.
 
 use super::encode::{Body, key_bytes, key_value};
-use super::error::RemoteError;
 use super::table::RemoteTable;
 use super::wire;
+use crate::error::HotError;
 use crate::key::KeyRef;
 use forebay_redis::{Command, Link};
 use forebay_value::{Row, ValueRef};
@@ -35,7 +35,7 @@ impl RemoteTable {
         link: &Link,
         after: Option<ValueRef<'_>>,
         limit: usize,
-    ) -> Result<Vec<Row>, RemoteError> {
+    ) -> Result<Vec<Row>, HotError> {
         assert!(self.is_ordered, "table {} was not opened as ordered", self.schema.name);
         let mut after = after.and_then(KeyRef::of).map(key_bytes);
         let mut rows: Vec<Row> = Vec::with_capacity(limit);
@@ -53,7 +53,7 @@ impl RemoteTable {
             }
         }
         if rows.is_empty() && !self.check_loaded(link).await? {
-            return Err(RemoteError::unavailable(format!("table {} is being loaded", self.schema.name)));
+            return Err(HotError::unavailable(format!("table {} is being loaded", self.schema.name)));
         }
         Ok(rows)
     }
@@ -64,7 +64,7 @@ impl RemoteTable {
         link: &Link,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<(Vec<u8>, u16)>, RemoteError> {
+    ) -> Result<Vec<(Vec<u8>, u16)>, HotError> {
         let shards = self.tier.shard_count();
         // What falls to one shard, and some more: few are asked twice.
         let batch = limit / usize::from(shards) * 2 + 4;
@@ -95,7 +95,7 @@ impl RemoteTable {
         shard: u16,
         after: Option<&[u8]>,
         batch: usize,
-    ) -> Result<Run, RemoteError> {
+    ) -> Result<Run, HotError> {
         let from = after.map_or_else(|| b"-".to_vec(), |key| [b"(", key].concat());
         let mut command = Command::new();
         command.arg("ZRANGEBYLEX").arg(&self.names(shard).order).arg(from).arg("+");
@@ -111,7 +111,7 @@ impl RemoteTable {
     }
 
     /// The rows of these keys, in their order, without those that are gone.
-    async fn rows_of(&self, link: &Link, keys: &[(Vec<u8>, u16)]) -> Result<Vec<Row>, RemoteError> {
+    async fn rows_of(&self, link: &Link, keys: &[(Vec<u8>, u16)]) -> Result<Vec<Row>, HotError> {
         let mut by_shard: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, (_, shard)) in keys.iter().enumerate() {
             by_shard.entry(*shard).or_default().push(index);
@@ -123,7 +123,7 @@ impl RemoteTable {
                 command.arg(&keys[index].0);
             }
             let answer = self.tier.read(link, shard, command).await?;
-            Ok::<_, RemoteError>((indexes, wire::array("HMGET", answer)?))
+            Ok::<_, HotError>((indexes, wire::array("HMGET", answer)?))
         });
         let mut found: Vec<Option<Row>> = vec![None; keys.len()];
         let mut evicted = Vec::new();

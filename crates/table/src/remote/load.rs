@@ -6,7 +6,6 @@
 //! begins again.
 
 use super::encode::{HEAD_BYTES, Tracked, key_value, stub_bytes, tracked_columns};
-use super::error::RemoteError;
 use super::names;
 use super::repair::token;
 use super::stage::Stage;
@@ -14,6 +13,7 @@ use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::unique::UniqueValue;
 use super::{scripts, wire};
+use crate::error::HotError;
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::row_key;
 use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_STAGE_SHARDS_MAX};
@@ -79,8 +79,8 @@ impl RemoteTable {
     /// To be called before the scan of the database begins. `None`: another server loads this table; wait for it.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn begin_load(&self, link: &Link) -> Result<Option<RemoteLoad>, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn begin_load(&self, link: &Link) -> Result<Option<RemoteLoad>, HotError> {
         let table = self.this.upgrade().expect("a table lives in an Arc");
         let token = token();
         if !table.lock_load(link, &token).await? {
@@ -98,14 +98,14 @@ impl RemoteTable {
         (is_empty && is_suitable).then(|| Stage::new(token, began[0].epoch.clone(), began.len()))
     }
 
-    async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, RemoteError> {
+    async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, HotError> {
         let args = vec![token.to_vec(), wire::digits(REMOTE_LOAD_LEASE_MS)];
         let answer =
             link.write(names::tier_slot(), &scripts::LOCK, vec![names::loader(self.id)], args).await?;
         Ok(wire::number("a lock", &answer)? == 1)
     }
 
-    async fn hold(&self, link: &Link) -> Result<Vec<Began>, RemoteError> {
+    async fn hold(&self, link: &Link) -> Result<Vec<Began>, HotError> {
         let asked = self.tier.shards.iter().map(|shard| async {
             let call = || Call {
                 script: &scripts::BEGIN_LOAD,
@@ -114,7 +114,7 @@ impl RemoteTable {
             };
             let answer = self.tier.write(link, shard.number, call).await?;
             let [loaded, drained, epoch] = wire::tuple("begin_load", answer)?;
-            Ok::<_, RemoteError>(Began {
+            Ok::<_, HotError>(Began {
                 since: wire::number("begin_load", &drained)?,
                 is_loaded: wire::number("begin_load", &loaded)? == 1,
                 epoch: wire::bytes("begin_load", epoch)?,
@@ -126,13 +126,13 @@ impl RemoteTable {
     /// Rows of one shard, some at a time: from cursor 0 until it is 0 again. Rows that come or go meanwhile may be seen or not, or twice.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
     pub async fn scan(
         &self,
         link: &Link,
         shard: u16,
         cursor: u64,
-    ) -> Result<(u64, Vec<RemoteEntry>), RemoteError> {
+    ) -> Result<(u64, Vec<RemoteEntry>), HotError> {
         let (next, found) = self.scan_fields(link, shard, cursor).await?;
         let mut entries = Vec::with_capacity(found.len());
         for (key, value) in found {
@@ -154,7 +154,7 @@ impl RemoteTable {
         &self,
         link: &Link,
         key: forebay_value::ValueRef<'_>,
-    ) -> Result<Option<RemoteEntry>, RemoteError> {
+    ) -> Result<Option<RemoteEntry>, HotError> {
         let place = self.place(self.key_ref(key)?);
         let Some(entry) = self.look(link, &place).await?.entry else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl RemoteTable {
         link: &Link,
         shard: u16,
         cursor: u64,
-    ) -> Result<(u64, super::rebuild::Fields), RemoteError> {
+    ) -> Result<(u64, super::rebuild::Fields), HotError> {
         self.tier.scan_hash(link, shard, &self.names(shard).rows, cursor).await
     }
 }
@@ -186,9 +186,9 @@ impl RemoteLoad {
     /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were taken. Several calls may be on their way.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable) also when the load has to begin again, because it took so long that another server
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable) also when the load has to begin again, because it took so long that another server
     /// took its lease.
-    pub async fn rows(&self, link: &Link, rows: &[Row]) -> Result<u64, RemoteError> {
+    pub async fn rows(&self, link: &Link, rows: &[Row]) -> Result<u64, HotError> {
         self.renew(link).await?;
         let table = &*self.table;
         let mut by_shard: Vec<Vec<Loading<'_>>> = Vec::new();
@@ -211,7 +211,7 @@ impl RemoteLoad {
         Ok(try_join_all(loads).await?.iter().sum())
     }
 
-    async fn renew(&self, link: &Link) -> Result<(), RemoteError> {
+    async fn renew(&self, link: &Link) -> Result<(), HotError> {
         let now = Instant::now();
         {
             let mut renewed = self.renewed.lock();
@@ -230,7 +230,7 @@ impl RemoteLoad {
     ///
     /// # Errors
     /// As [`RemoteLoad::rows`].
-    pub async fn finish(self, link: &Link) -> Result<(), RemoteError> {
+    pub async fn finish(self, link: &Link) -> Result<(), HotError> {
         let table = &*self.table;
         if let Some(stage) = &self.stage {
             let since: Vec<u64> = self.began.iter().map(|shard| shard.since).collect();
@@ -255,8 +255,8 @@ impl RemoteLoad {
     /// Lets another server load. So does dropping this, after a while.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn abandon(self, link: &Link) -> Result<(), RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn abandon(self, link: &Link) -> Result<(), HotError> {
         if let Some(stage) = &self.stage {
             stage.clear(&self.table, link).await?;
         }
@@ -266,12 +266,12 @@ impl RemoteLoad {
     }
 }
 
-fn lost() -> RemoteError {
-    RemoteError::unavailable("loading took so long that it has to begin again")
+fn lost() -> HotError {
+    HotError::unavailable("loading took so long that it has to begin again")
 }
 
 impl RemoteTable {
-    async fn load_chunk(&self, link: &Link, rows: &[Loading<'_>], since: u64) -> Result<u64, RemoteError> {
+    async fn load_chunk(&self, link: &Link, rows: &[Loading<'_>], since: u64) -> Result<u64, HotError> {
         let shard = rows[0].place.shard;
         if self.tier.is_cluster {
             // Before their rows: a row that is there has its values reserved.
@@ -294,7 +294,7 @@ impl RemoteTable {
             (values.next(), values.next(), values.next(), values.next())
         {
             let index = (wire::number("load", &place)? as usize).saturating_sub(base) / shards;
-            let value = wire::bytes("load", value)?.try_into().map_err(|_| RemoteError::foreign("load"))?;
+            let value = wire::bytes("load", value)?.try_into().map_err(|_| HotError::foreign("load"))?;
             let column = self.schema.unique_columns().nth(index).unwrap_or(0);
             let unique = UniqueValue { index, column, value: Fingerprint::from_le_bytes(value) };
             let (key, holder) = (wire::bytes("load", key)?, wire::bytes("load", holder)?);

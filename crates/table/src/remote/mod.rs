@@ -26,6 +26,7 @@ mod error;
 mod evict;
 mod fetch;
 mod keys;
+mod links;
 mod list;
 mod load;
 mod names;
@@ -41,7 +42,6 @@ mod unique;
 mod wire;
 mod write;
 
-pub use error::{RemoteError, RemoteKind};
 pub use evict::Maintained;
 pub use load::{RemoteEntry, RemoteLoad};
 pub use queue::{Lease, Leased, Queue, QueueStatus};

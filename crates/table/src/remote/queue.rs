@@ -9,13 +9,13 @@
 //! position and goes on from there.
 
 use super::encode::queued_record;
-use super::error::RemoteError;
 use super::evict::Eviction;
 use super::repair::token;
 use super::table::RemoteTable;
 use super::tier::{Call, Tier};
 use super::{scripts, wire};
 use crate::catalogue::Catalogue;
+use crate::error::HotError;
 use forebay_redis::{Command, Link};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -75,14 +75,8 @@ impl Queue {
     /// Takes the lease of a shard, for whoever calls itself `owner`, or says who has it.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn lease(
-        &self,
-        link: &Link,
-        shard: u16,
-        owner: &str,
-        ttl_ms: u64,
-    ) -> Result<Leased, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn lease(&self, link: &Link, shard: u16, owner: &str, ttl_ms: u64) -> Result<Leased, HotError> {
         let token = [&token()[..], b" ", owner.as_bytes()].concat();
         let lease = Lease { shard, token };
         Ok(match self.extend(link, &lease, ttl_ms).await? {
@@ -94,12 +88,12 @@ impl Queue {
     /// Makes a lease last from now on. False: it ran out and somebody else has it.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn renew(&self, link: &Link, lease: &Lease, ttl_ms: u64) -> Result<bool, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn renew(&self, link: &Link, lease: &Lease, ttl_ms: u64) -> Result<bool, HotError> {
         Ok(self.extend(link, lease, ttl_ms).await?.is_none())
     }
 
-    async fn extend(&self, link: &Link, lease: &Lease, ttl_ms: u64) -> Result<Option<Leased>, RemoteError> {
+    async fn extend(&self, link: &Link, lease: &Lease, ttl_ms: u64) -> Result<Option<Leased>, HotError> {
         let names = &self.tier.shards[usize::from(lease.shard)];
         let call = || Call {
             script: &scripts::LEASE,
@@ -121,8 +115,8 @@ impl Queue {
     /// Lets somebody else have the lease at once.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn give_up(&self, link: &Link, lease: Lease) -> Result<(), RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn give_up(&self, link: &Link, lease: Lease) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(lease.shard)];
         link.write(names.slot, &scripts::UNLOCK, vec![names.lease.clone()], vec![lease.token]).await?;
         Ok(())
@@ -131,14 +125,14 @@ impl Queue {
     /// Up to so many records behind a position, with their own: bytes as in [`LogRecord`](crate::LogRecord).
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable); `Broken` when an entry is none of ours.
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable); `Broken` when an entry is none of ours.
     pub async fn read(
         &self,
         link: &Link,
         shard: u16,
         after: u64,
         rows_max: usize,
-    ) -> Result<Vec<(u64, Vec<u8>)>, RemoteError> {
+    ) -> Result<Vec<(u64, Vec<u8>)>, HotError> {
         let mut command = Command::new();
         command.arg("XRANGE").arg(&self.tier.shards[usize::from(shard)].stream);
         command.arg(format!("{}-0", after.saturating_add(1))).arg("+").arg("COUNT").arg(rows_max);
@@ -150,7 +144,7 @@ impl Queue {
             let position = id.strip_suffix("-0").and_then(|number| number.parse().ok());
             let [field, value] = wire::tuple("XRANGE", fields)?;
             let record = queued_record(wire::bytes("XRANGE", field)?, wire::bytes("XRANGE", value)?);
-            let wrong = || RemoteError::foreign(format!("the queue of shard {shard} has an entry {id:?}"));
+            let wrong = || HotError::foreign(format!("the queue of shard {shard} has an entry {id:?}"));
             records.push((position.ok_or_else(wrong)?, record.ok_or_else(wrong)?));
         }
         Ok(records)
@@ -160,8 +154,8 @@ impl Queue {
     /// held any more, and nothing was released.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn release(&self, link: &Link, lease: &Lease, upto: u64) -> Result<bool, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn release(&self, link: &Link, lease: &Lease, upto: u64) -> Result<bool, HotError> {
         let names = &self.tier.shards[usize::from(lease.shard)];
         let call = || {
             let mut keys =
@@ -181,8 +175,8 @@ impl Queue {
     /// Where a shard's queue stands.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn status(&self, link: &Link, shard: u16) -> Result<QueueStatus, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn status(&self, link: &Link, shard: u16) -> Result<QueueStatus, HotError> {
         let state = self.tier.state(link, shard).await?;
         Ok(QueueStatus { last: state.last, drained: state.drained, entries: state.entries })
     }
@@ -192,7 +186,7 @@ impl Queue {
     ///
     /// # Errors
     /// When a shard or the database cannot be asked.
-    pub async fn repair(&self) -> Result<bool, RemoteError> {
+    pub async fn repair(&self) -> Result<bool, HotError> {
         self.tier.repair().await
     }
 
@@ -204,8 +198,8 @@ impl Queue {
     /// Reads what table ids stand for again: a server with more tables may have been started since.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`](super::RemoteKind::Unavailable).
-    pub async fn refresh_catalogue(&self, link: &Link) -> Result<Arc<Catalogue>, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn refresh_catalogue(&self, link: &Link) -> Result<Arc<Catalogue>, HotError> {
         let (mut catalogue, _) = self.tier.read_catalogue(link).await?;
         for table in self.tables.iter() {
             catalogue.set(table.id, table.schema.clone());

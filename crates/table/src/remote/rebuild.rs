@@ -1,11 +1,11 @@
 //! Reservations of unique values that a shard of a cluster may have lost: made again from the rows. Why this is enough stands at the top of `unique`.
 
 use super::encode::{Entry, Tracked, tracked_columns};
-use super::error::RemoteError;
 use super::names::{TableNames, generation_field};
 use super::repair::{Broken, ShardState};
 use super::tier::Tier;
 use super::{scripts, wire};
+use crate::error::HotError;
 use crate::hash::NO_VALUE;
 use crate::limits::REMOTE_SCAN_ROWS;
 use crate::record::TableId;
@@ -26,7 +26,7 @@ impl Tier {
         shard: u16,
         key: &[u8],
         cursor: u64,
-    ) -> Result<(u64, Fields), RemoteError> {
+    ) -> Result<(u64, Fields), HotError> {
         let mut command = Command::new();
         command.arg("HSCAN").arg(key).arg(cursor).arg("COUNT").arg(REMOTE_SCAN_ROWS);
         let [next, fields] = wire::tuple("HSCAN", self.read(link, shard, command).await?)?;
@@ -44,7 +44,7 @@ impl Tier {
         link: &Link,
         broken: &mut [Broken],
         states: &[ShardState],
-    ) -> Result<bool, RemoteError> {
+    ) -> Result<bool, HotError> {
         for shard in broken.iter_mut() {
             shard.generation = format!("{:016x}", rand::random::<u64>()).into_bytes();
         }
@@ -64,12 +64,7 @@ impl Tier {
     }
 
     /// From here on no attempt under an earlier generation succeeds, in any shard.
-    async fn announce(
-        &self,
-        link: &Link,
-        broken: &[Broken],
-        states: &[ShardState],
-    ) -> Result<(), RemoteError> {
+    async fn announce(&self, link: &Link, broken: &[Broken], states: &[ShardState]) -> Result<(), HotError> {
         let announced = self.shards.iter().map(|names| {
             let mut args = Vec::new();
             if broken.iter().any(|own| own.shard == names.number) {
@@ -95,7 +90,7 @@ impl Tier {
         shard: u16,
         table: (TableId, &Arc<Schema>),
         broken: &[Broken],
-    ) -> Result<bool, RemoteError> {
+    ) -> Result<bool, HotError> {
         let (id, schema) = table;
         let rows = TableNames::new(&self.shards[usize::from(shard)], id, schema).rows;
         let mut cursor = 0;

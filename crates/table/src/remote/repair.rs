@@ -15,11 +15,11 @@
 //!
 //! **Reservations** (cluster only): see `unique`.
 
-use super::error::RemoteError;
 use super::names;
 use super::tier::Tier;
 use super::{scripts, wire};
 use crate::catalogue::Catalogue;
+use crate::error::HotError;
 use crate::limits::{REMOTE_JUMP, REMOTE_LOCK_MS};
 use forebay_redis::{Link, Value};
 use futures_util::future::try_join_all;
@@ -57,7 +57,7 @@ pub(crate) struct Broken {
 }
 
 impl Tier {
-    pub async fn state(&self, link: &Link, shard: u16) -> Result<ShardState, RemoteError> {
+    pub async fn state(&self, link: &Link, shard: u16) -> Result<ShardState, HotError> {
         let names = &self.shards[usize::from(shard)];
         let keys = vec![names.meta.clone(), names.stream.clone()];
         let answer = self.eval(link, names.slot, &scripts::STATE, keys, Vec::new()).await?;
@@ -75,7 +75,7 @@ impl Tier {
     }
 
     /// Takes or renews the lock of a shard's repair.
-    pub(crate) async fn lock(&self, link: &Link, shard: u16, token: &[u8]) -> Result<bool, RemoteError> {
+    pub(crate) async fn lock(&self, link: &Link, shard: u16, token: &[u8]) -> Result<bool, HotError> {
         let names = &self.shards[usize::from(shard)];
         let args = vec![token.to_vec(), wire::digits(REMOTE_LOCK_MS)];
         let locked = link.write(names.slot, &scripts::LOCK, vec![names.lock.clone()], args).await?;
@@ -86,7 +86,7 @@ impl Tier {
     ///
     /// # Errors
     /// When a shard or the database cannot be asked: then what was not repaired stays as it was.
-    pub async fn repair(&self) -> Result<bool, RemoteError> {
+    pub async fn repair(&self) -> Result<bool, HotError> {
         let _repairing = self.repairing.lock().await;
         // Connections of its own, whose epoch is that of now.
         let link = &self.client.link();
@@ -110,7 +110,7 @@ impl Tier {
         link: &Link,
         states: &[ShardState],
         broken: &mut Vec<Broken>,
-    ) -> Result<bool, RemoteError> {
+    ) -> Result<bool, HotError> {
         let mut is_all = true;
         for (shard, state) in (0..).zip(states).filter(|(_, state)| state.epoch != state.shard_epoch) {
             let token = token();
@@ -138,11 +138,11 @@ impl Tier {
     }
 
     /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key held, should that be lost.
-    async fn restore(&self, link: &Link) -> Result<(), RemoteError> {
+    async fn restore(&self, link: &Link) -> Result<(), HotError> {
         let (id, shards) = super::tier::make(link, &self.id_text(), self.shard_count()).await?;
         if (id, shards) != (self.id, self.shard_count()) {
             let what = "the servers lost the tier that this process serves, and another one was made: start this process again";
-            return Err(RemoteError::foreign(what));
+            return Err(HotError::foreign(what));
         }
         let catalogue = self.catalogue.read().clone();
         let Some((last, _)) = catalogue.tables().last() else {
@@ -151,14 +151,14 @@ impl Tier {
         let mut args = vec![wire::digits(last.0)];
         for (id, schema) in catalogue.tables() {
             let text =
-                Catalogue::entry_text(id, schema).map_err(|error| RemoteError::foreign(error.to_string()))?;
+                Catalogue::entry_text(id, schema).map_err(|error| HotError::foreign(error.to_string()))?;
             args.extend([format!("table:{id}").into_bytes(), text.into_bytes()]);
         }
         link.write(names::tier_slot(), &scripts::RESTORE, vec![names::TIER.to_vec()], args).await?;
         Ok(())
     }
 
-    async fn begin_epoch(&self, link: &Link, own: &Broken, jump: u64) -> Result<bool, RemoteError> {
+    async fn begin_epoch(&self, link: &Link, own: &Broken, jump: u64) -> Result<bool, HotError> {
         let names = &self.shards[usize::from(own.shard)];
         let catalogue = self.catalogue.read().clone();
         let mut keys = vec![names.meta.clone(), names.stream.clone(), names.lock.clone()];

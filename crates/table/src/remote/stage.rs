@@ -5,11 +5,11 @@
 //! the load meanwhile is refused by that script. What was staged and never put in place goes by itself after a while.
 
 use super::encode::{HEAD_BYTES, Tracked};
-use super::error::RemoteError;
 use super::load::{LOADED_HEAD, Loading, UNHELD};
 use super::table::RemoteTable;
 use super::tier::Call;
 use super::{names, scripts, wire};
+use crate::error::HotError;
 use crate::limits::{REMOTE_LOAD_ROWS, REMOTE_STAGE_MS};
 use forebay_redis::{Command, Link};
 use futures_util::future::try_join_all;
@@ -43,7 +43,7 @@ impl Stage {
         table: &RemoteTable,
         link: &Link,
         by_shard: &[Vec<Loading<'_>>],
-    ) -> Result<u64, RemoteError> {
+    ) -> Result<u64, HotError> {
         let mut commands = Commands { stage: self, commands: Vec::new() };
         for (shard, rows) in by_shard.iter().enumerate() {
             commands.rows(table, shard, rows);
@@ -53,7 +53,7 @@ impl Stage {
         commands.claims(table, by_shard);
         commands.lifetimes(table);
         let sent = commands.commands.into_iter().map(|command| link.change(names::tier_slot(), command));
-        try_join_all(sent).await.map_err(RemoteError::from)?;
+        try_join_all(sent).await.map_err(HotError::from)?;
         Ok(by_shard.iter().map(|rows| rows.len() as u64).sum())
     }
 
@@ -64,7 +64,7 @@ impl Stage {
         link: &Link,
         token: &[u8],
         since: &[u64],
-    ) -> Result<bool, RemoteError> {
+    ) -> Result<bool, HotError> {
         let placed = table.tier.shards.iter().map(|shard| async {
             let number = usize::from(shard.number);
             let names = table.names(shard.number);
@@ -94,7 +94,7 @@ impl Stage {
     }
 
     /// Takes everything away that was not put in its place.
-    pub async fn clear(&self, table: &RemoteTable, link: &Link) -> Result<(), RemoteError> {
+    pub async fn clear(&self, table: &RemoteTable, link: &Link) -> Result<(), HotError> {
         let mut command = Command::new();
         command.arg("UNLINK");
         for_each_place(table, |place| {

@@ -4,10 +4,10 @@
 //! the primary: a no is as sure as a yes, also when reads go to replicas.
 
 use super::encode::{Body, Entry, key_bytes};
-use super::error::RemoteError;
 use super::names::{self, TableNames};
 use super::tier::{Call, Tier};
 use super::{scripts, wire};
+use crate::error::HotError;
 use crate::flights::Flights;
 use crate::key::{Key, KeyRef};
 use crate::keys::Keys;
@@ -36,7 +36,7 @@ pub struct RemoteTable {
     pub(crate) keys: Keys,
     /// The highest serial key that this process has seen, so that a sequence behind the rows is noticed.
     pub(crate) highest_key: AtomicI64,
-    pub(crate) flights: Flights<Result<Option<Row>, RemoteError>>,
+    pub(crate) flights: Flights<Result<Option<Row>, HotError>>,
     is_loaded: AtomicBool,
     counts: Mutex<Counts>,
     is_counting: AtomicBool,
@@ -101,6 +101,11 @@ impl RemoteTable {
         self.is_shared
     }
 
+    /// How many shards its tier has.
+    pub fn shard_count(&self) -> u16 {
+        self.tier.shard_count()
+    }
+
     /// Whether all shards were loaded when last looked. A shard that lost its rows says so by `Unavailable`, and this turns false.
     pub fn is_loaded(&self) -> bool {
         self.is_loaded.load(Ordering::Acquire)
@@ -109,8 +114,8 @@ impl RemoteTable {
     /// Looks whether all shards are loaded.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`] when a shard cannot be asked.
-    pub async fn check_loaded(&self, link: &Link) -> Result<bool, RemoteError> {
+    /// [`HotKind::Unavailable`] when a shard cannot be asked.
+    pub async fn check_loaded(&self, link: &Link) -> Result<bool, HotError> {
         let asked = self.tier.shards.iter().map(|shard| {
             let mut command = Command::new();
             command.arg("HEXISTS").arg(&shard.meta).arg(&self.loaded_field);
@@ -148,22 +153,22 @@ impl RemoteTable {
     }
 
     /// Notes it when a shard turned out not to be loaded.
-    pub(crate) fn noted(&self, error: RemoteError) -> RemoteError {
+    pub(crate) fn noted(&self, error: HotError) -> HotError {
         if error.is_not_loaded() {
             self.is_loaded.store(false, Ordering::Release);
         }
         error
     }
 
-    pub(crate) fn read_entry(&self, bytes: &[u8]) -> Result<Entry, RemoteError> {
+    pub(crate) fn read_entry(&self, bytes: &[u8]) -> Result<Entry, HotError> {
         Entry::read(&self.schema, bytes)
     }
 
     /// The row with this key; `None` when there is none.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`]; [`RemoteKind::Source`] when it is not in memory and the database cannot be asked.
-    pub async fn get(&self, link: &Link, key: ValueRef<'_>) -> Result<Option<Row>, RemoteError> {
+    /// [`HotKind::Unavailable`]; [`HotKind::Source`] when it is not in memory and the database cannot be asked.
+    pub async fn get(&self, link: &Link, key: ValueRef<'_>) -> Result<Option<Row>, HotError> {
         let Some(key) = KeyRef::of(key) else {
             return Ok(None);
         };
@@ -175,7 +180,7 @@ impl RemoteTable {
     }
 
     /// What one HGET finds.
-    pub(crate) async fn peek(&self, link: &Link, place: &Place) -> Result<Option<Entry>, RemoteError> {
+    pub(crate) async fn peek(&self, link: &Link, place: &Place) -> Result<Option<Entry>, HotError> {
         let mut command = Command::new();
         command.arg("HGET").arg(&self.names(place.shard).rows).arg(&place.key);
         let answer = self.tier.read(link, place.shard, command).await?;
@@ -183,7 +188,7 @@ impl RemoteTable {
     }
 
     /// What is surely known of a key.
-    pub(crate) async fn look(&self, link: &Link, place: &Place) -> Result<Looked, RemoteError> {
+    pub(crate) async fn look(&self, link: &Link, place: &Place) -> Result<Looked, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
             script: &scripts::LOOK,
@@ -201,7 +206,7 @@ impl RemoteTable {
     }
 
     /// A row that one HGET did not find.
-    async fn find(&self, link: &Link, key: Key, place: &Place) -> Result<Option<Row>, RemoteError> {
+    async fn find(&self, link: &Link, key: Key, place: &Place) -> Result<Option<Row>, HotError> {
         match self.look(link, place).await? {
             Looked { entry: Some(Entry { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
             Looked { entry: None, .. } if !self.is_shared => Ok(None),
@@ -212,21 +217,30 @@ impl RemoteTable {
     /// How many rows there are. Of a shared table: in memory.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`].
-    pub async fn count(&self, link: &Link) -> Result<u64, RemoteError> {
+    /// [`HotKind::Unavailable`].
+    pub async fn count(&self, link: &Link) -> Result<u64, HotError> {
         let by_shard = self.count_shards(link).await?;
         Ok(by_shard.iter().sum())
     }
 
-    /// How many rows there were, at most about a second ago.
+    /// How many rows there were, at most about a second ago; `None`: nobody has counted lately, [`RemoteTable::count`] does.
+    pub fn count_known(&self) -> Option<u64> {
+        let counts = self.counts.lock();
+        let at = counts.at?;
+        // One caller counts, the others take what was counted before.
+        let is_good = at.elapsed() < REMOTE_COUNTS_AGE || self.is_counting.load(Ordering::Acquire);
+        is_good.then(|| counts.by_shard.iter().sum())
+    }
+
+    /// Counts, unless that was done a moment ago.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`].
-    pub async fn count_recent(&self, link: &Link) -> Result<u64, RemoteError> {
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn count_recent(&self, link: &Link) -> Result<u64, HotError> {
         Ok(self.recent_counts(link).await?.iter().sum())
     }
 
-    async fn count_shards(&self, link: &Link) -> Result<Vec<u64>, RemoteError> {
+    async fn count_shards(&self, link: &Link) -> Result<Vec<u64>, HotError> {
         let asked = (0..self.tier.shard_count()).map(|shard| {
             let mut command = Command::new();
             command.arg("HLEN").arg(&self.names(shard).rows);
@@ -240,7 +254,7 @@ impl RemoteTable {
     }
 
     /// One caller counts, the others take what was counted before.
-    async fn recent_counts(&self, link: &Link) -> Result<Vec<u64>, RemoteError> {
+    async fn recent_counts(&self, link: &Link) -> Result<Vec<u64>, HotError> {
         let known = {
             let counts = self.counts.lock();
             let is_fresh = counts.at.is_some_and(|at| at.elapsed() < REMOTE_COUNTS_AGE);
@@ -260,16 +274,11 @@ impl RemoteTable {
     /// How many rows have this value in an indexed column (as in SQL, none has NULL).
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`].
+    /// [`HotKind::Unavailable`].
     ///
     /// # Panics
     /// When the column is not indexed: what is configured must be checked at start.
-    pub async fn count_by(
-        &self,
-        link: &Link,
-        column: usize,
-        value: ValueRef<'_>,
-    ) -> Result<u64, RemoteError> {
+    pub async fn count_by(&self, link: &Link, column: usize, value: ValueRef<'_>) -> Result<u64, HotError> {
         let index = self.schema.indexed_columns().position(|indexed| indexed == column);
         let index = index.unwrap_or_else(|| panic!("column {column} of {} is not indexed", self.schema.name));
         if value.is_null() {
@@ -289,7 +298,7 @@ impl RemoteTable {
     ///
     /// # Errors
     /// As [`RemoteTable::get`].
-    pub async fn random(&self, link: &Link) -> Result<Option<Row>, RemoteError> {
+    pub async fn random(&self, link: &Link) -> Result<Option<Row>, HotError> {
         for draw in 0..REMOTE_RANDOM_DRAWS {
             // Counts that led to an empty shard are not good enough any more.
             let counts =
@@ -322,18 +331,18 @@ impl RemoteTable {
     }
 
     /// There is no row; surely, if all shards are loaded.
-    async fn none(&self, link: &Link) -> Result<Option<Row>, RemoteError> {
+    async fn none(&self, link: &Link) -> Result<Option<Row>, HotError> {
         if self.check_loaded(link).await? {
             return Ok(None);
         }
-        Err(RemoteError::unavailable(format!("table {} is being loaded", self.schema.name)))
+        Err(HotError::unavailable(format!("table {} is being loaded", self.schema.name)))
     }
 
     /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table meanwhile.
     ///
     /// # Errors
-    /// [`RemoteKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it again.
-    pub async fn clear(&self, link: &Link) -> Result<(), RemoteError> {
+    /// [`HotKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it again.
+    pub async fn clear(&self, link: &Link) -> Result<(), HotError> {
         let cleared = (0..self.tier.shard_count()).map(|shard| {
             let stream = self.tier.shards[usize::from(shard)].stream.clone();
             self.tier.write(link, shard, move || {
@@ -346,7 +355,7 @@ impl RemoteTable {
         for answer in join_all(cleared).await {
             if wire::number("clear", &answer?)? == 0 {
                 let what = format!("table {} has changes that are not drained yet", self.schema.name);
-                return Err(RemoteError::unavailable(what));
+                return Err(HotError::unavailable(what));
             }
         }
         self.keys.clear();
@@ -367,8 +376,8 @@ impl RemoteTable {
     }
 
     /// A key that no row can have is missing.
-    pub(crate) fn key_ref<'a>(&self, key: ValueRef<'a>) -> Result<KeyRef<'a>, RemoteError> {
-        KeyRef::of(key).ok_or_else(RemoteError::missing)
+    pub(crate) fn key_ref<'a>(&self, key: ValueRef<'a>) -> Result<KeyRef<'a>, HotError> {
+        KeyRef::of(key).ok_or_else(HotError::missing)
     }
 }
 
@@ -400,7 +409,7 @@ fn draw_shard(counts: &[u64]) -> Option<u16> {
 type Field = (Vec<u8>, Vec<u8>);
 
 /// The field and the value of HRANDFIELD WITHVALUES, which RESP3 nests.
-fn pair(answer: Answer) -> Result<Option<Field>, RemoteError> {
+fn pair(answer: Answer) -> Result<Option<Field>, HotError> {
     let mut values = match answer {
         Answer::Nil => return Ok(None),
         other => wire::array("HRANDFIELD", other)?,

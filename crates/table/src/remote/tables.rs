@@ -1,10 +1,10 @@
 //! All hot tables of a tier: opening them, finding them.
 
-use super::error::RemoteError;
 use super::queue::Queue;
 use super::table::RemoteTable;
 use super::tier::{Positions, RemoteOptions, Tier};
 use crate::catalogue::Catalogue;
+use crate::error::HotError;
 use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT};
 use crate::source::Source;
 use crate::spec::TableSpec;
@@ -25,7 +25,7 @@ impl RemoteTables {
     /// [`RemoteTable::check_loaded`] and [`RemoteTable::begin_load`].
     ///
     /// # Errors
-    /// [`RemoteKind::Broken`](super::RemoteKind::Broken) when the servers must not be used (they evict, have no streams), the tier has another
+    /// [`HotKind::Broken`](crate::HotKind::Broken) when the servers must not be used (they evict, have no streams), the tier has another
     /// number of shards, or two tables have one name; `Unavailable`; `Source`.
     pub async fn open(
         client: &Client,
@@ -34,14 +34,14 @@ impl RemoteTables {
         options: RemoteOptions,
         source: Arc<dyn Source>,
         positions: Arc<dyn Positions>,
-    ) -> Result<RemoteTables, RemoteError> {
+    ) -> Result<RemoteTables, HotError> {
         for (index, spec) in specs.iter().enumerate() {
             let name = &spec.schema.name;
             if specs[..index].iter().any(|other| other.schema.name == *name) {
-                return Err(RemoteError::foreign(format!("there are two tables named {name}")));
+                return Err(HotError::foreign(format!("there are two tables named {name}")));
             }
             if spec.schema.columns.len() > usize::from(u16::MAX) {
-                return Err(RemoteError::foreign(format!("table {name} has more than 65,535 columns")));
+                return Err(HotError::foreign(format!("table {name} has more than 65,535 columns")));
             }
         }
         let tier = Arc::new(Tier::open(client, link, &options, source, positions).await?);
@@ -101,7 +101,7 @@ impl RemoteTables {
     ///
     /// # Errors
     /// When a primary cannot be asked.
-    pub async fn used_bytes(&self) -> Result<u64, RemoteError> {
+    pub async fn used_bytes(&self) -> Result<u64, HotError> {
         self.tier.used_bytes().await
     }
 

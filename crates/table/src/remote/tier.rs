@@ -1,10 +1,10 @@
 //! The tier: what all servers of one Redis or Valkey share, and how one shard is spoken to.
 
-use super::error::RemoteError;
 use super::names::{self, ShardNames};
 use super::scripts;
 use super::wire;
 use crate::catalogue::Catalogue;
+use crate::error::HotError;
 use crate::hash::{Fingerprint, Hasher};
 use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT, SHARDS_CLUSTER, SHARDS_SINGLE};
 use crate::reads::Reads;
@@ -68,7 +68,7 @@ impl Tier {
         options: &RemoteOptions,
         source: Arc<dyn Source>,
         positions: Arc<dyn Positions>,
-    ) -> Result<Tier, RemoteError> {
+    ) -> Result<Tier, HotError> {
         for facts in client.facts().await?.iter().filter(|facts| facts.role == forebay_redis::Role::Primary) {
             for need in [Need::Streams, Need::Scripts, Need::NoEviction] {
                 require(facts, need)?;
@@ -110,17 +110,12 @@ impl Tier {
     }
 
     /// A command that reads.
-    pub async fn read(&self, link: &Link, shard: u16, command: Command) -> Result<Value, RemoteError> {
+    pub async fn read(&self, link: &Link, shard: u16, command: Command) -> Result<Value, HotError> {
         Ok(link.read(self.shards[usize::from(shard)].slot, command).await?)
     }
 
     /// A script that writes, repairing the shard's epoch when that is what keeps it from running.
-    pub async fn write(
-        &self,
-        link: &Link,
-        shard: u16,
-        call: impl Fn() -> Call,
-    ) -> Result<Value, RemoteError> {
+    pub async fn write(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, HotError> {
         let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
         loop {
             let Call { script, keys, args } = call();
@@ -132,7 +127,7 @@ impl Tier {
     }
 
     /// A script that only reads, likewise.
-    pub async fn look(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, RemoteError> {
+    pub async fn look(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, HotError> {
         let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
         loop {
             let Call { script, keys, args } = call();
@@ -159,7 +154,7 @@ impl Tier {
     }
 
     /// Repairs what has changed over, or waits for another server that does; not for longer than a request can wait.
-    async fn changed_over(&self, began: Instant, error: forebay_redis::Error) -> Result<(), RemoteError> {
+    async fn changed_over(&self, began: Instant, error: forebay_redis::Error) -> Result<(), HotError> {
         if began.elapsed() > REMOTE_REPAIR_WAIT {
             return Err(error.into());
         }
@@ -170,7 +165,7 @@ impl Tier {
     }
 
     /// Reads the catalogue as it is now.
-    pub async fn read_catalogue(&self, link: &Link) -> Result<(Catalogue, u64), RemoteError> {
+    pub async fn read_catalogue(&self, link: &Link) -> Result<(Catalogue, u64), HotError> {
         let mut command = Command::new();
         command.arg("HGETALL").arg(names::TIER);
         let fields = match link.read(names::tier_slot(), command).await? {
@@ -184,7 +179,7 @@ impl Tier {
             let field = wire::bytes("HGETALL", field)?;
             if field.starts_with(b"table:") {
                 let text = wire::bytes("HGETALL", value)?;
-                catalogue.read_entry(&text).map_err(|error| RemoteError::foreign(error.to_string()))?;
+                catalogue.read_entry(&text).map_err(|error| HotError::foreign(error.to_string()))?;
             } else if field == b"last" {
                 last = wire::number("HGETALL", &value)?;
             }
@@ -193,19 +188,19 @@ impl Tier {
     }
 
     /// Gives each table the id that it has or will have for all servers.
-    pub async fn assign(&self, link: &Link, schemas: &[&Schema]) -> Result<Vec<TableId>, RemoteError> {
+    pub async fn assign(&self, link: &Link, schemas: &[&Schema]) -> Result<Vec<TableId>, HotError> {
         'again: loop {
             let (mut catalogue, mut last) = self.read_catalogue(link).await?;
             let mut ids = Vec::with_capacity(schemas.len());
             for schema in schemas {
                 let known = catalogue.tables().count();
-                let id = catalogue.assign(schema).map_err(|error| RemoteError::foreign(error.to_string()))?;
+                let id = catalogue.assign(schema).map_err(|error| HotError::foreign(error.to_string()))?;
                 ids.push(id);
                 if catalogue.tables().count() == known {
                     continue;
                 }
                 let text = Catalogue::entry_text(id, schema)
-                    .map_err(|error| RemoteError::foreign(error.to_string()))?;
+                    .map_err(|error| HotError::foreign(error.to_string()))?;
                 let args = vec![wire::digits(last), format!("table:{id}").into_bytes(), text.into_bytes()];
                 let keys = vec![names::TIER.to_vec()];
                 let done = link.write(names::tier_slot(), &scripts::ASSIGN, keys, args).await?;
@@ -226,11 +221,11 @@ async fn find(
     link: &Link,
     wanted: Option<u16>,
     suitable: u16,
-) -> Result<(u128, u16), RemoteError> {
+) -> Result<(u128, u16), HotError> {
     let shards = wanted.unwrap_or(suitable);
     if shards == 0 || shards > forebay_redis::SLOTS {
         let what = format!("a tier has 1 to {} shards, not {shards}", forebay_redis::SLOTS);
-        return Err(RemoteError::foreign(what));
+        return Err(HotError::foreign(what));
     }
     let mut command = Command::new();
     command.arg("EXISTS").arg(names::TIER);
@@ -240,7 +235,7 @@ async fn find(
     let id = format!("{:032x}", rand::random::<u128>());
     let (id, stored) = make(link, &id, shards).await?;
     match wanted {
-        Some(wanted) if wanted != stored => Err(RemoteError::foreign(format!(
+        Some(wanted) if wanted != stored => Err(HotError::foreign(format!(
             "the tier in memory has {stored} shards, {wanted} are configured: set shards = {stored}, or drain it and begin a new one"
         ))),
         _ => Ok((id, stored)),
@@ -248,12 +243,12 @@ async fn find(
 }
 
 /// Shards without their tier hold changes that nobody would drain any more.
-async fn refuse_orphans(client: &Client) -> Result<(), RemoteError> {
+async fn refuse_orphans(client: &Client) -> Result<(), HotError> {
     for node in client.primaries() {
         let mut scan = client.scan(&node.address, b"fb:{*:m").await?;
         while let Some(found) = scan.next().await? {
             if let Some(key) = found.first() {
-                return Err(RemoteError::foreign(format!(
+                return Err(HotError::foreign(format!(
                     "{} holds shards of a tier ({}) whose own key fb:{{tier}} was lost: start a server that still serves it, which puts it \
                      back, or flush what is left",
                     node.address,
@@ -266,20 +261,20 @@ async fn refuse_orphans(client: &Client) -> Result<(), RemoteError> {
 }
 
 /// Makes the tier unless there is one; which one there is.
-pub(crate) async fn make(link: &Link, id: &str, shards: u16) -> Result<(u128, u16), RemoteError> {
+pub(crate) async fn make(link: &Link, id: &str, shards: u16) -> Result<(u128, u16), HotError> {
     let args = vec![id.into(), wire::digits(shards), VERSION.into()];
     let answer = link.write(names::tier_slot(), &scripts::TIER, vec![names::TIER.to_vec()], args).await?;
     let [id, stored, version] = wire::tuple("tier", answer)?;
     let version = wire::text("the tier's version", version)?;
     if version != VERSION {
         let what = format!("the tier in memory has version {version}, this program knows {VERSION}");
-        return Err(RemoteError::foreign(what));
+        return Err(HotError::foreign(what));
     }
     let id = wire::text("the tier's id", id)?;
     let id = u128::from_str_radix(&id, 16)
-        .map_err(|_| RemoteError::foreign(format!("the tier in memory has the id {id:?}, which is none")))?;
+        .map_err(|_| HotError::foreign(format!("the tier in memory has the id {id:?}, which is none")))?;
     match u16::try_from(wire::number("the tier's shards", &stored)?) {
         Ok(stored) if (1..=forebay_redis::SLOTS).contains(&stored) => Ok((id, stored)),
-        _ => Err(RemoteError::foreign("the tier in memory has a number of shards that cannot be")),
+        _ => Err(HotError::foreign("the tier in memory has a number of shards that cannot be")),
     }
 }

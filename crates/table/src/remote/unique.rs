@@ -31,11 +31,11 @@
 
 use super::commit::{Answered, Attempt, Change, Expect, Written};
 use super::encode::Entry;
-use super::error::RemoteError;
 use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
 use super::write::too_busy;
 use super::{scripts, wire};
+use crate::error::HotError;
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::KeyRef;
 use crate::limits::REMOTE_TRIES;
@@ -77,8 +77,8 @@ enum Reserved {
     Changed(Entry),
 }
 
-fn is_conflict(error: &RemoteError) -> bool {
-    matches!(error.kind(), super::RemoteKind::Conflict { .. })
+fn is_conflict(error: &HotError) -> bool {
+    matches!(error.kind(), crate::HotKind::Conflict { .. })
 }
 
 impl RemoteTable {
@@ -88,7 +88,7 @@ impl RemoteTable {
         unique: UniqueValue,
         expected: &[u8],
         new: &[u8],
-    ) -> Result<Swapped, RemoteError> {
+    ) -> Result<Swapped, HotError> {
         let shard = self.tier.shard_of_value(unique.value);
         let call = || Call {
             script: &scripts::SWAP,
@@ -101,7 +101,7 @@ impl RemoteTable {
     }
 
     /// Looks at the row that a reservation names. One that cannot be looked at is an error.
-    async fn holds(&self, link: &Link, unique: UniqueValue, holder: &[u8]) -> Result<Holder, RemoteError> {
+    async fn holds(&self, link: &Link, unique: UniqueValue, holder: &[u8]) -> Result<Holder, HotError> {
         let place = self.holder_place(holder)?;
         let Some(entry) = self.look(link, &place).await?.entry else {
             return Ok(Holder::Lacks { place, head: Vec::new() });
@@ -113,12 +113,10 @@ impl RemoteTable {
         })
     }
 
-    fn holder_place(&self, holder: &[u8]) -> Result<Place, RemoteError> {
-        let key =
-            holder.get(TOKEN_BYTES..).ok_or_else(|| RemoteError::foreign("a reservation names no row"))?;
+    fn holder_place(&self, holder: &[u8]) -> Result<Place, HotError> {
+        let key = holder.get(TOKEN_BYTES..).ok_or_else(|| HotError::foreign("a reservation names no row"))?;
         let key = super::encode::key_value(&self.schema, key)?;
-        let key =
-            KeyRef::of(key.as_ref()).ok_or_else(|| RemoteError::foreign("a reservation names no key"))?;
+        let key = KeyRef::of(key.as_ref()).ok_or_else(|| HotError::foreign("a reservation names no key"))?;
         Ok(self.place(key))
     }
 
@@ -129,11 +127,11 @@ impl RemoteTable {
         column: usize,
         value: Fingerprint,
         holder: &[u8],
-    ) -> Result<(), RemoteError> {
+    ) -> Result<(), HotError> {
         let index = self.schema.unique_columns().position(|unique| unique == column).unwrap_or(0);
         let unique = UniqueValue { index, column, value };
         if matches!(self.holds(link, unique, holder).await?, Holder::Has(_)) {
-            return Err(RemoteError::conflict(column));
+            return Err(HotError::conflict(column));
         }
         // A row that took the value meanwhile has renewed its reservation, and this finds another one.
         self.swap(link, unique, holder, b"").await?;
@@ -145,7 +143,7 @@ impl RemoteTable {
         &self,
         link: &Link,
         change: &Change<'_>,
-    ) -> Result<Written, RemoteError> {
+    ) -> Result<Written, HotError> {
         for _ in 0..REMOTE_TRIES {
             let mut attempt =
                 Attempt { token: rand::random::<u64>().to_le_bytes().to_vec(), generations: Vec::new() };
@@ -172,7 +170,7 @@ impl RemoteTable {
                     return Ok(Written::Done);
                 }
                 // It may be written: then it needs them.
-                Err(error) if error.kind() == super::RemoteKind::UnknownOutcome => return Err(error),
+                Err(error) if error.kind() == crate::HotKind::UnknownOutcome => return Err(error),
                 other => {
                     self.release(
                         link,
@@ -195,7 +193,7 @@ impl RemoteTable {
         &self,
         link: &Link,
         change: &Change<'_>,
-    ) -> Result<Vec<(UniqueValue, Vec<u8>)>, RemoteError> {
+    ) -> Result<Vec<(UniqueValue, Vec<u8>)>, HotError> {
         let values = self.exchanged(change).filter(|(_, _, before, _)| *before != NO_VALUE);
         let asked = values.map(|(index, column, value, _)| {
             let shard = self.tier.shard_of_value(value);
@@ -204,7 +202,7 @@ impl RemoteTable {
             async move {
                 let answer = self.tier.read(link, shard, command).await?;
                 let holder = wire::optional_bytes("HGET", answer)?;
-                Ok::<_, RemoteError>((UniqueValue { index, column, value }, holder.unwrap_or_default()))
+                Ok::<_, HotError>((UniqueValue { index, column, value }, holder.unwrap_or_default()))
             }
         });
         let found: Vec<_> = try_join_all(asked).await?;
@@ -220,7 +218,7 @@ impl RemoteTable {
         change: &Change<'_>,
         attempt: &mut Attempt,
         reserved: &mut Vec<UniqueValue>,
-    ) -> Result<Reserved, RemoteError> {
+    ) -> Result<Reserved, HotError> {
         let reservation = [&attempt.token[..], &change.place.key].concat();
         for (index, column, _, value) in self.exchanged(change).filter(|(.., after)| *after != NO_VALUE) {
             let unique = UniqueValue { index, column, value };
@@ -240,7 +238,7 @@ impl RemoteTable {
         link: &Link,
         unique: UniqueValue,
         reservation: &[u8],
-    ) -> Result<Result<Vec<u8>, Entry>, RemoteError> {
+    ) -> Result<Result<Vec<u8>, Entry>, HotError> {
         let mut expected = Vec::new();
         for _ in 0..REMOTE_TRIES {
             let holder = match self.swap(link, unique, &expected, reservation).await? {
@@ -255,7 +253,7 @@ impl RemoteTable {
                 Holder::Has(now) if holder[TOKEN_BYTES..] == reservation[TOKEN_BYTES..] => {
                     return Ok(Err(now));
                 }
-                Holder::Has(_) => return Err(RemoteError::conflict(unique.column)),
+                Holder::Has(_) => return Err(HotError::conflict(unique.column)),
                 Holder::Lacks { place, head } => (place, head),
             };
             if self.fence(link, &place, &holder[..TOKEN_BYTES], &head).await? {
@@ -266,13 +264,7 @@ impl RemoteTable {
     }
 
     /// Whether the attempt is fenced now; it is not when the row has changed.
-    async fn fence(
-        &self,
-        link: &Link,
-        place: &Place,
-        token: &[u8],
-        head: &[u8],
-    ) -> Result<bool, RemoteError> {
+    async fn fence(&self, link: &Link, place: &Place, token: &[u8], head: &[u8]) -> Result<bool, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
             script: &scripts::FENCE,
@@ -298,7 +290,7 @@ impl RemoteTable {
         unique: UniqueValue,
         holder: &[u8],
         key: &[u8],
-    ) -> Result<(), RemoteError> {
+    ) -> Result<(), HotError> {
         let own = [&[0; TOKEN_BYTES][..], key].concat();
         let mut holder = holder.to_vec();
         for _ in 0..REMOTE_TRIES {

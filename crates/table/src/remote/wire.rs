@@ -1,14 +1,14 @@
 //! Reading answers: what a script or command gave, or that it is not what was asked for.
 
-use super::error::RemoteError;
+use crate::error::HotError;
 use forebay_redis::Value;
 
-pub(crate) fn wrong(what: &str, value: &Value) -> RemoteError {
-    RemoteError::foreign(format!("the memory tier's server answered {what} with {value:?}"))
+pub(crate) fn wrong(what: &str, value: &Value) -> HotError {
+    HotError::foreign(format!("the memory tier's server answered {what} with {value:?}"))
 }
 
 /// A number, however it is written.
-pub(crate) fn number(what: &str, value: &Value) -> Result<u64, RemoteError> {
+pub(crate) fn number(what: &str, value: &Value) -> Result<u64, HotError> {
     let number = match value {
         Value::Int(number) => u64::try_from(*number).ok(),
         Value::BulkString(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
@@ -21,7 +21,7 @@ pub(crate) fn number(what: &str, value: &Value) -> Result<u64, RemoteError> {
 }
 
 /// Bytes, or nothing.
-pub(crate) fn optional_bytes(what: &str, value: Value) -> Result<Option<Vec<u8>>, RemoteError> {
+pub(crate) fn optional_bytes(what: &str, value: Value) -> Result<Option<Vec<u8>>, HotError> {
     match value {
         Value::BulkString(bytes) => Ok(Some(bytes)),
         Value::Nil => Ok(None),
@@ -29,16 +29,16 @@ pub(crate) fn optional_bytes(what: &str, value: Value) -> Result<Option<Vec<u8>>
     }
 }
 
-pub(crate) fn bytes(what: &str, value: Value) -> Result<Vec<u8>, RemoteError> {
+pub(crate) fn bytes(what: &str, value: Value) -> Result<Vec<u8>, HotError> {
     optional_bytes(what, value)?.ok_or_else(|| wrong(what, &Value::Nil))
 }
 
-pub(crate) fn text(what: &str, value: Value) -> Result<String, RemoteError> {
+pub(crate) fn text(what: &str, value: Value) -> Result<String, HotError> {
     String::from_utf8(bytes(what, value)?)
         .map_err(|error| wrong(what, &Value::BulkString(error.into_bytes())))
 }
 
-pub(crate) fn array(what: &str, value: Value) -> Result<Vec<Value>, RemoteError> {
+pub(crate) fn array(what: &str, value: Value) -> Result<Vec<Value>, HotError> {
     match value {
         Value::Array(values) => Ok(values),
         other => Err(wrong(what, &other)),
@@ -46,7 +46,7 @@ pub(crate) fn array(what: &str, value: Value) -> Result<Vec<Value>, RemoteError>
 }
 
 /// An array of exactly so many.
-pub(crate) fn tuple<const N: usize>(what: &str, value: Value) -> Result<[Value; N], RemoteError> {
+pub(crate) fn tuple<const N: usize>(what: &str, value: Value) -> Result<[Value; N], HotError> {
     <[Value; N]>::try_from(array(what, value)?).map_err(|values| wrong(what, &Value::Array(values)))
 }
 

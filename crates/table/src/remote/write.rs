@@ -5,11 +5,11 @@
 
 use super::commit::{Change, Expect, Written};
 use super::encode::{Body, Entry, Tracked};
-use super::error::RemoteError;
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
 use crate::embedded::write::encode_changed;
+use crate::error::HotError;
 use crate::key::{KeyRef, row_key};
 use crate::limits::REMOTE_TRIES;
 use crate::record;
@@ -21,8 +21,8 @@ impl RemoteTable {
     /// Puts in a row whose key and unique values nobody has.
     ///
     /// # Errors
-    /// [`Conflict`](super::RemoteKind::Conflict), `MemoryFull`, `Unavailable`, `UnknownOutcome`.
-    pub async fn insert(&self, link: &Link, row: RowRef<'_>) -> Result<(), RemoteError> {
+    /// [`Conflict`](crate::HotKind::Conflict), `MemoryFull`, `Unavailable`, `UnknownOutcome`.
+    pub async fn insert(&self, link: &Link, row: RowRef<'_>) -> Result<(), HotError> {
         let place = self.place(row_key(row, &self.schema));
         let mut record = Vec::with_capacity(record::HEADER_BYTES + row.0.len());
         record::put_insert(self.id, row, &mut record);
@@ -39,7 +39,7 @@ impl RemoteTable {
             Written::Done => Ok(()),
             Written::Changed(_) => {
                 self.saw_key(row_key(row, &self.schema));
-                Err(RemoteError::conflict(self.schema.key))
+                Err(HotError::conflict(self.schema.key))
             }
         }
     }
@@ -48,7 +48,7 @@ impl RemoteTable {
     ///
     /// # Errors
     /// As [`RemoteTable::insert`]; the key is never the conflict.
-    pub async fn upsert(&self, link: &Link, row: RowRef<'_>) -> Result<(), RemoteError> {
+    pub async fn upsert(&self, link: &Link, row: RowRef<'_>) -> Result<(), HotError> {
         let place = self.place(row_key(row, &self.schema));
         let after = Tracked::of(&self.tier.hasher, &self.schema, row);
         let mut record = Vec::with_capacity(record::HEADER_BYTES + row.0.len());
@@ -90,7 +90,7 @@ impl RemoteTable {
         link: &Link,
         key: ValueRef<'_>,
         changes: &[(usize, Value)],
-    ) -> Result<Row, RemoteError> {
+    ) -> Result<Row, HotError> {
         assert!(changes.iter().all(|(column, _)| *column != self.schema.key), "a key is never updated");
         let changes: Vec<(usize, ValueRef<'_>)> =
             changes.iter().map(|(column, value)| (*column, value.as_ref())).collect();
@@ -110,7 +110,7 @@ impl RemoteTable {
         key: ValueRef<'_>,
         column: usize,
         delta: i64,
-    ) -> Result<Row, RemoteError> {
+    ) -> Result<Row, HotError> {
         let is_counter = self.schema.columns[column].ty == Type::Bigint && column != self.schema.key;
         assert!(is_counter, "only bigints are counted up");
         if super::encode::tracked_columns(&self.schema).any(|tracked| tracked == column) {
@@ -136,9 +136,9 @@ impl RemoteTable {
             };
             match &why[..] {
                 b"overflow" => return Err(overflow()),
-                b"missing" if !self.is_shared => return Err(RemoteError::missing()),
+                b"missing" if !self.is_shared => return Err(HotError::missing()),
                 b"missing" | b"stub" => self.bring(link, key, &place).await?,
-                _ => return Err(RemoteError::foreign("a row in memory is not one of its table")),
+                _ => return Err(HotError::foreign("a row in memory is not one of its table")),
             }
         }
         Err(too_busy())
@@ -151,7 +151,7 @@ impl RemoteTable {
         column: usize,
         delta: i64,
         record: &[u8],
-    ) -> Result<Answer, RemoteError> {
+    ) -> Result<Answer, HotError> {
         let stream = &self.tier.shards[usize::from(place.shard)].stream;
         let call = || Call {
             script: &scripts::INCREMENT,
@@ -172,7 +172,7 @@ impl RemoteTable {
     ///
     /// # Errors
     /// `Missing`; those of [`RemoteTable::get`].
-    pub async fn delete(&self, link: &Link, key: ValueRef<'_>) -> Result<Row, RemoteError> {
+    pub async fn delete(&self, link: &Link, key: ValueRef<'_>) -> Result<Row, HotError> {
         let key = self.key_ref(key)?;
         let place = self.place(key);
         let mut record = Vec::new();
@@ -202,8 +202,8 @@ impl RemoteTable {
         &self,
         link: &Link,
         key: ValueRef<'_>,
-        compute: impl Fn(RowRef<'_>) -> Result<Option<Vec<(usize, ValueRef<'c>)>>, RemoteError>,
-    ) -> Result<Row, RemoteError> {
+        compute: impl Fn(RowRef<'_>) -> Result<Option<Vec<(usize, ValueRef<'c>)>>, HotError>,
+    ) -> Result<Row, HotError> {
         let key = self.key_ref(key)?;
         let place = self.place(key);
         let mut found = self.peek(link, &place).await?;
@@ -241,7 +241,7 @@ impl RemoteTable {
         key: KeyRef<'_>,
         place: &Place,
         found: Option<Entry>,
-    ) -> Result<(Entry, Row), RemoteError> {
+    ) -> Result<(Entry, Row), HotError> {
         let mut found = found;
         for _ in 0..REMOTE_TRIES {
             if let Some(entry) = found.take()
@@ -251,7 +251,7 @@ impl RemoteTable {
                 return Ok((entry, row));
             }
             match self.look(link, place).await?.entry {
-                None if !self.is_shared => return Err(RemoteError::missing()),
+                None if !self.is_shared => return Err(HotError::missing()),
                 Some(entry) if matches!(entry.body, Body::Row(_)) => found = Some(entry),
                 _ => self.bring(link, key, place).await?,
             }
@@ -272,22 +272,22 @@ impl RemoteTable {
     }
 }
 
-fn row_of(entry: Entry) -> Result<Row, RemoteError> {
+fn row_of(entry: Entry) -> Result<Row, HotError> {
     match entry.body {
         Body::Row(row) => Ok(row),
-        Body::Stub(_) => Err(RemoteError::foreign("an increment gave a row that was evicted")),
+        Body::Stub(_) => Err(HotError::foreign("an increment gave a row that was evicted")),
     }
 }
 
-fn first_word(answer: Answer) -> Result<Vec<u8>, RemoteError> {
+fn first_word(answer: Answer) -> Result<Vec<u8>, HotError> {
     let first = wire::array("a script", answer)?.into_iter().next();
     wire::bytes("a script", first.unwrap_or(Answer::Nil))
 }
 
-fn overflow() -> RemoteError {
-    RemoteError::new(super::RemoteKind::Overflow, "the number does not fit in 64 bits")
+fn overflow() -> HotError {
+    HotError::new(crate::HotKind::Overflow, "the number does not fit in 64 bits")
 }
 
-pub(crate) fn too_busy() -> RemoteError {
-    RemoteError::unavailable("others changed the row each time it was tried")
+pub(crate) fn too_busy() -> HotError {
+    HotError::unavailable("others changed the row each time it was tried")
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::support::*;
-use forebay_table::{Leased, RemoteKind, RemoteOptions};
+use forebay_table::{HotKind, Leased, RemoteOptions};
 use forebay_value::{KeyKind, Value, ValueRef};
 
 #[test]
@@ -24,7 +24,7 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
         let kept = queue.maintain(link, &lease).await.unwrap();
         assert_eq!((kept.evicted_rows, kept.is_full), (0, true));
         let refused = table.insert(link, row(table.schema(), 100, None, "b").as_ref()).await.unwrap_err();
-        assert_eq!(refused.kind(), RemoteKind::MemoryFull);
+        assert_eq!(refused.kind(), HotKind::MemoryFull);
         table.increment(link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap();
         table.delete(link, ValueRef::Bigint(49)).await.unwrap();
         let upto = server.apply(0, usize::MAX).await;
@@ -67,7 +67,7 @@ fn an_evicted_row_keeps_its_unique_values_and_can_be_changed() {
             }
             assert!(server.contents().await.values().all(|(_, values)| values.is_none()));
             let taken = table.insert(link, new(100, "code 3").as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
             let counted = table.increment(link, ValueRef::Bigint(0), CLICKS, 5).await.unwrap();
             assert_eq!(counted.as_ref().get(table.schema(), CLICKS), ValueRef::Bigint(5));
             table.update(link, ValueRef::Bigint(1), &[(CODE, text("other"))]).await.unwrap();

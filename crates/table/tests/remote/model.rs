@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::support::{CLUSTER, Record, SINGLE, Server, serve, up};
-use forebay_table::{Leased, RemoteError, RemoteKind, RemoteOptions, TableSpec};
+use forebay_table::{HotError, HotKind, Leased, RemoteOptions, TableSpec};
 use forebay_topology::{Local, Topology};
 use forebay_value::{KeyKind, Row, Schema, Uuid, Value, ValueRef};
 use proptest::prelude::*;
@@ -124,7 +124,7 @@ impl World<'_> {
         };
         match (kind_of(&done), expected) {
             (None, None) => drop(self.model.insert(number, values)),
-            (Some(RemoteKind::Conflict { column }), Some(expected)) => assert_eq!(column, expected),
+            (Some(HotKind::Conflict { column }), Some(expected)) => assert_eq!(column, expected),
             (_, expected) => panic!("{done:?}, not conflict {expected:?}"),
         }
     }
@@ -148,8 +148,8 @@ impl World<'_> {
                 changes.into_iter().for_each(|(at, value)| values[at] = value);
                 assert_eq!(&done.unwrap().as_ref().to_values(&self.schema), values);
             }
-            Some(RemoteKind::Missing) => assert!(!self.model.contains_key(&number)),
-            Some(RemoteKind::Conflict { column }) => assert_eq!(Some(column), conflict),
+            Some(HotKind::Missing) => assert!(!self.model.contains_key(&number)),
+            Some(HotKind::Conflict { column }) => assert_eq!(Some(column), conflict),
             _ => panic!("{done:?}"),
         }
     }
@@ -158,14 +158,14 @@ impl World<'_> {
         let Server { table, link, .. } = self.server();
         let done = table.increment(link, self.key(number).as_ref(), CLICKS, delta).await;
         match (kind_of(&done), self.model.get_mut(&number)) {
-            (Some(RemoteKind::Missing), None) => {}
+            (Some(HotKind::Missing), None) => {}
             (None, Some(values)) => {
                 if let Value::Bigint(clicks) = &mut values[CLICKS] {
                     *clicks = clicks.checked_add(delta).expect("an overflow is refused");
                 }
                 assert_eq!(&done.unwrap().as_ref().to_values(&self.schema), values);
             }
-            (Some(RemoteKind::Overflow), Some(values)) => {
+            (Some(HotKind::Overflow), Some(values)) => {
                 let Value::Bigint(clicks) = values[CLICKS] else { panic!("NULL overflows") };
                 assert_eq!(clicks.checked_add(delta), None);
             }
@@ -180,7 +180,7 @@ impl World<'_> {
             None => {
                 assert_eq!(Some(done.unwrap().as_ref().to_values(&self.schema)), self.model.remove(&number))
             }
-            Some(RemoteKind::Missing) => assert!(!self.model.contains_key(&number)),
+            Some(HotKind::Missing) => assert!(!self.model.contains_key(&number)),
             _ => panic!("{done:?}"),
         }
     }
@@ -257,8 +257,8 @@ impl World<'_> {
     }
 }
 
-fn kind_of<T>(done: &Result<T, RemoteError>) -> Option<RemoteKind> {
-    done.as_ref().err().map(RemoteError::kind)
+fn kind_of<T>(done: &Result<T, HotError>) -> Option<HotKind> {
+    done.as_ref().err().map(HotError::kind)
 }
 
 async fn check(local: &Local, kind: KeyKind, is_shared: bool, ops: Vec<Op>) {

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::support::*;
 use forebay_redis::Command;
-use forebay_table::{Leased, RemoteKind, RemoteOptions, TableSpec};
+use forebay_table::{HotKind, Leased, RemoteOptions, TableSpec};
 use forebay_topology::Topology;
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use futures_util::future::try_join_all;
@@ -44,7 +44,7 @@ fn of_many_rows_with_one_value_exactly_one_wins() {
                 // On a cluster each may have taken over from another that was about to write; then nobody lost but in a conflict.
                 assert_eq!(won, 1, "{done:?}");
                 for error in done.iter().filter_map(|done| done.as_ref().err()) {
-                    assert_eq!(error.kind(), RemoteKind::Conflict { column: CODE }, "{error}");
+                    assert_eq!(error.kind(), HotKind::Conflict { column: CODE }, "{error}");
                 }
             }
             assert_eq!(one.table.count(&one.link).await.unwrap(), 20);
@@ -84,7 +84,7 @@ fn values_given_up_are_free_for_others() {
             let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
             one.table.insert(&one.link, new_row(1, Some("a")).as_ref()).await.unwrap();
             let taken = two.table.insert(&two.link, new_row(2, Some("a")).as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
             one.table.update(&one.link, ValueRef::Bigint(1), &[(CODE, text("b"))]).await.unwrap();
             two.table.insert(&two.link, new_row(2, Some("a")).as_ref()).await.unwrap();
             one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap();
@@ -115,7 +115,7 @@ fn an_attempt_that_stopped_anywhere_keeps_nobody_from_its_value() {
             match other {
                 Ok(()) => assert!(first.is_none() && second.is_some(), "after {polls} polls"),
                 Err(error) => {
-                    assert_eq!(error.kind(), RemoteKind::Conflict { column: CODE }, "{error}");
+                    assert_eq!(error.kind(), HotKind::Conflict { column: CODE }, "{error}");
                     assert!(first.is_some() && second.is_none(), "after {polls} polls");
                 }
             }
@@ -150,7 +150,7 @@ fn a_deleted_row_does_not_come_back_by_reading_through() {
         // The database still has it; the tombstone says no.
         assert_eq!(one.values(&key).await, None);
         let missing = one.table.increment(&one.link, key.as_ref(), CLICKS, 1).await.unwrap_err();
-        assert_eq!(missing.kind(), RemoteKind::Missing);
+        assert_eq!(missing.kind(), HotKind::Missing);
         // A load that began before knows it as well.
         assert_eq!(two.warm().await, 0);
         one.drain().await;
@@ -193,20 +193,20 @@ fn rows_of_the_record_store_are_there_when_loaded() {
             }
             let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
             let unloaded = one.table.insert(&one.link, new_row(1000, None).as_ref()).await.unwrap_err();
-            assert_eq!(unloaded.kind(), RemoteKind::Unavailable);
+            assert_eq!(unloaded.kind(), HotKind::Unavailable);
             assert_eq!(
                 one.table.get(&one.link, ValueRef::Bigint(5)).await.unwrap_err().kind(),
-                RemoteKind::Unavailable
+                HotKind::Unavailable
             );
-            assert_eq!(one.table.random(&one.link).await.unwrap_err().kind(), RemoteKind::Unavailable);
+            assert_eq!(one.table.random(&one.link).await.unwrap_err().kind(), HotKind::Unavailable);
             assert_eq!(one.warm().await, 300);
             assert_eq!(one.table.count(&one.link).await.unwrap(), 300);
             assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 300);
             let taken =
                 one.table.insert(&one.link, new_row(1000, Some("code 17")).as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
             let there = one.table.insert(&one.link, new_row(17, None).as_ref()).await.unwrap_err();
-            assert_eq!(there.kind(), RemoteKind::Conflict { column: ID });
+            assert_eq!(there.kind(), HotKind::Conflict { column: ID });
             assert_eq!(one.warm().await, 0, "nothing is newer than what is there");
         });
     }
@@ -228,13 +228,13 @@ fn a_load_that_has_lost_its_lease_puts_nothing_in_place() {
         let quick = two.table.begin_load(&two.link).await.unwrap().expect("the lease is free");
         quick.rows(&two.link, &[new_row(1, Some("a"))]).await.unwrap();
         // The slow one is not the one who loads, although nothing is loaded yet.
-        assert_eq!(slow.finish(&one.link).await.unwrap_err().kind(), RemoteKind::Unavailable);
+        assert_eq!(slow.finish(&one.link).await.unwrap_err().kind(), HotKind::Unavailable);
         assert_eq!(one.contents().await.len(), 0);
         quick.finish(&two.link).await.unwrap();
         two.table.insert(&two.link, new_row(2, Some("b")).as_ref()).await.unwrap();
         assert_eq!(two.contents().await.len(), 2);
         let taken = two.table.insert(&two.link, new_row(3, Some("a")).as_ref()).await.unwrap_err();
-        assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE });
+        assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
     });
 }
 
@@ -254,9 +254,9 @@ fn what_an_insert_took_is_given_back_when_another_of_its_values_is_taken() {
         };
         insert(1, "a", "x").await.unwrap();
         let refused = insert(2, "b", "x").await.unwrap_err();
-        assert_eq!(refused.kind(), RemoteKind::Conflict { column: body });
+        assert_eq!(refused.kind(), HotKind::Conflict { column: body });
         let refused = insert(1, "c", "y").await.unwrap_err();
-        assert_eq!(refused.kind(), RemoteKind::Conflict { column: ID });
+        assert_eq!(refused.kind(), HotKind::Conflict { column: ID });
         assert_eq!(one.contents().await.len(), 1);
         insert(3, "b", "y").await.unwrap();
         insert(2, "c", "z").await.unwrap();
@@ -294,7 +294,7 @@ fn a_load_that_was_broken_off_is_made_whole_by_the_next() {
             for id in [0, 1, 2, 297, 298, 299] {
                 let row = new_row(1000, Some(&format!("code {id}")));
                 let taken = one.table.insert(&one.link, row.as_ref()).await.unwrap_err();
-                assert_eq!(taken.kind(), RemoteKind::Conflict { column: CODE }, "{id}");
+                assert_eq!(taken.kind(), HotKind::Conflict { column: CODE }, "{id}");
             }
         });
     }
@@ -342,7 +342,7 @@ fn another_number_of_shards_is_refused() {
             .await;
         let options = RemoteOptions { shards: Some(5), limit_bytes: 0 };
         let error = try_open(&local, spec(KeyKind::Bigint), options, &record).await.err().unwrap();
-        assert_eq!(error.kind(), RemoteKind::Broken);
+        assert_eq!(error.kind(), HotKind::Broken);
         assert!(error.to_string().contains("shards = 4"), "{error}");
         let as_it_is = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         assert_eq!(as_it_is.tables.shard_count(), 4);
@@ -366,12 +366,12 @@ fn what_others_wrote_into_the_keys_is_an_error() {
             command.arg("HSET").arg(&rows[0]).arg(&(1u64 ^ (1 << 63)).to_be_bytes()[..]).arg(garbage);
             one.client.on_node(&keys[0].address, &command).await.unwrap();
             let error = one.table.get(&one.link, ValueRef::Bigint(1)).await.unwrap_err();
-            assert_eq!(error.kind(), RemoteKind::Broken, "{error}");
+            assert_eq!(error.kind(), HotKind::Broken, "{error}");
             let error = one.table.increment(&one.link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap_err();
-            assert!(matches!(error.kind(), RemoteKind::Broken | RemoteKind::Unavailable), "{error}");
+            assert!(matches!(error.kind(), HotKind::Broken | HotKind::Unavailable), "{error}");
             assert_eq!(
                 one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap_err().kind(),
-                RemoteKind::Broken
+                HotKind::Broken
             );
         }
     });

@@ -3,8 +3,8 @@
 use crate::common::Store;
 use forebay_redis::{Client, Command, Link, Options};
 use forebay_table::{
-    BoxFuture, Leased, LogRecord, Positions, RemoteError, RemoteOptions, RemoteTable, RemoteTables,
-    SourceError, TableSpec,
+    BoxFuture, HotError, Leased, LogRecord, Positions, RemoteOptions, RemoteTable, RemoteTables, SourceError,
+    TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
 use forebay_value::{Row, Value};
@@ -56,7 +56,7 @@ pub async fn try_open(
     spec: TableSpec,
     options: RemoteOptions,
     record: &Record,
-) -> Result<Server, RemoteError> {
+) -> Result<Server, HotError> {
     let quick = Options { response_timeout_ms: 4_000, ..Options::default() };
     let client = Client::connect(&local.url(), quick).await?;
     let link = client.link();

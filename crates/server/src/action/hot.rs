@@ -1,0 +1,126 @@
+//! What every action on a hot table shares: from how far a call got to an answer, or to what its client sees of a failure.
+//!
+//! An action is written once for both tiers. In this process a call has shown its row when it returns; on Redis or Valkey what it gives
+//! comes later, and is answered by a future that the request waits for.
+
+use super::{Answering, Step};
+use crate::endpoint::eval::{Scope, Slots};
+use crate::endpoint::out::{Out, OwnedOut};
+use crate::problem::Problem;
+use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable};
+use forebay_value::{Row, RowRef, Schema};
+use std::sync::Arc;
+
+/// Room for keys and punctuation beside the bytes of a row, for the guess at an answer's length.
+pub(super) const PUNCTUATION_BYTES: usize = 100;
+
+/// An action on a hot table.
+pub trait HotAction: Sized + Send + Sync + 'static {
+    /// The table.
+    fn table(&self) -> &HotTable;
+
+    /// How it answers.
+    fn answering(&self) -> &Answering;
+
+    /// Answers with one row.
+    fn respond_row(&self, row: RowRef<'_>, slots: &Slots, out: &mut impl Out) {
+        let Answering { head, shape, .. } = self.answering();
+        let Some(shape) = shape else {
+            return out.respond(head, |_| {}, 0, |_| {});
+        };
+        let write =
+            |body: &mut Vec<u8>| shape.write_row(self.table().schema(), row, &Scope::new(slots), body);
+        out.respond(head, |_| {}, row.0.len() + PUNCTUATION_BYTES, write);
+    }
+
+    /// Finishes a call that has answered with its row when it is done.
+    fn finish_row(
+        self: &Arc<Self>,
+        called: HotResult<(), Row>,
+        slots: &Arc<Slots>,
+        out: &mut impl Out,
+    ) -> Result<Step, Problem> {
+        self.finish(called, slots, out, |me, row, slots, out| {
+            me.respond_row(row.as_ref(), slots, out);
+            Ok(())
+        })
+    }
+
+    /// Finishes a call: holds the answer that was given until what it depends on is durable, or has `respond` give it when the
+    /// call's result comes.
+    fn finish<L: Send + 'static>(
+        self: &Arc<Self>,
+        called: HotResult<(), L>,
+        slots: &Arc<Slots>,
+        out: &mut impl Out,
+        respond: impl FnOnce(&Self, L, &Slots, &mut OwnedOut) -> Result<(), Problem> + Send + 'static,
+    ) -> Result<Step, Problem> {
+        match called {
+            Ok(Called::Now((), mark)) => {
+                out.hold_until(mark);
+                Ok(Step::Done)
+            }
+            Ok(Called::First(needed)) => Ok(self.wait(needed)),
+            Ok(Called::Later(result)) => {
+                let (me, slots) = (self.clone(), slots.clone());
+                Ok(Step::reply(async move {
+                    let found = result.await.map_err(|error| me.problem(&error))?;
+                    let mut out = OwnedOut::default();
+                    respond(&me, found, &slots, &mut out)?;
+                    Ok(out.into_reply())
+                }))
+            }
+            Err(error) => Err(self.problem(&error)),
+        }
+    }
+
+    /// Waits for what a call needs first.
+    fn wait(self: &Arc<Self>, needed: BoxFuture<'static, Result<(), HotError>>) -> Step {
+        let me = self.clone();
+        Step::Wait(Box::pin(async move { needed.await.map_err(|error| me.problem(&error)) }))
+    }
+
+    /// What the client sees of a failure, held until what it tells is durable.
+    fn problem(&self, error: &HotError) -> Problem {
+        let problem = match error.kind() {
+            HotKind::Conflict { column } => conflict(self.table().schema(), column),
+            HotKind::Missing => self.answering().not_found(),
+            HotKind::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
+            HotKind::LogFull => Problem::unavailable("the log is full until rows are drained"),
+            HotKind::Busy => Problem::unavailable("the log's disk is behind"),
+            HotKind::Poisoned => Problem::new(503, "the log failed; nothing more is written until a restart"),
+            HotKind::Overflow => Problem::new(422, "the number would not fit in 64 bits"),
+            HotKind::Source => Problem::unavailable(error.to_string()),
+            HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
+            HotKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),
+            _ => {
+                eprintln!("forebay: the memory tier: {error}");
+                Problem::new(500, "the memory tier failed")
+            }
+        };
+        problem.held_until(error.mark().0)
+    }
+}
+
+/// Another row has the value of this column.
+fn conflict(schema: &Schema, column: usize) -> Problem {
+    let name = &schema.columns[column].name;
+    let problem = Problem::new(409, format!("another row has this `{name}`"));
+    Problem { parameter: Some(name.clone()), ..problem }
+}
+
+/// Gives [`HotAction`] its table and its answer from the fields of these names.
+macro_rules! hot_action {
+    ($($action:ty),+) => {$(
+        impl $crate::action::hot::HotAction for $action {
+            fn table(&self) -> &forebay_table::HotTable {
+                &self.table
+            }
+
+            fn answering(&self) -> &$crate::action::Answering {
+                &self.answering
+            }
+        }
+    )+};
+}
+pub(super) use hot_action;

@@ -1,0 +1,77 @@
+//! Why a single write was refused: small, because writes are refused often.
+
+use crate::error::{HotError, HotKind};
+use forebay_log::{AppendError, Position};
+use forebay_value::Value;
+use std::fmt;
+
+/// Why a write was not done. Nothing has changed, in memory or in the log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WriteError {
+    /// Another row has this key, or this value in a unique column.
+    Conflict {
+        /// The column, an index into the schema's.
+        column: usize,
+        /// What the answer waits for: the position at which the other row is known to have it.
+        mark: Position,
+    },
+    /// There is no row with this key.
+    Missing {
+        /// What the answer waits for.
+        mark: Position,
+    },
+    /// The row is not in memory: [`fetch`](super::Table::fetch) this key, then try again.
+    Fetch(Value),
+    /// The memory limit is reached and nothing can be evicted before more is drained.
+    MemoryFull,
+    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer.
+    LogFull,
+    /// The log's buffer is full: the disk is behind. Passes soon.
+    Busy,
+    /// The log failed or was closed: nothing more is written.
+    Poisoned,
+    /// The counter would not fit in 64 bits.
+    Overflow,
+}
+
+impl From<AppendError> for WriteError {
+    fn from(error: AppendError) -> WriteError {
+        match error {
+            AppendError::Full | AppendError::TooLarge => WriteError::LogFull,
+            AppendError::Busy => WriteError::Busy,
+            _ => WriteError::Poisoned,
+        }
+    }
+}
+
+impl From<WriteError> for HotError {
+    fn from(error: WriteError) -> HotError {
+        match error {
+            WriteError::Conflict { column, mark } => HotError::conflict(column).held_until(mark),
+            WriteError::Missing { mark } => HotError::missing().held_until(mark),
+            WriteError::Fetch(_) => HotError::unavailable("the row is not in memory"),
+            WriteError::MemoryFull => HotError::new(HotKind::MemoryFull, "the memory limit is reached"),
+            WriteError::LogFull => HotError::new(HotKind::LogFull, "the log is full"),
+            WriteError::Busy => HotError::new(HotKind::Busy, "the log's disk is behind"),
+            WriteError::Poisoned => HotError::new(HotKind::Poisoned, "the log has failed"),
+            WriteError::Overflow => HotError::new(HotKind::Overflow, "the number does not fit in 64 bits"),
+        }
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WriteError::Conflict { .. } => "another row has this value",
+            WriteError::Missing { .. } => "there is no such row",
+            WriteError::Fetch(_) => "the row is not in memory",
+            WriteError::MemoryFull => "the memory limit is reached and nothing can be evicted",
+            WriteError::LogFull => "the log is full",
+            WriteError::Busy => "the log's disk is behind",
+            WriteError::Poisoned => "the log has failed",
+            WriteError::Overflow => "the number does not fit in 64 bits",
+        })
+    }
+}
+
+impl std::error::Error for WriteError {}

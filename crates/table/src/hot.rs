@@ -1,0 +1,456 @@
+//! One hot table, whichever tier keeps it: what a request does with it, written once.
+//!
+//! **What it promises.** A call says how far it got ([`Called`]): it is done, with the position that an
+//! answer waits for; or it needs something first, and is to be made again when that is there; or its whole
+//! result comes later. In this process a call is a plain function call that allocates nothing of its own, and
+//! shows the row under its shard's lock. On Redis or Valkey it is a future, what it gives is as durable as
+//! the link was asked to make it, and there is no position to wait for. A failure is a [`HotError`] on both.
+//!
+//! **What it leaves to others.** Loading, draining, comparing: they work with the tables of a tier
+//! ([`Tables`], [`RemoteTables`]) themselves.
+
+use crate::embedded::{Counters, Read, Table, Tables, WriteError};
+use crate::error::HotError;
+use crate::limits::SHARDS;
+use crate::remote::{RemoteTable, RemoteTables};
+use crate::source::BoxFuture;
+use forebay_log::Position;
+use forebay_redis::Link;
+use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
+use std::future::Future;
+use std::sync::Arc;
+
+/// How far a call on a hot table got.
+pub enum Called<N, L = N> {
+    /// It is done; an answer that depends on it waits until the log has passed this position.
+    Now(N, Position),
+    /// Nothing happened yet: this is needed first. When it is there, the same call is to be made again.
+    First(BoxFuture<'static, Result<(), HotError>>),
+    /// It is under way: its result comes later, and there is nothing to wait for then.
+    Later(BoxFuture<'static, Result<L, HotError>>),
+}
+
+impl<N, L> Called<N, L> {
+    /// Goes on with what came of it, if that is here already.
+    pub fn map<M>(self, then: impl FnOnce(N) -> M) -> Called<M, L> {
+        match self {
+            Called::Now(done, mark) => Called::Now(then(done), mark),
+            Called::First(needed) => Called::First(needed),
+            Called::Later(result) => Called::Later(result),
+        }
+    }
+}
+
+/// What came of a call.
+pub type HotResult<N, L = N> = Result<Called<N, L>, HotError>;
+
+/// A hot table. Clones are the same table.
+#[derive(Clone)]
+pub enum HotTable {
+    /// In this process.
+    Embedded(Arc<Table>),
+    /// On Redis or Valkey.
+    Remote(Arc<RemoteTable>),
+}
+
+/// All hot tables of a tier.
+#[derive(Clone)]
+pub struct HotTables(Vec<HotTable>);
+
+impl HotTables {
+    /// The table with this name. For the start: nothing is looked up by name while serving.
+    pub fn get(&self, name: &str) -> Option<HotTable> {
+        self.0.iter().find(|table| table.schema().name == name).cloned()
+    }
+}
+
+impl From<&Tables> for HotTables {
+    fn from(tables: &Tables) -> HotTables {
+        HotTables(tables.all().iter().cloned().map(HotTable::Embedded).collect())
+    }
+}
+
+impl From<&RemoteTables> for HotTables {
+    fn from(tables: &RemoteTables) -> HotTables {
+        HotTables(tables.all().iter().cloned().map(HotTable::Remote).collect())
+    }
+}
+
+/// Where a walk over all keys goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor {
+    shard: u16,
+    within: u64,
+}
+
+/// Some keys of a walk over all of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyPage {
+    /// The keys. Rows that come or go meanwhile may be seen or not.
+    pub keys: Vec<Value>,
+    /// Where the walk goes on; `None` when it is over.
+    pub next: Option<Cursor>,
+}
+
+impl HotTable {
+    /// Its columns and key.
+    pub fn schema(&self) -> &Arc<Schema> {
+        match self {
+            HotTable::Embedded(table) => table.schema(),
+            HotTable::Remote(table) => table.schema(),
+        }
+    }
+
+    /// Whether its rows are loaded. Until then every call needs that first, and no serial key is to be taken.
+    pub fn is_loaded(&self) -> bool {
+        match self {
+            HotTable::Embedded(table) => table.is_loaded(),
+            HotTable::Remote(table) => table.is_loaded(),
+        }
+    }
+
+    /// Resolves when its rows are loaded.
+    pub fn wait_loaded(&self) -> BoxFuture<'static, Result<(), HotError>> {
+        match self {
+            HotTable::Embedded(table) => embedded_loaded(table.clone()),
+            HotTable::Remote(table) => remote_loaded(table.clone()),
+        }
+    }
+
+    /// Shows the row with this key. In this process `show` runs under its shard's lock, and must only copy
+    /// out of the row.
+    pub fn get<R>(
+        &self,
+        key: ValueRef<'_>,
+        counters: Counters,
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> HotResult<R, Row> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.get(key, counters, show) {
+                Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
+                Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
+                Read::Fetch(key) => Ok(Called::First(fetched(table, key))),
+            }),
+            HotTable::Remote(table) => {
+                let key = key.to_owned();
+                later(table, |table, link| async move {
+                    table.get(&link, key.as_ref()).await?.ok_or_else(HotError::missing)
+                })
+            }
+        }
+    }
+
+    /// Shows any row, each with the same chance; [`HotKind::Missing`](crate::HotKind::Missing) when there is
+    /// none. `show` as in [`HotTable::get`].
+    pub fn random<R>(&self, show: impl FnOnce(RowRef<'_>) -> R) -> HotResult<R, Row> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.random(show) {
+                Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
+                Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
+                // Should the row be gone by then, another one is drawn.
+                Read::Fetch(key) => Ok(Called::First(fetched_if_there(table, vec![key]))),
+            }),
+            HotTable::Remote(table) => {
+                later(
+                    table,
+                    |table, link| async move { table.random(&link).await?.ok_or_else(HotError::missing) },
+                )
+            }
+        }
+    }
+
+    /// How many rows there are. Of a table that others write to as well: in memory.
+    pub fn count(&self) -> HotResult<u64> {
+        match self {
+            HotTable::Embedded(table) => now(table, || {
+                let (count, mark) = table.count();
+                Ok(Called::Now(count, mark))
+            }),
+            HotTable::Remote(table) => later(table, |table, link| async move { table.count(&link).await }),
+        }
+    }
+
+    /// How many rows there were, at most about a second ago; `None`: [`HotTable::wait_counted`], then ask
+    /// again.
+    pub fn count_recent(&self) -> Option<u64> {
+        match self {
+            HotTable::Embedded(table) => Some(table.count().0),
+            HotTable::Remote(table) => table.count_known(),
+        }
+    }
+
+    /// Resolves when [`HotTable::count_recent`] has an answer.
+    pub fn wait_counted(&self) -> BoxFuture<'static, Result<(), HotError>> {
+        match self {
+            HotTable::Embedded(_) => Box::pin(async { Ok(()) }),
+            HotTable::Remote(table) => {
+                let (table, link) = (table.clone(), table.link());
+                Box::pin(async move { table.count_recent(&link).await.map(drop) })
+            }
+        }
+    }
+
+    /// How many rows have this value in an indexed column (as in SQL, none has NULL).
+    ///
+    /// # Panics
+    /// When the column is not indexed: what is configured must be checked at start.
+    pub fn count_by(&self, column: usize, value: ValueRef<'_>) -> HotResult<u64> {
+        match self {
+            HotTable::Embedded(table) => now(table, || {
+                let (count, mark) = table.count_by(column, value);
+                Ok(Called::Now(count, mark))
+            }),
+            HotTable::Remote(table) => {
+                let value = value.to_owned();
+                later(
+                    table,
+                    move |table, link| async move { table.count_by(&link, column, value.as_ref()).await },
+                )
+            }
+        }
+    }
+
+    /// Up to `limit` rows after a key, or from the beginning, in the order of their keys. Rows that come or
+    /// go meanwhile may be there or not.
+    ///
+    /// # Panics
+    /// When the table was not opened as ordered: what is configured must be checked at start.
+    pub fn list(&self, after: Option<ValueRef<'_>>, limit: usize) -> HotResult<Vec<Row>> {
+        match self {
+            HotTable::Embedded(table) => now(table, || {
+                let mut rows = Vec::with_capacity(limit);
+                let list = table.list(after, limit, |row| rows.push(Row(row.0.into())));
+                match list.evicted.is_empty() {
+                    true => Ok(Called::Now(rows, list.mark)),
+                    false => Ok(Called::First(fetched_if_there(table, list.evicted))),
+                }
+            }),
+            HotTable::Remote(table) => {
+                let after = after.map(ValueRef::to_owned);
+                later(table, move |table, link| async move {
+                    table.list(&link, after.as_ref().map(Value::as_ref), limit).await
+                })
+            }
+        }
+    }
+
+    /// Puts in a row whose key and unique values nobody has.
+    pub fn insert(&self, row: RowRef<'_>) -> HotResult<()> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.insert(row) {
+                Ok(mark) => Ok(Called::Now((), mark)),
+                Err(error) => refused(table, error),
+            }),
+            HotTable::Remote(table) => {
+                let row = Row(row.0.into());
+                later(table, |table, link| async move { table.insert(&link, row.as_ref()).await })
+            }
+        }
+    }
+
+    /// Puts in a row, in place of the one with its key if there is one. The key is never the conflict.
+    pub fn upsert(&self, row: RowRef<'_>) -> HotResult<()> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.upsert(row) {
+                Ok(mark) => Ok(Called::Now((), mark)),
+                Err(error) => refused(table, error),
+            }),
+            HotTable::Remote(table) => {
+                let row = Row(row.0.into());
+                later(table, |table, link| async move { table.upsert(&link, row.as_ref()).await })
+            }
+        }
+    }
+
+    /// Changes columns of a row (index and new value; the key is not among them), and shows it as it is then.
+    /// `show` as in [`HotTable::get`].
+    ///
+    /// # Panics
+    /// When a change is to the key, or of another type than its column: what is configured must be checked at
+    /// start.
+    pub fn update<R>(
+        &self,
+        key: ValueRef<'_>,
+        changes: &[(usize, ValueRef<'_>)],
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> HotResult<R, Row> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.update(key, changes, show) {
+                Ok((shown, mark)) => Ok(Called::Now(shown, mark)),
+                Err(error) => refused(table, error),
+            }),
+            HotTable::Remote(table) => {
+                let key = key.to_owned();
+                let changes: Vec<_> =
+                    changes.iter().map(|(column, value)| (*column, (*value).to_owned())).collect();
+                later(table, |table, link| async move { table.update(&link, key.as_ref(), &changes).await })
+            }
+        }
+    }
+
+    /// Adds to a bigint column of a row, and shows it as it is then. NULL stays NULL, as in SQL, and nothing
+    /// is written. `show` as in [`HotTable::get`].
+    ///
+    /// # Panics
+    /// When the column is the key or no bigint: what is configured must be checked at start.
+    pub fn increment<R>(
+        &self,
+        key: ValueRef<'_>,
+        column: usize,
+        delta: i64,
+        show: impl FnOnce(RowRef<'_>) -> R,
+    ) -> HotResult<R, Row> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.increment(key, column, delta, show) {
+                Ok(incremented) => Ok(Called::Now(incremented.shown, incremented.mark)),
+                Err(error) => refused(table, error),
+            }),
+            HotTable::Remote(table) => {
+                let key = key.to_owned();
+                later(table, move |table, link| async move {
+                    table.increment(&link, key.as_ref(), column, delta).await
+                })
+            }
+        }
+    }
+
+    /// [`HotTable::increment`] when nobody waits for it to be durable: it does not hurry the log.
+    ///
+    /// # Panics
+    /// As [`HotTable::increment`].
+    pub fn increment_later(&self, key: ValueRef<'_>, column: usize, delta: i64) -> HotResult<(), Row> {
+        match self {
+            HotTable::Embedded(table) => match table.increment_later(key, column, delta) {
+                Ok(()) => Ok(Called::Now((), Position(0))),
+                Err(error) => refused(table, error),
+            },
+            HotTable::Remote(_) => self.increment(key, column, delta, |_| ()),
+        }
+    }
+
+    /// Deletes a row, and shows it as it was. `show` as in [`HotTable::get`].
+    pub fn delete<R>(&self, key: ValueRef<'_>, show: impl FnOnce(RowRef<'_>) -> R) -> HotResult<R, Row> {
+        match self {
+            HotTable::Embedded(table) => now(table, || match table.delete(key, show) {
+                Ok((shown, mark)) => Ok(Called::Now(shown, mark)),
+                Err(error) => refused(table, error),
+            }),
+            HotTable::Remote(table) => {
+                let key = key.to_owned();
+                later(table, |table, link| async move { table.delete(&link, key.as_ref()).await })
+            }
+        }
+    }
+
+    /// The next serial key in hand; `None`: [`HotTable::wait_keys`], then ask again.
+    pub fn next_key(&self) -> Option<i64> {
+        match self {
+            HotTable::Embedded(table) => table.next_key(),
+            HotTable::Remote(table) => table.next_key(),
+        }
+    }
+
+    /// Resolves when there is a serial key in hand.
+    pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), HotError>> {
+        let keys = match self {
+            HotTable::Embedded(table) => table.wait_keys(),
+            HotTable::Remote(table) => table.wait_keys(),
+        };
+        Box::pin(async move { Ok(keys.await?) })
+    }
+
+    /// Some keys of a walk over all of them, which begins at [`Cursor::default`].
+    pub fn keys(&self, from: Cursor) -> HotResult<KeyPage> {
+        match self {
+            HotTable::Embedded(table) => now(table, || {
+                let (mut keys, shard) = (Vec::new(), usize::from(from.shard));
+                table.for_each_in(shard, &mut |entry| keys.push(entry.key.to_owned()));
+                let next = (shard + 1 < SHARDS).then_some(Cursor { shard: from.shard + 1, within: 0 });
+                Ok(Called::Now(KeyPage { keys, next }, Position(0)))
+            }),
+            HotTable::Remote(table) => later(table, move |table, link| async move {
+                let (within, entries) = table.scan(&link, from.shard, from.within).await?;
+                let next = match within {
+                    0 => Some(Cursor { shard: from.shard + 1, within: 0 })
+                        .filter(|next| next.shard < table.shard_count()),
+                    _ => Some(Cursor { shard: from.shard, within }),
+                };
+                Ok(KeyPage { keys: entries.into_iter().map(|entry| entry.key).collect(), next })
+            }),
+        }
+    }
+}
+
+/// Makes a call until it is done; what came of it, and the position that an answer which depends on it waits for.
+///
+/// # Errors
+/// The call's.
+pub async fn completed<T>(call: impl Fn() -> HotResult<T>) -> Result<(T, Position), HotError> {
+    loop {
+        match call()? {
+            Called::Now(done, mark) => return Ok((done, mark)),
+            Called::First(needed) => needed.await?,
+            Called::Later(done) => return Ok((done.await?, Position(0))),
+        }
+    }
+}
+
+/// A call in this process, once its rows are loaded.
+fn now<N, L>(table: &Arc<Table>, call: impl FnOnce() -> HotResult<N, L>) -> HotResult<N, L> {
+    if table.is_loaded() {
+        return call();
+    }
+    Ok(Called::First(embedded_loaded(table.clone())))
+}
+
+/// A call on Redis or Valkey, once its rows are loaded.
+fn later<N, L, F>(table: &Arc<RemoteTable>, call: impl FnOnce(Arc<RemoteTable>, Link) -> F) -> HotResult<N, L>
+where
+    F: Future<Output = Result<L, HotError>> + Send + 'static,
+{
+    match table.is_loaded() {
+        true => Ok(Called::Later(Box::pin(call(table.clone(), table.link())))),
+        false => Ok(Called::First(remote_loaded(table.clone()))),
+    }
+}
+
+fn embedded_loaded(table: Arc<Table>) -> BoxFuture<'static, Result<(), HotError>> {
+    Box::pin(async move {
+        table.wait_loaded().await;
+        Ok(())
+    })
+}
+
+fn remote_loaded(table: Arc<RemoteTable>) -> BoxFuture<'static, Result<(), HotError>> {
+    let link = table.link();
+    Box::pin(async move {
+        table.wait_loaded(&link).await;
+        Ok(())
+    })
+}
+
+/// What a write that was refused means: that a row is needed first, or a failure.
+fn refused<N, L>(table: &Arc<Table>, error: WriteError) -> HotResult<N, L> {
+    match error {
+        WriteError::Fetch(key) => Ok(Called::First(fetched(table, key))),
+        error => Err(error.into()),
+    }
+}
+
+/// Resolves when an evicted row, or one of a table that others write to, is in memory; when it is not there,
+/// it is missing.
+fn fetched(table: &Table, key: Value) -> BoxFuture<'static, Result<(), HotError>> {
+    let fetch = table.fetch(key);
+    Box::pin(async move { if fetch.await? { Ok(()) } else { Err(HotError::missing()) } })
+}
+
+/// Resolves when those of these rows that are still there are in memory.
+fn fetched_if_there(table: &Arc<Table>, keys: Vec<Value>) -> BoxFuture<'static, Result<(), HotError>> {
+    let table = table.clone();
+    Box::pin(async move {
+        for key in keys {
+            table.fetch(key).await?;
+        }
+        Ok(())
+    })
+}
