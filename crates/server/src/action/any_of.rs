@@ -1,9 +1,8 @@
 //! `any_of`: one of several actions, each as likely as the others.
 
-use super::Action;
 use crate::functions::random_index;
 
 /// One of them. There is at least one: the config sees to it.
-pub fn choose(actions: &[Action]) -> &Action {
+pub fn choose<T>(actions: &[T]) -> &T {
     &actions[random_index(actions.len())]
 }

@@ -1,8 +1,6 @@
 //! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and whoever evicts.
 
 use super::budget::{Budget, allocated_bytes};
-use super::error::WriteError;
-use super::evict::Evictor;
 use super::rows::Rows;
 use crate::reads::Reads;
 use crate::source::Source;
@@ -24,6 +22,24 @@ pub(crate) struct Core {
     pub evictor: Mutex<Evictor>,
     /// Rows that came back from the database since the evictor last looked everywhere.
     pub fetched_rows: AtomicU64,
+}
+
+/// Where the clock stands, and when it makes sense to look everywhere again.
+#[derive(Default)]
+pub(crate) struct Evictor {
+    /// The next shard, counted through all tables.
+    pub turn: usize,
+    /// What the last complete search that found nothing looked at; `None` after one that did.
+    pub searched: Option<Searched>,
+    /// The drained position and the rows read back when nothing was found, short of a complete search: the same again until one changes.
+    pub barren: Option<(Position, u64)>,
+}
+
+pub(crate) struct Searched {
+    /// Half of what was undrained is drained when this is.
+    pub again_at: Position,
+    pub slots: u64,
+    pub fetched_rows: u64,
 }
 
 /// Memory that was reserved for a row. Given back when dropped, unless kept.
@@ -72,16 +88,11 @@ impl Core {
     /// Reserves memory for so many bytes if it is there.
     pub fn try_reserve(&self, row_bytes: usize) -> Option<Charge<'_>> {
         let bytes = allocated_bytes(row_bytes);
-        self.budget.try_take(bytes).then(|| Charge { budget: &self.budget, bytes })
+        self.budget.try_take(bytes).then(|| self.taken(bytes))
     }
 
-    /// Reserves memory for a row of so many bytes, evicting others when the limit is reached. No shard may be locked by the caller.
-    pub fn reserve(&self, row_bytes: usize) -> Result<Charge<'_>, WriteError> {
-        if let Some(charge) = self.try_reserve(row_bytes) {
-            return Ok(charge);
-        }
-        let bytes = allocated_bytes(row_bytes);
-        let is_there = self.make_room(bytes);
-        is_there.then(|| Charge { budget: &self.budget, bytes }).ok_or(WriteError::MemoryFull)
+    /// Bytes that were taken from the budget, to be given back unless they are kept.
+    pub fn taken(&self, bytes: usize) -> Charge<'_> {
+        Charge { budget: &self.budget, bytes }
     }
 }

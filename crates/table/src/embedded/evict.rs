@@ -11,7 +11,8 @@
 //! could go; it is told to come back, and the drain makes room.
 
 use super::budget::allocated_bytes;
-use super::core::Core;
+use super::core::{Charge, Core, Evictor, Searched};
+use super::error::WriteError;
 use super::rows::Rows;
 use super::shard::{Shard, key_of};
 use super::slab::{EVICTED, REFERENCED};
@@ -20,24 +21,6 @@ use forebay_log::Position;
 use forebay_value::RowRef;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Where the clock stands, and when it makes sense to look everywhere again.
-#[derive(Default)]
-pub(crate) struct Evictor {
-    /// The next shard, counted through all tables.
-    turn: usize,
-    /// What the last complete search that found nothing looked at; `None` after one that did.
-    searched: Option<Searched>,
-    /// The drained position and the rows read back when nothing was found, short of a complete search: the same again until one changes.
-    barren: Option<(Position, u64)>,
-}
-
-struct Searched {
-    /// Half of what was undrained is drained when this is.
-    again_at: Position,
-    slots: u64,
-    fetched_rows: u64,
-}
 
 /// What a visit of a shard looked for, and how far it may go.
 struct Visit {
@@ -57,6 +40,15 @@ struct Found {
 }
 
 impl Core {
+    /// Reserves memory for a row of so many bytes, evicting others when the limit is reached. No shard may be locked by the caller.
+    pub fn reserve(&self, row_bytes: usize) -> Result<Charge<'_>, WriteError> {
+        if let Some(charge) = self.try_reserve(row_bytes) {
+            return Ok(charge);
+        }
+        let bytes = allocated_bytes(row_bytes);
+        self.make_room(bytes).then(|| self.taken(bytes)).ok_or(WriteError::MemoryFull)
+    }
+
     /// Takes `bytes` from the budget, evicting rows until they fit. False: nothing is left to evict.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut evictor = self.evictor.lock();

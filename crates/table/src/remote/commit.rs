@@ -1,9 +1,9 @@
 //! One change, ready to be written, and the script that writes it.
 
 use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
+use super::error::too_busy;
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
-use super::write::too_busy;
 use super::{scripts, wire};
 use crate::error::{HotError, HotKind};
 use crate::hash::{Fingerprint, NO_VALUE};

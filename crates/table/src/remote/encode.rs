@@ -20,6 +20,9 @@ use forebay_value::{Row, RowRef, Schema, Uuid, Value};
 /// Bytes before an entry's body.
 pub(crate) const HEAD_BYTES: usize = 8;
 
+/// The head of a row that has not changed since it was loaded.
+pub(super) const LOADED_HEAD: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
+
 /// The field of a queue entry whose value is the whole log record.
 pub(crate) const QUEUED_WHOLE: &[u8] = b"r";
 

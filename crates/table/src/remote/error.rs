@@ -48,3 +48,8 @@ impl From<forebay_redis::Error> for HotError {
         HotError::caused(kind, what, error)
     }
 }
+
+/// Others changed what a write begins with, again and again.
+pub(super) fn too_busy() -> HotError {
+    HotError::unavailable("others changed the row each time it was tried")
+}

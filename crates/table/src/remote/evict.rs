@@ -6,7 +6,7 @@
 //! enough was drained.
 
 use super::encode::{Body, Tracked, stub};
-use super::queue::{Lease, Queue};
+use super::queue::{Eviction, Lease, Queue};
 use super::table::RemoteTable;
 use super::tier::{Call, Tier};
 use super::{scripts, wire};
@@ -15,20 +15,7 @@ use crate::limits::{
     REMOTE_EVICT_STEPS, REMOTE_EVICT_TO_PERCENT, REMOTE_FULL_UNTIL_PERCENT, REMOTE_USED_AGE,
 };
 use forebay_redis::{Link, Role};
-use std::sync::Arc;
 use std::time::Instant;
-
-/// Where the eviction of one shard is.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Eviction {
-    table: usize,
-    cursor: u64,
-    /// Rows evicted in this turn through all tables.
-    turn_rows: u64,
-    /// Since the limit was passed, until enough is free.
-    is_under_way: bool,
-    is_full: bool,
-}
 
 /// What was done for a shard's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -153,13 +140,6 @@ impl Queue {
         self.tier.write(link, shard, call).await?;
         state.is_full = is_full;
         Ok(())
-    }
-
-    pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> Queue {
-        // A shard may have been said to be full by a server that is gone: the first look puts it right.
-        let unknown = Eviction { is_full: true, ..Eviction::default() };
-        let eviction = Arc::new(parking_lot::Mutex::new(vec![unknown; tier.shards.len()]));
-        Queue { tier, tables, eviction }
     }
 }
 

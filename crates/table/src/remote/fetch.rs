@@ -8,10 +8,10 @@
 //! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a limited number waiting.
 
 use super::encode::{Body, Entry, Tracked};
+use super::error::too_busy;
 use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
 use super::unique::UniqueValue;
-use super::write::too_busy;
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::flights::Joined;

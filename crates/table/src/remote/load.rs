@@ -5,13 +5,13 @@
 //! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be forgotten, the scripts say so, and the load
 //! begins again.
 
-use super::encode::{HEAD_BYTES, Tracked, key_value, stub_bytes, tracked_columns};
+use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
 use super::names;
 use super::repair::token;
-use super::stage::Stage;
-use super::table::{Place, RemoteTable};
+use super::stage::{Loading, Stage};
+use super::table::RemoteTable;
 use super::tier::Call;
-use super::unique::UniqueValue;
+use super::unique::{UNHELD, UniqueValue};
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::hash::{Fingerprint, NO_VALUE};
@@ -25,12 +25,6 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The head of a row that has not changed since it was loaded.
-pub(super) const LOADED_HEAD: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
-
-/// In front of the key in a reservation of what is there: it is undone by nobody.
-pub(super) const UNHELD: [u8; 8] = [0; 8];
 
 /// The script's first key of a counter.
 const FIRST_COUNTER: usize = 5;
@@ -66,13 +60,6 @@ pub struct RemoteEntry {
     pub row: Option<Row>,
     /// The position of its last change in its shard's queue; 0 when it has not changed since it was loaded.
     pub position: u64,
-}
-
-/// A row on its way into memory.
-pub(super) struct Loading<'a> {
-    pub place: Place,
-    pub row: &'a Row,
-    pub tracked: Tracked,
 }
 
 impl RemoteTable {

@@ -9,7 +9,6 @@
 //! position and goes on from there.
 
 use super::encode::queued_record;
-use super::evict::Eviction;
 use super::repair::token;
 use super::table::RemoteTable;
 use super::tier::{Call, Tier};
@@ -26,6 +25,18 @@ pub struct Queue {
     pub(crate) tier: Arc<Tier>,
     pub(crate) tables: Arc<Vec<Arc<RemoteTable>>>,
     pub(crate) eviction: Arc<Mutex<Vec<Eviction>>>,
+}
+
+/// Where the eviction of one shard is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Eviction {
+    pub table: usize,
+    pub cursor: u64,
+    /// Rows evicted in this turn through all tables.
+    pub turn_rows: u64,
+    /// Since the limit was passed, until enough is free.
+    pub is_under_way: bool,
+    pub is_full: bool,
 }
 
 /// The right to drain one shard.
@@ -62,6 +73,13 @@ pub struct QueueStatus {
 }
 
 impl Queue {
+    pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> Queue {
+        // A shard may have been said to be full by a server that is gone: the first look puts it right.
+        let unknown = Eviction { is_full: true, ..Eviction::default() };
+        let eviction = Arc::new(Mutex::new(vec![unknown; tier.shards.len()]));
+        Queue { tier, tables, eviction }
+    }
+
     /// How many shards there are: numbers from 0.
     pub fn shard_count(&self) -> u16 {
         self.tier.shard_count()

@@ -4,17 +4,25 @@
 //! then puts them in their place. Until a shard is loaded nothing else writes there, so that this loses nothing, and whoever has lost the lease of
 //! the load meanwhile is refused by that script. What was staged and never put in place goes by itself after a while.
 
-use super::encode::{HEAD_BYTES, Tracked};
-use super::load::{LOADED_HEAD, Loading, UNHELD};
-use super::table::RemoteTable;
+use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
+use super::table::{Place, RemoteTable};
 use super::tier::Call;
+use super::unique::UNHELD;
 use super::{names, scripts, wire};
 use crate::error::HotError;
 use crate::limits::{REMOTE_LOAD_ROWS, REMOTE_STAGE_MS};
 use forebay_redis::{Command, Link};
+use forebay_value::Row;
 use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A row on its way into memory.
+pub(super) struct Loading<'a> {
+    pub place: Place,
+    pub row: &'a Row,
+    pub tracked: Tracked,
+}
 
 /// Where a load's rows wait, and how many do.
 pub(super) struct Stage {

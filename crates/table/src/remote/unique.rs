@@ -31,9 +31,9 @@
 
 use super::commit::{Answered, Attempt, Change, Expect, Written};
 use super::encode::Entry;
+use super::error::too_busy;
 use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
-use super::write::too_busy;
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::hash::{Fingerprint, NO_VALUE};
@@ -41,6 +41,9 @@ use crate::key::KeyRef;
 use crate::limits::REMOTE_TRIES;
 use forebay_redis::Link;
 use futures_util::future::try_join_all;
+
+/// In front of the key in a reservation of what is there: it is undone by nobody.
+pub(super) const UNHELD: [u8; 8] = [0; 8];
 
 /// Bytes of a reservation before the key.
 pub(crate) const TOKEN_BYTES: usize = 8;

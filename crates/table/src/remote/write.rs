@@ -5,6 +5,7 @@
 
 use super::commit::{Change, Expect, Written};
 use super::encode::{Body, Entry, Tracked};
+use super::error::too_busy;
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
@@ -286,8 +287,4 @@ fn first_word(answer: Answer) -> Result<Vec<u8>, HotError> {
 
 fn overflow() -> HotError {
     HotError::new(crate::HotKind::Overflow, "the number does not fit in 64 bits")
-}
-
-pub(crate) fn too_busy() -> HotError {
-    HotError::unavailable("others changed the row each time it was tried")
 }
