@@ -22,10 +22,10 @@ use crate::admin_cache::CacheAdmin;
 use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
-use crate::live::Live;
 use crate::problem::{Problem, write_problem};
 use crate::schedule::Schedule;
 use crate::service::Routes;
+use crate::tier::Tier;
 use forebay_drain::{Difference, Differences};
 use forebay_host::Sampler;
 use forebay_http::{Answer, Head, Method, Outcome, Reply, Request, Service, Stats};
@@ -39,7 +39,7 @@ use tokio::runtime::Handle;
 /// What the admin listener shows and steers.
 pub struct Admin {
     /// The memory tier.
-    pub live: Arc<Live>,
+    pub tier: Arc<Tier>,
     /// Background jobs.
     pub jobs: Jobs,
     /// Jobs that run by themselves.
@@ -148,14 +148,14 @@ impl Admin {
         match (request.method(), request.path()) {
             (Method::Get | Method::Head, "/health") => self.health().map(Work::Now),
             (Method::Get | Method::Head, "/drain") => {
-                Ok(self.ask(|live| async move { live.drain_state().await }))
+                Ok(self.ask(|tier| async move { tier.drain_state().await }))
             }
             (Method::Get | Method::Head, "/jobs") => {
                 let (jobs, scheduled) = (self.jobs.states(), self.schedule.states());
                 Ok(Work::Now(json!({ "jobs": jobs, "scheduled": scheduled })))
             }
             (Method::Get | Method::Head, "/tables") => {
-                Ok(self.ask(|live| async move { live.tables().await }))
+                Ok(self.ask(|tier| async move { tier.describe().await }))
             }
             (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
             (Method::Get | Method::Head, "/cache") => Ok(Work::Now(self.cache.counts())),
@@ -173,15 +173,15 @@ impl Admin {
     }
 
     /// Asks the tier something.
-    fn ask<F>(&self, question: impl FnOnce(Arc<Live>) -> F) -> Work
+    fn ask<F>(&self, question: impl FnOnce(Arc<Tier>) -> F) -> Work
     where
         F: Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
     {
-        Work::Later(Box::pin(question(self.live.clone())))
+        Work::Later(Box::pin(question(self.tier.clone())))
     }
 
     fn health(&self) -> Result<serde_json::Value, Problem> {
-        self.live.health()?;
+        self.tier.health()?;
         let stats = self.stats.total();
         Ok(json!({
             "status": "ok",
@@ -195,8 +195,8 @@ impl Admin {
     fn host(&self) -> Result<serde_json::Value, Problem> {
         let mut sample = Sampler::new().sample().map_err(|error| Problem::new(501, error.to_string()))?;
         let stats = self.stats.total();
-        let gauges = self.live.gauges();
-        let database = self.live.store().describe_url();
+        let gauges = self.tier.gauges();
+        let database = self.tier.store().describe_url();
         sample.server = Some(forebay_host::Server {
             connections: stats.connections as u64,
             requests: stats.requests,
@@ -213,35 +213,35 @@ impl Admin {
     }
 
     fn pause_drain(&self, paused: bool) -> Work {
-        let live = self.live.clone();
+        let tier = self.tier.clone();
         self.later(async move {
-            live.pause_drain(paused).await;
-            live.drain_state().await
+            tier.pause_drain(paused).await;
+            tier.drain_state().await
         })
     }
 
     fn finish_drain(&self) -> Work {
-        let live = self.live.clone();
+        let tier = self.tier.clone();
         self.later(async move {
-            live.finish_drain().await?;
-            live.drain_state().await
+            tier.finish_drain().await?;
+            tier.drain_state().await
         })
     }
 
     fn warm(&self, request: &Request<'_>) -> Result<Work, Problem> {
         let name = find_query(request.query(), "table")?.map(|name| name.into_owned());
         let filter = find_query(request.query(), "where")?.map(|filter| filter.into_owned());
-        let live = self.live.clone();
+        let tier = self.tier.clone();
         Ok(self.later(async move {
-            let rows = live.warm(name.as_deref(), filter.as_deref(), &Arc::default()).await?.into_iter();
+            let rows = tier.warm(name.as_deref(), filter.as_deref(), &Arc::default()).await?.into_iter();
             let warmed: Vec<_> = rows.map(|(table, rows)| json!({ "table": table, "rows": rows })).collect();
             Ok(json!({ "warmed": warmed }))
         }))
     }
 
     fn check(&self) -> Work {
-        let live = self.live.clone();
-        self.later(async move { Ok(checks_json(&live.check().await?)) })
+        let tier = self.tier.clone();
+        self.later(async move { Ok(checks_json(&tier.verify().await?)) })
     }
 
     /// Long work: on the background threads, so that the listener stays responsive, and not cut off when the client goes.

@@ -5,20 +5,19 @@ use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, Context, Proxies};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::live::Live;
-use crate::open::embedded::Embedded;
-use crate::open::{self, Memory, Opened, StartError};
+use crate::open::{self, Opened};
 use crate::problem::Problem;
 use crate::schedule::{Lease, Schedule};
+use crate::start_error::StartError;
+use crate::tier::Tier;
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
-use forebay_log::Log;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -43,14 +42,14 @@ pub fn serve(
     let runtime = background_runtime()?;
     let opened = runtime.block_on(open::open(config, options.new_database))?;
     let gate = Gate::new(workers_of(config));
-    prepare_memory(&opened.memory, config, &gate);
+    opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(config, &gate, &runtime)?;
     let (jobs, uncounted) = (Jobs::default(), Arc::default());
     let proxies = Proxies::new(workers_of(config));
     let context = Context {
         store: &opened.store,
         schemas: &opened.schemas,
-        tables: &opened.memory.tables(),
+        tables: &opened.tier.tables(),
         dialect: config.database.dialect(),
         handlers: &options.handlers,
         jobs: &jobs,
@@ -66,12 +65,12 @@ pub fn serve(
     let (schedule, lease) = runtime.block_on(compile_jobs(config, &opened, &cache))?;
 
     let server = Server::bind(http_options(config), routes.clone(), gate).map_err(StartError::from)?;
-    let live = Arc::new(Live::new(opened));
+    let tier = Arc::new(opened.tier);
     let (stats, handle) = (server.stats(), runtime.handle().clone());
     schedule.start(&handle, &lease);
     proxies.start(&handle);
     let admin = Admin {
-        live: live.clone(),
+        tier: tier.clone(),
         jobs: jobs.clone(),
         schedule,
         runtime: handle,
@@ -84,7 +83,7 @@ pub fn serve(
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
 
     let (failed, failure) = oneshot::channel();
-    runtime.spawn(load_and_drain(live.clone(), drain_settings(config), failed));
+    runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), failed));
     let (result_sender, result) = std::sync::mpsc::channel();
     let ended = server.run(async move {
         tokio::select! {
@@ -94,22 +93,14 @@ pub fn serve(
         }
     });
     jobs.stop();
-    runtime.block_on(live.stop_drain());
+    runtime.block_on(tier.stop_drain());
     admin_listener.stop();
     runtime.shutdown_timeout(Duration::from_secs(1));
-    live.close()?;
+    tier.close()?;
     ended.map_err(StartError::from)?;
     match result.try_recv() {
         Ok(error) => Err(error),
         Err(_) => Ok(()),
-    }
-}
-
-/// How servers that share this tier agree on who runs a job.
-fn lease_of(memory: &Memory) -> Lease {
-    match memory {
-        Memory::Embedded(_) => Lease::Alone,
-        Memory::Remote(remote) => Lease::shared(remote.link.clone()),
     }
 }
 
@@ -153,40 +144,7 @@ async fn compile_jobs(
 ) -> Result<(Schedule, Lease), StartError> {
     let schedule = Schedule::compile(&config.jobs, &opened.store, config.database.dialect(), cache);
     let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
-    Ok((schedule, lease_of(&opened.memory)))
-}
-
-/// Says what opening found, and connects the gate with what answers wait for.
-fn prepare_memory(memory: &Memory, config: &Config, gate: &Arc<Gate>) {
-    match memory {
-        Memory::Embedded(embedded) => {
-            if embedded.recovery.cut_bytes > 0 {
-                eprintln!(
-                    "note: the log ended in {} bytes of a write that was never finished nor acknowledged; they were cut off",
-                    embedded.recovery.cut_bytes
-                );
-            }
-            connect_gate(&embedded.log, config.memory.durability, gate);
-            if !config.memory.huge_pages
-                && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
-            {
-                eprintln!("note: memory comes in huge pages all the same, the kernel said: {error}");
-            }
-            reserve_memory(embedded, config.memory.reserve_bytes);
-        }
-        // What such a tier answers is as durable as was asked for.
-        Memory::Remote(_) => gate.advance(u64::MAX),
-    }
-}
-
-/// Has memory there before it is used; the start waits for it, because what is served meanwhile would pay for it after all.
-fn reserve_memory(embedded: &Embedded, bytes: u64) {
-    if bytes > 0 {
-        let began = Instant::now();
-        embedded.tables.reserve_memory(bytes);
-        let seconds = began.elapsed().as_secs_f64();
-        eprintln!("note: took {} MiB of memory ahead of use in {seconds:.1} s (memory.reserve)", bytes >> 20);
-    }
+    Ok((schedule, opened.tier.lease()))
 }
 
 /// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store calls.
@@ -204,21 +162,6 @@ fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Answers are released as the log becomes durable, and never again when it fails. The hooks must not hold the log itself:
-/// it holds them.
-fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
-    let (advancing, failing) = (gate.clone(), gate.clone());
-    match durability {
-        model::Durability::Sync => log.on_durable(Box::new(move |durable| advancing.advance(durable.0))),
-        model::Durability::Async | model::Durability::Replicated(_) => gate.advance(u64::MAX),
-    }
-    log.on_poisoned(Box::new(move |error| {
-        eprintln!("the log failed and takes no more writes; what was acknowledged is safe: {error}");
-        failing.fail();
-    }));
-    gate.advance(log.durable().0);
-}
-
 fn drain_settings(config: &Config) -> Settings {
     Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
@@ -229,9 +172,9 @@ fn drain_settings(config: &Config) -> Settings {
     }
 }
 
-async fn load_and_drain(live: Arc<Live>, settings: Settings, failed: oneshot::Sender<StartError>) {
-    let ended = match live.load().await {
-        Ok(()) => live.start_drain(settings),
+async fn load_and_drain(tier: Arc<Tier>, settings: Settings, failed: oneshot::Sender<StartError>) {
+    let ended = match tier.load().await {
+        Ok(()) => tier.start_drain(settings),
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
@@ -241,7 +184,7 @@ async fn load_and_drain(live: Arc<Live>, settings: Settings, failed: oneshot::Se
     }
     // Without it nobody waits for a failure any more.
     drop(failed);
-    live.watch().await;
+    tier.watch().await;
 }
 
 fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartError {

@@ -41,7 +41,7 @@ fn answers_wait_for_what_they_depend_on() {
     assert_eq!(table.list(None, 10, |_| ()).mark, deleted);
     assert_eq!(table.update(key, &[], |_| ()), Err(WriteError::Missing { mark: deleted }));
     assert_eq!(
-        table.get(ValueRef::Text("1"), Counters::Shown, |_| ()),
+        table.get(ValueRef::Bool(true), Counters::Shown, |_| ()),
         Read::Missing(Position(0)),
         "no such key can be"
     );

@@ -5,7 +5,7 @@ use crate::admin_client::AdminClient;
 use crate::cli::Check;
 use forebay_config::Config;
 use forebay_drain::NewDatabase;
-use forebay_server::{Live, checks_json, open};
+use forebay_server::{checks_json, open};
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -28,10 +28,10 @@ pub fn run(args: &Check) -> Result<ExitCode, Failure> {
 fn check_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let live = Live::new(open::open(config, NewDatabase::Refuse).await.map_err(Failure::from)?);
-        live.load().await.map_err(Failure::from)?;
-        let checks = live.check().await.map_err(|problem| Failure(problem.detail))?;
-        live.close().map_err(Failure::from)?;
+        let tier = open::open(config, NewDatabase::Refuse).await.map_err(Failure::from)?.tier;
+        tier.load().await.map_err(Failure::from)?;
+        let checks = tier.verify().await.map_err(|problem| Failure(problem.detail))?;
+        tier.close().map_err(Failure::from)?;
         Ok(checks_json(&checks))
     })
 }

@@ -7,7 +7,7 @@ use crate::cli::Drain;
 use crate::progress::Progress;
 use forebay_config::Config;
 use forebay_drain::{NewDatabase, Settings};
-use forebay_server::{Live, open};
+use forebay_server::open;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,23 +63,23 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
         new_database: NewDatabase::Accept,
         ..Settings::default()
     };
-    let live = Live::new(opened);
-    live.start_drain(settings).map_err(Failure::from)?;
+    let tier = opened.tier;
+    tier.start_drain(settings).map_err(Failure::from)?;
     let mut progress = Progress::new("drain", None);
     let ended = runtime.block_on(async {
-        let mut finished = std::pin::pin!(live.finish_drain());
+        let mut finished = std::pin::pin!(tier.finish_drain());
         loop {
             tokio::select! {
                 ended = &mut finished => return ended,
-                () = tokio::time::sleep(TICK) => progress.set(live.drained_rows()),
+                () = tokio::time::sleep(TICK) => progress.set(tier.drained_rows()),
             }
         }
     });
-    runtime.block_on(live.stop_drain());
-    progress.finish(live.drained_rows());
-    live.close().map_err(Failure::from)?;
+    runtime.block_on(tier.stop_drain());
+    progress.finish(tier.drained_rows());
+    tier.close().map_err(Failure::from)?;
     ended.map_err(|problem| Failure(problem.detail))?;
-    match live.dead_letters() {
+    match tier.dead_letters() {
         0 => Ok(ExitCode::SUCCESS),
         dead => {
             eprintln!("{dead} rows could not be written; they are in the table forebay_dead_letter");

@@ -5,7 +5,7 @@ use crate::admin_client::AdminClient;
 use crate::cli::Seed;
 use crate::progress::Progress;
 use forebay_drain::NewDatabase;
-use forebay_server::{Live, Problem, RowMaker, open};
+use forebay_server::{Problem, RowMaker, open};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
         let names: Vec<_> = config.tables.iter().map(|table| table.name.as_str()).collect();
         return Err(Failure(format!("there is no table {} (there are: {})", args.table, names.join(", "))));
     };
-    let live = Live::new(opened);
+    let tier = opened.tier;
     let unavailable = |problem: Problem| Failure(problem.detail);
-    if runtime.block_on(live.is_behind()).map_err(unavailable)? {
+    if runtime.block_on(tier.is_behind()).map_err(unavailable)? {
         return Err(Failure("there are rows that are not drained yet; run `forebay drain` first".into()));
     }
     let maker = RowMaker::new(&config, schema.clone()).map_err(Failure)?;
@@ -32,9 +32,9 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
     let bar = Progress::new(&format!("seed {}", args.table), Some(args.rows));
     runtime.block_on(bar.watch(&progress, async {
         let values = |index: u64| maker.values(index as i64 + 1).expect("the first row could be made");
-        forebay_drain::seed(&schema, live.store(), args.rows, values, &progress).await
+        forebay_drain::seed(&schema, tier.store(), args.rows, values, &progress).await
     }))?;
-    runtime.block_on(live.forget(&args.table)).map_err(unavailable)?;
-    live.close().map_err(Failure::from)?;
+    runtime.block_on(tier.forget(&args.table)).map_err(unavailable)?;
+    tier.close().map_err(Failure::from)?;
     Ok(ExitCode::SUCCESS)
 }

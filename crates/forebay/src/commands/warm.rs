@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use forebay_config::Config;
 use forebay_config::model::Tier;
 use forebay_drain::NewDatabase;
-use forebay_server::{Live, open};
+use forebay_server::open;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -47,12 +47,12 @@ fn by_server(server: &AdminClient, args: &Warm) -> Result<Vec<(String, u64)>, Fa
 fn warm_here(config: &Config, args: &Warm) -> Result<Vec<(String, u64)>, Failure> {
     let runtime = runtime()?;
     let opened = runtime.block_on(open::open(config, NewDatabase::Refuse)).map_err(Failure::from)?;
-    let live = Live::new(opened);
+    let tier = opened.tier;
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut warmed = Vec::new();
     runtime.block_on(Progress::new("warm", None).watch(&progress, async {
         let (table, filter) = (args.table.as_deref(), args.r#where.as_deref());
-        let rows = live.warm(table, filter, &progress).await;
+        let rows = tier.warm(table, filter, &progress).await;
         warmed = rows.map_err(|problem| Failure(problem.detail))?;
         Ok::<(), Failure>(())
     }))?;

@@ -16,7 +16,7 @@ pub(super) const PUNCTUATION_BYTES: usize = 100;
 
 /// An action on a hot table.
 pub trait HotAction: Sized + Send + Sync + 'static {
-    /// The table.
+    /// The table that it reads or writes.
     fn table(&self) -> &HotTable;
 
     /// How it answers.

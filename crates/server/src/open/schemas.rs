@@ -1,6 +1,6 @@
 //! The tables of a config against those of the database: made when missing, read when the config leaves them to it, compared when both say.
 
-use super::StartError;
+use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_table::TableSpec;

@@ -1,0 +1,214 @@
+//! The tier in this process: the log, where it and the database stand, and loading memory from both.
+
+use crate::problem::Problem;
+use crate::source::DatabaseSource;
+use crate::start_error::StartError;
+use forebay_config::model;
+use forebay_database::Store;
+use forebay_drain::{
+    Differences, Drain, DrainState, Loaded, NewDatabase, Progress, Settings, reconcile, verify, warm,
+};
+use forebay_http::Gate;
+use forebay_log::{Log, Position, Recovery, Verify};
+use forebay_table::{Table, TableSpec, Tables};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to wait before a database that is away is asked again.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Log and hot tables of a data folder.
+pub(super) struct Embedded {
+    log: Log,
+    recovery: Recovery,
+    /// Where the log's records begin that the database does not have.
+    start: Position,
+    pub(super) tables: Tables,
+}
+
+impl Embedded {
+    /// Opens the log and the tables.
+    pub async fn open(
+        memory: &model::Memory,
+        specs: Vec<TableSpec>,
+        store: &Store,
+        new_database: NewDatabase,
+    ) -> Result<Embedded, StartError> {
+        let (log, recovery) = open_log(memory)?;
+        let start = agree(&log, store, new_database).await?;
+        let source = Arc::new(DatabaseSource(store.clone()));
+        let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
+            .map_err(StartError::from)?;
+        Ok(Embedded { log, recovery, start, tables })
+    }
+
+    /// Says what opening found, connects the gate with the log, and takes memory ahead of use if that is
+    /// wanted.
+    pub fn prepare(&self, memory: &model::Memory, gate: &Arc<Gate>) {
+        let cut_bytes = self.recovery.cut_bytes;
+        if cut_bytes > 0 {
+            eprintln!(
+                "note: the log ended in {cut_bytes} bytes of a write that was never finished nor acknowledged; they were cut off"
+            );
+        }
+        connect_gate(&self.log, memory.durability, gate);
+        if !memory.huge_pages
+            && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
+        {
+            eprintln!("note: memory comes in huge pages all the same, the kernel said: {error}");
+        }
+        if memory.reserve_bytes > 0 {
+            // The start waits for it, because what is served meanwhile would pay for it after all.
+            let began = Instant::now();
+            self.tables.reserve_memory(memory.reserve_bytes);
+            let (mebibytes, seconds) = (memory.reserve_bytes >> 20, began.elapsed().as_secs_f64());
+            eprintln!("note: took {mebibytes} MiB of memory ahead of use in {seconds:.1} s (memory.reserve)");
+        }
+    }
+
+    /// Fills memory: the database's rows, then what the log holds beyond them. Serving waits for it table by
+    /// table.
+    pub async fn load(&self, store: &Store) -> Result<(), StartError> {
+        let started = Instant::now();
+        let mut rows = 0;
+        for table in self.tables.all() {
+            rows += loop {
+                match warm(table, store, None, &Arc::default()).await {
+                    Ok(loaded) => break loaded.rows,
+                    Err(error) if error.is_transient() => {
+                        eprintln!("loading {}: {error}; trying again", table.schema().name);
+                        tokio::time::sleep(STORE_PAUSE).await;
+                    }
+                    Err(error) => {
+                        return Err(StartError(format!("loading {}: {error}", table.schema().name)));
+                    }
+                }
+            };
+        }
+        let (tables, start) = (self.tables.clone(), self.start);
+        let replayed = tokio::task::spawn_blocking(move || tables.replay(start))
+            .await
+            .map_err(StartError::from)?
+            .map_err(StartError::from)?;
+        for (table, highest) in &replayed.highest_keys {
+            store.raise_keys(table.schema(), *highest).await.map_err(StartError::from)?;
+        }
+        for table in self.tables.all() {
+            table.set_loaded();
+        }
+        if rows + replayed.records > 0 {
+            let seconds = started.elapsed().as_secs_f64();
+            eprintln!(
+                "loaded {rows} rows from the database and {} records from the log in {seconds:.1} s",
+                replayed.records
+            );
+        }
+        self.tables.drained(self.start);
+        Ok(())
+    }
+
+    pub fn start_drain(&self, store: Store, settings: Settings) -> Result<Drain, forebay_drain::Error> {
+        Drain::start(self.log.clone(), self.tables.clone(), store, settings)
+    }
+
+    /// Whether the log takes writes.
+    pub fn health(&self) -> Result<(), Problem> {
+        match self.log.poisoned() {
+            Some(error) => Err(Problem::new(503, format!("the log has failed: {error}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the log holds what the database does not.
+    pub fn is_behind(&self, drain: Option<&Drain>) -> bool {
+        self.log.end() > drain.map_or(self.start, |drain| drain.state().position)
+    }
+
+    /// What is known of the drain of a log beyond what both kinds tell.
+    pub async fn add_drain_state(&self, state: &DrainState, value: &mut Value) -> Result<(), Problem> {
+        value["position"] = state.position.0.into();
+        value["backlog_bytes"] = state.backlog_bytes.into();
+        value["durable"] = self.log.durable().0.into();
+        value["log"] = self.log.id().to_string().into();
+        Ok(())
+    }
+
+    /// Rows and memory.
+    pub async fn describe(&self) -> Result<Value, Problem> {
+        let all = self.tables.all().iter();
+        let tables: Vec<_> = all
+            .map(|table| {
+                json!({ "table": table.schema().name, "rows": table.count().0, "loaded": table.is_loaded() })
+            })
+            .collect();
+        Ok(json!({
+            "tables": tables,
+            "used_bytes": self.tables.used_bytes(),
+            "limit_bytes": self.tables.limit_bytes(),
+            "reserved_bytes": self.tables.reserved_bytes(),
+        }))
+    }
+
+    pub async fn warm(
+        &self,
+        table: &Arc<Table>,
+        store: &Store,
+        filter: Option<&str>,
+        progress: &Arc<Progress>,
+    ) -> Result<Loaded, forebay_drain::Error> {
+        warm(table, store, filter, progress).await
+    }
+
+    pub async fn verify(
+        &self,
+        table: &Arc<Table>,
+        store: &Store,
+    ) -> Result<Differences, forebay_drain::Error> {
+        verify(table, store, self.log.id(), &Arc::default()).await
+    }
+
+    /// Closes the log.
+    pub fn close(&self) -> Result<(), StartError> {
+        self.log.clone().close().map_err(StartError::from)
+    }
+}
+
+fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
+    let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
+    options.durability = match memory.durability {
+        model::Durability::Sync => forebay_log::Durability::Sync,
+        // Replicated is refused where the config is read: this tier has no replicas.
+        model::Durability::Async | model::Durability::Replicated(_) => forebay_log::Durability::Async,
+    };
+    options.segment_bytes = memory.segment_bytes;
+    // Loading reads all of it before anything is served or drained; so does a drain before it applies what it
+    // read.
+    options.verify = Verify::WhenRead;
+    options.limit_bytes = memory.log_limit_bytes;
+    Log::open(options).map_err(StartError::from)
+}
+
+/// Finds where the drain goes on, or why it must not.
+async fn agree(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Position, StartError> {
+    let start = reconcile(log, store, new_database).await.map_err(StartError::from)?;
+    if let Some(notice) = start.notice(store) {
+        eprintln!("note: {notice}");
+    }
+    Ok(start.position())
+}
+
+/// Answers are released as the log becomes durable, and never again when it fails. The hooks must not hold
+/// the log itself: it holds them.
+fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
+    let (advancing, failing) = (gate.clone(), gate.clone());
+    match durability {
+        model::Durability::Sync => log.on_durable(Box::new(move |durable| advancing.advance(durable.0))),
+        model::Durability::Async | model::Durability::Replicated(_) => gate.advance(u64::MAX),
+    }
+    log.on_poisoned(Box::new(move |error| {
+        eprintln!("the log failed and takes no more writes; what was acknowledged is safe: {error}");
+        failing.fail();
+    }));
+    gate.advance(log.durable().0);
+}

@@ -1,0 +1,313 @@
+//! The memory tier of a running server: loading it, draining it, comparing it with the database; the same
+//! questions to both kinds.
+//!
+//! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
+//! work without a server. Requests of clients do not come this way (`action` does that).
+
+mod embedded;
+mod remote;
+
+use crate::problem::Problem;
+use crate::schedule::Lease;
+use crate::start_error::StartError;
+use embedded::Embedded;
+use forebay_config::model;
+use forebay_database::Store;
+use forebay_drain::{Differences, Drain, DrainState, NewDatabase, Progress, Settings, Status, Stop};
+use forebay_http::Gate;
+use forebay_table::{HotTables, TableSpec};
+use remote::Remote;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::SetOnce;
+
+/// How long a stop lets the drain finish. What it does not finish stays in the queue for the next start, or
+/// for another drainer.
+const DRAIN_STOP: Duration = Duration::from_secs(10);
+
+/// A memory tier: its hot tables, the queue behind them, and the drain once it runs.
+pub struct Tier {
+    memory: Memory,
+    store: Store,
+    /// Once memory is loaded.
+    drain: SetOnce<Drain>,
+}
+
+/// Where the rows are.
+enum Memory {
+    /// In this process.
+    Embedded(Embedded),
+    /// On Redis or Valkey.
+    Remote(Remote),
+}
+
+/// Rows that a command or request moved, by table.
+pub type RowsByTable = Vec<(String, u64)>;
+
+/// How full a tier is and how far behind its drain, as far as is known without asking anyone.
+pub struct Gauges {
+    /// Records that are not in the database.
+    pub backlog_rows: Option<u64>,
+    /// Bytes of them in the log; 0 for a tier over the network.
+    pub backlog_bytes: u64,
+    /// Memory that hot tables take; 0 for a tier over the network.
+    pub used_bytes: u64,
+    /// Memory that they may take.
+    pub limit_bytes: u64,
+}
+
+/// Calls the same method of whichever there is.
+macro_rules! either {
+    ($memory:expr, $one:ident => $call:expr) => {
+        match $memory {
+            Memory::Embedded($one) => $call,
+            Memory::Remote($one) => $call,
+        }
+    };
+}
+
+impl Tier {
+    /// Opens the tier. Nothing is loaded and nothing drained yet.
+    pub(crate) async fn open(
+        memory: &model::Memory,
+        specs: Vec<TableSpec>,
+        store: Store,
+        new_database: NewDatabase,
+    ) -> Result<Tier, StartError> {
+        let memory = match &memory.tier {
+            model::Tier::Embedded => {
+                Memory::Embedded(Embedded::open(memory, specs, &store, new_database).await?)
+            }
+            model::Tier::Remote(at) => Memory::Remote(Remote::open(at, memory, specs, &store).await?),
+        };
+        Ok(Tier { memory, store, drain: SetOnce::new() })
+    }
+
+    /// The hot tables.
+    pub fn tables(&self) -> HotTables {
+        either!(&self.memory, memory => HotTables::from(&memory.tables))
+    }
+
+    /// How servers that share this tier agree on who runs a job.
+    pub(crate) fn lease(&self) -> Lease {
+        match &self.memory {
+            Memory::Embedded(_) => Lease::Alone,
+            Memory::Remote(remote) => Lease::shared(remote.link.clone()),
+        }
+    }
+
+    /// Says what opening found, and connects the gate with what answers wait for.
+    pub(crate) fn prepare(&self, memory: &model::Memory, gate: &Arc<Gate>) {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.prepare(memory, gate),
+            // What such a tier answers is as durable as was asked for.
+            Memory::Remote(_) => gate.advance(u64::MAX),
+        }
+    }
+
+    /// Fills memory with what the database holds and memory does not. Serving waits for it table by table.
+    pub async fn load(&self) -> Result<(), StartError> {
+        either!(&self.memory, memory => memory.load(&self.store).await)
+    }
+
+    /// Looks after what a tier may lose while it is served: loads again what a server that changed over does
+    /// not have any more. Never ends.
+    pub async fn watch(&self) {
+        match &self.memory {
+            // Memory and log of this process are not lost without the process.
+            Memory::Embedded(_) => std::future::pending().await,
+            Memory::Remote(remote) => remote.watch(&self.store).await,
+        }
+    }
+
+    /// Starts writing behind.
+    pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
+        let drain = either!(&self.memory, memory => memory.start_drain(self.store.clone(), settings));
+        let drain = drain.map_err(StartError::from)?;
+        self.drain.set(drain).map_err(|_| StartError("the drain runs already".into()))
+    }
+
+    /// Nothing when every table is loaded and writes are taken.
+    pub fn health(&self) -> Result<(), Problem> {
+        if let Memory::Embedded(embedded) = &self.memory {
+            embedded.health()?;
+        }
+        self.drain.get().map(drop).ok_or_else(still_loading)
+    }
+
+    /// Where the drain stands.
+    pub async fn drain_state(&self) -> Result<Value, Problem> {
+        let state = self.drain.get().ok_or_else(still_loading)?.state();
+        let mut value = drain_json(&state);
+        either!(&self.memory, memory => memory.add_drain_state(&state, &mut value).await?);
+        Ok(value)
+    }
+
+    /// How full it is, and how far behind its drain.
+    pub fn gauges(&self) -> Gauges {
+        let state = self.drain.get().map(Drain::state);
+        Gauges {
+            backlog_rows: state.as_ref().and_then(|state| state.backlog_rows),
+            backlog_bytes: state.as_ref().map_or(0, |state| state.backlog_bytes),
+            used_bytes: match &self.memory {
+                Memory::Embedded(embedded) => embedded.tables.used_bytes(),
+                Memory::Remote(_) => 0,
+            },
+            limit_bytes: either!(&self.memory, memory => memory.tables.limit_bytes()),
+        }
+    }
+
+    /// Rows drained since the start.
+    pub fn drained_rows(&self) -> u64 {
+        self.drain.get().map_or(0, |drain| drain.state().rows_total)
+    }
+
+    /// Changes that became dead letters since the start.
+    pub fn dead_letters(&self) -> u64 {
+        self.drain.get().map_or(0, |drain| drain.state().dead_total)
+    }
+
+    /// Stops the drain, or lets it go on, as soon as there is one.
+    pub async fn pause_drain(&self, paused: bool) {
+        let drain = self.drain.wait().await;
+        if paused { drain.pause().await } else { drain.resume() }
+    }
+
+    /// Resolves when everything that was acknowledged before this call is in the database.
+    pub async fn finish_drain(&self) -> Result<(), Problem> {
+        let drain = self.drain.wait().await;
+        drain.drain_all().await.map_err(|error| Problem::unavailable(error.to_string()))
+    }
+
+    /// Whether something is not in the database yet.
+    pub async fn is_behind(&self) -> Result<bool, Problem> {
+        match &self.memory {
+            Memory::Embedded(embedded) => Ok(embedded.is_behind(self.drain.get())),
+            Memory::Remote(remote) => Ok(remote.backlog().await? > 0),
+        }
+    }
+
+    /// Rows and memory.
+    pub async fn describe(&self) -> Result<Value, Problem> {
+        either!(&self.memory, memory => memory.describe().await)
+    }
+
+    /// Reads rows of one table, or of all, from the database into memory.
+    pub async fn warm(
+        &self,
+        name: Option<&str>,
+        filter: Option<&str>,
+        progress: &Arc<Progress>,
+    ) -> Result<RowsByTable, Problem> {
+        either!(&self.memory, memory => {
+            let tables = match name {
+                Some(name) => vec![memory.tables.get(name).ok_or_else(|| no_table(name))?],
+                None => memory.tables.all().to_vec(),
+            };
+            let mut loaded = Vec::new();
+            for table in tables {
+                let warmed = memory.warm(&table, &self.store, filter, progress).await;
+                let rows = warmed.map_err(|error| Problem::new(422, error.to_string()))?.rows;
+                loaded.push((table.schema().name.clone(), rows));
+            }
+            Ok(loaded)
+        })
+    }
+
+    /// Compares memory and database, row by row, table by table.
+    pub async fn verify(&self) -> Result<Vec<(String, Differences)>, Problem> {
+        let mut found = Vec::new();
+        either!(&self.memory, memory => {
+            for table in memory.tables.all() {
+                let differences = memory.verify(table, &self.store).await;
+                let differences = differences.map_err(|error| Problem::unavailable(error.to_string()))?;
+                found.push((table.schema().name.clone(), differences));
+            }
+        });
+        Ok(found)
+    }
+
+    /// Forgets every row of a table whose rows in the database were replaced. Nobody may use it meanwhile.
+    pub async fn forget(&self, table: &str) -> Result<(), Problem> {
+        match &self.memory {
+            // Nothing is kept in memory between two processes.
+            Memory::Embedded(_) => Ok(()),
+            Memory::Remote(remote) => remote.forget(table).await,
+        }
+    }
+
+    /// Ends the drain: finishes it when it can in a few seconds, else leaves the rest for the next start.
+    pub async fn stop_drain(&self) {
+        let Some(drain) = self.drain.get() else { return };
+        // A paused drain was told to leave everything where it is.
+        let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };
+        let state = match tokio::time::timeout(DRAIN_STOP, drain.stop(mode)).await {
+            Ok(state) => state,
+            Err(_) => drain.stop(Stop::Leave).await,
+        };
+        match &self.memory {
+            Memory::Embedded(_) if state.backlog_bytes > 0 => eprintln!(
+                "{} bytes of the log are not drained; they will be after the next start",
+                state.backlog_bytes
+            ),
+            Memory::Remote(_) if mode == Stop::Finish && state.backlog_rows != Some(0) => {
+                eprintln!("some rows are not drained; they are in the memory tier for whoever drains next");
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes what is open, after everything that used it has ended.
+    pub fn close(&self) -> Result<(), StartError> {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.close(),
+            Memory::Remote(_) => Ok(()),
+        }
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+/// There is no such hot table.
+fn no_table(name: &str) -> Problem {
+    Problem::not_found(&format!("there is no hot table {name}"))
+}
+
+/// The drain has not begun.
+fn still_loading() -> Problem {
+    Problem::unavailable("memory is still being loaded")
+}
+
+/// What both tiers tell of their drain.
+fn drain_json(state: &DrainState) -> Value {
+    json!({
+        "status": status_name(&state.status),
+        "backlog_rows": state.backlog_rows,
+        "rows_total": state.rows_total,
+        "changes_total": state.changes_total,
+        "dead_total": state.dead_total,
+        "batches_total": state.batches_total,
+        "rate_rows_per_s": state.rate_rows_per_s,
+        "pace_rows_per_s": state.pace_rows_per_s,
+        "paused": state.paused,
+        "batch_in_hand": state.batch_in_hand,
+        "last_error": state.last_error,
+    })
+}
+
+/// A drain's status in a word.
+fn status_name(status: &Status) -> &'static str {
+    match status {
+        Status::Starting => "starting",
+        Status::Running => "running",
+        Status::Paused => "paused",
+        Status::BackingOff => "backing off",
+        Status::Fenced => "fenced",
+        Status::Failed => "failed",
+        Status::Stopped => "stopped",
+    }
+}

@@ -1,0 +1,162 @@
+//! The tier on Redis or Valkey: reaching it, whether it can keep what the config promises, and loading it.
+//! Other servers and drainers may be at work on it at the same time.
+
+use crate::problem::Problem;
+use crate::source::DatabaseSource;
+use crate::start_error::StartError;
+use forebay_config::model::{self, Durability};
+use forebay_database::Store;
+use forebay_drain::{
+    Differences, Drain, DrainState, Loaded, Progress, Settings, backlog_remote, load_remote, verify_remote,
+    warm_remote,
+};
+use forebay_redis::{Client, Link};
+use forebay_table::{HotError, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait before a tier or database that is away is asked again, while loading.
+const LOAD_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is looked whether a shard lost its rows and must be loaded again.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// The way to a tier, and its hot tables.
+pub(super) struct Remote {
+    client: Client,
+    pub(super) tables: RemoteTables,
+    /// For work that no client waits for; its connections live on the runtime that opened the tier.
+    pub(super) link: Link,
+}
+
+impl Remote {
+    /// Connects, checks what the servers promise against what the config does, and finds or makes the tables.
+    pub async fn open(
+        at: &model::Remote,
+        memory: &model::Memory,
+        specs: Vec<TableSpec>,
+        store: &Store,
+    ) -> Result<Remote, StartError> {
+        let options = forebay_redis::Options {
+            durability: match memory.durability {
+                Durability::Sync => forebay_redis::Durability::Sync,
+                Durability::Async => forebay_redis::Durability::Async,
+                Durability::Replicated(model::Replicas::All) => {
+                    forebay_redis::Durability::Replicated(forebay_redis::Replicas::All)
+                }
+                Durability::Replicated(model::Replicas::Count(count)) => {
+                    forebay_redis::Durability::Replicated(forebay_redis::Replicas::Count(count))
+                }
+            },
+            read_from: match at.read_from {
+                model::ReadFrom::Primary => forebay_redis::ReadFrom::Primary,
+                model::ReadFrom::Replicas => forebay_redis::ReadFrom::Replicas,
+            },
+            ..forebay_redis::Options::default()
+        };
+        let shown = memory.describe();
+        let failed = |error: &dyn std::fmt::Display| StartError(format!("the memory tier {shown}: {error}"));
+        let client = Client::connect(&at.url, options).await.map_err(|error| failed(&error))?;
+        let link = client.link();
+        let source = Arc::new(DatabaseSource(store.clone()));
+        let options = RemoteOptions { shards: at.shards, limit_bytes: memory.limit_bytes };
+        let tables = RemoteTables::open(&client, &link, specs, options, source.clone(), source);
+        let tables = tables.await.map_err(|error| failed(&error))?;
+        Ok(Remote { client, tables, link })
+    }
+
+    /// Fills the tier with what the database holds, unless another server has done so.
+    pub async fn load(&self, store: &Store) -> Result<(), StartError> {
+        for table in self.tables.all() {
+            let name = &table.schema().name;
+            let loaded = loop {
+                match load_remote(table, &self.link, store, &Progress::default()).await {
+                    Ok(loaded) => break loaded,
+                    Err(error) if error.is_transient() => {
+                        eprintln!("loading {name}: {error}; trying again");
+                        tokio::time::sleep(LOAD_PAUSE).await;
+                    }
+                    Err(error) => return Err(StartError(format!("loading {name}: {error}"))),
+                }
+            };
+            if loaded.rows > 0 {
+                let (rows, seconds) = (loaded.rows, loaded.took.as_secs_f64());
+                eprintln!("loaded {rows} rows of {name} from the database in {seconds:.1} s");
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads again what a server that changed over has lost, until it is dropped.
+    pub async fn watch(&self, store: &Store) {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            for table in self.tables.all() {
+                if matches!(table.check_loaded(&self.link).await, Ok(true)) {
+                    continue;
+                }
+                if let Ok(loaded) = load_remote(table, &self.link, store, &Progress::default()).await {
+                    let name = &table.schema().name;
+                    eprintln!("the memory tier had lost rows of {name}; {} were loaded again", loaded.rows);
+                }
+            }
+        }
+    }
+
+    pub fn start_drain(&self, store: Store, settings: Settings) -> Result<Drain, forebay_drain::Error> {
+        Drain::start_remote(&self.client, &self.tables, store, settings)
+    }
+
+    /// Records of all queues that are not in the database.
+    pub async fn backlog(&self) -> Result<u64, Problem> {
+        let rows = backlog_remote(self.tables.queue(), &self.link).await;
+        rows.map_err(|error| Problem::unavailable(error.to_string()))
+    }
+
+    /// What is known of the drain of queues beyond what both kinds tell.
+    pub async fn add_drain_state(&self, state: &DrainState, value: &mut Value) -> Result<(), Problem> {
+        value["backlog_rows"] = self.backlog().await?.into();
+        value["shards"] = state.shards.into();
+        value["shards_held"] = state.shards_held.into();
+        Ok(())
+    }
+
+    /// Rows and memory.
+    pub async fn describe(&self) -> Result<Value, Problem> {
+        let mut tables = Vec::new();
+        for table in self.tables.all() {
+            let rows = table.count(&self.link).await.map_err(|error| unavailable(&error))?;
+            tables.push(json!({ "table": table.schema().name, "rows": rows, "loaded": table.is_loaded() }));
+        }
+        let used_bytes = self.tables.used_bytes().await.map_err(|error| unavailable(&error))?;
+        Ok(json!({ "tables": tables, "used_bytes": used_bytes, "limit_bytes": self.tables.limit_bytes() }))
+    }
+
+    pub async fn warm(
+        &self,
+        table: &Arc<RemoteTable>,
+        store: &Store,
+        filter: Option<&str>,
+        progress: &Arc<Progress>,
+    ) -> Result<Loaded, forebay_drain::Error> {
+        warm_remote(table, &self.link, store, filter, progress).await
+    }
+
+    pub async fn verify(
+        &self,
+        table: &Arc<RemoteTable>,
+        store: &Store,
+    ) -> Result<Differences, forebay_drain::Error> {
+        verify_remote(&self.tables, table, &self.link, store, &Progress::default()).await
+    }
+
+    /// Forgets every row of a table. One that is not kept in memory has nothing to forget.
+    pub async fn forget(&self, name: &str) -> Result<(), Problem> {
+        let Some(table) = self.tables.get(name) else { return Ok(()) };
+        table.clear(&self.link).await.map_err(|error| unavailable(&error))
+    }
+}
+
+fn unavailable(error: &HotError) -> Problem {
+    Problem::unavailable(format!("the memory tier does not answer: {error}"))
+}
