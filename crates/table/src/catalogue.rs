@@ -5,10 +5,11 @@
 //! { "version": 1, "tables": [ { "id": 1, "name": "codes", "key": "id", "key_kind": "serial",
 //!     "columns": [ { "name": "id", "type": "bigint", "nullable": false }, … ] }, … ] }
 //! ```
-//! It holds what is needed to read a row, for every id that was ever used; ids are never used again. It is replaced as a whole (written beside,
-//! synced, renamed, folder synced) before a new id is used. A table whose columns change, in name, type (the limit of a text aside), order
-//! or key, gets a new id; one that goes back to old columns gets its old id back. Valid: version 1, ids and columns without
-//! duplicates, types and key kinds known, the key among the columns and of its kind.
+//! It holds what is needed to read a row, for every id that was ever used; ids are never used again. It is
+//! replaced as a whole (written beside, synced, renamed, folder synced) before a new id is used. A table
+//! whose columns change, in name, type (the limit of a text aside), order or key, gets a new id; one that
+//! goes back to old columns gets its old id back. Valid: version 1, ids and columns without duplicates, types
+//! and key kinds known, the key among the columns and of its kind.
 
 use crate::error::{Error, Kind};
 use crate::record::TableId;
@@ -56,7 +57,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The table and the columns that records with this id have. For a table that is still configured as it was: its present schema.
+    /// The table and the columns that records with this id have. For a table that is still configured as it
+    /// was: its present schema.
     pub fn schema(&self, id: TableId) -> Option<&Arc<Schema>> {
         self.tables.get(&id)
     }

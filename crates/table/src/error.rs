@@ -1,4 +1,5 @@
-//! What can go wrong: opening and replaying ([`Error`]), and a single call on a table of either tier ([`HotError`]).
+//! What can go wrong: opening and replaying ([`Error`]), and a single call on a table of either tier
+//! ([`HotError`]).
 
 use crate::source::SourceError;
 use forebay_log::Position;
@@ -86,7 +87,8 @@ pub enum HotKind {
     Missing,
     /// The memory limit is reached and nothing can be evicted before more is drained. Nothing happened.
     MemoryFull,
-    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer. Nothing happened.
+    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer. Nothing
+    /// happened.
     LogFull,
     /// The log's buffer is full: the disk is behind. Nothing happened.
     Busy,
@@ -94,14 +96,15 @@ pub enum HotKind {
     Poisoned,
     /// The counter would not fit in 64 bits. Nothing happened.
     Overflow,
-    /// The servers are away, are changing over, or the table is being loaded. Nothing happened: the same may be asked
-    /// again.
+    /// The servers are away, are changing over, or the table is being loaded. Nothing happened: the same may
+    /// be asked again.
     Unavailable,
     /// The write was sent and what became of it is not known, or it is not as durable as was asked.
     UnknownOutcome,
     /// The database could not be asked. Nothing happened.
     Source,
-    /// The servers cannot be used as they are, or hold what Forebay has not written there: somebody must look.
+    /// The servers cannot be used as they are, or hold what Forebay has not written there: somebody must
+    /// look.
     Broken,
 }
 
@@ -163,8 +166,8 @@ impl HotError {
         self.kind
     }
 
-    /// The position that an answer which tells of this waits for: that of the row which is in the way, or of the delete
-    /// that left none. 0: nothing to wait for.
+    /// The position that an answer which tells of this waits for: that of the row which is in the way, or of
+    /// the delete that left none. 0: nothing to wait for.
     pub fn mark(&self) -> Position {
         self.mark
     }

@@ -1,4 +1,5 @@
-//! Reads of single rows under way, by key: one for each key at a time, shared by every caller that asks for it.
+//! Reads of single rows under way, by key: one for each key at a time, shared by every caller that asks for
+//! it.
 
 use crate::key::Key;
 use hashbrown::HashMap;
@@ -7,7 +8,8 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by another.
+/// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by
+/// another.
 pub(crate) struct Flights<T> {
     by_key: Mutex<HashMap<Key, Arc<OnceCell<T>>, RandomState>>,
 }

@@ -381,7 +381,8 @@ impl HotTable {
     }
 }
 
-/// Makes a call until it is done; what came of it, and the position that an answer which depends on it waits for.
+/// Makes a call until it is done; what came of it, and the position that an answer which depends on it waits
+/// for.
 ///
 /// # Errors
 /// The call's.

@@ -1,11 +1,12 @@
 //! Serial keys: blocks of the database's own sequence, handed out one at a time.
 //!
-//! Handing one out is one atomic operation. `next` and `end` are two words that change one after the other when a block follows another, and
-//! that is safe because keys only ever grow: while `next` is the new block's and `end` still the old one's, the block looks used up; and who
-//! read an older `next` fails to exchange it, or reads the first key of a block that follows without a gap, which is right.
+//! Handing one out is one atomic operation. `next` and `end` are two words that change one after the other
+//! when a block follows another, and that is safe because keys only ever grow: while `next` is the new
+//! block's and `end` still the old one's, the block looks used up; and who read an older `next` fails to
+//! exchange it, or reads the first key of a block that follows without a gap, which is right.
 //!
-//! The next block is fetched when half of the one in hand is used, as a task of whoever takes that key. Its failure is nobody's: when no block
-//! is there in the end, [`wait`] asks again and tells.
+//! The next block is fetched when half of the one in hand is used, as a task of whoever takes that key. Its
+//! failure is nobody's: when no block is there in the end, [`wait`] asks again and tells.
 
 use crate::limits::{KEYS_FAST, KEYS_MAX, KEYS_MIN, KEYS_SLOW};
 use crate::source::{BoxFuture, Source, SourceError};

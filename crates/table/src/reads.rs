@@ -1,4 +1,5 @@
-//! What every read through the source keeps to, whichever tier it is for: how many there are at a time, and what a row must be to be used.
+//! What every read through the source keeps to, whichever tier it is for: how many there are at a time, and
+//! what a row must be to be used.
 
 use crate::key::KeyRef;
 use crate::limits::{FETCH_QUEUE_MAX, FETCHES_MAX};

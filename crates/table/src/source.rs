@@ -1,4 +1,5 @@
-//! What a hot table asks of the database behind it, without knowing it: blocks of serial keys, and single rows.
+//! What a hot table asks of the database behind it, without knowing it: blocks of serial keys, and single
+//! rows.
 
 use forebay_value::{Row, Schema, Value};
 use std::fmt;
@@ -11,8 +12,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Where keys and rows that are not in memory come from.
 pub trait Source: Send + Sync + 'static {
-    /// Reserves `count` keys of the table's sequence. They are reserved for good when this resolves, and lie above all that were given
-    /// out before.
+    /// Reserves `count` keys of the table's sequence. They are reserved for good when this resolves, and lie
+    /// above all that were given out before.
     fn next_keys(
         &self,
         schema: &Schema,

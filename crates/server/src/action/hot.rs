@@ -1,7 +1,8 @@
-//! What every action on a hot table shares: from how far a call got to an answer, or to what its client sees of a failure.
+//! What every action on a hot table shares: from how far a call got to an answer, or to what its client sees
+//! of a failure.
 //!
-//! An action is written once for both tiers. In this process a call has shown its row when it returns; on Redis or Valkey what it gives
-//! comes later, and is answered by a future that the request waits for.
+//! An action is written once for both tiers. In this process a call has shown its row when it returns; on
+//! Redis or Valkey what it gives comes later, and is answered by a future that the request waits for.
 
 use super::{Answering, Step};
 use crate::endpoint::eval::{Scope, Slots};
@@ -46,8 +47,8 @@ pub trait HotAction: Sized + Send + Sync + 'static {
         })
     }
 
-    /// Finishes a call: holds the answer that was given until what it depends on is durable, or has `respond` give it when the
-    /// call's result comes.
+    /// Finishes a call: holds the answer that was given until what it depends on is durable, or has `respond`
+    /// give it when the call's result comes.
     fn finish<L: Send + 'static>(
         self: &Arc<Self>,
         called: HotResult<(), L>,

@@ -1,4 +1,5 @@
-//! `list`: rows of a hot table in the order of their keys, page by page (key-set pages: `after` is the last key seen).
+//! `list`: rows of a hot table in the order of their keys, page by page (key-set pages: `after` is the last
+//! key seen).
 
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::{Answering, Step};

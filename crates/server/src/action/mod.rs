@@ -1,7 +1,9 @@
-//! Actions: what an endpoint does. One file a kind; each is compiled at start and run with the request's parameters.
+//! Actions: what an endpoint does. One file a kind; each is compiled at start and run with the request's
+//! parameters.
 //!
-//! An action either answers at once, through [`Out`], or says what it waits for ([`Step`]). It promises that an answer is held
-//! until everything that it shows or denies is durable. Reading parameters and guarding are done before it is called.
+//! An action either answers at once, through [`Out`], or says what it waits for ([`Step`]). It promises that
+//! an answer is held until everything that it shows or denies is durable. Reading parameters and guarding are
+//! done before it is called.
 
 mod answering;
 pub mod any_of;

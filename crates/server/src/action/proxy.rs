@@ -1,7 +1,8 @@
-//! `proxy`: the request goes to a server that is already there, and its answer comes back; bodies piece by piece, both ways.
+//! `proxy`: the request goes to a server that is already there, and its answer comes back; bodies piece by
+//! piece, both ways.
 //!
-//! Leaves connections, attempts and what may be passed on to `forebay_proxy`, and framing to `forebay_http`; here the one's
-//! requests become the other's.
+//! Leaves connections, attempts and what may be passed on to `forebay_proxy`, and framing to `forebay_http`;
+//! here the one's requests become the other's.
 
 use crate::endpoint::drops::Dropping;
 use crate::endpoint::target::refuse_dots;
@@ -85,8 +86,8 @@ impl ProxyAction {
         self.given(self.proxy.send(worker, outbound).await, place)
     }
 
-    /// Passes a write on, and drops what is kept of the older state before its answer leaves: in a task of its own, because the
-    /// server behind may have written whether or not the client still waits.
+    /// Passes a write on, and drops what is kept of the older state before its answer leaves: in a task of
+    /// its own, because the server behind may have written whether or not the client still waits.
     async fn pass_and_drop(
         self: Arc<Self>,
         worker: usize,
@@ -165,7 +166,8 @@ pub fn streamed(answer: Answer, begun: Vec<u8>, place: Arc<WaitingPlace>) -> Str
     let mut writer = HeaderLines::new(&mut lines);
     let mut dated = false;
     for (name, value) in &answer.headers {
-        // One that the engine does not take would break the message: it is left out, as a field for one hop is.
+        // One that the engine does not take would break the message: it is left out, as a field for one hop
+        // is.
         let _written = match *name == DATE {
             true if std::mem::replace(&mut dated, true) => continue,
             true => writer.add_date(value),

@@ -1,8 +1,9 @@
 //! An answer of a server behind that is asked for everybody: what is asked, and what of the answer is kept.
 //!
-//! Promises that nothing of a client reaches the server that is not part of the question; that nothing is kept but whole answers, of
-//! which the server did not say that they are for one client, and no longer than it said; and that what is not kept is shown to nobody
-//! but, where it is only too long, to the client that asked first, as it comes.
+//! Promises that nothing of a client reaches the server that is not part of the question; that nothing is
+//! kept but whole answers, of which the server did not say that they are for one client, and no longer than
+//! it said; and that what is not kept is shown to nobody but, where it is only too long, to the client that
+//! asked first, as it comes.
 
 use super::proxy::ProxyAction;
 use crate::endpoint::WaitingPlace;
@@ -129,7 +130,8 @@ async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) ->
     Ok(Gathered::Whole(gathered))
 }
 
-/// What clients are told when the server behind says that it cannot: its own page may be meant for one of them.
+/// What clients are told when the server behind says that it cannot: its own page may be meant for one of
+/// them.
 fn refusal(answer: &Answer) -> Problem {
     let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let headers = retry_after.map(|value| ("Retry-After", value.to_owned())).into_iter().collect();

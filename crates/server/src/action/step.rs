@@ -26,10 +26,12 @@ impl Step {
     }
 }
 
-/// How often an action may need something first before it is given up: each time it was given what it asked for.
+/// How often an action may need something first before it is given up: each time it was given what it asked
+/// for.
 const ROUNDS_MAX: u32 = 16;
 
-/// Runs an action for a request that does not hold up its connection any more, again whenever what it needed is there.
+/// Runs an action for a request that does not hold up its connection any more, again whenever what it needed
+/// is there.
 pub async fn run_until_answered(
     run: impl Fn(&mut OwnedOut) -> Result<Step, Problem>,
 ) -> Result<Reply, Problem> {

@@ -1,6 +1,7 @@
 //! `insert`, `upsert`, `update`, `increment` and `delete` on a hot table.
 //!
-//! An insert draws again when a value that it drew itself (a code, a UUID) is taken; a conflict over what the client gave is a 409.
+//! An insert draws again when a value that it drew itself (a code, a UUID) is taken; a conflict over what the
+//! client gave is a 409.
 
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::{Answering, KeyOf, Step, run_until_answered};
@@ -147,8 +148,8 @@ impl Insert {
         })
     }
 
-    /// Answers with a row that was just made of these values, so long in the row format: text that is known to be text is not
-    /// checked again.
+    /// Answers with a row that was just made of these values, so long in the row format: text that is known
+    /// to be text is not checked again.
     fn respond_own(&self, values: &[Value], row_bytes: usize, slots: &Slots, out: &mut impl Out) {
         let Answering { head, shape, .. } = &self.answering;
         let Some(shape) = shape else {
@@ -277,7 +278,8 @@ pub struct Increment {
 }
 
 impl Increment {
-    /// Runs it. The answer is held until the increment itself is durable, whatever it shows: it says that it was done.
+    /// Runs it. The answer is held until the increment itself is durable, whatever it shows: it says that it
+    /// was done.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let (by, name) = &self.by;
@@ -350,7 +352,8 @@ impl Delete {
         Ok(out.into_reply())
     }
 
-    /// No row may go: the answer is that of a row of nulls, so that a client that deletes at random need not know.
+    /// No row may go: the answer is that of a row of nulls, so that a client that deletes at random need not
+    /// know.
     fn respond_none(&self, slots: &Slots, out: &mut impl Out) {
         let nulls = vec![ValueRef::Null; self.table.schema().columns.len()];
         let write = |body: &mut Vec<u8>| {

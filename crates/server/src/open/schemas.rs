@@ -1,4 +1,5 @@
-//! The tables of a config against those of the database: made when missing, read when the config leaves them to it, compared when both say.
+//! The tables of a config against those of the database: made when missing, read when the config leaves them
+//! to it, compared when both say.
 
 use crate::start_error::StartError;
 use forebay_config::{Config, model};

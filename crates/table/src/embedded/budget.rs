@@ -3,8 +3,8 @@
 use super::reserve::Reserve;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is counted when it
-/// has grown, so that the limit may be passed by one such step.
+/// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is
+/// counted when it has grown, so that the limit may be passed by one such step.
 pub(crate) struct Budget {
     limit_bytes: u64,
     used_bytes: AtomicU64,
@@ -58,8 +58,8 @@ impl Budget {
     }
 }
 
-/// What an allocation of `bytes` takes with mimalloc, and with jemalloc within a few per cent: multiples of 16 up to 64, then four
-/// sizes for each doubling.
+/// What an allocation of `bytes` takes with mimalloc, and with jemalloc within a few per cent: multiples of
+/// 16 up to 64, then four sizes for each doubling.
 pub(crate) const fn allocated_bytes(bytes: usize) -> usize {
     match bytes {
         0 => 0,

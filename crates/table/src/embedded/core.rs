@@ -1,4 +1,5 @@
-//! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and whoever evicts.
+//! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and
+//! whoever evicts.
 
 use super::budget::{Budget, allocated_bytes};
 use super::rows::Rows;
@@ -31,7 +32,8 @@ pub(crate) struct Evictor {
     pub turn: usize,
     /// What the last complete search that found nothing looked at; `None` after one that did.
     pub searched: Option<Searched>,
-    /// The drained position and the rows read back when nothing was found, short of a complete search: the same again until one changes.
+    /// The drained position and the rows read back when nothing was found, short of a complete search: the
+    /// same again until one changes.
     pub barren: Option<(Position, u64)>,
 }
 

@@ -1,10 +1,12 @@
 //! Read-through: bringing a row from the database into memory, without ever putting back something older.
 //!
-//! **Why it cannot resurrect.** Whoever reads the database first notes the drained position of that moment: what is read then holds every
-//! change up to it. It is put into memory only where the key's last change, in its slot or its tombstone, is at or before
-//! that position; and no tombstone after it is forgotten while a read is under way. Otherwise the read is done again.
+//! **Why it cannot resurrect.** Whoever reads the database first notes the drained position of that moment:
+//! what is read then holds every change up to it. It is put into memory only where the key's last change, in
+//! its slot or its tombstone, is at or before that position; and no tombstone after it is forgotten while a
+//! read is under way. Otherwise the read is done again.
 //!
-//! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number waiting.
+//! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number
+//! waiting.
 
 use super::shard::{Absence, Shard};
 use super::slab::{EVICTED, REFERENCED, Slot};
@@ -36,12 +38,12 @@ enum Installed {
 }
 
 impl Table {
-    /// Brings a row into memory from the database: an evicted one, or one of a shared table that is not in memory. False: it is not
-    /// there. May be dropped at any time.
+    /// Brings a row into memory from the database: an evicted one, or one of a shared table that is not in
+    /// memory. False: it is not there. May be dropped at any time.
     ///
     /// # Errors
-    /// The source's; one that may be retried when too many reads wait, when the memory is full, and when the database
-    /// does not have all increments of the row yet.
+    /// The source's; one that may be retried when too many reads wait, when the memory is full, and when the
+    /// database does not have all increments of the row yet.
     pub fn fetch(&self, key: Value) -> BoxFuture<'static, Result<bool, SourceError>> {
         let table = self.this.upgrade().expect("a table lives in an Arc");
         Box::pin(async move {
@@ -57,7 +59,8 @@ impl Table {
             let (passenger, joined) = self.flights.join(key);
             let result = passenger.flight.get_or_init(|| self.fly(key)).await.clone();
             drop(passenger);
-            // A read that began before this call may have missed what the caller knows to be there: the next one cannot.
+            // A read that began before this call may have missed what the caller knows to be there: the next
+            // one cannot.
             if joined == Joined::First || result != Ok(false) {
                 return result;
             }

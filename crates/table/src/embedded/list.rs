@@ -1,6 +1,7 @@
 //! Listing: rows in the order of their keys, from any key on.
 //!
-//! Each shard has its own ordered keys, so that inserts do not meet in one set; a list merges them, a few keys of each shard at a time.
+//! Each shard has its own ordered keys, so that inserts do not meet in one set; a list merges them, a few
+//! keys of each shard at a time.
 
 use super::slab::EVICTED;
 use super::table::Table;
@@ -17,7 +18,8 @@ use std::ops::Bound;
 pub struct List {
     /// What an answer with these rows waits for.
     pub mark: Position,
-    /// Keys of rows on this page that are not in memory: [`Table::fetch`] them, then list again. Empty when the page is whole.
+    /// Keys of rows on this page that are not in memory: [`Table::fetch`] them, then list again. Empty when
+    /// the page is whole.
     pub evicted: Vec<Value>,
     /// The last key of the page, where the next one goes on after; `None` when the page is empty.
     pub last: Option<Value>,
@@ -70,8 +72,9 @@ impl Merge<'_> {
 }
 
 impl Table {
-    /// Shows up to `limit` rows after a key, or from the beginning, in order. Rows that come or go meanwhile may be seen or not.
-    /// `show` as in [`Table::get`]; once a row of the page was found to be evicted, no more are shown.
+    /// Shows up to `limit` rows after a key, or from the beginning, in order. Rows that come or go meanwhile
+    /// may be seen or not. `show` as in [`Table::get`]; once a row of the page was found to be evicted, no
+    /// more are shown.
     ///
     /// # Panics
     /// When the table was not opened as ordered: what is configured must be checked at start.

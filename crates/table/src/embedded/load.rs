@@ -1,4 +1,5 @@
-//! Loading: rows that come from the database in bulk, at start or (warming) beside a table that is being served.
+//! Loading: rows that come from the database in bulk, at start or (warming) beside a table that is being
+//! served.
 
 use super::budget::allocated_bytes;
 use super::readers::Reading;
@@ -15,24 +16,25 @@ pub struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Takes a row of the scan into memory, unless something newer is known of its key. Past the memory limit only its key and what must stay
-    /// right are kept.
+    /// Takes a row of the scan into memory, unless something newer is known of its key. Past the memory limit
+    /// only its key and what must stay right are kept.
     pub fn row(&self, row: RowRef<'_>) {
         self.table.load_since(row, self.reading.since);
     }
 }
 
 impl Table {
-    /// For warming a table that is being served: to be called before the scan of the database begins, and kept until its last row was
-    /// given to [`Load::row`]. Meanwhile nothing that was deleted is forgotten.
+    /// For warming a table that is being served: to be called before the scan of the database begins, and
+    /// kept until its last row was given to [`Load::row`]. Meanwhile nothing that was deleted is forgotten.
     pub fn begin_load(&self) -> Load<'_> {
         Load { table: self, reading: self.readers.begin(&self.core) }
     }
 
-    /// Takes a row of the database into memory, at start: before [`Table::set_loaded`], and before the log is replayed. Past the memory
-    /// limit only its key and what must stay right are kept.
+    /// Takes a row of the database into memory, at start: before [`Table::set_loaded`], and before the log is
+    /// replayed. Past the memory limit only its key and what must stay right are kept.
     ///
-    /// What is in memory already stays as it is, and what was deleted stays so. After [`Table::set_loaded`] use [`Table::begin_load`].
+    /// What is in memory already stays as it is, and what was deleted stays so. After [`Table::set_loaded`]
+    /// use [`Table::begin_load`].
     pub fn load(&self, row: RowRef<'_>) {
         self.load_since(row, Position(0));
     }
@@ -61,7 +63,8 @@ impl Table {
                 slot.changed(position, 0);
             }
             None => {
-                // A table of our own that is loaded has all its rows: this one was deleted since, or comes from somebody else.
+                // A table of our own that is loaded has all its rows: this one was deleted since, or comes
+                // from somebody else.
                 let is_complete = !self.shared() && self.is_loaded();
                 if is_complete || shard.tombstone(key).is_some_and(|tombstone| tombstone.position > since) {
                     return;

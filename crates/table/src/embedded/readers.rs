@@ -1,4 +1,5 @@
-//! Reads of the database under way, and the drained position that each began with: no tombstone that one of them needs is forgotten.
+//! Reads of the database under way, and the drained position that each began with: no tombstone that one of
+//! them needs is forgotten.
 
 use super::core::Core;
 use forebay_log::Position;
@@ -20,7 +21,8 @@ pub(crate) struct Reading<'a> {
 impl Readers {
     pub fn begin(&self, core: &Core) -> Reading<'_> {
         let mut since = self.since.lock();
-        // Under the lock: `floor` reads the drained position before it takes it, and so never passes a reader it does not see.
+        // Under the lock: `floor` reads the drained position before it takes it, and so never passes a reader
+        // it does not see.
         let drained = core.drained();
         *since.entry(drained).or_default() += 1;
         Reading { readers: self, since: drained }

@@ -1,9 +1,10 @@
 //! Memory taken from the system before rows need it.
 //!
-//! To touch memory for the first time is dear: a fault for every page, which the kernel has to clear, and in a virtual machine the host to
-//! find. A row of 600 bytes then costs as much for its memory as for all else that is done to store it. What is taken ahead is
-//! held in small blocks, such as rows are, so that it lies where the allocator looks for room for rows; as rows come, as much is given back to the
-//! allocator, a little before them. Promises nothing to anybody: what else the process needs may come out of it, too.
+//! To touch memory for the first time is dear: a fault for every page, which the kernel has to clear, and in
+//! a virtual machine the host to find. A row of 600 bytes then costs as much for its memory as for all else
+//! that is done to store it. What is taken ahead is held in small blocks, such as rows are, so that it lies
+//! where the allocator looks for room for rows; as rows come, as much is given back to the allocator, a
+//! little before them. Promises nothing to anybody: what else the process needs may come out of it, too.
 
 use crate::limits::{RESERVE_AHEAD_BYTES, RESERVE_BLOCK_BYTES, RESERVE_STEP_BYTES, RESERVE_THREADS_MAX};
 use parking_lot::Mutex;

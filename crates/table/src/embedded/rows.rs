@@ -1,8 +1,9 @@
 //! The rows of one table in memory: shards, unique values, counters, lengths. Knows nothing of the log.
 //!
-//! What must stay true: a row's shard is locked first, then the stripes of its unique values, then (for an addition each) the stripes of its
-//! counters; nobody holds two shards but [`Rows::clear`], which takes them in order. For every row in a shard, stub or not, its unique
-//! values are claimed, its indexed values counted, its key ordered, and the table's length includes it.
+//! What must stay true: a row's shard is locked first, then the stripes of its unique values, then (for an
+//! addition each) the stripes of its counters; nobody holds two shards but [`Rows::clear`], which takes them
+//! in order. For every row in a shard, stub or not, its unique values are claimed, its indexed values
+//! counted, its key ordered, and the table's length includes it.
 
 use super::budget::{Budget, allocated_bytes};
 use super::counters::Counters;
@@ -166,8 +167,8 @@ impl Rows {
         1 + key + 16 * self.tracked.len()
     }
 
-    /// A row goes from one state to another (empty: not there): refuses when a unique value is taken, else calls `append` and on success
-    /// takes and frees unique values and counts. All or nothing.
+    /// A row goes from one state to another (empty: not there): refuses when a unique value is taken, else
+    /// calls `append` and on success takes and frees unique values and counts. All or nothing.
     pub fn exchange<E>(
         &self,
         before: &[Fingerprint],
@@ -294,8 +295,9 @@ impl Rows {
 
     /// The locked shard and slot of a row, each row as likely as any other; `None` when there is none.
     ///
-    /// A shard is drawn and a number below a bound of all lengths, until the number is below the shard's length: rows are then equally
-    /// likely, whatever the lengths. When most rows were deleted the bound is far off, and the lengths are walked instead.
+    /// A shard is drawn and a number below a bound of all lengths, until the number is below the shard's
+    /// length: rows are then equally likely, whatever the lengths. When most rows were deleted the bound is
+    /// far off, and the lengths are walked instead.
     pub fn random(&self) -> Option<(MutexGuard<'_, Shard>, u32)> {
         loop {
             for _ in 0..RANDOM_DRAWS {

@@ -1,7 +1,8 @@
-//! One shard of a table's rows: slots, the index from keys to slots, tombstones, and the ordered keys where they are wanted.
+//! One shard of a table's rows: slots, the index from keys to slots, tombstones, and the ordered keys where
+//! they are wanted.
 //!
-//! A shard knows nothing of the log, of unique values and of counters; [`Rows`](super::rows::Rows) keeps them together. Everything here
-//! runs under the shard's lock.
+//! A shard knows nothing of the log, of unique values and of counters; [`Rows`](super::rows::Rows) keeps them
+//! together. Everything here runs under the shard's lock.
 
 use super::budget::{Budget, allocated_bytes};
 use super::slab::{EVICTED, Slab, Slot};
@@ -26,7 +27,8 @@ pub(crate) enum Absence {
     Deleted,
     /// The database has the row, but not yet all of its changes, and memory does not have the row.
     Behind,
-    /// The database refused a change of it. Whether there is a row, only the database knows. Kept until it was asked.
+    /// The database refused a change of it. Whether there is a row, only the database knows. Kept until it
+    /// was asked.
     Refused,
 }
 
@@ -51,7 +53,8 @@ pub(crate) struct Shard {
     pub hand: u32,
 }
 
-/// Bytes of a key in the ordered set: its own, and a B-tree's share of node and slack (nodes are at least half full, 3/4 on average).
+/// Bytes of a key in the ordered set: its own, and a B-tree's share of node and slack (nodes are at least
+/// half full, 3/4 on average).
 fn ordered_bytes(key: KeyRef<'_>) -> usize {
     size_of::<Key>() * 4 / 3 + 2 + heap_bytes(key)
 }
@@ -133,7 +136,8 @@ impl Shard {
         self.tombstones.insert(key.to_owned(), tombstone);
     }
 
-    /// Remembers that only the database knows whether a key is there. What the database has after `position` is the truth.
+    /// Remembers that only the database knows whether a key is there. What the database has after `position`
+    /// is the truth.
     pub fn doubt(&mut self, key: KeyRef<'_>, position: Position, budget: &Budget) {
         let tombstone = Tombstone { position, absence: Absence::Refused };
         if self.tombstones.insert(key.to_owned(), tombstone).is_none_or(|old| old.absence != Absence::Refused)

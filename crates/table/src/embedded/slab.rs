@@ -1,7 +1,7 @@
 //! Slots: where the rows of one shard stand, densely, so that any number below the length is a row.
 //!
-//! Chunks instead of one vector: growing copies nothing and leaves no more than one chunk unused. Only the first chunk grows by
-//! doubling, so that a small table stays small.
+//! Chunks instead of one vector: growing copies nothing and leaves no more than one chunk unused. Only the
+//! first chunk grows by doubling, so that a small table stays small.
 
 use crate::limits::{CHUNK_SLOTS, POSITION_BITS};
 use forebay_log::Position;

@@ -1,7 +1,7 @@
 //! One hot table: its handle, and reading from it.
 //!
-//! Every answer comes with the position that it must wait for: that of the last change of what it shows, or of the change that
-//! made it say no. Position 0 means nothing to wait for.
+//! Every answer comes with the position that it must wait for: that of the last change of what it shows, or
+//! of the change that made it say no. Position 0 means nothing to wait for.
 
 use super::core::Core;
 use super::readers::Readers;
@@ -104,8 +104,8 @@ impl Table {
         self.forget_tombstones();
     }
 
-    /// Whether what the database holds is in memory. Before it is, no key or value is known to be free: nothing should be
-    /// answered or written.
+    /// Whether what the database holds is in memory. Before it is, no key or value is known to be free:
+    /// nothing should be answered or written.
     pub fn is_loaded(&self) -> bool {
         self.loaded.initialized()
     }
@@ -170,7 +170,8 @@ impl Table {
         self.rows.count()
     }
 
-    /// How many rows have this value in an indexed column (as in SQL, none has NULL), and what an answer that says so waits for.
+    /// How many rows have this value in an indexed column (as in SQL, none has NULL), and what an answer that
+    /// says so waits for.
     ///
     /// # Panics
     /// When the column is not indexed: what is configured must be checked at start.
@@ -179,7 +180,8 @@ impl Table {
         self.rows.count_by(column, value)
     }
 
-    /// Calls `f` with every row, shard by shard, under that shard's lock. Rows that come or go meanwhile may be seen or not.
+    /// Calls `f` with every row, shard by shard, under that shard's lock. Rows that come or go meanwhile may
+    /// be seen or not.
     pub fn for_each(&self, mut f: impl FnMut(Entry<'_>)) {
         (0..SHARDS).for_each(|shard| self.for_each_in(shard, &mut f));
     }
@@ -192,7 +194,8 @@ impl Table {
         }
     }
 
-    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table meanwhile.
+    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Kind::Undrained`] when that would lose a change: nothing is forgotten.

@@ -24,13 +24,15 @@ pub(crate) struct Inner {
 }
 
 impl Tables {
-    /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Nothing is in memory yet; the way from there is
-    /// [`Table::load`] for the database's rows, [`Tables::replay`], then [`Table::set_loaded`].
+    /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Nothing is in
+    /// memory yet; the way from there is [`Table::load`] for the database's rows, [`Tables::replay`], then
+    /// [`Table::set_loaded`].
     ///
     /// `limit_bytes` is what rows, keys and indexes may take in memory, of all tables together.
     ///
     /// # Errors
-    /// [`Kind::Catalogue`] also when two tables have the same name or a table has too many columns; [`Kind::Io`].
+    /// [`Kind::Catalogue`] also when two tables have the same name or a table has too many columns;
+    /// [`Kind::Io`].
     pub fn open(
         log: Log,
         dir: &Path,
@@ -85,8 +87,8 @@ impl Tables {
         self.inner.catalogue.clone()
     }
 
-    /// Says that the database has made everything up to `position` durable: those rows may be evicted, and what was deleted be
-    /// forgotten.
+    /// Says that the database has made everything up to `position` durable: those rows may be evicted, and
+    /// what was deleted be forgotten.
     pub fn drained(&self, position: Position) {
         self.inner.core.set_drained(position);
         for table in self.all() {
@@ -94,7 +96,8 @@ impl Tables {
         }
     }
 
-    /// Takes memory from the system now, and waits for it, so that rows, keys and indexes find it there until they take so much in all.
+    /// Takes memory from the system now, and waits for it, so that rows, keys and indexes find it there until
+    /// they take so much in all.
     pub fn reserve_memory(&self, until_bytes: u64) {
         self.inner.core.budget.reserve.fill(until_bytes.min(self.limit_bytes()), self.used_bytes());
     }

@@ -65,8 +65,8 @@ pub(crate) struct Attempt {
     pub generations: Vec<(u16, Vec<u8>)>,
 }
 
-/// Field and value of a change's queue entry, as the write script takes them. A row stands there as in its row's field, so that the server
-/// makes one string of both.
+/// Field and value of a change's queue entry, as the write script takes them. A row stands there as in its
+/// row's field, so that the server makes one string of both.
 fn queue_entry(change: &Change<'_>) -> [Vec<u8>; 2] {
     match record::row_offset(&change.record) {
         Some(offset) => {
@@ -102,7 +102,8 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// The unique columns in which a change exchanges a value: the place among them, the column, the value before and after.
+    /// The unique columns in which a change exchanges a value: the place among them, the column, the value
+    /// before and after.
     pub(crate) fn exchanged<'c>(
         &'c self,
         change: &'c Change<'_>,
@@ -210,7 +211,8 @@ impl RemoteTable {
         control
     }
 
-    /// What the script itself takes and gives up of unique values, by place among the unique columns: outside a cluster.
+    /// What the script itself takes and gives up of unique values, by place among the unique columns: outside
+    /// a cluster.
     fn claims_and_releases(&self, change: &Change<'_>) -> (Values, Values) {
         let (mut claims, mut releases) = (Vec::new(), Vec::new());
         if self.tier.is_cluster {

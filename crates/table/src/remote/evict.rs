@@ -1,9 +1,11 @@
-//! Eviction: when the servers use more than the limit, rows that are drained leave stubs: key, version, fingerprints of unique and counted values.
+//! Eviction: when the servers use more than the limit, rows that are drained leave stubs: key, version,
+//! fingerprints of unique and counted values.
 //!
-//! Whoever holds a shard's lease looks after that shard. The limit is for all primaries together, as they say themselves (`used_memory`), asked at most
-//! once a second. Rows go in the order of the hash's cursor, one turn after the other, which has nothing to do with how lately they were
-//! used: Redis gives no cheap way to know. When a whole turn found nothing to evict, the shard is full: it refuses what grows until
-//! enough was drained.
+//! Whoever holds a shard's lease looks after that shard. The limit is for all primaries together, as they say
+//! themselves (`used_memory`), asked at most once a second. Rows go in the order of the hash's cursor, one
+//! turn after the other, which has nothing to do with how lately they were used: Redis gives no cheap way to
+//! know. When a whole turn found nothing to evict, the shard is full: it refuses what grows until enough was
+//! drained.
 
 use super::encode::{Body, Tracked, stub};
 use super::queue::{Eviction, Lease, Queue};
@@ -48,8 +50,8 @@ impl Tier {
 }
 
 impl Queue {
-    /// Looks after the memory of a shard whose lease is held: evicts some of what is drained when the limit is passed, says when it is full and
-    /// when no longer. To be called after a release, and now and then.
+    /// Looks after the memory of a shard whose lease is held: evicts some of what is drained when the limit
+    /// is passed, says when it is full and when no longer. To be called after a release, and now and then.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).

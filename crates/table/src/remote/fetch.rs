@@ -1,11 +1,13 @@
 //! Read-through: rows that are not in memory, from the database, without ever putting back something older.
 //!
-//! **Why it cannot resurrect.** Whoever reads the database first notes the shard's drained position: what is read then holds every change up to
-//! it. The row is put into memory by a script, only in place of the very stub that was seen, whose last change is at or before that position, or
-//! (in a shared table) where nothing is, no tombstone after that position stands, and none after it was forgotten. Otherwise the read is
-//! done again.
+//! **Why it cannot resurrect.** Whoever reads the database first notes the shard's drained position: what is
+//! read then holds every change up to it. The row is put into memory by a script, only in place of the very
+//! stub that was seen, whose last change is at or before that position, or (in a shared table) where nothing
+//! is, no tombstone after that position stands, and none after it was forgotten. Otherwise the read is done
+//! again.
 //!
-//! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a limited number waiting.
+//! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a
+//! limited number waiting.
 
 use super::encode::{Body, Entry, Tracked};
 use super::error::too_busy;
@@ -47,7 +49,8 @@ impl RemoteTable {
             let flown = || self.fly(link, key.as_ref(), WhenFull::OnlyShow);
             let result = passenger.flight.get_or_init(flown).await.clone();
             drop(passenger);
-            // A read that began before this call may have missed what the caller knows to be there: the next one cannot.
+            // A read that began before this call may have missed what the caller knows to be there: the next
+            // one cannot.
             if joined == Joined::First || !matches!(result, Ok(None)) {
                 return result;
             }

@@ -1,4 +1,5 @@
-//! Serial keys: blocks of the database's own sequence, each server with blocks of its own. How they are handed out stands in `crate::keys`.
+//! Serial keys: blocks of the database's own sequence, each server with blocks of its own. How they are
+//! handed out stands in `crate::keys`.
 
 use super::table::RemoteTable;
 use crate::keys::{self, Keyed, Keys};

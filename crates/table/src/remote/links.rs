@@ -1,5 +1,5 @@
-//! The way to a tier from any thread: a link's connections live on the runtime that uses them, so each thread has links of
-//! its own.
+//! The way to a tier from any thread: a link's connections live on the runtime that uses them, so each thread
+//! has links of its own.
 
 use super::table::RemoteTable;
 use forebay_redis::{Client, Link};

@@ -1,7 +1,8 @@
 //! Listing: rows in the order of their keys, from any key on.
 //!
-//! Each shard keeps its keys in a sorted set, all with the same score and so in the order of their bytes, which is that of the keys. A list asks every
-//! shard for a few keys behind the last, all at once, merges them, and reads the rows of the page from their shards, all at once again.
+//! Each shard keeps its keys in a sorted set, all with the same score and so in the order of their bytes,
+//! which is that of the keys. A list asks every shard for a few keys behind the last, all at once, merges
+//! them, and reads the rows of the page from their shards, all at once again.
 
 use super::encode::{Body, key_bytes, key_value};
 use super::table::RemoteTable;
@@ -23,7 +24,8 @@ struct Run {
 }
 
 impl RemoteTable {
-    /// Up to `limit` rows after a key, or from the beginning, in order. Rows that come or go meanwhile may be there or not.
+    /// Up to `limit` rows after a key, or from the beginning, in order. Rows that come or go meanwhile may be
+    /// there or not.
     ///
     /// # Errors
     /// As [`RemoteTable::get`].

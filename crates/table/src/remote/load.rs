@@ -1,9 +1,11 @@
-//! Loading: rows that come from the database in bulk, at start, for shards that lost theirs, or (warming) beside a table that is being served.
+//! Loading: rows that come from the database in bulk, at start, for shards that lost theirs, or (warming)
+//! beside a table that is being served.
 //!
-//! One server loads a table at a time (a lease). A shard is loaded when its meta says so; until then it takes no writes and knows no key to be free.
-//! The scan of the database must begin after [`RemoteTable::begin_load`]: what was deleted and drained before that is not in it, and what is deleted
-//! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be forgotten, the scripts say so, and the load
-//! begins again.
+//! One server loads a table at a time (a lease). A shard is loaded when its meta says so; until then it takes
+//! no writes and knows no key to be free. The scan of the database must begin after
+//! [`RemoteTable::begin_load`]: what was deleted and drained before that is not in it, and what is deleted
+//! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be
+//! forgotten, the scripts say so, and the load begins again.
 
 use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
 use super::names;
@@ -63,7 +65,8 @@ pub struct RemoteEntry {
 }
 
 impl RemoteTable {
-    /// To be called before the scan of the database begins. `None`: another server loads this table; wait for it.
+    /// To be called before the scan of the database begins. `None`: another server loads this table; wait for
+    /// it.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -110,7 +113,8 @@ impl RemoteTable {
         try_join_all(asked).await
     }
 
-    /// Rows of one shard, some at a time: from cursor 0 until it is 0 again. Rows that come or go meanwhile may be seen or not, or twice.
+    /// Rows of one shard, some at a time: from cursor 0 until it is 0 again. Rows that come or go meanwhile
+    /// may be seen or not, or twice.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -170,11 +174,12 @@ impl RemoteLoad {
         self.began.iter().all(|shard| shard.is_loaded)
     }
 
-    /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were taken. Several calls may be on their way.
+    /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were
+    /// taken. Several calls may be on their way.
     ///
     /// # Errors
-    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable) also when the load has to begin again, because it took so long that another server
-    /// took its lease.
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable) also when the load has to begin again, because
+    /// it took so long that another server took its lease.
     pub async fn rows(&self, link: &Link, rows: &[Row]) -> Result<u64, HotError> {
         self.renew(link).await?;
         let table = &*self.table;
@@ -340,7 +345,8 @@ impl RemoteTable {
         parts
     }
 
-    /// Unique values of these rows, and the keys of their rows, by the index of the key that reserves them. In a cluster these are elsewhere.
+    /// Unique values of these rows, and the keys of their rows, by the index of the key that reserves them.
+    /// In a cluster these are elsewhere.
     fn claims_by_key<'r>(
         &self,
         shard: u16,

@@ -15,9 +15,9 @@
 //! … :r  :o  :c<column>  :u<column>  with :<digits> behind it           what a load has staged
 //! fb:{tier}:w<table>  lease of who loads a table (in the tier's slot)
 //! ```
-//! `<tier>` are eight digits of the tier's id: whoever still serves a tier that was lost never touches the one that was made after it.
-//! Shard `i` of `S` has the tag of slot `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has as many
-//! shards as another, give or take one.
+//! `<tier>` are eight digits of the tier's id: whoever still serves a tier that was lost never touches the
+//! one that was made after it. Shard `i` of `S` has the tag of slot `(2i + 1) · 16,384 / 2S`: the middles of
+//! `S` equal parts, so that every primary of an even cluster has as many shards as another, give or take one.
 
 use crate::record::TableId;
 use forebay_redis::{SLOTS, Slot, slot_of, tag_for_slot};
@@ -118,7 +118,8 @@ pub(crate) fn loaded_field(table: TableId) -> Vec<u8> {
     format!("L{table}").into_bytes()
 }
 
-/// The field of a shard's meta that says under which generation of another shard's reservations its rows may be written.
+/// The field of a shard's meta that says under which generation of another shard's reservations its rows may
+/// be written.
 pub(crate) fn generation_field(shard: u16) -> Vec<u8> {
     format!("g{shard}").into_bytes()
 }

@@ -1,12 +1,14 @@
 //! The queues, one for each shard: what the drain reads, and says when it is in the database.
 //!
-//! One drainer at a time holds a shard's lease, because the order of a key would be lost between two. A lease may run out while its holder still
-//! believes in it; what keeps such a one from doing harm is the database's position, which advances by compare-and-set with every batch. Here
-//! a release without the lease does nothing.
+//! One drainer at a time holds a shard's lease, because the order of a key would be lost between two. A lease
+//! may run out while its holder still believes in it; what keeps such a one from doing harm is the database's
+//! position, which advances by compare-and-set with every batch. Here a release without the lease does
+//! nothing.
 //!
-//! The way of a drainer: [`Queue::lease`], the database's position for [`Queue::log_id`], then [`Queue::read`] behind that position, apply with
-//! compare-and-set, [`Queue::release`], and [`Queue::renew`] well before the lease ends. After every doubt it asks the database for the
-//! position and goes on from there.
+//! The way of a drainer: [`Queue::lease`], the database's position for [`Queue::log_id`], then
+//! [`Queue::read`] behind that position, apply with compare-and-set, [`Queue::release`], and [`Queue::renew`]
+//! well before the lease ends. After every doubt it asks the database for the position and goes on from
+//! there.
 
 use super::encode::queued_record;
 use super::repair::token;
@@ -168,8 +170,8 @@ impl Queue {
         Ok(records)
     }
 
-    /// Says that the database has made everything up to a position durable: those entries go, those rows may be evicted. False: the lease is not
-    /// held any more, and nothing was released.
+    /// Says that the database has made everything up to a position durable: those entries go, those rows may
+    /// be evicted. False: the lease is not held any more, and nothing was released.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -199,8 +201,8 @@ impl Queue {
         Ok(QueueStatus { last: state.last, drained: state.drained, entries: state.entries })
     }
 
-    /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has to. False: another server is
-    /// at it.
+    /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has
+    /// to. False: another server is at it.
     ///
     /// # Errors
     /// When a shard or the database cannot be asked.

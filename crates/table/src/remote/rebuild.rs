@@ -1,4 +1,5 @@
-//! Reservations of unique values that a shard of a cluster may have lost: made again from the rows. Why this is enough stands at the top of `unique`.
+//! Reservations of unique values that a shard of a cluster may have lost: made again from the rows. Why this
+//! is enough stands at the top of `unique`.
 
 use super::encode::{Entry, Tracked, tracked_columns};
 use super::names::{TableNames, generation_field};
@@ -38,7 +39,8 @@ impl Tier {
         Ok((wire::number("HSCAN", &next)?, found))
     }
 
-    /// Gives the broken shards a new generation, makes it known everywhere, and reserves in them what rows have. False: a lock was lost.
+    /// Gives the broken shards a new generation, makes it known everywhere, and reserves in them what rows
+    /// have. False: a lock was lost.
     pub(crate) async fn rebuild(
         &self,
         link: &Link,
@@ -131,7 +133,8 @@ impl Tier {
         }
     }
 
-    /// The shard in which each unique value of a row is reserved, its place among the unique columns, its fingerprint.
+    /// The shard in which each unique value of a row is reserved, its place among the unique columns, its
+    /// fingerprint.
     fn reserved_values<'t>(
         &'t self,
         schema: &'t Schema,

@@ -1,17 +1,21 @@
 //! A shard whose server has changed over: restarted, failed over, or emptied.
 //!
-//! Every script brings the epoch of the connection it came over (run id and replication id of that primary). A shard remembers the one it was repaired
-//! for and takes nothing over any other: whatever may have been lost is looked after before the first write.
+//! Every script brings the epoch of the connection it came over (run id and replication id of that primary).
+//! A shard remembers the one it was repaired for and takes nothing over any other: whatever may have been
+//! lost is looked after before the first write.
 //!
-//! **Numbers.** The database's position is the truth about what was drained. The shard goes on counting far above the highest of: its
-//! last number, its queue's last entry, that position. So no number below the position is ever given again (its row would never be
-//! drained), also when the new primary's copy is behind the old one's; and a primary that was cut off and goes on counting alone gives
-//! numbers that nobody else gives.
+//! **Numbers.** The database's position is the truth about what was drained. The shard goes on counting far
+//! above the highest of: its last number, its queue's last entry, that position. So no number below the
+//! position is ever given again (its row would never be drained), also when the new primary's copy is behind
+//! the old one's; and a primary that was cut off and goes on counting alone gives numbers that nobody else
+//! gives.
 //!
-//! **Rows.** When the position is above everything this server knows of, it lost changes that were drained: its rows are behind the database. All that
-//! is a view (rows, counters, order, tombstones) is dropped and the shard is not loaded any more: its table says `Unavailable` until whoever loads has
-//! scanned the database again. Its queue holds nothing then: all of it lies below the position. Changes that were neither drained nor kept by the
-//! new primary are lost: that is what `async` means, and what `replicated(n)` and `sync` are for.
+//! **Rows.** When the position is above everything this server knows of, it lost changes that were drained:
+//! its rows are behind the database. All that is a view (rows, counters, order, tombstones) is dropped and
+//! the shard is not loaded any more: its table says `Unavailable` until whoever loads has scanned the
+//! database again. Its queue holds nothing then: all of it lies below the position. Changes that were neither
+//! drained nor kept by the new primary are lost: that is what `async` means, and what `replicated(n)` and
+//! `sync` are for.
 //!
 //! **Reservations** (cluster only): see `unique`.
 
@@ -82,7 +86,8 @@ impl Tier {
         Ok(wire::number("a lock", &locked)? == 1)
     }
 
-    /// Repairs every shard whose epoch is not its server's. False: another server is at it, or a server changed over meanwhile.
+    /// Repairs every shard whose epoch is not its server's. False: another server is at it, or a server
+    /// changed over meanwhile.
     ///
     /// # Errors
     /// When a shard or the database cannot be asked: then what was not repaired stays as it was.
@@ -124,7 +129,8 @@ impl Tier {
         for own in broken.iter_mut() {
             own.position = self.positions.position(self.log_id(own.shard)).await?.unwrap_or(0);
         }
-        // One empty shard among others may have lost everything; a tier that was just made has nothing to lose.
+        // One empty shard among others may have lost everything; a tier that was just made has nothing to
+        // lose.
         let is_unused = |state: &ShardState| state.shard_epoch.is_empty() && state.last == 0;
         let is_new = states.iter().all(is_unused) && broken.iter().all(|own| own.position == 0);
         if self.is_cluster && !is_new && !broken.is_empty() && !self.rebuild(link, broken, states).await? {
@@ -137,7 +143,8 @@ impl Tier {
         Ok(is_all)
     }
 
-    /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key held, should that be lost.
+    /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key
+    /// held, should that be lost.
     async fn restore(&self, link: &Link) -> Result<(), HotError> {
         let (id, shards) = super::tier::make(link, &self.id_text(), self.shard_count()).await?;
         if (id, shards) != (self.id, self.shard_count()) {

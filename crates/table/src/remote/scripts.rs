@@ -1,7 +1,9 @@
-//! The scripts, each in a file of its own under `scripts/`. What their keys, arguments and answers are stands at the top of each.
+//! The scripts, each in a file of its own under `scripts/`. What their keys, arguments and answers are stands
+//! at the top of each.
 //!
-//! Every one that changes rows or queues compares the epoch of the connection it came over with the shard's and does nothing when they
-//! differ; every one checks everything before its first write, or gives back what it took.
+//! Every one that changes rows or queues compares the epoch of the connection it came over with the shard's
+//! and does nothing when they differ; every one checks everything before its first write, or gives back what
+//! it took.
 
 use forebay_redis::Script;
 

@@ -1,8 +1,9 @@
 //! A stage: all rows of a table on their way into a tier on one primary that has none of them yet.
 //!
-//! They are written beside their places by plain commands, many to a command, which costs the server about half of what a script does; one script a shard
-//! then puts them in their place. Until a shard is loaded nothing else writes there, so that this loses nothing, and whoever has lost the lease of
-//! the load meanwhile is refused by that script. What was staged and never put in place goes by itself after a while.
+//! They are written beside their places by plain commands, many to a command, which costs the server about
+//! half of what a script does; one script a shard then puts them in their place. Until a shard is loaded
+//! nothing else writes there, so that this loses nothing, and whoever has lost the lease of the load
+//! meanwhile is refused by that script. What was staged and never put in place goes by itself after a while.
 
 use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
 use super::table::{Place, RemoteTable};

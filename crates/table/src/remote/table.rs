@@ -1,7 +1,7 @@
 //! One hot table on Redis or Valkey: its handle, and reading from it.
 //!
-//! A read of a row is one HGET. What is not found is looked for again with a script that knows the shard's epoch and whether it is loaded, on
-//! the primary: a no is as sure as a yes, also when reads go to replicas.
+//! A read of a row is one HGET. What is not found is looked for again with a script that knows the shard's
+//! epoch and whether it is loaded, on the primary: a no is as sure as a yes, also when reads go to replicas.
 
 use super::encode::{Body, Entry, key_bytes};
 use super::names::{self, TableNames};
@@ -106,7 +106,8 @@ impl RemoteTable {
         self.tier.shard_count()
     }
 
-    /// Whether all shards were loaded when last looked. A shard that lost its rows says so by `Unavailable`, and this turns false.
+    /// Whether all shards were loaded when last looked. A shard that lost its rows says so by `Unavailable`,
+    /// and this turns false.
     pub fn is_loaded(&self) -> bool {
         self.is_loaded.load(Ordering::Acquire)
     }
@@ -167,7 +168,8 @@ impl RemoteTable {
     /// The row with this key; `None` when there is none.
     ///
     /// # Errors
-    /// [`HotKind::Unavailable`]; [`HotKind::Source`] when it is not in memory and the database cannot be asked.
+    /// [`HotKind::Unavailable`]; [`HotKind::Source`] when it is not in memory and the database cannot be
+    /// asked.
     pub async fn get(&self, link: &Link, key: ValueRef<'_>) -> Result<Option<Row>, HotError> {
         let Some(key) = KeyRef::of(key) else {
             return Ok(None);
@@ -223,7 +225,8 @@ impl RemoteTable {
         Ok(by_shard.iter().sum())
     }
 
-    /// How many rows there were, at most about a second ago; `None`: nobody has counted lately, [`RemoteTable::count`] does.
+    /// How many rows there were, at most about a second ago; `None`: nobody has counted lately,
+    /// [`RemoteTable::count`] does.
     pub fn count_known(&self) -> Option<u64> {
         let counts = self.counts.lock();
         let at = counts.at?;
@@ -338,10 +341,12 @@ impl RemoteTable {
         Err(HotError::unavailable(format!("table {} is being loaded", self.schema.name)))
     }
 
-    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table meanwhile.
+    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`HotKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it again.
+    /// [`HotKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it
+    /// again.
     pub async fn clear(&self, link: &Link) -> Result<(), HotError> {
         let cleared = (0..self.tier.shard_count()).map(|shard| {
             let stream = self.tier.shards[usize::from(shard)].stream.clone();

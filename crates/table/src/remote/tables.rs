@@ -21,12 +21,12 @@ pub struct RemoteTables {
 }
 
 impl RemoteTables {
-    /// Finds the tier or makes it, gives each table its id, and repairs what has changed over since. Nothing is loaded by this: see
-    /// [`RemoteTable::check_loaded`] and [`RemoteTable::begin_load`].
+    /// Finds the tier or makes it, gives each table its id, and repairs what has changed over since. Nothing
+    /// is loaded by this: see [`RemoteTable::check_loaded`] and [`RemoteTable::begin_load`].
     ///
     /// # Errors
-    /// [`HotKind::Broken`](crate::HotKind::Broken) when the servers must not be used (they evict, have no streams), the tier has another
-    /// number of shards, or two tables have one name; `Unavailable`; `Source`.
+    /// [`HotKind::Broken`](crate::HotKind::Broken) when the servers must not be used (they evict, have no
+    /// streams), the tier has another number of shards, or two tables have one name; `Unavailable`; `Source`.
     pub async fn open(
         client: &Client,
         link: &Link,

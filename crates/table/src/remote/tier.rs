@@ -21,16 +21,19 @@ const VERSION: &str = "1";
 
 /// What a tier asks of the database about its queues: how far each was drained.
 pub trait Positions: Send + Sync + 'static {
-    /// The position that the database has for a log; `None` when it has none. Committed when this was called, or later.
+    /// The position that the database has for a log; `None` when it has none. Committed when this was called,
+    /// or later.
     fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
 }
 
 /// How a tier is used.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteOptions {
-    /// Shards of a tier that is made; one that is there must have as many. `None`: as it is, or what suits the topology.
+    /// Shards of a tier that is made; one that is there must have as many. `None`: as it is, or what suits
+    /// the topology.
     pub shards: Option<u16>,
-    /// What all primaries together may use, in bytes, before drained rows are evicted; 0: no limit but the servers' own.
+    /// What all primaries together may use, in bytes, before drained rows are evicted; 0: no limit but the
+    /// servers' own.
     pub limit_bytes: u64,
 }
 
@@ -153,7 +156,8 @@ impl Tier {
         }
     }
 
-    /// Repairs what has changed over, or waits for another server that does; not for longer than a request can wait.
+    /// Repairs what has changed over, or waits for another server that does; not for longer than a request
+    /// can wait.
     async fn changed_over(&self, began: Instant, error: forebay_redis::Error) -> Result<(), HotError> {
         if began.elapsed() > REMOTE_REPAIR_WAIT {
             return Err(error.into());

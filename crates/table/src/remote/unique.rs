@@ -1,33 +1,40 @@
 //! Unique values.
 //!
-//! **Outside a cluster** the row's script looks at every reservation and takes it, together with the row. A reservation names its row; one
-//! of another row that no longer has the value (left behind when the view was dropped, see `repair`) is cleared away and the script run again.
+//! **Outside a cluster** the row's script looks at every reservation and takes it, together with the row. A
+//! reservation names its row; one of another row that no longer has the value (left behind when the view was
+//! dropped, see `repair`) is cleared away and the script run again.
 //!
-//! **In a cluster** a value and its row are in different slots, which no script reaches together. A value is reserved first:
+//! **In a cluster** a value and its row are in different slots, which no script reaches together. A value is
+//! reserved first:
 //!
-//! 1. *Reserve*, in the value's shard V: compare-and-set from nothing to (token, key). The token is this attempt's own, random.
-//! 2. *Write*, in the row's shard W: the row's script, unless the attempt (token, key) is fenced there, or reserved under another generation
-//!    of V's reservations than W knows of.
-//! 3. *Release*: when the script did not write, V: compare-and-set from (token, key) to nothing; when it did, the values that the row gave
-//!    up, each from the reservation that was read before step 2.
+//! 1. *Reserve*, in the value's shard V: compare-and-set from nothing to (token, key). The token is this
+//!    attempt's own, random.
+//! 2. *Write*, in the row's shard W: the row's script, unless the attempt (token, key) is fenced there, or
+//!    reserved under another generation of V's reservations than W knows of.
+//! 3. *Release*: when the script did not write, V: compare-and-set from (token, key) to nothing; when it did,
+//!    the values that the row gave up, each from the reservation that was read before step 2.
 //!
-//! Whoever finds a reservation (token', key') in step 1 looks at the row key', in its shard. It has the value: a conflict. It has not: the attempt
-//! is fenced there (a script that does so only if the row is still as it was seen, and after which step 2 of that attempt fails), then taken
-//! over by compare-and-set from (token', key').
+//! Whoever finds a reservation (token', key') in step 1 looks at the row key', in its shard. It has the
+//! value: a conflict. It has not: the attempt is fenced there (a script that does so only if the row is still
+//! as it was seen, and after which step 2 of that attempt fails), then taken over by compare-and-set from
+//! (token', key').
 //!
-//! **Two rows never share a value.** A row gets a value only by step 2 under a reservation that named it. While the row has the value, nothing removes that
-//! reservation: a compare-and-set from it comes after a fence, and the fence is set only while the row, at the version looked at, has not the value; from
-//! then on this attempt cannot write, so the row can come to the value only by another attempt, which needs the reservation for itself.
-//! A release of a value given up is a compare-and-set from what was reserved when the row still had it; should the row take the value
-//! again, it does so under another token.
+//! **Two rows never share a value.** A row gets a value only by step 2 under a reservation that named it.
+//! While the row has the value, nothing removes that reservation: a compare-and-set from it comes after a
+//! fence, and the fence is set only while the row, at the version looked at, has not the value; from then on
+//! this attempt cannot write, so the row can come to the value only by another attempt, which needs the
+//! reservation for itself. A release of a value given up is a compare-and-set from what was reserved when the
+//! row still had it; should the row take the value again, it does so under another token.
 //!
-//! **A crash anywhere leaves nothing wrong.** After step 1: a reservation whose row has not the value; it costs the next one a look, a fence and
-//! a swap. After step 2, the old values not released: the same. An attempt that was only slow finds the fence. Time alone frees nothing; fences stay, one
-//! for each attempt that was ever overtaken.
+//! **A crash anywhere leaves nothing wrong.** After step 1: a reservation whose row has not the value; it
+//! costs the next one a look, a fence and a swap. After step 2, the old values not released: the same. An
+//! attempt that was only slow finds the fence. Time alone frees nothing; fences stay, one for each attempt
+//! that was ever overtaken.
 //!
-//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are there. Before V takes anything again it
-//! gets a new generation, which is announced in the meta of every shard, and only then are all rows looked through and what they have reserved again. An
-//! attempt under the old generation fails in step 2 from the announcement on; a row that was written before it is found.
+//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are there.
+//! Before V takes anything again it gets a new generation, which is announced in the meta of every shard, and
+//! only then are all rows looked through and what they have reserved again. An attempt under the old
+//! generation fails in step 2 from the announcement on; a row that was written before it is found.
 
 use super::commit::{Answered, Attempt, Change, Expect, Written};
 use super::encode::Entry;
@@ -214,7 +221,8 @@ impl RemoteTable {
         Ok(found.into_iter().filter(|(_, holder)| is_own(holder)).collect())
     }
 
-    /// Step 1 for each new value, in the order of the columns. `reserved` has what is to be released also when it fails.
+    /// Step 1 for each new value, in the order of the columns. `reserved` has what is to be released also
+    /// when it fails.
     async fn reserve_all(
         &self,
         link: &Link,
@@ -286,7 +294,8 @@ impl RemoteTable {
         }
     }
 
-    /// Reserves a value for a row that has it in the database, in place of a reservation that its row does not back.
+    /// Reserves a value for a row that has it in the database, in place of a reservation that its row does
+    /// not back.
     pub(crate) async fn settle(
         &self,
         link: &Link,

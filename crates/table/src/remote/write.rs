@@ -1,7 +1,8 @@
 //! Writing: one script a change. It writes the row, its counters and its queue entry, or nothing.
 //!
-//! An insert (and an upsert of a table without unique or counted columns) is one flight. A change that depends on what the row was is read,
-//! computed here and written only if the row is still that one; otherwise it is computed again. An increment is one script, whatever others do.
+//! An insert (and an upsert of a table without unique or counted columns) is one flight. A change that
+//! depends on what the row was is read, computed here and written only if the row is still that one;
+//! otherwise it is computed again. An increment is one script, whatever others do.
 
 use super::commit::{Change, Expect, Written};
 use super::encode::{Body, Entry, Tracked};
@@ -85,7 +86,8 @@ impl RemoteTable {
     /// `Missing`; those of [`RemoteTable::insert`] and of [`RemoteTable::get`].
     ///
     /// # Panics
-    /// When a change is to the key, or of another type than its column: what is configured must be checked at start.
+    /// When a change is to the key, or of another type than its column: what is configured must be checked at
+    /// start.
     pub async fn update(
         &self,
         link: &Link,
@@ -98,7 +100,8 @@ impl RemoteTable {
         self.change(link, key, |_| Ok(Some(changes.clone()).filter(|changes| !changes.is_empty()))).await
     }
 
-    /// Adds to a bigint column of a row, and gives it as it is then. NULL stays NULL, as in SQL, and nothing is written.
+    /// Adds to a bigint column of a row, and gives it as it is then. NULL stays NULL, as in SQL, and nothing
+    /// is written.
     ///
     /// # Errors
     /// `Overflow`, `Missing`; `Conflict` when the column is unique; those of [`RemoteTable::get`].
