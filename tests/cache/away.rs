@@ -14,13 +14,13 @@ columns = { id = "bigint key", name = "text" }
 route = "GET /things/{id}"
 sql = "SELECT id, name FROM things WHERE id = $id"
 timeout = "5s"
-cache = { burst = "50ms", shared = "100ms", missing = "50ms", stale_if_error = "10m", tags = ["thing:{id}"] }
+cache = { local = "50ms", shared = "100ms", missing = "50ms", stale_if_error = "10m", tags = ["thing:{$id}"] }
 
 [[endpoint]]
 route = "PUT /things/{id}"
 params = { name = "text" }
 sql = "INSERT INTO things (id, name) VALUES ($id, $name) ON CONFLICT (id) DO UPDATE SET name = $name RETURNING id, name"
-invalidates = ["thing:{id}"]
+invalidates = ["thing:{$id}"]
 "#;
 
 #[test]
@@ -71,7 +71,7 @@ fn what_was_dropped_does_not_stand_in() {
 fn everything_goes_on_without_the_shared_cache() {
     for flavour in [Flavour::Redis, Flavour::Valkey] {
         let config =
-            CONFIG.replace("burst = \"50ms\", shared = \"100ms\"", "burst = \"1m\", shared = \"10m\"");
+            CONFIG.replace("local = \"50ms\", shared = \"100ms\"", "local = \"1m\", shared = \"10m\"");
         let mut ground = Ground::shared(&config, Topology::Single, flavour);
         let server = ground.start("a").start();
         let mut client = server.client();
@@ -92,7 +92,7 @@ fn everything_goes_on_without_the_shared_cache() {
 
 #[test]
 fn dropping_by_hand_reaches_every_server() {
-    let config = CONFIG.replace("burst = \"50ms\", shared = \"100ms\"", "burst = \"10m\", shared = \"10m\"");
+    let config = CONFIG.replace("local = \"50ms\", shared = \"100ms\"", "local = \"10m\", shared = \"10m\"");
     let ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
     let servers = ["a", "b"].map(|name| ground.start(name).start());
     let mut clients = [servers[0].client(), servers[1].client()];

@@ -14,22 +14,22 @@ columns = { id = "bigint key", version = "bigint" }
 [[endpoint]]
 route = "GET /strict/{id}"
 sql = "SELECT id, version FROM things WHERE id = $id"
-cache = { burst = "1m", shared = "10m", promise = "strict", tags = ["thing:{id}"] }
+cache = { local = "1m", shared = "10m", consistency = "strict", tags = ["thing:{$id}"] }
 
 [[endpoint]]
 route = "GET /eventual/{id}"
 sql = "SELECT id, version FROM things WHERE id = $id"
-cache = { burst = "BURST", shared = "SHARED", tags = ["thing:{id}"] }
+cache = { local = "LOCAL", shared = "SHARED", tags = ["thing:{$id}"] }
 
 [[endpoint]]
 route = "PUT /things/{id}"
 params = { version = "bigint" }
 sql = "INSERT INTO things (id, version) VALUES ($id, $version) ON CONFLICT (id) DO UPDATE SET version = $version RETURNING id, version"
-invalidates = ["thing:{id}"]
+invalidates = ["thing:{$id}"]
 "#;
 
-fn config(burst: &str, shared: &str) -> String {
-    CONFIG.replace("BURST", burst).replace("SHARED", shared)
+fn config(local: &str, shared: &str) -> String {
+    CONFIG.replace("LOCAL", local).replace("SHARED", shared)
 }
 
 /// Two servers on one shared level, the second one by way of a cable.
@@ -75,19 +75,19 @@ fn one_server_alone_is_strict_whatever_it_promises() {
     }
 }
 
-/// What was shown on another server than the one that was written to is no older than `burst`, also while one is cut off; what is written through
+/// What was shown on another server than the one that was written to is no older than `local`, also while one is cut off; what is written through
 /// one that is cut off the others see when `shared` ends, at the latest. An answer's life begins when it is there: between that and its query lies less than
 /// the slowest read took.
 #[test]
-fn eventual_is_never_older_than_burst() {
-    let (burst, shared) = (Duration::from_millis(500), Duration::from_secs(3));
-    let config = config("500ms", "3s").replace("promise = \"strict\", ", "");
+fn eventual_is_never_older_than_local() {
+    let (local, shared) = (Duration::from_millis(500), Duration::from_secs(3));
+    let config = config("500ms", "3s").replace("consistency = \"strict\", ", "");
     let ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
     let (servers, cable) = two_servers(&ground);
     let seen = Race::new(&servers, "eventual", size()).cutting(&cable).run();
     let (told, untold) = (seen.outdated(), seen.outdated_untold());
     assert!(
-        told <= burst + seen.slowest(),
+        told <= local + seen.slowest(),
         "outdated for {told:?}, the slowest read took {:?}",
         seen.slowest()
     );
@@ -103,17 +103,17 @@ fn other_servers_hear_of_a_write() {
     for round in 1..20 {
         clients[round % 2].ask("PUT", "/things/1", Some(&format!("{{\"version\":{round}}}"))).expect(200);
         assert_eq!(version(&mut clients[round % 2], "/eventual/1"), round as i64, "where it was written");
-        // Long before `burst` ends.
+        // Long before `local` ends.
         forebay_tests::wait_for("the other server hears of it", || {
             (version(&mut clients[(round + 1) % 2], "/eventual/1") == round as i64).then_some(())
         });
     }
 }
 
-/// A server that hears nothing shows what is older until `burst` ends (300 ms), not until `shared` does (10 minutes).
+/// A server that hears nothing shows what is older until `local` ends (300 ms), not until `shared` does (10 minutes).
 #[test]
-fn who_is_cut_off_catches_up_when_burst_ends() {
-    let config = config("300ms", "10m").replace("promise = \"strict\", ", "");
+fn who_is_cut_off_catches_up_when_local_ends() {
+    let config = config("300ms", "10m").replace("consistency = \"strict\", ", "");
     let mut ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
     let servers = ["a", "b"].map(|name| ground.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());

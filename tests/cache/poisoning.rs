@@ -12,38 +12,38 @@ columns = { id = "serial key", name = "text" }
 route = "GET /things/{id}"
 params = { id = "bigint", note = "text?" }
 sql = "SELECT $id::bigint AS id, $note::text AS note"
-cache = { burst = "10m" }
+cache = { local = "10m" }
 
 [[endpoint]]
 route = "GET /named/{name}"
 params = { name = "text" }
 sql = "SELECT $name::text AS name"
-cache = { burst = "10m", missing = "10m" }
+cache = { local = "10m", missing = "10m" }
 
 [[endpoint]]
 route = "GET /mine"
 headers = { "X-User" = "user" }
 params = { user = "text" }
 sql = "SELECT $user::text AS user"
-cache = { burst = "10m" }
+cache = { local = "10m" }
 
 [[endpoint]]
 route = "GET /language"
 sql = "SELECT nextval('things_id_seq') AS run"
-cache = { burst = "10m", vary = ["Accept-Language"] }
+cache = { local = "10m", vary = ["Accept-Language"] }
 
 [[endpoint]]
 route = "GET /where/{id}"
 params = { id = "bigint" }
 sql = "SELECT $id::bigint AS id"
 reply = { fields = { url = "{base_url()}/{$id}" } }
-cache = { burst = "10m" }
+cache = { local = "10m" }
 
 [[endpoint]]
 route = "GET /guarded"
 guard = { header = "X-Secret", secret = "open", status = 403 }
 sql = "SELECT 1 AS one"
-cache = { burst = "10m" }
+cache = { local = "10m" }
 "#;
 
 /// A target, header fields, and what must be answered.

@@ -20,7 +20,7 @@ params = { name = "text" }
 sql = "SELECT nextval('runs_id_seq') AS run, $name AS name, pg_sleep(2)::text AS slept"
 reply = { fields = ["run", "name"] }
 concurrency = 5000
-cache = { burst = "1m", shared = "1m" }
+cache = { local = "1m", shared = "1m" }
 
 # Good for a moment, and shown for long while there is nothing better.
 [[endpoint]]
@@ -29,7 +29,7 @@ params = { name = "text" }
 sql = "SELECT nextval('runs_id_seq') AS run, $name AS name, pg_sleep(2)::text AS slept"
 reply = { fields = ["run", "name"] }
 concurrency = 5000
-cache = { burst = "100ms", stale_if_error = "10m" }
+cache = { local = "100ms", stale_if_error = "10m" }
 
 [[endpoint]]
 route = "GET /quick/{name}"
@@ -37,7 +37,7 @@ params = { name = "text" }
 sql = "SELECT nextval('runs_id_seq') AS run, $name AS name, pg_sleep(0.01)::text AS slept"
 reply = { fields = ["run", "name"] }
 concurrency = 5000
-cache = { burst = "1m" }
+cache = { local = "1m" }
 "#;
 
 /// Connections that have each sent one request.
@@ -157,7 +157,7 @@ fn redis_dies_under_a_thousand() {
     let after = fills();
     // Once for those who came before it was noticed, and once for those after: they must not be shown what somebody may have dropped unheard.
     assert!(after <= 2 * servers.len() as u64, "a server asks once or twice, however many wait: {after}");
-    // What they kept from before is dropped once, since nobody tells them any more what others write. Then burst and database go on.
+    // What they kept from before is dropped once, since nobody tells them any more what others write. Then the local level and the database go on.
     let mut clients = servers.each_ref().map(Server::client);
     for client in &mut clients {
         client.get("/quick/a").expect(200);

@@ -68,7 +68,7 @@ fn what_the_upstream_says_counts() {
         let index: usize = name(seen).parse().expect("a number");
         format!("{}\r\n", TABLE[index].0)
     });
-    let front = front(upstream.address, "cache = { burst = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m' }");
     let mut client = front.server.client();
     for (index, (fields, is_kept)) in TABLE.iter().enumerate() {
         let target = format!("/shop/{index}");
@@ -80,14 +80,14 @@ fn what_the_upstream_says_counts() {
 #[test]
 fn what_has_ended_is_asked_for_again() {
     let upstream = numbered(|_| "Cache-Control: max-age=1\r\n".into());
-    let front = front(upstream.address, "cache = { burst = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m' }");
     let mut client = front.server.client();
     let first = text(&mut client, "/shop/a");
     wait_for("it has ended", || (text(&mut client, "/shop/a") != first).then_some(()));
     assert!(upstream.seen().len() >= 2);
     // What the config says is the longest.
     let upstream = numbered(|_| "Cache-Control: max-age=1000\r\n".into());
-    let front = self::front(upstream.address, "cache = { burst = '200ms' }");
+    let front = self::front(upstream.address, "cache = { local = '200ms' }");
     let mut client = front.server.client();
     let first = text(&mut client, "/shop/a");
     wait_for("it has ended", || (text(&mut client, "/shop/a") != first).then_some(()));
@@ -108,7 +108,7 @@ fn what_the_upstream_says_can_be_ignored_and_asked_for() {
         ("strip = ['Set-Cookie']", [true, true, false, true, false]),
         ("private = true, vary = ['X-User']", [true, true, false, false, true]),
     ] {
-        let front = front(upstream.address, &format!("cache = {{ burst = '10m', {more} }}"));
+        let front = front(upstream.address, &format!("cache = {{ local = '10m', {more} }}"));
         let mut client = front.server.client();
         for (name, is_kept) in ["silent", "said", "never", "cookie", "private"].into_iter().zip(expected) {
             let target = format!("/shop/{name}");
@@ -134,7 +134,7 @@ fn what_is_shown_of_a_kept_answer() {
         );
         send(stream, "200 OK", &fields, &long)
     });
-    let front = front(upstream.address, "compress = true\ncache = { burst = '10m' }");
+    let front = front(upstream.address, "compress = true\ncache = { local = '10m' }");
     let mut client = front.server.client();
     let mut ask = |target: &str, headers: &[(&str, &str)]| -> Answer {
         client.get(target);
@@ -177,7 +177,7 @@ fn what_is_shown_of_a_kept_answer() {
 #[test]
 fn a_head_fills_for_get() {
     let upstream = numbered(|_| String::new());
-    let front = front(upstream.address, "cache = { burst = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m' }");
     let mut client = front.server.client();
     let head = client.ask("HEAD", "/shop/a", None);
     assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, Some("8"), 0));
@@ -196,7 +196,7 @@ fn statuses_and_what_is_missing() {
         let answer = format!("HTTP/1.1 {status} X\r\n{length}Location: /elsewhere\r\n\r\n{body}");
         stream.write_all(answer.as_bytes()).is_ok()
     });
-    let front = front(upstream.address, "cache = { burst = '10m', missing = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m', missing = '10m' }");
     let mut client = front.server.client();
     for (status, is_kept) in [
         (200, true),
@@ -225,7 +225,7 @@ fn statuses_and_what_is_missing() {
         assert_eq!(answers[0].text() == answers[1].text(), is_kept || status == 204, "{status}");
         assert_eq!(upstream.seen().len() - before == 1, is_kept, "{status}");
     }
-    let never = self::front(upstream.address, "cache = { burst = '10m', missing = '0s' }");
+    let never = self::front(upstream.address, "cache = { local = '10m', missing = '0s' }");
     let mut client = never.server.client();
     assert_ne!(client.get("/shop/404").text(), client.get("/shop/404").text());
 }
@@ -250,7 +250,7 @@ fn ask_all(front: &Front, count: usize, target: &str) -> Vec<Client> {
 fn one_request_for_a_thousand_clients_even_when_the_first_leaves() {
     raise_file_limit();
     let upstream = Scripted::holding();
-    let front = front(upstream.address, "cache = { burst = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m' }");
     let first = ask_all(&front, 1, "/shop/a");
     wait_for("it is asked for", || (upstream.seen().len() == 1).then_some(()));
     let others = ask_all(&front, CLIENTS, "/shop/a");
@@ -270,7 +270,7 @@ fn what_is_for_one_client_is_asked_for_by_each() {
         let user = seen.header("x-user").unwrap_or("nobody").to_owned();
         send(stream, "200 OK", "Cache-Control: private\r\n", &user)
     });
-    let front = front(upstream.address, "cache = { burst = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m' }");
     for round in 0..3 {
         let mut clients: Vec<_> = (0..50)
             .map(|index| {
@@ -296,7 +296,7 @@ fn stale_answers_stand_in_for_an_upstream_that_fails() {
             let body = format!("number {}", count.fetch_add(1, SeqCst) + 1);
             send(stream, &format!("{} X", status_now.load(SeqCst)), "Retry-After: 7\r\n", &body)
         });
-        let front = front(upstream.address, "cache = { burst = '100ms', stale_if_error = '10m' }");
+        let front = front(upstream.address, "cache = { local = '100ms', stale_if_error = '10m' }");
         let mut client = front.server.client();
         let first = text(&mut client, "/shop/a");
         now.store(status, SeqCst);
@@ -329,7 +329,7 @@ fn who_never_answers_holds_up_nobody_but_the_first() {
         }
         send(stream, "200 OK", "", "well")
     });
-    let rules = "cache = { burst = '100ms', stale_if_error = '10m' }\ntimeout = '2s'";
+    let rules = "cache = { local = '100ms', stale_if_error = '10m' }\ntimeout = '2s'";
     let front = front(upstream.address, rules);
     let mut client = front.server.client();
     assert_eq!(text(&mut client, "/shop/a"), "well");
@@ -357,7 +357,7 @@ fn nginx_is_kept_and_outlived() {
     let bytes: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
     let nginx = Nginx::start(&[("shop", b"a page"), ("large.bin", &bytes)]);
     let config = format!(
-        "[[endpoint]]\nroute = 'GET /{{path...}}'\nproxy = 'http://{}'\ncache = {{ burst = '100ms', stale_if_error = '10m' }}",
+        "[[endpoint]]\nroute = 'GET /{{path...}}'\nproxy = 'http://{}'\ncache = {{ local = '100ms', stale_if_error = '10m' }}",
         nginx.address
     );
     let front = Front::start(&config);
@@ -398,12 +398,12 @@ fn writes_that_pass_drop_what_is_kept() {
         }
     });
     let front = Front::start(&format!(
-        "[[endpoint]]\nroute = '* /shop/items/{{id}}'\nproxy = 'http://{0}'\ncache = {{ burst = '10m', tags = ['item:{{id}}'] }}\n\
-         invalidates = ['item:{{id}}', 'items']\n\
-         [[endpoint]]\nroute = 'GET /shop/items'\nproxy = 'http://{0}'\ncache = {{ burst = '10m', tags = ['items'] }}\n\
-         [[endpoint]]\nroute = 'GET /shop/pictures/{{id}}'\nproxy = 'http://{0}'\ncache = {{ burst = '10m', tags = ['item:{{id}}'] }}\n\
-         [[endpoint]]\nroute = 'POST /shop/reviews/{{id}}'\nproxy = 'http://{0}'\ninvalidates = ['item:{{id}}']\n\
-         [[endpoint]]\nroute = '* /shop/carts/{{id}}'\nproxy = 'http://{0}'\ncache = {{ burst = '10m' }}",
+        "[[endpoint]]\nroute = '* /shop/items/{{id}}'\nproxy = 'http://{0}'\ncache = {{ local = '10m', tags = ['item:{{$id}}'] }}\n\
+         invalidates = ['item:{{$id}}', 'items']\n\
+         [[endpoint]]\nroute = 'GET /shop/items'\nproxy = 'http://{0}'\ncache = {{ local = '10m', tags = ['items'] }}\n\
+         [[endpoint]]\nroute = 'GET /shop/pictures/{{id}}'\nproxy = 'http://{0}'\ncache = {{ local = '10m', tags = ['item:{{$id}}'] }}\n\
+         [[endpoint]]\nroute = 'POST /shop/reviews/{{id}}'\nproxy = 'http://{0}'\ninvalidates = ['item:{{$id}}']\n\
+         [[endpoint]]\nroute = '* /shop/carts/{{id}}'\nproxy = 'http://{0}'\ncache = {{ local = '10m' }}",
         upstream.address
     ));
     let mut client = front.server.client();
@@ -451,7 +451,7 @@ fn a_read_that_began_before_a_write_is_not_shown_after_it() {
         }
         send(stream, "200 OK", "", &format!("{} {number}", seen.head.split(' ').next().expect("a method")))
     });
-    let front = front(upstream.address, "cache = { burst = '10m' }");
+    let front = front(upstream.address, "cache = { local = '10m' }");
     let early = ask_all(&front, 1, "/shop/a");
     wait_for("the first read has begun", || (upstream.seen().len() == 1).then_some(()));
     let mut client = front.server.client();

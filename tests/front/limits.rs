@@ -24,7 +24,7 @@ rate = "2/h per header X-Api-Key"
 [[endpoint]]
 route = "GET /key/{id}"
 constant = {}
-rate = "2/h per key"
+rate = "2/h per path"
 
 [[endpoint]]
 route = "GET /guarded"

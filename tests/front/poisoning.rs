@@ -15,7 +15,7 @@ fn front(upstream: SocketAddr, more: &str) -> Front {
 }
 
 fn kept(upstream: &Scripted) -> Front {
-    front(upstream.address, "cache = { burst = '10m', missing = '10m' }")
+    front(upstream.address, "cache = { local = '10m', missing = '10m' }")
 }
 
 /// Answers with the request as it saw it, and with fields of the answer as the path says.
@@ -104,7 +104,7 @@ fn nothing_that_is_not_asked_reaches_the_upstream() {
 fn the_host_is_part_of_the_question_where_the_upstream_sees_it() {
     let upstream = echo(|_| String::new());
     for (more, is_seen) in [("", true), ("host = 'upstream'", false)] {
-        let front = front(upstream.address, &format!("cache = {{ burst = '10m' }}\n{more}"));
+        let front = front(upstream.address, &format!("cache = {{ local = '10m' }}\n{more}"));
         let mut client = front.server.client();
         let mut of_host = |host: &str| {
             client
@@ -224,7 +224,7 @@ fn who_says_who_he_is_is_answered_alone() {
 fn who_says_who_he_is_may_be_told_apart_or_not_looked_at() {
     let upstream = echo(|_| "Cache-Control: public, max-age=600\r\nVary: Cookie, Authorization\r\n".into());
     let front =
-        front(upstream.address, "cache = { burst = '10m', vary = ['Authorization'], ignore = ['cookie'] }");
+        front(upstream.address, "cache = { local = '10m', vary = ['Authorization'], ignore = ['cookie'] }");
     let mut client = front.server.client();
     for _ in 0..2 {
         for user in ["anna", "bert"] {
@@ -406,7 +406,7 @@ fn what_is_too_long_is_passed_on_whole_and_not_kept() {
         };
         sent.is_ok()
     });
-    let front = front(upstream.address, "cache = { burst = '10m', largest = '100KiB' }");
+    let front = front(upstream.address, "cache = { local = '10m', largest = '100KiB' }");
     for target in ["/length", "/chunks", "/end"] {
         let mut clients: Vec<Client> = (0..5).map(|_| front.server.client()).collect();
         for client in &mut clients {

@@ -34,7 +34,7 @@ impl Pair {
         let redis = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
         let config = format!(
             "[[endpoint]]\nroute = '* /shop/{{id}}'\nproxy = 'http://{}'\nretries = 0\n\
-             cache = {{ {cache}, tags = ['item:{{id}}'] }}\ninvalidates = ['item:{{id}}']",
+             cache = {{ {cache}, tags = ['item:{{$id}}'] }}\ninvalidates = ['item:{{$id}}']",
             app.address
         );
         let (folders, stores) = ([Folder::new(), Folder::new()], [Stores::new(), Stores::new()]);
@@ -64,7 +64,7 @@ fn read(client: &mut Client, target: &str) -> String {
 
 #[test]
 fn an_app_is_asked_once_for_all_servers() {
-    let pair = Pair::start("burst = '10m', shared = '10m'");
+    let pair = Pair::start("local = '10m', shared = '10m'");
     let [mut first, mut second] = pair.clients();
     assert_eq!(read(&mut first, "/shop/7"), "version 1");
     // Had the second one asked the app, it would have been told something else.
@@ -80,7 +80,7 @@ fn an_app_is_asked_once_for_all_servers() {
 
 #[test]
 fn strict_holds_for_apps_too() {
-    let pair = Pair::start("burst = '10m', shared = '10m', promise = 'strict'");
+    let pair = Pair::start("local = '10m', shared = '10m', consistency = 'strict'");
     let [mut first, mut second] = pair.clients();
     for round in 0..100 {
         let (writer, reader) =
@@ -98,7 +98,7 @@ fn strict_holds_for_apps_too() {
 
 #[test]
 fn without_redis_each_asks_for_itself() {
-    let pair = Pair::start("burst = '200ms', shared = '10m', stale_if_error = '10m'");
+    let pair = Pair::start("local = '200ms', shared = '10m', stale_if_error = '10m'");
     let [mut first, mut second] = pair.clients();
     for client in [&mut first, &mut second] {
         assert_eq!(read(client, "/shop/7"), "version 1");

@@ -18,14 +18,14 @@ constant = '{"message":"TEXT"}'
 route = "GET /cached/{id}"
 params = { id = "bigint" }
 sql = "SELECT 'TEXT' AS message WHERE $id > 0"
-cache = { burst = "10m" }
+cache = { local = "10m" }
 
 [[endpoint]]
 route = "GET /slow/{id}"
 params = { id = "bigint" }
 sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT $id AS id, count(*) AS count FROM n"
 concurrency = 5000
-cache = { burst = "10m" }
+cache = { local = "10m" }
 "#;
 
 /// A body of a kilobyte, as an item has.

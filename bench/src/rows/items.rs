@@ -132,10 +132,10 @@ pub fn four_ways(bench: &Bench) -> Lines {
     Ok(lines)
 }
 
-/// What the burst level saves between server and Redis, and what validators save between clients and server.
+/// What the local level saves between server and Redis, and what validators save between clients and server.
 fn polled_ways(bench: &Bench, application: &Application) -> Lines {
     let shared = application.polled(bench, "/bench/shared/items", HOT, true)?;
-    let burst = application.polled(bench, "/bench/burst/items", HOT, true)?;
+    let local = application.polled(bench, "/bench/burst/items", HOT, true)?;
     let [hot, quiet] = [HOT, QUIET].map(|first| -> Result<[Travelled; 2], Box<dyn Error>> {
         let polled = |validate| application.polled(bench, "/bench/burst/items", first, validate);
         Ok([polled(false)?, polled(true)?])
@@ -148,13 +148,13 @@ fn polled_ways(bench: &Bench, application: &Application) -> Lines {
     let polls = "667 polls a second of 200 items";
     Ok(vec![
         Line::new(
-            format!("{polls}: Redis' bytes, shared to burst + shared"),
-            shared.redis / burst.redis,
+            format!("{polls}: Redis' bytes, shared to local + shared"),
+            shared.redis / local.redis,
             "times",
             Bar::AtLeast(5.0),
             "",
         )
-        .beside(format!("{}; {}", bytes("shared", shared), bytes("burst + shared", burst))),
+        .beside(format!("{}; {}", bytes("shared", shared), bytes("local + shared", local))),
         Line::new(
             format!("{polls} that do not change: clients' bytes, without validators to with"),
             quiet.clients / quiet_checked.clients,

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::flight::{Asked, Flights, Landed, Outcome, Pilot};
 use crate::level::{Shared, Stored, Turn};
 use crate::limits;
-use crate::rules::{Promise, Rules};
+use crate::rules::{Consistency, Rules};
 use crate::stats::{Counts, Stats};
 use crate::tags::{Generations, Snapshot};
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Debug)]
 pub struct Options {
     /// Memory limit for the entries of this process, in bytes.
-    pub burst_bytes: u64,
+    pub local_bytes: u64,
     /// The source of all times; tests turn it.
     pub clock: Clock,
     /// The shared level; `None` for a cache in this process only.
@@ -29,7 +29,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { burst_bytes: limits::BURST_BYTES, clock: Clock::real(), shared: None }
+        Options { local_bytes: limits::LOCAL_BYTES, clock: Clock::real(), shared: None }
     }
 }
 
@@ -57,12 +57,12 @@ impl<E> Clone for Cache<E> {
 
 impl<E> fmt::Debug for Cache<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("entries", &self.inner.burst.len()).finish_non_exhaustive()
+        f.debug_struct("Cache").field("entries", &self.inner.local.len()).finish_non_exhaustive()
     }
 }
 
 struct Inner<E> {
-    burst: sync::Cache<Box<[u8]>, Arc<Entry>, Weigh>,
+    local: sync::Cache<Box<[u8]>, Arc<Entry>, Weigh>,
     generations: Arc<Generations>,
     flights: Arc<Flights<E>>,
     shared: Option<Arc<Shared>>,
@@ -91,10 +91,10 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     /// An empty cache. With a shared level, [`Cache::listen_for_invalidations`] must run beside it:
     /// it also notices when an unavailable level answers again.
     pub fn new(options: Options) -> Cache<E> {
-        let entries = (options.burst_bytes / limits::ENTRY_BYTES_TYPICAL).max(16) as usize;
+        let entries = (options.local_bytes / limits::ENTRY_BYTES_TYPICAL).max(16) as usize;
         Cache {
             inner: Arc::new(Inner {
-                burst: sync::Cache::with_weighter(entries, options.burst_bytes, Weigh),
+                local: sync::Cache::with_weighter(entries, options.local_bytes, Weigh),
                 generations: Arc::new(Generations::new()),
                 flights: Flights::new(),
                 shared: options.shared.map(Arc::new),
@@ -120,7 +120,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     #[inline]
     pub fn find(&self, key: &[u8], rules: &Rules, worker: usize, now_ms: u64) -> Found {
         let inner = &*self.inner;
-        let found = if inner.must_check_shared(rules) { None } else { inner.burst.get(key) };
+        let found = if inner.must_check_shared(rules) { None } else { inner.local.get(key) };
         let found = found.filter(|entry| inner.generations.is_current(&entry.snapshot));
         let found = match found {
             Some(entry) if entry.is_good(now_ms) => {
@@ -229,7 +229,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     /// Drops everything in this process.
     pub fn drop_all_here(&self) {
         self.inner.generations.drop_all();
-        self.inner.burst.clear();
+        self.inner.local.clear();
     }
 
     /// Applies what other servers drop, until the future is dropped. Returns at once without a
@@ -242,10 +242,10 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
 
     /// The counters and gauges.
     pub fn counts(&self) -> Counts {
-        let burst = &self.inner.burst;
+        let local = &self.inner.local;
         let (shared_away, pending_invalidations) =
             self.inner.shared.as_ref().map_or((false, 0), |shared| shared.state());
-        let (entries, bytes) = (burst.len() as u64, burst.weight());
+        let (entries, bytes) = (local.len() as u64, local.weight());
         Counts { entries, bytes, shared_away, pending_invalidations, ..self.inner.stats.counts() }
     }
 
@@ -258,11 +258,11 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
 impl<E: Clone + Send + Sync + 'static> Inner<E> {
     /// Whether each request must compare generations with the shared level (`strict`).
     fn must_check_shared(&self, rules: &Rules) -> bool {
-        rules.promise == Promise::Strict && rules.shares() && self.shared.is_some()
+        rules.consistency == Consistency::Strict && rules.shares() && self.shared.is_some()
     }
 
     fn filled_meanwhile(&self, key: &[u8], asked: &Asked) -> Option<Arc<Entry>> {
-        let entry = self.burst.peek(key)?;
+        let entry = self.local.peek(key)?;
         let is_as_asked = asked.as_ref().is_none_or(|generations| entry.shared_generations == *generations);
         let is_good = entry.is_good(self.clock.now_ms()) && self.generations.is_current(&entry.snapshot);
         (is_as_asked && is_good).then_some(entry)
@@ -355,7 +355,7 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         let key = pilot.key();
         match self.produce(key, &plan, work).await {
             Ok(stored) if stored.filled.keep == Keep::No => {
-                self.burst.remove(key);
+                self.local.remove(key);
                 pilot.land(Outcome::Private(Arc::new(Mutex::new(Some(stored.filled)))));
             }
             Ok(stored) => {
@@ -365,13 +365,13 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
                 // An answer that was dropped meanwhile must not replace one that was made after the drop.
                 let is_current = self.generations.is_current(&entry.snapshot);
                 if fits && is_current && entry.good_until_ms > self.clock.now_ms() {
-                    self.burst.insert(key.into(), entry.clone());
+                    self.local.insert(key.into(), entry.clone());
                 }
                 pilot.land(Outcome::Entry(entry));
             }
             Err(error) => {
                 let now_ms = self.clock.now_ms();
-                let older = self.burst.peek(key).filter(|entry| {
+                let older = self.local.peek(key).filter(|entry| {
                     entry.may_stand_in(now_ms)
                         && self.generations.is_current(&entry.snapshot)
                         && plan.asked.is_none()

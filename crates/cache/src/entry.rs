@@ -351,10 +351,10 @@ mod tests {
     use super::*;
     use crate::tags::Generations;
 
-    /// Regression: a server that was cut off from Redis served an entry past `burst`, for its lifetime
+    /// Regression: a server that was cut off from Redis served an entry past `local`, for its lifetime
     /// on the shared level, while it was refreshed.
     #[test]
-    fn what_outlives_burst_is_not_shown_for_the_sake_of_its_life_elsewhere() {
+    fn what_outlives_local_is_not_shown_for_the_sake_of_its_life_elsewhere() {
         let reply = Reply { head: Arc::new(Head::new(200)), extra: Vec::new(), body: b"x".to_vec(), mark: 0 };
         let lives = Lives { here_ms: 500, all_ms: 30_000, revalidate_ms: 0, error_ms: 0 };
         let times = Times { now_ms: 1_000, age_ms: 100, lives };

@@ -1,7 +1,7 @@
 //! Drops by other servers: a generation that changes on the shared level changes here.
 //!
 //! When an invalidation connection is lost, and again when it is restored, every entry of this
-//! process counts as dropped. In between, `burst` bounds the age of an answer.
+//! process counts as dropped. In between, `local` bounds the age of an answer.
 
 use crate::level::{Shared, TAG_PREFIX};
 use crate::stats::Stats;

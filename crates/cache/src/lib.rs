@@ -1,4 +1,4 @@
-//! The response cache: answers stored ready to send, in this process (*burst*) and, optionally, on a
+//! The response cache: answers stored ready to send, in this process (*local*) and, optionally, on a
 //! Redis or Valkey that several servers share (*shared*).
 //!
 //! # Modules, in the order in which a request uses them
@@ -60,6 +60,6 @@ pub use flight::Landed;
 pub use format::fingerprint;
 pub use level::Shared;
 pub use private_answers::PrivateAnswers;
-pub use rules::{Promise, Rules};
+pub use rules::{Consistency, Rules};
 pub use stats::Counts;
 pub use upstream::{Heed, Policy, Storable};

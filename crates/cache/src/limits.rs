@@ -1,7 +1,7 @@
 //! Every limit of this crate and where it comes from.
 
 /// Default memory limit for the entries of one process, in bytes: 200,000 answers of a kilobyte.
-pub const BURST_BYTES: u64 = 256 << 20;
+pub const LOCAL_BYTES: u64 = 256 << 20;
 
 /// Memory of an entry beside its bodies and its key, in bytes: heads, validator, times, map slot
 /// (measured: 700 to 900).

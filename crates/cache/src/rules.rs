@@ -2,9 +2,9 @@
 
 /// Consistency of reads after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Promise {
+pub enum Consistency {
     /// The server that answered the write no longer serves the older answer. Other servers drop it
-    /// when the invalidation reaches them, at the latest when `burst` ends.
+    /// when the invalidation reaches them, at the latest when `local` ends.
     #[default]
     Eventual,
     /// No server serves the older answer to a request that began after the write was answered.
@@ -15,9 +15,9 @@ pub enum Promise {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     /// Consistency of reads after a write.
-    pub promise: Promise,
+    pub consistency: Consistency,
     /// How long an answer is fresh in this process; 0: not stored here where there is a shared level.
-    pub burst_ms: u64,
+    pub local_ms: u64,
     /// How long an answer is fresh on the shared level; `None`: it is not stored there. Without a
     /// shared level it is fresh here for the longer of the two: only this process writes, so no
     /// invalidation can be missed.
@@ -41,8 +41,8 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Rules {
         Rules {
-            promise: Promise::Eventual,
-            burst_ms: 1_000,
+            consistency: Consistency::Eventual,
+            local_ms: 1_000,
             shared_ms: None,
             missing_ms: 1_000,
             stale_while_revalidate_ms: 0,
@@ -59,9 +59,9 @@ impl Rules {
     /// Lifetime of an answer, and its lifetime in this process.
     pub(crate) fn lives_ms(&self, has_shared: bool) -> (u64, u64) {
         match self.shared_ms {
-            Some(shared_ms) if has_shared => (shared_ms, self.burst_ms.min(shared_ms)),
-            Some(shared_ms) => (shared_ms.max(self.burst_ms), shared_ms.max(self.burst_ms)),
-            None => (self.burst_ms, self.burst_ms),
+            Some(shared_ms) if has_shared => (shared_ms, self.local_ms.min(shared_ms)),
+            Some(shared_ms) => (shared_ms.max(self.local_ms), shared_ms.max(self.local_ms)),
+            None => (self.local_ms, self.local_ms),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A config in words: one line a route and a job, with the way that its data takes.
 
-use crate::model::{Action, Config, Endpoint, Job, Pick, Rows, Tier};
+use crate::model::{Action, Config, Endpoint, Job, Pick, Returns, Tier};
 use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ fn action(action: &Action, config: &Config) -> String {
     match action {
         Action::Sql(sql) => {
             let statement = sql.statements.in_dialect(config.database.dialect()).unwrap_or_default();
-            let arrow = if sql.rows == Rows::None || writes(statement) { "→" } else { "←" };
+            let arrow = if sql.returns == Returns::None || writes(statement) { "→" } else { "←" };
             format!("sql {arrow} {database}")
         }
         Action::Insert(insert) => written(format!("insert {}", insert.table)),

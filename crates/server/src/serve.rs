@@ -130,7 +130,7 @@ fn open_cache(config: &Config, gate: &Arc<Gate>, runtime: &Runtime) -> Result<Ca
         }
         _ => None,
     };
-    let cache = Cache::new(forebay_cache::Options { burst_bytes: config.cache.limit_bytes, clock, shared });
+    let cache = Cache::new(forebay_cache::Options { local_bytes: config.cache.limit_bytes, clock, shared });
     let listening = cache.clone();
     runtime.spawn(async move { listening.listen_for_invalidations().await });
     Ok(cache)

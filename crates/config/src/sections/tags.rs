@@ -9,7 +9,7 @@ const TAGS_MAX: usize = 8;
 /// An array of tags: texts with parameters in them.
 pub(crate) fn read(key: &str, cursor: Cursor<'_>) -> Vec<Expr> {
     let items = cursor.items(&format!(
-        "{key}: must be an array such as [\"item:{{id}}\", \"items\"], not {}",
+        "{key}: must be an array such as [\"item:{{$id}}\", \"items\"], not {}",
         cursor.node.kind()
     ));
     if items.len() > TAGS_MAX {
@@ -21,28 +21,15 @@ pub(crate) fn read(key: &str, cursor: Cursor<'_>) -> Vec<Expr> {
         .collect()
 }
 
-/// A tag: `{name}` in it is short for `{$name}`.
 fn tag(text: &str) -> Result<Expr, String> {
     if text.is_empty() {
         return Err("a tag must not be empty".into());
     }
-    let mut full = String::new();
-    let mut rest = text;
-    while let Some(brace) = rest.find('{') {
-        let (before, inside) = rest.split_at(brace + 1);
-        full.push_str(before);
-        let word = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inside.len());
-        if word > 0 && inside[word..].starts_with('}') {
-            full.push('$');
-        }
-        rest = inside;
-    }
-    full.push_str(rest);
-    let expr = expr::parse(&full)?;
+    let expr = expr::parse(text)?;
     let mut calls = false;
     expr.each(&mut |expr| calls |= matches!(expr, Expr::Call { .. }));
     match calls {
         false => Ok(expr),
-        true => Err(format!("`{text}`: a tag is made of text and parameters alone, such as item:{{id}}")),
+        true => Err(format!("`{text}`: a tag is made of text and parameters alone, such as item:{{$id}}")),
     }
 }

@@ -122,6 +122,13 @@ fn word_length(text: &str) -> usize {
     text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
 }
 
+/// The name in `name}` or `name...}`.
+fn bare_name(text: &str) -> Option<&str> {
+    let (inside, _) = text.split_once('}')?;
+    let name = inside.strip_suffix("...").unwrap_or(inside);
+    (!name.is_empty() && word_length(name) == name.len()).then_some(inside)
+}
+
 fn template(text: &str) -> Result<Expr, String> {
     let mut parts = Vec::new();
     let mut plain = String::new();
@@ -136,6 +143,12 @@ fn template(text: &str) -> Result<Expr, String> {
         }
         if rest[brace..].starts_with('}') {
             return Err("`}` without `{` before it; write }} for the character itself".into());
+        }
+        if let Some(name) = bare_name(from) {
+            return Err(format!(
+                "`{{{name}}}` declares a part of a route; in a text, write {{${name}}} for a value (and {{{{ for the \
+                 character {{ itself)"
+            ));
         }
         let mut parser = Parser { text: from, at: 0, depth: 0 };
         let expr =

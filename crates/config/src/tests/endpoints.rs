@@ -50,6 +50,18 @@ fn expressions() {
     );
 }
 
+/// `{x}` was short for `{$x}` in tags and nowhere else.
+#[test]
+fn braces_without_a_dollar_only_declare_parts_of_routes() {
+    for written in ["{id}", "item:{id}", "{$a}/{rest...}"] {
+        let what = expr::parse(written).unwrap_err();
+        assert!(what.contains("declares a part of a route; in a text, write {$"), "{written}: {what}");
+    }
+    let tagged = "route = 'GET /{id}'\nget = 't'\ncache = { local = '1s', tags = ['item:{id}'] }";
+    let errors = load_text(&format!("[table.t]\ncolumns = {{ id = 'bigint key' }}\n[[endpoint]]\n{tagged}"));
+    assert!(errors.unwrap_err().to_string().contains("tags: `{id}` declares a part of a route"));
+}
+
 #[test]
 fn params_are_typed_or_computed() {
     let given = |ty: Option<(Type, Constraint)>, default, optional| ParamKind::Given {
@@ -158,10 +170,10 @@ fn more_actions() {
         }),
     );
     check(
-        "route = 'POST /'\ngenerate = 't'\nrows = 5\nvalues = { id = 1, a = 'x' }\nfirst = [{ a = 'y', n = 3 }]",
+        "route = 'POST /'\ngenerate = 't'\ncount = 5\nvalues = { id = 1, a = 'x' }\nfirst = [{ a = 'y', n = 3 }]",
         Action::Generate(Generate {
             table: t(),
-            rows: int(5),
+            count: int(5),
             values: vec![("id".into(), int(1)), ("a".into(), text("x"))],
             first: vec![vec![("n".into(), int(3)), ("id".into(), int(1)), ("a".into(), text("y"))]],
         }),
@@ -178,19 +190,25 @@ fn more_actions() {
 #[test]
 fn statements_and_their_rows() {
     for (sql, expected) in [
-        ("SELECT 1", Rows::One),
-        (" with x as (select 1) select * from x", Rows::One),
-        ("WITH x AS (SELECT 1) DELETE FROM t", Rows::None),
-        ("INSERT INTO t VALUES (1)", Rows::None),
-        ("insert into t values (1) returning id", Rows::One),
-        ("UPDATE t SET returning_at = 1", Rows::None),
+        ("SELECT 1", Returns::One),
+        (" with x as (select 1) select * from x", Returns::One),
+        ("WITH x AS (SELECT 1) DELETE FROM t", Returns::None),
+        ("INSERT INTO t VALUES (1)", Returns::None),
+        ("insert into t values (1) returning id", Returns::One),
+        ("UPDATE t SET returning_at = 1", Returns::None),
     ] {
         let action = endpoint(&format!("route = 'POST /'\nsql = '{sql}'")).action;
-        assert!(matches!(action, Action::Sql(Sql { rows, .. }) if rows == expected), "{sql}: {action:?}");
+        assert!(
+            matches!(action, Action::Sql(Sql { returns, .. }) if returns == expected),
+            "{sql}: {action:?}"
+        );
     }
-    let found =
-        endpoint("route = 'GET /'\nrows = 'all'\n[endpoint.sql]\npostgres = 'SELECT 1'\nsqlite = 'SELECT 2'");
-    let Action::Sql(Sql { statements, rows: Rows::All }) = found.action else { panic!("{:?}", found.action) };
+    let found = endpoint(
+        "route = 'GET /'\nreturns = 'many'\n[endpoint.sql]\npostgres = 'SELECT 1'\nsqlite = 'SELECT 2'",
+    );
+    let Action::Sql(Sql { statements, returns: Returns::Many }) = found.action else {
+        panic!("{:?}", found.action)
+    };
     assert_eq!(
         (statements.in_dialect(Dialect::Postgres), statements.in_dialect(Dialect::Sqlite)),
         (Some("SELECT 1"), Some("SELECT 2"))
@@ -214,7 +232,7 @@ fn a_list_has_its_page_params() {
 fn guards_and_replies() {
     let config = good(
         "[server]\nguard = { query = 's', secret = 'x', from = 'outside' }\n\
-         [[endpoint]]\nroute = 'GET /a'\nsql = 'SELECT 1'\nreply = { status = 203, wrap = 'w', fields = ['b'], missing = 'm' }\n\
+         [[endpoint]]\nroute = 'GET /a'\nsql = 'SELECT 1'\nreply = { status = 203, wrap = 'w', fields = ['b'], not_found = 'm' }\n\
          [[endpoint]]\nroute = 'GET /b/{p}/{rest...}'\nsql = 'SELECT 1'\nguard = { header = 'H', secret = '', status = 401 }\n\
          headers = { X-User = 'user' }\ntimeout = '5s'\nconcurrency = 7\nbatch = false",
     );
@@ -226,7 +244,7 @@ fn guards_and_replies() {
     let fields = Some(vec![("b".to_owned(), param("b"))]);
     assert_eq!(
         a.reply,
-        Reply { status: Some(203), wrap: Some("w".into()), fields, missing: Some("m".into()) }
+        Reply { status: Some(203), wrap: Some("w".into()), fields, not_found: Some("m".into()) }
     );
     assert_eq!((a.timeout_ms, a.concurrency, a.batch, a.line), (30_000, 1000, true, 3));
     assert_eq!((b.timeout_ms, b.concurrency, b.batch, b.line), (5_000, 7, false, 7));
@@ -243,7 +261,7 @@ fn rates() {
     check("100/s", 100, 1_000, Per::Endpoint);
     check("1_000 / 10s per ip", 1_000, 10_000, Per::Ip);
     check("6000/m per header X-Api-Key", 6_000, 60_000, Per::Header("X-Api-Key".into()));
-    check("1/1.5h per key", 1, 5_400_000, Per::Key);
+    check("1/1.5h per path", 1, 5_400_000, Per::Path);
     for (written, what) in [
         ("100", "must be a number of requests and a time"),
         ("100/", "must be a number"),
@@ -255,7 +273,7 @@ fn rates() {
         ("5/s per user", "must be a number"),
         ("5/s per header", "must be a number"),
         ("5/s per header a b", "not the name of a header"),
-        ("5/s per key", "needs a route with a parameter"),
+        ("5/s per path", "needs a route with a parameter"),
     ] {
         let file = format!("[[endpoint]]\nroute = 'GET /'\nsql = 'SELECT 1'\nrate = '{written}'");
         let errors = load_text(&file).unwrap_err().to_string();
@@ -327,26 +345,26 @@ fn proxies() {
         ("route = 'GET /'\nproxy = []", "must name 1 to 64"),
         ("route = 'GET /'\nproxy = 'http://a'\nhealth = 'x'", "must be a path"),
         ("route = 'GET /'\nproxy = 'http://a'\nreply = { wrap = 'x' }", "does not go with proxy"),
-        ("route = 'GET /'\nproxy = 'http://a'\nrows = 'all'", "does not go with proxy"),
+        ("route = 'GET /'\nproxy = 'http://a'\nreturns = 'many'", "does not go with proxy"),
         ("route = '* /'\nsql = 'SELECT 1'", "only a proxy"),
         ("route = 'GET /'\nproxy = 'http://a'\netag = true", "only beside `cache`"),
         ("route = 'GET /'\nproxy = 'http://a'\ncompress = true", "only beside `cache`"),
-        ("route = 'POST /'\nproxy = 'http://a'\ncache = { burst = '1s' }", "only what GET answers"),
+        ("route = 'POST /'\nproxy = 'http://a'\ncache = { local = '1s' }", "only what GET answers"),
         (
-            "route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s' }\ninvalidates = ['a']",
+            "route = 'GET /'\nproxy = 'http://a'\ncache = { local = '1s' }\ninvalidates = ['a']",
             "writes nothing",
         ),
-        ("route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s', private = true }", "only with `vary`"),
+        ("route = 'GET /'\nproxy = 'http://a'\ncache = { local = '1s', private = true }", "only with `vary`"),
         (
-            "route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s', largest = '9MiB' }",
+            "route = 'GET /'\nproxy = 'http://a'\ncache = { local = '1s', largest = '9MiB' }",
             "must be between",
         ),
         (
-            "route = 'GET /'\nproxy = 'http://a'\ncache = { burst = '1s', upstream = 'no' }",
+            "route = 'GET /'\nproxy = 'http://a'\ncache = { local = '1s', upstream = 'no' }",
             "must be \"heed\"",
         ),
         (
-            "route = 'GET /'\nsql = 'SELECT 1'\ncache = { burst = '1s', strip = ['A'] }",
+            "route = 'GET /'\nsql = 'SELECT 1'\ncache = { local = '1s', strip = ['A'] }",
             "goes with proxy alone",
         ),
     ] {
@@ -358,7 +376,7 @@ fn proxies() {
 #[test]
 fn proxies_whose_answers_are_kept() {
     let kept = endpoint(
-        "route = '* /shop/{id}'\nproxy = 'http://a'\ncache = { burst = '1s' }\ninvalidates = ['item:{id}']",
+        "route = '* /shop/{id}'\nproxy = 'http://a'\ncache = { local = '1s' }\ninvalidates = ['item:{$id}']",
     );
     let proxied = kept.cache.expect("a cache").proxied;
     assert_eq!((proxied.heed, proxied.keeps_private, proxied.largest_bytes), (Heed::Always, false, 1 << 20));
@@ -366,7 +384,7 @@ fn proxies_whose_answers_are_kept() {
         proxied.ignore.is_empty() && proxied.strip.is_empty() && kept.invalidates.len() == 1 && kept.etag
     );
     let full = endpoint(
-        "route = 'GET /a'\nproxy = 'http://a'\ncompress = true\ncache = { burst = '1s', upstream = 'ignore', private = true, vary = ['X-User'], \
+        "route = 'GET /a'\nproxy = 'http://a'\ncompress = true\ncache = { local = '1s', upstream = 'ignore', private = true, vary = ['X-User'], \
          ignore = ['Cookie'], strip = ['Set-Cookie'], largest = '10KiB' }",
     );
     let proxied = full.cache.expect("a cache").proxied;

@@ -60,7 +60,7 @@ impl Compiler<'_, '_> {
                 let timeout = Duration::from_millis(self.endpoint.timeout_ms);
                 self.context.proxies.action(proxy, timeout)?
             }
-            From::Sql(model::Sql { statements, rows }) => self.sql(statements, *rows).await?,
+            From::Sql(model::Sql { statements, returns }) => self.sql(statements, *returns).await?,
             From::Get(model::Get { table, key }) => self.get(table, key)?,
             From::Random(model::Random { table }) => {
                 let table = self.table(table)?;
@@ -86,8 +86,8 @@ impl Compiler<'_, '_> {
                 let columns = (location, increment.as_ref(), expires.as_ref());
                 self.redirect(table, key, columns, *status)?
             }
-            From::Generate(model::Generate { table, rows, values, first }) => {
-                self.generate(table, rows, values, first)?
+            From::Generate(model::Generate { table, count, values, first }) => {
+                self.generate(table, count, values, first)?
             }
             From::AnyOf(_) => return Err("any_of cannot hold another any_of".into()),
         })
@@ -164,7 +164,11 @@ impl Compiler<'_, '_> {
         })
     }
 
-    async fn sql(&mut self, statements: &model::Statements, rows: model::Rows) -> Result<Action, String> {
+    async fn sql(
+        &mut self,
+        statements: &model::Statements,
+        returns: model::Returns,
+    ) -> Result<Action, String> {
         let dialect = self.context.dialect;
         let sql =
             statements.in_dialect(dialect).ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
@@ -184,10 +188,10 @@ impl Compiler<'_, '_> {
             })
             .collect::<Result<Vec<_>, String>>()?;
         let columns: Vec<String> = statement.columns.iter().map(|column| column.name.clone()).collect();
-        let (shows, columns) = match rows {
-            model::Rows::One => (Shows::One, columns),
-            model::Rows::All => (Shows::All, columns),
-            model::Rows::None => (Shows::None, vec!["changed".to_owned()]),
+        let (shows, columns) = match returns {
+            model::Returns::One => (Shows::One, columns),
+            model::Returns::Many => (Shows::All, columns),
+            model::Returns::None => (Shows::None, vec!["changed".to_owned()]),
         };
         let answering = self.answering(&columns, &columns.clone(), 200)?;
         let store = self.context.store.clone();
@@ -285,7 +289,7 @@ impl Compiler<'_, '_> {
         let answering = self.answering(&columns, &columns, 202)?;
         Ok(Action::Generate(Arc::new(Generate {
             target,
-            rows: (rows_eval, GENERATE_ROWS_MAX, name_of(rows, "rows")),
+            rows: (rows_eval, GENERATE_ROWS_MAX, name_of(rows, "count")),
             row,
             first,
             jobs: self.context.jobs.clone(),
@@ -336,7 +340,7 @@ impl Compiler<'_, '_> {
     }
 
     fn missing(&self) -> String {
-        self.endpoint.reply.missing.clone().unwrap_or_else(|| "there is no such row".into())
+        self.endpoint.reply.not_found.clone().unwrap_or_else(|| "there is no such row".into())
     }
 
     fn head(&self, default: u16) -> Result<Arc<Head>, String> {

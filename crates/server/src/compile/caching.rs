@@ -7,7 +7,7 @@ use crate::endpoint::drops::Drops;
 use crate::endpoint::eval::Eval;
 use crate::endpoint::fronted::{Fronted, PERSONAL};
 use crate::problem::Problem;
-use forebay_cache::{Cache, Heed, Policy, Promise, Rules, fingerprint, limits};
+use forebay_cache::{Cache, Consistency, Heed, Policy, Rules, fingerprint, limits};
 use forebay_config::model::{self, Config, Expr};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Keeping<'a> {
     cache: &'a Cache<Problem>,
     /// Which database: what is kept for one is nothing to another.
     database: String,
-    /// Whether some endpoint promises `strict`.
+    /// Whether some endpoint asks for `strict`.
     is_strict: bool,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Keeping<'a> {
     pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> Keeping<'a> {
         let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
         let is_strict =
-            cached.map(|caching| caching.promise).any(|promise| promise == model::Promise::Strict);
+            cached.map(|caching| caching.consistency).any(|level| level == model::Consistency::Strict);
         Keeping { cache, database: database_identity(&config.database.url), is_strict }
     }
 }
@@ -133,7 +133,7 @@ pub fn life_ms_max(endpoints: &[model::Endpoint]) -> u64 {
     let cached = endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
     let life_ms = |caching: &model::Caching| {
         let stale_ms = caching.stale_while_revalidate_ms.max(caching.stale_if_error_ms);
-        caching.burst_ms.max(caching.shared_ms.unwrap_or(0)) + stale_ms
+        caching.local_ms.max(caching.shared_ms.unwrap_or(0)) + stale_ms
     };
     // Where the config says nothing of stale answers, a server behind a proxy may.
     let is_proxied =
@@ -158,11 +158,11 @@ fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
         _ => "no-cache".to_owned(),
     };
     Rules {
-        promise: match caching.promise {
-            model::Promise::Eventual => Promise::Eventual,
-            model::Promise::Strict => Promise::Strict,
+        consistency: match caching.consistency {
+            model::Consistency::Eventual => Consistency::Eventual,
+            model::Consistency::Strict => Consistency::Strict,
         },
-        burst_ms: caching.burst_ms,
+        local_ms: caching.local_ms,
         shared_ms: caching.shared_ms,
         missing_ms: caching.missing_ms,
         stale_while_revalidate_ms: caching.stale_while_revalidate_ms,

@@ -126,7 +126,7 @@ fn compile_rate(rate: &model::Rate) -> Rate {
         model::Per::Endpoint => Per::Endpoint,
         model::Per::Ip => Per::Ip,
         model::Per::Header(name) => Per::Header(name.clone()),
-        model::Per::Key => Per::Key,
+        model::Per::Path => Per::Path,
     };
     Rate::new(rate.count, Duration::from_millis(rate.period_ms), per)
 }

@@ -126,7 +126,7 @@ impl Dropping {
                     "it was written, but other servers may show what was there before for a while",
                 ))
             }
-            // Told as soon as it can be; until then `promise = "eventual"` says what others may show.
+            // Told as soon as it can be; until then `consistency = "eventual"` says what others may show.
             _ => Ok(()),
         }
     }

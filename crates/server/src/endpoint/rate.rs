@@ -24,8 +24,8 @@ pub enum Per {
     Ip,
     /// Who sends the same value of this header field; those without it share one.
     Header(String),
-    /// Who asks for the same: the parameters of the route.
-    Key,
+    /// Who asks for the same: the parameters of the path.
+    Path,
 }
 
 /// The rate of one endpoint.
@@ -66,7 +66,7 @@ impl Rate {
                 IpAddr::V6(address) => address.octets()[..8].hash(&mut hasher),
             },
             Per::Header(name) => request.header(name).unwrap_or_default().hash(&mut hasher),
-            Per::Key => {
+            Per::Path => {
                 for (_, value) in path {
                     // Decoded, so that another spelling is no other key. What cannot be decoded is refused later.
                     match percent_decode(value) {

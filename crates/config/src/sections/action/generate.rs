@@ -7,7 +7,7 @@ use crate::syntax::keys::{ActionKeys, action};
 
 pub(crate) const GENERATE: ActionKeys = action! {
     "generate" | "table" | "a background job that clears the table and fills it; answers 202 at once" => {
-        "rows" | "value" | "" | "how many rows, the first ones among them"
+        "count" | "value" | "" | "how many rows, the first ones among them"
         "values" | "table: column = value" | "{}" | "the values of every row"
         "first" | "array of tables: column = value" | "[]" |
             "the first rows; what they do not say comes from `values`"
@@ -20,7 +20,7 @@ pub struct Generate {
     /// The table; hot or not.
     pub table: String,
     /// How many rows, those of `first` among them.
-    pub rows: Expr,
+    pub count: Expr,
     /// (column, value) of every row but the first ones.
     pub values: Vec<(String, Expr)>,
     /// The first rows: fixed values, completed from `values`.
@@ -29,11 +29,11 @@ pub struct Generate {
 
 pub(crate) fn generate(typed: Typed<'_>) -> Option<Generate> {
     let table = typed.table()?;
-    typed.required("rows");
-    let rows = typed.value("rows");
-    if matches!(&rows, Some(Expr::Literal(literal)) if !matches!(literal, Literal::Int(0..))) {
-        let what = "rows: must be a whole number, or a parameter such as \"$size\"";
-        typed.fields.wrong_at("rows", what);
+    typed.required("count");
+    let count = typed.value("count");
+    if matches!(&count, Some(Expr::Literal(literal)) if !matches!(literal, Literal::Int(0..))) {
+        let what = "count: must be a whole number, or a parameter such as \"$size\"";
+        typed.fields.wrong_at("count", what);
     }
     let values = typed.complete_values(table);
     let first = typed.fields.get("first").map_or_else(Vec::new, |first| {
@@ -41,5 +41,5 @@ pub(crate) fn generate(typed: Typed<'_>) -> Option<Generate> {
         let rows = first.items(&what).into_iter().map(|item| typed.values_of("first", item, table));
         rows.map(|row| complete(row, &values)).collect()
     });
-    Some(Generate { table: table.name.clone(), rows: rows?, values, first })
+    Some(Generate { table: table.name.clone(), count: count?, values, first })
 }

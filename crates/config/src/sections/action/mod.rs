@@ -89,7 +89,12 @@ pub enum Action {
 /// why not.
 pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>) -> Option<Action> {
     let is_endpoint = !common.is_empty();
-    let mut found = fields.iter().filter_map(|field| {
+    // `count` is an action, and a key of `generate`.
+    let is_beside = |name: &str| {
+        let owns = |other: &&&ActionKeys| other.with.iter().any(|key| key.name == name);
+        ACTIONS.iter().filter(owns).any(|other| fields.has(other.action.name))
+    };
+    let mut found = fields.iter().filter(|field| !is_beside(field.key)).filter_map(|field| {
         let known = ACTIONS.iter().find(|known| known.action.name == field.key)?;
         Some((field, *known))
     });
@@ -224,7 +229,7 @@ impl Action {
             Action::Generate(generate) => {
                 all(&generate.values);
                 generate.first.iter().for_each(|row| all(row));
-                f(&generate.rows);
+                f(&generate.count);
             }
             Action::Get(read::Get { key, .. })
             | Action::Redirect(read::Redirect { key, .. })

@@ -8,7 +8,7 @@ use crate::syntax::tree::Data;
 pub(crate) const SQL: ActionKeys = action! {
     "sql" | "text, or { postgres = …, sqlite = … }" |
         "runs a statement on the database; `$name` binds a parameter" => {
-        "rows" | "\"one\", \"all\" or \"none\"" | "(one for what gives rows, else none)" |
+        "returns" | "\"one\", \"many\" or \"none\"" | "(one for what gives rows, else none)" |
             "which rows are answered; with \"one\", no row is 404"
     }
 };
@@ -19,16 +19,16 @@ pub struct Sql {
     /// The statement.
     pub statements: Statements,
     /// Which rows are answered.
-    pub rows: Rows,
+    pub returns: Returns,
 }
 
 /// Which rows of a statement are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
+pub enum Returns {
     /// The first, as an object; none is a 404.
     One,
     /// All, as an array.
-    All,
+    Many,
     /// None: `{"changed":n}`, the number of rows that were written.
     None,
 }
@@ -77,9 +77,9 @@ impl Statements {
 /// The action of an endpoint that has `sql`.
 pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Sql> {
     let statements = statements(own)?;
-    let rows = choice(&[("one", Rows::One), ("all", Rows::All), ("none", Rows::None)]);
-    let implied = if statements.iter().any(gives_rows) { Rows::One } else { Rows::None };
-    Some(Sql { rows: fields.read("rows", rows).unwrap_or(implied), statements })
+    let returns = choice(&[("one", Returns::One), ("many", Returns::Many), ("none", Returns::None)]);
+    let implied = if statements.iter().any(gives_rows) { Returns::One } else { Returns::None };
+    Some(Sql { returns: fields.read("returns", returns).unwrap_or(implied), statements })
 }
 
 /// One statement for all, or one each. `None`: noted why not.

@@ -20,13 +20,13 @@ const LIFE_MS_MAX: u64 = 30 * 86_400_000;
 pub(crate) const CACHING: Section = Section {
     name: "cache",
     keys: keys! {
-        "burst" | "time" | "(not in this process)" | "how long an answer is good in this process"
+        "local" | "time" | "(not in this process)" | "how long an answer is good in this process"
         "shared" | "time" | "(not shared)" |
             "how long it is good for all servers; without a shared cache, in this process"
         "missing" | "time" | "\"1s\"" | "how long a 404 is kept; \"0s\": not"
-        "tags" | "array of texts" | "[]" | "what it depends on: `\"item:{id}\"`; `invalidates` names the same"
-        "promise" | "\"eventual\" or \"strict\"" | "\"eventual\"" |
-            "other servers show the older answer for `burst` at most after a write; or never"
+        "tags" | "array of texts" | "[]" | "what it depends on: `\"item:{$id}\"`; `invalidates` names the same"
+        "consistency" | "\"eventual\" or \"strict\"" | "\"eventual\"" |
+            "other servers show the older answer for `local` at most after a write; or never"
         "vary" | "array of header names" | "[]" |
             "headers that make another answer, besides those in `headers`"
         "stale_while_revalidate" | "time" | "(none)" |
@@ -36,7 +36,7 @@ pub(crate) const CACHING: Section = Section {
         "max_age" | "time" | "(clients ask every time: no-cache)" |
             "how long browsers and proxies may keep it without asking"
         "upstream" | "\"heed\", \"explicit\" or \"ignore\"" | "\"heed\"" |
-            "`proxy`: Cache-Control and Expires of the server behind shorten `burst` and `shared`, or \
+            "`proxy`: Cache-Control and Expires of the server behind shorten `local` and `shared`, or \
             forbid; `explicit`: without them nothing is kept"
         "private" | "true or false" | "false" |
             "`proxy`: keeps what the server calls private, for whom `vary` tells apart"
@@ -54,9 +54,9 @@ pub(crate) const CACHING: Section = Section {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caching {
     /// What clients may count on after a write.
-    pub promise: Promise,
+    pub consistency: Consistency,
     /// How long in this process; 0: not.
-    pub burst_ms: u64,
+    pub local_ms: u64,
     /// How long for all servers; `None`: not.
     pub shared_ms: Option<u64>,
     /// How long a 404 is kept; 0: not.
@@ -105,8 +105,8 @@ pub enum Heed {
 
 /// What clients may count on after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Promise {
-    /// Other servers show the older answer until they hear of the write, at most for `burst`.
+pub enum Consistency {
+    /// Other servers show the older answer until they hear of the write, at most for `local`.
     Eventual,
     /// No request that began after the write was answered sees the older answer.
     Strict,
@@ -117,10 +117,10 @@ pub(crate) fn read(cursor: Cursor<'_>, route: Option<&Route>, action: Option<&Ac
     let before = cursor.mistakes.count();
     let fields = cursor.section(&CACHING);
     let time = |key: &str| fields.read(key, life);
-    let (burst_ms, shared_ms) = (time("burst"), time("shared"));
-    if !fields.has("burst") && !fields.has("shared") {
+    let (local_ms, shared_ms) = (time("local"), time("shared"));
+    if !fields.has("local") && !fields.has("shared") {
         cursor.wrong(
-            "cache: for how long? burst = \"2s\" (in this process), shared = \"30s\" (for all servers), or both",
+            "cache: for how long? local = \"2s\" (in this process), shared = \"30s\" (for all servers), or both",
         );
     }
     let is_proxy = matches!(action, Some(Action::Proxy(_)));
@@ -131,10 +131,10 @@ pub(crate) fn read(cursor: Cursor<'_>, route: Option<&Route>, action: Option<&Ac
     if let Some(what) = action.and_then(Action::why_not_kept) {
         cursor.wrong(format!("cache: {what}"));
     }
-    let promises = [("eventual", Promise::Eventual), ("strict", Promise::Strict)];
+    let levels = [("eventual", Consistency::Eventual), ("strict", Consistency::Strict)];
     let caching = Caching {
-        promise: fields.read("promise", choice(&promises)).unwrap_or(Promise::Eventual),
-        burst_ms: burst_ms.unwrap_or(0),
+        consistency: fields.read("consistency", choice(&levels)).unwrap_or(Consistency::Eventual),
+        local_ms: local_ms.unwrap_or(0),
         shared_ms,
         missing_ms: fields.read("missing", life_or_none).unwrap_or(MISSING_MS),
         stale_while_revalidate_ms: time("stale_while_revalidate").unwrap_or(0),

@@ -37,7 +37,7 @@ pub(crate) const ENDPOINT: Section = Section {
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "who may call it"
         "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 503"
-        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per key\"" | "(no limit)" |
+        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per path\"" | "(no limit)" |
             "how many requests are taken in a time; one more is 429 with Retry-After"
         "concurrency" | "number" | "1000" |
             "most requests that wait for this endpoint at one time; one more is 503"
@@ -127,8 +127,8 @@ fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Optio
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = fields.get("guard").map_or_else(|| shared_guard.cloned(), guard::read);
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
-    if matches!(rate, Some(Rate { per: Per::Key, .. })) && scope.path.is_empty() {
-        let what = "rate: per key needs a route with a parameter, such as GET /items/{id}";
+    if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
+        let what = "rate: per path needs a route with a parameter, such as GET /items/{id}";
         fields.wrong_at("rate", what);
     }
     let concurrency = fields.read("concurrency", integer(1, 10_000_000));

@@ -24,16 +24,16 @@ pub enum Per {
     Ip,
     /// `per header NAME`: each value of a header field.
     Header(String),
-    /// `per key`: each value of the route's parameters.
-    Key,
+    /// `per path`: each value of the route's parameters.
+    Path,
 }
 
-/// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per key`
+/// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per path`
 pub(crate) fn parse(text: &str) -> Result<Rate, String> {
     let malformed = || {
         format!(
             "`{text}` must be a number of requests and a time, such as \"100/s\", \"10/30s per ip\", \
-             \"1000/m per header X-Api-Key\" or \"5/s per key\""
+             \"1000/m per header X-Api-Key\" or \"5/s per path\""
         )
     };
     let (amount, per) = match text.split_once(" per ") {
@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Rate, String> {
     let per = match per.map(|per| (per, per.strip_prefix("header "))) {
         None => Per::Endpoint,
         Some(("ip", _)) => Per::Ip,
-        Some(("key", _)) => Per::Key,
+        Some(("path", _)) => Per::Path,
         Some((_, Some(name))) => {
             check_header_name(name.trim())?;
             Per::Header(name.trim().to_owned())

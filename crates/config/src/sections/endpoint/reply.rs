@@ -13,7 +13,7 @@ pub(crate) const REPLY: Section = Section {
             "the status of success"
         "wrap" | "name" | "(none)" | "puts the answer into an object under this key"
         "fields" | "array of columns, or table: JSON name = value" | "(all columns)" | "what the answer holds"
-        "missing" | "text" | "(a plain sentence)" | "what a 404 says"
+        "not_found" | "text" | "(a plain sentence)" | "what a 404 says"
     },
 };
 
@@ -27,7 +27,7 @@ pub struct Reply {
     /// (JSON name, value), in order; `None`: all columns of the answer's row.
     pub fields: Option<Vec<(String, Expr)>>,
     /// What a 404 says.
-    pub missing: Option<String>,
+    pub not_found: Option<String>,
 }
 
 /// `reply = { … }`
@@ -47,7 +47,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, action: Option<&Action>) -> Reply
         Some(Action::Handler(_)) => ("handler", &["fields", "wrap"]),
         Some(Action::Constant(_)) => ("constant", &["fields", "wrap"]),
         Some(Action::Generate(_)) => ("generate", &["fields", "wrap"]),
-        Some(Action::Proxy(_)) => ("proxy", &["fields", "wrap", "status", "missing"]),
+        Some(Action::Proxy(_)) => ("proxy", &["fields", "wrap", "status", "not_found"]),
         _ => ("", &[]),
     };
     for field in own_shape.1.iter().filter_map(|key| fields.field(key)) {
@@ -58,7 +58,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, action: Option<&Action>) -> Reply
         status,
         wrap: fields.read("wrap", name),
         fields: fields.get("fields").and_then(read_fields),
-        missing: fields.read("missing", name),
+        not_found: fields.read("not_found", name),
     }
 }
 

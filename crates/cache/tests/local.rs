@@ -21,10 +21,10 @@ impl Ground {
         Ground::with_bytes(16 << 20)
     }
 
-    fn with_bytes(burst_bytes: u64) -> Ground {
+    fn with_bytes(local_bytes: u64) -> Ground {
         let time_ms = Arc::new(AtomicU64::new(1));
         let clock = Clock::set_by(time_ms.clone());
-        let cache = Cache::new(Options { burst_bytes, clock, shared: None });
+        let cache = Cache::new(Options { local_bytes, clock, shared: None });
         Ground { cache, time_ms, fills: Arc::default() }
     }
 
@@ -87,7 +87,7 @@ fn shown(landed: Landed<Failure>) -> Result<String, String> {
 }
 
 fn rules(change: impl FnOnce(&mut Rules)) -> Arc<Rules> {
-    let mut rules = Rules { burst_ms: 1_000, ..Rules::default() };
+    let mut rules = Rules { local_ms: 1_000, ..Rules::default() };
     change(&mut rules);
     Arc::new(rules)
 }
@@ -267,7 +267,7 @@ async fn what_an_upstream_says_of_its_answer_counts() {
 #[tokio::test]
 async fn bytes_are_bounded_and_a_scan_leaves_what_is_in_use() {
     const BYTES: u64 = 4 << 20;
-    let (ground, rules) = (Ground::with_bytes(BYTES), rules(|rules| rules.burst_ms = 1_000_000));
+    let (ground, rules) = (Ground::with_bytes(BYTES), rules(|rules| rules.local_ms = 1_000_000));
     let body: &'static str = "x".repeat(3_000).leak();
     let hot: Vec<String> = (0..100).map(|index| format!("hot {index}")).collect();
     for key in &hot {
