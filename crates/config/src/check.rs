@@ -1,4 +1,5 @@
-//! What can only be said when everything has been read: routes that clash, answers that show what is not there.
+//! What can only be said when everything has been read: routes that clash, answers that show what
+//! is not there.
 
 use crate::sections::action::{Action, read, write};
 use crate::sections::database::Dialect;

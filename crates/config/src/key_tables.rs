@@ -16,7 +16,8 @@ use crate::sections::server::{LIMITS, SERVER};
 use crate::sections::table::TABLE;
 use crate::syntax::keys::{Key, Section};
 
-/// Every key, default and unit as Markdown tables: (what the keys are of, the table). `docs/configuration.md` holds them.
+/// Every key, default and unit as Markdown tables: (what the keys are of, the table).
+/// `docs/configuration.md` holds them.
 pub fn key_tables() -> Vec<(String, String)> {
     let row = |key: &Key| {
         let default = match key.default {

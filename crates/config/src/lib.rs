@@ -1,11 +1,13 @@
 //! The config file: read, checked, every mistake explained.
 //!
-//! What was typed is a tree with the places of everything in it (`syntax`); what it means is [`model`]. The way there is
-//! [`load`]: read the tree, lay the environment and the command line over it (`overrides`), read section by section
-//! (`sections`), cross-check (`check`). Nothing stops at the first mistake. The keys of the sections are what files are
-//! checked against and what the documentation shows (`key_tables`).
+//! What was typed is a tree with the places of everything in it (`syntax`); what it means is
+//! [`model`]. The way there is [`load`]: read the tree, lay the environment and the command line
+//! over it (`overrides`), read section by section (`sections`), cross-check (`check`). Nothing
+//! stops at the first mistake. The keys of the sections are what files are checked against and what
+//! the documentation shows (`key_tables`).
 //!
-//! What must not move in: opening anything that the config names, and the types of any other room but `value`.
+//! What must not move in: opening anything that the config names, and the types of any other room
+//! but `value`.
 
 mod check;
 mod explain;

@@ -1,4 +1,5 @@
-//! Limits of the file, with where each comes from. Whoever uses a config holds those of other crates against theirs.
+//! Limits of the file, with where each comes from. Whoever uses a config holds those of other
+//! crates against theirs.
 
 /// The longest config file, in bytes; far above any that was written by hand.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 20;

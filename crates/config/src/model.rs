@@ -1,10 +1,10 @@
-//! What a config file means: checked, complete, every default filled in. Past start-up only this exists. Each type stands in
-//! the file of its section.
+//! What a config file means: checked, complete, every default filled in. Past start-up only this
+//! exists. Each type stands in the file of its section.
 //!
-//! What holds here (the readers and `check` see to it): every table that an endpoint names exists; where its columns are
-//! known every column named exists; every function has the right number of arguments; routes do not clash. What the
-//! config cannot know is left to those who compile the endpoints: columns that are read from the database, and what
-//! the SQL says.
+//! What holds here (the readers and `check` see to it): every table that an endpoint names exists;
+//! where its columns are known every column named exists; every function has the right number of
+//! arguments; routes do not clash. What the config cannot know is left to those who compile the
+//! endpoints: columns that are read from the database, and what the SQL says.
 
 pub use crate::sections::action::Action;
 pub use crate::sections::action::generate::Generate;

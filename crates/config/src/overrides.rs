@@ -1,7 +1,7 @@
 //! What stands above the file: environment variables, and above those the command line.
 //!
-//! Both are laid over the tree as typed, before anything is checked, so that a mistake in one of them is found as one in
-//! the file is, and is named after where it came from.
+//! Both are laid over the tree as typed, before anything is checked, so that a mistake in one of
+//! them is found as one in the file is, and is named after where it came from.
 
 use crate::sections::database::DATABASE_URL;
 use crate::syntax::mistakes::{At, Mistakes};
@@ -16,14 +16,15 @@ pub struct Overrides {
     pub database: Option<String>,
     /// `--memory`: for `memory.url`.
     pub memory: Option<String>,
-    /// `--data`: the folder of everything embedded: the memory tier's, and that of a SQLite file with a relative path. Loses
-    /// against `--memory` and `--database`.
+    /// `--data`: the folder of everything embedded: the memory tier's, and that of a SQLite file
+    /// with a relative path. Loses against `--memory` and `--database`.
     pub data: Option<String>,
     /// `--set key.path=value`, in order. An endpoint is named by its number, from 0: `endpoint.0.timeout=5s`.
     pub set: Vec<String>,
 }
 
-/// What `--listen`, `--database` and `--memory` stand for, in that order; `--data` is the fourth and stands for two.
+/// What `--listen`, `--database` and `--memory` stand for, in that order; `--data` is the fourth
+/// and stands for two.
 const PATHS: [[&str; 2]; 3] = [["server", "listen"], ["database", "url"], ["memory", "url"]];
 const VARIABLES: [&str; 4] = ["FOREBAY_LISTEN", "FOREBAY_DATABASE", "FOREBAY_MEMORY", "FOREBAY_DATA"];
 const OPTIONS: [&str; 4] = ["--listen", "--database", "--memory", "--data"];
@@ -44,8 +45,8 @@ pub(crate) fn lay_over(
     }
 }
 
-/// One layer: the data folder first, so that what is named more precisely wins. Values are not repeated in messages,
-/// which quote what is wrong themselves: a URL may hold a password.
+/// One layer: the data folder first, so that what is named more precisely wins. Values are not
+/// repeated in messages, which quote what is wrong themselves: a URL may hold a password.
 fn layer(root: &mut Node, names: [&str; 4], values: &[Option<String>; 4], mistakes: &Mistakes<'_>) {
     let [named @ .., data] = values;
     if let Some(data) = data {

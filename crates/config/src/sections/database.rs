@@ -17,7 +17,7 @@ pub(crate) const DATABASE: Section = Section {
     },
 };
 
-/// `[database]`: the database.
+/// `[database]`: which one it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     /// `sqlite:PATH`, relative to the current folder, or `postgres://…`, which may hold a password.

@@ -33,17 +33,17 @@ pub(crate) const TOP: Section = Section {
 pub struct Config {
     /// Where it was read: a path as given, or the name of a bundled example.
     pub source: String,
-    /// `[server]`
+    /// `[server]`: where clients are served.
     pub server: Server,
-    /// `[database]`
+    /// `[database]`: the database behind.
     pub database: Database,
-    /// `[memory]`
+    /// `[memory]`: the memory tier.
     pub memory: Memory,
-    /// `[cache]`
+    /// `[cache]`: the response cache.
     pub cache: CacheSettings,
-    /// `[drain]`
+    /// `[drain]`: the way of writes into the database.
     pub drain: DrainSettings,
-    /// `[admin]`
+    /// `[admin]`: the admin listener.
     pub admin: Admin,
     /// `[table.NAME]`, in the order of the file.
     pub tables: Vec<TableConfig>,
@@ -60,7 +60,8 @@ impl Config {
     }
 }
 
-/// Reads a file. The endpoints stand apart, with their places, until they have been checked against each other.
+/// Reads a file. The endpoints stand apart, with their places, until they have been checked against
+/// each other.
 pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
     let top = root.section(&TOP);
     let (server, guard) = server::read(top.get("server"));

@@ -28,7 +28,7 @@ pub struct Guard {
     pub from: From,
     /// What those see: 404, 401 or 403.
     pub status: u16,
-    /// Its line.
+    /// The line of its table.
     pub line: usize,
 }
 

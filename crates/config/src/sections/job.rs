@@ -30,7 +30,7 @@ pub struct Job {
     pub every_ms: u64,
     /// Each run begins up to so many milliseconds later, at random.
     pub jitter_ms: u64,
-    /// The statement.
+    /// What each run executes.
     pub statements: Statements,
     /// Tags of kept answers that each run drops.
     pub invalidates: Vec<String>,

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 const DATA_DIR: &str = "data";
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// A shard is one queue with one drainer; more than a few for each core of a large cluster only make batches small.
+/// A shard is one queue with one drainer; more than a few for each core of a large cluster only
+/// make batches small.
 const SHARDS_MAX: u64 = 4096;
 /// More replicas of one primary than anybody runs.
 const REPLICAS_MAX: u32 = 64;
@@ -48,7 +49,8 @@ pub(crate) const MEMORY: Section = Section {
 pub struct Memory {
     /// Where it is.
     pub tier: Tier,
-    /// The folder of what this server keeps beside it: embedded, of the log and the catalogue. Relative to the current folder.
+    /// The folder of what this server keeps beside it: embedded, of the log and the catalogue.
+    /// Relative to the current folder.
     pub data_dir: PathBuf,
     /// When a write counts as done.
     pub durability: Durability,
@@ -90,7 +92,8 @@ pub enum Tier {
 pub struct Remote {
     /// `redis://…`, `redis-cluster://…`, `redis-sentinel://…`; may hold a password.
     pub url: String,
-    /// How many queues the tables are spread over; `None`: by the topology, or as it was when the tier was made.
+    /// How many queues the tables are spread over; `None`: by the topology, or as it was when the
+    /// tier was made.
     pub shards: Option<u16>,
     /// Who answers reads.
     pub read_from: ReadFrom,

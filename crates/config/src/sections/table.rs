@@ -33,7 +33,8 @@ pub struct TableConfig {
     pub columns: Option<Schema>,
     /// Whether others write to it too, in the database.
     pub shared: bool,
-    /// Whether it is kept in memory. A table that is not is only created in the database, for SQL and `generate`.
+    /// Whether it is kept in memory. A table that is not is only created in the database, for SQL
+    /// and `generate`.
     pub hot: bool,
     /// The line of its header.
     pub line: usize,

@@ -1,4 +1,5 @@
-//! `values = { column = value }`, keys and other values of actions, held against the columns that they are for.
+//! `values = { column = value }`, keys and other values of actions, held against the columns that
+//! they are for.
 
 use super::table::TableConfig;
 use crate::syntax::expr::{Expr, Literal};
@@ -7,8 +8,8 @@ use crate::syntax::mistakes::{At, Mistakes};
 use crate::syntax::words::{did_you_mean, list};
 use forebay_value::{Column, KeyKind, Type, from_text};
 
-/// `{ column = value, … }`. `$name` is a parameter if `is_param` knows it, else a column that stands before it, else a
-/// parameter of the request.
+/// `{ column = value, … }`. `$name` is a parameter if `is_param` knows it, else a column that
+/// stands before it, else a parameter of the request.
 pub(crate) fn read(
     name: &str,
     cursor: Cursor<'_>,
@@ -25,7 +26,8 @@ pub(crate) fn read(
             value.make_columns(&|name| !is_param(name) && values.iter().any(|(column, _)| column == name));
             fits(table, field.key, &value).map(|()| value)
         });
-        // A value that is wrong stands for what was meant, so that the column does not count as missing as well.
+        // A value that is wrong stands for what was meant, so that the column does not count as
+        // missing as well.
         let value = value.unwrap_or_else(|| Expr::Literal(Literal::Text(String::new())));
         values.push((field.key.to_owned(), value));
     }
@@ -73,7 +75,8 @@ pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), String> {
     }
 }
 
-/// A new row needs a value for every column that has no default and may not be null, and none for a serial key.
+/// A new row needs a value for every column that has no default and may not be null, and none for a
+/// serial key.
 pub(crate) fn check_complete(
     table: &TableConfig,
     given: &dyn Fn(&str) -> bool,

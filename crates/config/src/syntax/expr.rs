@@ -1,5 +1,5 @@
-//! Expressions: what a text in the file means as a value. `$name`, a function call, `a ?? b`, or text with `{…}` in it;
-//! everything else is the text itself.
+//! Expressions: what a text in the file means as a value. `$name`, a function call, `a ?? b`, or
+//! text with `{…}` in it; everything else is the text itself.
 
 use super::words::{did_you_mean, list};
 
@@ -8,13 +8,14 @@ use super::words::{did_you_mean, list};
 pub enum Expr {
     /// `$name`: a parameter. In [`Reply::fields`] a column of the answer's row when it has one of that name.
     Param(String),
-    /// `$name` in `values`: the value that this same row has in a column that stands before this one in `values`.
+    /// `$name` in `values`: the value that this same row has in a column that stands before this
+    /// one in `values`.
     Column(String),
     /// A fixed value.
     Literal(Literal),
     /// `function(args…)`; the number of arguments is right.
     Call {
-        /// The function.
+        /// The function that is called.
         function: Function,
         /// Its arguments.
         args: Vec<Expr>,
@@ -37,7 +38,7 @@ pub enum Part {
 /// A fixed value, as the file has it; what it is for decides its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Literal {
-    /// A text.
+    /// A text, as it stands.
     Text(String),
     /// A whole number.
     Int(i64),

@@ -1,5 +1,5 @@
-//! Typed access to what was typed. A [`Cursor`] is a value, [`Fields`] a table; both note what is wrong with it, so that
-//! a reader asks for what it wants and goes on.
+//! Typed access to what was typed. A [`Cursor`] is a value, [`Fields`] a table; both note what is
+//! wrong with it, so that a reader asks for what it wants and goes on.
 
 use super::expr::{self, Expr, Literal};
 use super::keys::Section;
@@ -168,7 +168,7 @@ impl<'t> Fields<'t> {
     }
 }
 
-/// A text.
+/// A text, which may be empty.
 pub(crate) fn text(node: &Node) -> Result<String, String> {
     match &node.data {
         Data::Text(text) => Ok(text.clone()),

@@ -1,6 +1,6 @@
 //! Keys that the file may have, each with what the documentation says of it. Files are checked against them.
 
-/// A key.
+/// A key and its documentation.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub name: &'static str,

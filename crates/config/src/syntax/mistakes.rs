@@ -88,7 +88,8 @@ impl<'a> Mistakes<'a> {
         }
     }
 
-    /// The nearest place in the file that is a character boundary; parsers may point past the end or into a character.
+    /// The nearest place in the file that is a character boundary; parsers may point past the end
+    /// or into a character.
     pub fn file_at(&self, offset: usize) -> At {
         let mut offset = offset.min(self.source.len());
         while !self.source.is_char_boundary(offset) {
@@ -116,7 +117,7 @@ pub struct ConfigError {
 /// Where a mistake is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// In the file.
+    /// On a line of the file.
     File {
         /// The file, as given.
         file: String,

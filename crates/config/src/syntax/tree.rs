@@ -1,7 +1,8 @@
-//! What was typed: a tree of values that each know where they stand, in the file or in a setting from elsewhere.
+//! What was typed: a tree of values that each know where they stand, in the file or in a setting
+//! from elsewhere.
 //!
-//! `${VAR}` is resolved after parsing, so that a variable can hold anything without changing what the file means around
-//! it. What the values mean is for others.
+//! `${VAR}` is resolved after parsing, so that a variable can hold anything without changing what
+//! the file means around it. What the values mean is for others.
 
 use super::mistakes::{At, Mistakes};
 use toml::Spanned;
@@ -65,8 +66,8 @@ impl Node {
 /// Where variables come from.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads the whole file into a tree. `None` when it is not TOML: what follows a mistake of syntax means something else than
-/// was meant, and more messages would only mislead.
+/// Reads the whole file into a tree. `None` when it is not TOML: what follows a mistake of syntax
+/// means something else than was meant, and more messages would only mislead.
 pub(crate) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node> {
     let (table, errors) = DeTable::parse_recoverable(mistakes.source());
     for error in &errors {

@@ -54,7 +54,8 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     whole.checked_add((parts / divisor) as u64).filter(|&value| value <= i64::MAX as u64)
 }
 
-/// A number of things in a time, as `100/s` (which is `100/1s`) or `6000/10m`: the number and the time in milliseconds.
+/// A number of things in a time, as `100/s` (which is `100/1s`) or `6000/10m`: the number and the
+/// time in milliseconds.
 pub(crate) fn per_time(text: &str) -> Option<(u64, u64)> {
     let (count, time) = text.split_once('/')?;
     let count = count.trim().replace('_', "").parse().ok()?;

@@ -1,4 +1,5 @@
-//! Names and lists in messages: the nearest known word, what may be printed of a URL, which names are permitted.
+//! Names and lists in messages: the nearest known word, what may be printed of a URL, which names
+//! are permitted.
 
 /// `; did you mean X?` when one of the candidates is near, else nothing.
 pub(crate) fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {

@@ -12,8 +12,7 @@ use crate::syntax::expr::Expr;
 use crate::syntax::fields::{Cursor, Fields, name};
 use crate::syntax::keys::{ActionKeys, Key, action};
 use crate::syntax::words::list;
-pub(crate) use scope::Scope;
-use scope::Typed;
+use scope::{Scope, Typed};
 
 /// Every action.
 pub(crate) const ACTIONS: &[&ActionKeys] = &[
@@ -85,8 +84,8 @@ pub enum Action {
     Proxy(proxy::Proxy),
 }
 
-/// The one action of an endpoint; also checks the keys beside it. `common` are those that go with every action. `None`: noted
-/// why not.
+/// The one action of an endpoint; also checks the keys beside it. `common` are those that go with
+/// every action. `None`: noted why not.
 pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>) -> Option<Action> {
     let is_endpoint = !common.is_empty();
     // `count` is an action, and a key of `generate`.

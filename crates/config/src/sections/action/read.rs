@@ -18,9 +18,9 @@ pub(crate) const GET: ActionKeys = action! {
 /// One row by its key. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Get {
-    /// The table.
+    /// The hot table that is read.
     pub table: String,
-    /// The key.
+    /// The key of the row.
     pub key: Expr,
 }
 
@@ -34,7 +34,7 @@ pub(crate) const RANDOM: ActionKeys = action! { "random" | "table" | "answers a 
 /// A random row. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Random {
-    /// The table.
+    /// The hot table that is read.
     pub table: String,
 }
 
@@ -51,7 +51,7 @@ pub(crate) const COUNT: ActionKeys = action! {
 /// How many rows there are. Answers with `count`, and before it the column of `by`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Count {
-    /// The table.
+    /// The hot table that is read.
     pub table: String,
     /// Only those that have this value in this (indexed) column.
     pub by: Option<(String, Expr)>,
@@ -93,7 +93,7 @@ pub(crate) const LIST: ActionKeys = action! {
 /// Rows in the order of their keys. Answers with an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct List {
-    /// The table.
+    /// The hot table that is read.
     pub table: String,
     /// Only rows after this key; null: from the first.
     pub after: Expr,
@@ -121,9 +121,9 @@ pub(crate) const REDIRECT: ActionKeys = action! {
 /// Sends the client to where a row says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Redirect {
-    /// The table.
+    /// The hot table that is read.
     pub table: String,
-    /// The key.
+    /// The key of the row.
     pub key: Expr,
     /// The column that holds the target; a text.
     pub location: String,

@@ -1,4 +1,5 @@
-//! What an action on a table is read from: its own key, the keys beside it, the tables and parameters that it can refer to.
+//! What an action on a table is read from: its own key, the keys beside it, the tables and
+//! parameters that it can refer to.
 
 use crate::sections::table::TableConfig;
 use crate::sections::values::{self, literal_fits};

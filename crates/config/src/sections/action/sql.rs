@@ -1,4 +1,5 @@
-//! `sql`: a statement on the database, and what its words show about it. What it really does, the database says at start.
+//! `sql`: a statement on the database, and what its words show about it. What it really does, the
+//! database says at start.
 
 use crate::sections::database::Dialect;
 use crate::syntax::fields::{Cursor, Fields, choice, text};
@@ -16,7 +17,7 @@ pub(crate) const SQL: ActionKeys = action! {
 /// Runs a statement on the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sql {
-    /// The statement.
+    /// What is run, by dialect.
     pub statements: Statements,
     /// Which rows are answered.
     pub returns: Returns,
@@ -38,11 +39,11 @@ pub enum Returns {
 pub enum Statements {
     /// Good for every database.
     Any(String),
-    /// One each.
+    /// One for each dialect.
     Each {
-        /// For PostgreSQL.
+        /// What PostgreSQL runs, if anything.
         postgres: Option<String>,
-        /// For SQLite.
+        /// What SQLite runs, if anything.
         sqlite: Option<String>,
     },
 }

@@ -23,11 +23,12 @@ pub(crate) const INSERT: ActionKeys = action! {
 /// A new row. Answers with the row, 201.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insert {
-    /// The table.
+    /// The hot table that is written.
     pub table: String,
     /// (column, value), in the order of the file.
     pub values: Vec<(String, Expr)>,
-    /// How often a key or unique value that was drawn here, not given by the caller, is drawn again on a conflict.
+    /// How often a key or unique value that was drawn here, not given by the caller, is drawn again
+    /// on a conflict.
     pub retry: u32,
 }
 
@@ -48,9 +49,9 @@ pub(crate) const UPSERT: ActionKeys = action! {
 /// A new row, or new values for the one that is there. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Upsert {
-    /// The table.
+    /// The hot table that is written.
     pub table: String,
-    /// The key.
+    /// The key of the row.
     pub key: Expr,
     /// (column, value) without the key, in the order of the file.
     pub values: Vec<(String, Expr)>,
@@ -89,12 +90,12 @@ pub(crate) const UPDATE: ActionKeys = action! {
 /// New values for a row that must be there. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Update {
-    /// The table.
+    /// The hot table that is written.
     pub table: String,
-    /// The key.
+    /// The key of the row.
     pub key: Expr,
-    /// (column, value) without the key, in the order of the file. An optional parameter that was not given leaves its
-    /// column as it is.
+    /// (column, value) without the key, in the order of the file. An optional parameter that was
+    /// not given leaves its column as it is.
     pub values: Vec<(String, Expr)>,
 }
 
@@ -126,11 +127,11 @@ pub(crate) const INCREMENT: ActionKeys = action! {
 /// Adds to a bigint column. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Increment {
-    /// The table.
+    /// The hot table that is written.
     pub table: String,
-    /// The key.
+    /// The key of the row.
     pub key: Expr,
-    /// The column.
+    /// The bigint column that changes.
     pub column: String,
     /// How much; 1 when the file does not say.
     pub by: Expr,
@@ -159,7 +160,7 @@ pub(crate) const DELETE: ActionKeys = action! {
 /// Removes a row. Answers with the row as it was.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delete {
-    /// The table.
+    /// The hot table that is written.
     pub table: String,
     /// Which row.
     pub pick: Pick,

@@ -11,7 +11,8 @@ use self::params::{Constraint, Param, ParamKind, ParamType};
 use self::rate::{Per, Rate};
 use self::reply::Reply;
 use self::route::{Method, Route};
-use super::action::{self, Action, Scope};
+use super::action::scope::Scope;
+use super::action::{self, Action};
 use super::guard::{self, Guard};
 use super::table::TableConfig;
 use super::tags;
@@ -57,11 +58,13 @@ pub(crate) const ENDPOINT: Section = Section {
 pub struct Endpoint {
     /// What it is asked with.
     pub method: Method,
-    /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See [`Endpoint::path_params`].
+    /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See
+    /// [`Endpoint::path_params`].
     pub route: String,
-    /// Declared parameters, in the order of the file; a computed one or a default may use those before it. `list` adds
-    /// `after` and `limit` when they are not declared. A `$name` that is not here is looked for in the path, the JSON
-    /// body and the query, is required, and has the type of the column or SQL parameter that it is used for (else text).
+    /// Declared parameters, in the order of the file; a computed one or a default may use those
+    /// before it. `list` adds `after` and `limit` when they are not declared. A `$name` that is not
+    /// here is looked for in the path, the JSON body and the query, is required, and has the type
+    /// of the column or SQL parameter that it is used for (else text).
     pub params: Vec<Param>,
     /// Who may call it; the endpoint's own or that of `[server]`.
     pub guard: Option<Guard>,

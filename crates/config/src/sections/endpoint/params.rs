@@ -42,7 +42,7 @@ pub enum ParamKind {
 /// The type of a parameter and what it must satisfy besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamType {
-    /// The type.
+    /// The type of its values.
     pub ty: Type,
     /// What it must satisfy besides.
     pub constraint: Constraint,
@@ -57,7 +57,8 @@ pub enum Constraint {
     Url,
     /// `slug`, `slug(n)`: a text of at least one character, all of `[A-Za-z0-9_-]`.
     Slug,
-    /// `bigint a..b`: a whole number between two, both included (`a..` and `..b` end at the limits of 64 bits).
+    /// `bigint a..b`: a whole number between two, both included (`a..` and `..b` end at the limits
+    /// of 64 bits).
     Range {
         /// The least.
         min: i64,

@@ -9,13 +9,13 @@ use crate::syntax::words::{is_param_name, list};
 pub enum Method {
     /// GET, which serves HEAD as well.
     Get,
-    /// POST
+    /// `POST /path`, that method alone.
     Post,
-    /// PUT
+    /// `PUT /path`, that method alone.
     Put,
-    /// PATCH
+    /// `PATCH /path`, that method alone.
     Patch,
-    /// DELETE
+    /// `DELETE /path`, that method alone.
     Delete,
     /// `*`: all, which only a proxy can have.
     Any,
