@@ -44,10 +44,10 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until `stop`, then takes what the kernel still holds and tells the workers to stop.
+    /// Accepts until `stop`, then accepts what the kernel has queued and stops the workers.
     pub(crate) async fn run(self, listeners: Vec<TcpListener>, stop: impl Future) -> io::Result<()> {
         let listeners = listeners.into_iter().map(TokioListener::from_std).collect::<io::Result<Vec<_>>>()?;
-        // Polled by turns; a failure of one is reported by whoever sees it first.
+        // Polled in turns; the first failure is returned.
         let failure: Mutex<Option<io::Error>> = Mutex::new(None);
         {
             let accepting = listeners.iter().map(|listener| self.accept_from(listener, &failure));
@@ -107,7 +107,7 @@ impl Acceptor {
         }
     }
 
-    /// Tells the client 503 and closes, in a task of its own so that slow ones hold up nobody.
+    /// Sends the client a 503 and closes, in a task of its own, so that slow clients do not delay others.
     fn refuse(&self, stream: TcpStream) {
         self.stats.refused.fetch_add(1, Relaxed);
         if self.refusals.load(Relaxed) >= REFUSALS_MAX {
@@ -117,15 +117,15 @@ impl Acceptor {
         let (refusal, refusals) = (self.refusal.clone(), self.refusals.clone());
         refusals.fetch_add(1, Relaxed);
         tokio::spawn(async move {
-            let tell = async {
+            let refuse = async {
                 stream.write_all(&refusal).await?;
                 stream.shutdown().await?;
                 let mut ignored = [0; 1024];
                 while stream.read(&mut ignored).await? > 0 {}
                 io::Result::Ok(())
             };
-            // Whether the client stayed to read it is its own business.
-            let _told = tokio::time::timeout(Duration::from_millis(REFUSAL_MS), tell).await;
+            // A client that disconnects early does not need the answer.
+            let _ignored = tokio::time::timeout(Duration::from_millis(REFUSAL_MS), refuse).await;
             refusals.fetch_sub(1, Relaxed);
         });
     }

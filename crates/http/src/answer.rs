@@ -1,9 +1,9 @@
 //! Answers: the head that is rendered once at start, and the writer that puts an answer into a
 //! connection's output.
 //!
-//! Promises that what leaves is a well-formed message whatever a service does: lengths are the
-//! engine's, header lines cannot be split by their values, HEAD and 204/304 have no body. Leaves
-//! the order and the release of answers to [`crate::output`].
+//! Promises a well-formed message whatever a service does: the engine writes lengths, values cannot
+//! split header lines, HEAD and 204/304 have no body. Leaves the order and the release of answers to
+//! [`crate::output`].
 
 use crate::chunked::is_token;
 use crate::date::Stamp;
@@ -40,8 +40,8 @@ impl Head {
     /// Adds a field.
     ///
     /// # Panics
-    /// When name or value are not allowed in a field; use [`Head::try_header`] for what comes from
-    /// a configuration.
+    /// When name or value are not allowed in a field; use [`Head::try_header`] for values from a
+    /// configuration.
     pub fn header(self, name: &str, value: &str) -> Head {
         self.try_header(name, value).expect("the caller vouches for the field")
     }
@@ -52,10 +52,10 @@ impl Head {
         Ok(self)
     }
 
-    /// Adds whole lines that [`HeaderLines`] wrote, or that [`Head::fields`] gave.
+    /// Adds complete lines from [`HeaderLines`] or [`Head::fields`].
     ///
     /// # Errors
-    /// When they are not whole lines of fields.
+    /// When they are not complete field lines.
     pub fn with_fields(mut self, lines: &[u8]) -> Result<Head, InvalidField> {
         let mut rest = lines;
         while !rest.is_empty() {
@@ -127,7 +127,7 @@ impl<'a> HeaderLines<'a> {
         self
     }
 
-    /// Adds a Date, for answers that somebody else has made ([`crate::Streamed::dated`]).
+    /// Adds a Date, for answers of another server ([`crate::Streamed::dated`]).
     pub fn add_date(&mut self, value: impl AsRef<[u8]>) -> Result<&mut Self, InvalidField> {
         self.write("Date", value.as_ref())
     }
@@ -146,7 +146,7 @@ impl<'a> HeaderLines<'a> {
     }
 }
 
-/// What a deferred service finally gives.
+/// A deferred answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The head.
@@ -165,7 +165,7 @@ pub(crate) enum Persistence {
     /// HTTP/1.1 default: nothing is said.
     Keep,
     /// HTTP/1.0: `Connection: keep-alive` must be said.
-    KeepAloud,
+    KeepAnnounced,
     /// `Connection: close`.
     Close,
 }
@@ -282,7 +282,7 @@ impl<'a> Answer<'a> {
         extra(&mut HeaderLines::new(self.out));
         match self.form.persistence {
             Persistence::Keep => {}
-            Persistence::KeepAloud => self.out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            Persistence::KeepAnnounced => self.out.extend_from_slice(b"Connection: keep-alive\r\n"),
             Persistence::Close => self.out.extend_from_slice(b"Connection: close\r\n"),
         }
     }
@@ -403,7 +403,8 @@ mod tests {
         check(HEAD, "DATE\r\nContent-Length: 5\r\n\r\n");
         let close = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
         check(close, "Connection: close\r\nDATE\r\nContent-Length: 5\r\n\r\nhello");
-        let aloud = Form { persistence: Persistence::KeepAloud, head_only: false, version: Version::Http11 };
+        let aloud =
+            Form { persistence: Persistence::KeepAnnounced, head_only: false, version: Version::Http11 };
         check(aloud, "Connection: keep-alive\r\nDATE\r\nContent-Length: 5\r\n\r\nhello");
     }
 

@@ -1,14 +1,13 @@
 //! The chunked transfer coding (RFC 9112 section 7.1), decoded as it arrives.
 //!
 //! Promises that any split of the input gives the same body and the same verdict, and that sizes,
-//! extensions and trailers are bounded. Extensions and trailers are checked and thrown away: nobody
-//! may act on them.
+//! extensions and trailers are bounded. Extensions and trailers are checked and discarded.
 
 use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX, Limits, TRAILER_BYTES_MAX};
 use crate::parse::{BODY_TOO_LARGE, Reject};
 use crate::target::hex_digit;
 
-/// Where in the coding the next byte stands.
+/// The part of the coding that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Size { value: u64, digits: usize },
@@ -24,10 +23,10 @@ enum At {
     LastLineFeed,
 }
 
-/// How far a feed came.
+/// The result of feeding input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// All input is used and the body goes on.
+    /// All input is consumed and the body continues.
     More,
     /// The body ended after that many bytes of this input.
     Done(usize),

@@ -1,11 +1,10 @@
-//! One connection: a hand-written state machine that reads, has requests answered and writes.
+//! One connection: a hand-written state machine that reads, calls the service and writes.
 //!
 //! In the steady state one turn is one read into the worker's buffer, the answers to all requests
-//! in it, and one write; a connection that is idle owns no buffer at all. Promises: answers in
-//! order; nothing is read from a client that does not take its answers or has too many requests
-//! open; every phase has a deadline; an answer that closes the connection reaches the client before
-//! it is closed. Leaves requests to [`crate::exchange`] and the order of bytes to
-//! [`crate::output`].
+//! in it, and one write; an idle connection owns no buffer. Promises: answers in order; no read from
+//! a client that does not read its answers or has too many open requests; a deadline for every
+//! phase; an answer that closes the connection reaches the client before the socket is closed.
+//! Leaves requests to [`crate::exchange`] and the order of bytes to [`crate::output`].
 
 use crate::Service;
 use crate::answer::{Answer, Persistence};
@@ -30,14 +29,14 @@ use tokio::net::TcpStream;
 /// A deferred answer on its way; `None` when its future panicked.
 pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
 
-/// What the connection is about.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Requests are taken.
+    /// Requests are read.
     Serving,
-    /// No further request is taken; what is answered still leaves.
+    /// No further request is read; answers still leave.
     Finishing(Ending),
-    /// Our side is shut down; the client's input is read away so that it gets to read the last answer.
+    /// Our side is shut down; the client's input is discarded, so that it can read the last answer.
     Lingering { left_bytes: usize, until_ms: u64 },
 }
 
@@ -56,7 +55,7 @@ pub(crate) struct Connection<S: Service> {
     key: Option<ConnectionKey>,
     pub(crate) phase: Phase,
     pub(crate) stage: Stage,
-    /// What was read and not consumed; empty (and without memory) between requests.
+    /// Unconsumed input; without memory between requests.
     pub(crate) input: Vec<u8>,
     /// Whether `input` may hold something that can be consumed without reading more.
     pub(crate) unparsed: bool,
@@ -104,13 +103,13 @@ impl<S: Service> Connection<S> {
         if self.deadline_ms <= local.now_ms && self.overdue(local).is_break() {
             return Poll::Ready(());
         }
-        // An I/O error means that the client is gone: there is nobody left to tell.
+        // An I/O error means that the client is gone: it cannot be answered.
         let result = self.serve(cx, local, key);
         local.publish();
         match result {
             Poll::Pending => {
                 if self.is_blocked() {
-                    // The client is not read: time does not run against it.
+                    // The client is not being read, so its deadline is suspended.
                     self.stage.restart(local.now_ms);
                 }
                 self.deadline_ms = self.deadline(local);
@@ -126,7 +125,7 @@ impl<S: Service> Connection<S> {
             if self.unparsed {
                 self.consume_input(local);
             }
-            // Also the first poll of what was just deferred.
+            // Also the first poll of an answer that was just deferred.
             if self.deferred.is_some() {
                 self.collect_deferred(cx, local);
                 self.pump_streams(cx, local, key)?;
@@ -155,7 +154,7 @@ impl<S: Service> Connection<S> {
                 return self.linger(cx, local);
             }
             match self.read(cx, local) {
-                // Half a body is none: whoever reads it must not take it for whole.
+                // The reader must not take the received part for the complete body.
                 Poll::Ready(Ok(0)) if matches!(self.stage, Stage::Streaming(_)) => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
@@ -167,12 +166,12 @@ impl<S: Service> Connection<S> {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        // The others' turn; this task goes to the end of the queue.
+        // Yield to the other connections.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// One read. Everything complete in it is answered; the rest goes to the connection's own buffer.
+    /// One read. Complete requests are answered; the rest goes to the connection's own buffer.
     fn read(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<usize>> {
         let mut scratch = local.take_scratch();
         let mut buffer = ReadBuf::new(&mut scratch);
@@ -232,18 +231,18 @@ impl<S: Service> Connection<S> {
     fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
         let Some(mut deferred) = self.deferred.take() else { return };
         while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
-            self.give(id, given, local);
+            self.place_deferred(id, given, local);
         }
-        // Kept as long as something is to be polled.
+        // Freed when no deferred answer is left.
         if !deferred.is_empty() || self.output.is_streaming() {
             self.deferred = Some(deferred);
         }
     }
 
-    /// Puts a deferred answer into its place.
-    fn give(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
+    /// Writes a deferred answer into its place.
+    fn place_deferred(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
         if self.stage.is_abandoned() {
-            // Answered before its body has arrived, which nobody reads any more.
+            // Answered before its body has arrived; the body is not read any more.
             self.finish_serving();
         }
         let closes = self.phase == Phase::Finishing(Ending::Server) && self.output.is_last(id);
@@ -277,8 +276,8 @@ impl<S: Service> Connection<S> {
         });
     }
 
-    /// An answer that ends with the connection is on its way. A body that still arrives for it is
-    /// read to its end.
+    /// The answer being sent ends the connection. A request body that still arrives is read to its
+    /// end.
     fn end_after_answer(&mut self) {
         match &mut self.stage {
             Stage::Streaming(intake) => intake.closes = true,
@@ -287,7 +286,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Moves bodies that come by and by to the client, as fast as both sides can.
+    /// Moves streamed bodies to the client, as fast as both sides can.
     #[inline(never)]
     fn pump_streams(
         &mut self,
@@ -301,8 +300,8 @@ impl<S: Service> Connection<S> {
                 Ok(Pumped::Pending) => return Ok(()),
                 Ok(Pumped::Enough) => {}
                 Ok(Pumped::Broken { is_closing }) => {
-                    // What there is may still leave, so that the client sees an answer that breaks
-                    // off and not none at all.
+                    // The part that there is still leaves, so that the client sees a truncated
+                    // answer instead of none.
                     let _left = self.flush_output(cx, local, key);
                     return Err(self.break_off(is_closing));
                 }
@@ -318,17 +317,17 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Ends the connection in the middle of an answer. `with_reset`: its plain end would say that
-    /// this was all.
+    /// Ends the connection in the middle of an answer. `with_reset`: a plain close would mark the
+    /// answer as complete.
     fn break_off(&mut self, with_reset: bool) -> io::Error {
         if with_reset {
-            // A socket that cannot be told is gone already.
+            // On an error the socket is closed already.
             let _reset = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
         io::ErrorKind::UnexpectedEof.into()
     }
 
-    /// Whether the client has to take answers, or answers have to become ready, before more is read.
+    /// Whether reading must wait until the client reads, or until answers become ready.
     pub(crate) fn is_blocked(&self) -> bool {
         let limits = &self.shared.limits;
         self.output.pending_bytes() >= limits.output_bytes
@@ -357,10 +356,10 @@ impl<S: Service> Connection<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// When the present phase has lasted too long.
+    /// The deadline of the present phase.
     fn deadline(&self, local: &Local) -> u64 {
         let limits = &self.shared.limits;
-        // A client that sends a body has its time, whatever its answer waits for.
+        // The time for a body runs whatever its answer waits for.
         let sending = || match &self.stage {
             Stage::Streaming(_) if !self.is_blocked() => self.stage.deadline(limits).unwrap_or(u64::MAX),
             _ => u64::MAX,
@@ -372,7 +371,7 @@ impl<S: Service> Connection<S> {
                 stage => stage.deadline(limits).unwrap_or(local.now_ms + limits.head_timeout_ms),
             },
             (_, Flush::Socket) => sending().min(self.wrote_ms + limits.write_timeout_ms),
-            // The service or the gate is waited for: their times are not the client's fault.
+            // Waiting for the service or the gate is not the client's fault.
             (_, Flush::Empty | Flush::Held(_) | Flush::Deferred) => sending(),
         }
     }
@@ -383,7 +382,7 @@ impl<S: Service> Connection<S> {
         let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
         match self.phase {
             Phase::Serving if !self.output.is_empty() => std::ops::ControlFlow::Break(()),
-            // Its answer has left already: there is nothing to be said any more.
+            // Its answer has left already.
             Phase::Serving if matches!(self.stage, Stage::Streaming(_)) => std::ops::ControlFlow::Break(()),
             Phase::Serving if is_idle => {
                 self.phase = Phase::Finishing(Ending::Server);

@@ -1,10 +1,9 @@
-//! From bytes to answers: takes the requests out of a connection's input and has the service answer
-//! each of them.
+//! From bytes to answers: takes requests out of a connection's input and calls the service for each.
 //!
-//! Promises that what is answered does not depend on how the input was cut into reads, that a head
-//! is parsed once (twice when its body comes later) and not once per byte, and that a service that
-//! panics or says nothing costs its client a 500 and nobody else anything. Leaves reading, writing
-//! and time to [`crate::connection`].
+//! Promises that answers do not depend on how the input was split into reads, that a head is parsed
+//! once (twice when its body arrives later) and not once per byte, and that a service that panics or
+//! writes no answer costs its own client a 500 and affects no other. Leaves reading, writing and time
+//! to [`crate::connection`].
 
 use crate::answer::{Answer, Form, Head, Persistence, Reply};
 use crate::chunked::{ChunkedDecoder, Progress};
@@ -25,13 +24,13 @@ use std::pin::Pin;
 /// What the next byte of input belongs to.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// A request head, of which the first byte came at that time (if one has come).
+    /// A request head, and the time of its first byte.
     Head { began_ms: Option<u64> },
-    /// A request whose head is known to be good, until that many bytes of head and body are there.
+    /// A request with a valid head, until that many bytes of head and body have arrived.
     Body { total_bytes: usize, received_bytes: usize, began_ms: u64 },
     /// A chunked body.
     Chunked(Box<ChunkedBody>),
-    /// A body that the service has as it arrives.
+    /// A streamed body.
     Streaming(Box<Intake>),
 }
 
@@ -41,7 +40,7 @@ impl Default for Stage {
     }
 }
 
-/// A chunked body in the making. The raw chunks are not kept.
+/// A chunked body that is being decoded. The raw chunks are not stored.
 #[derive(Debug)]
 pub(crate) struct ChunkedBody {
     head: Vec<u8>,
@@ -51,7 +50,7 @@ pub(crate) struct ChunkedBody {
 }
 
 impl Stage {
-    /// When the client must have done more; `None` when that is not known yet.
+    /// The client's deadline; `None` before its first byte.
     pub(crate) fn deadline(&self, limits: &Limits) -> Option<u64> {
         // A body must keep an average pace once the grace is over, so that one byte a second does
         // not last forever.
@@ -71,7 +70,7 @@ impl Stage {
 }
 
 impl Stage {
-    /// Begins the client's time anew.
+    /// Restarts the client's time.
     pub(crate) fn restart(&mut self, now_ms: u64) {
         match self {
             Stage::Head { .. } => {}
@@ -84,12 +83,12 @@ impl Stage {
         }
     }
 
-    /// Whether a service has to take something of a body before more of it is read.
+    /// Whether reading must wait until the service has read from a streamed body.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Stage::Streaming(intake) if intake.is_full())
     }
 
-    /// Whether nobody wants the rest of a body.
+    /// Whether the service dropped a streamed body before its end.
     pub(crate) fn is_abandoned(&self) -> bool {
         matches!(self, Stage::Streaming(intake) if intake.is_abandoned())
     }
@@ -110,8 +109,8 @@ impl<S: Service> Connection<S> {
         self.settle_input(used > 0, local);
     }
 
-    /// After consuming: what is left is either the start of something (wait for more) or was left
-    /// because of back-pressure.
+    /// After consuming: the rest is either an incomplete request (read more) or was left because of
+    /// back-pressure.
     pub(crate) fn settle_input(&mut self, consumed: bool, local: &Local) {
         let left = self.input.len();
         self.unparsed = left > 0 && self.is_blocked();
@@ -181,8 +180,8 @@ impl<S: Service> Connection<S> {
         self.begin_body(&head, input, local)
     }
 
-    /// A request whose body is still to come, or too long to be taken whole. How many bytes of it
-    /// are used by now.
+    /// A request whose body has not arrived, or is too long to be buffered. Returns how many of its
+    /// bytes are consumed.
     #[cold]
     fn begin_body(
         &mut self,
@@ -221,7 +220,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Has the service answer a request whose body it gets as it arrives.
+    /// Calls the service with a streamed body.
     #[inline(never)]
     fn begin_streaming(&mut self, head: &RequestHead<'_>, bytes_max: u64, local: &mut Local) {
         let (mut intake, stream) = Intake::new(head.framing, bytes_max, &self.shared.limits, local.now_ms);
@@ -231,13 +230,13 @@ impl<S: Service> Connection<S> {
         self.answer_later(head, &[], Some(&stream), false, local);
         drop(stream);
         if self.output.tail_bytes() > before {
-            // Answered at once, without the body: what of it still comes is not read.
+            // Answered at once, without the body. The rest of the body is discarded unread.
             if self.phase == Phase::Serving {
-                say_close(self.output.tail(&mut local.pool), before);
+                insert_close(self.output.tail(&mut local.pool), before);
             }
             return self.finish_serving();
         }
-        // The connection ends only when the body is there.
+        // The connection ends only after the body has arrived.
         if let Phase::Finishing(Ending::Server) = self.phase {
             self.phase = Phase::Serving;
             intake.closes = true;
@@ -245,12 +244,12 @@ impl<S: Service> Connection<S> {
         self.stage = Stage::Streaming(Box::new(intake));
     }
 
-    /// Hands the next part of a body to the service.
+    /// Passes the next part of a body to the service.
     #[inline(never)]
     fn hand_over(&mut self, input: &[u8]) -> Result<usize, Reject> {
         let Stage::Streaming(intake) = &mut self.stage else { return Ok(0) };
         if intake.is_abandoned() {
-            // Whoever does not want the rest has answered, or is about to: nothing more is taken.
+            // A service that drops the body has answered or will answer: no further bytes are read.
             self.finish_serving();
             return Ok(0);
         }
@@ -263,7 +262,7 @@ impl<S: Service> Connection<S> {
                 self.stage = Stage::default();
                 Ok(used)
             }
-            // The service was told as well, and says it to the client in its place.
+            // The service gets the error as well, and its answer goes to the client.
             Err(_) => {
                 self.finish_serving();
                 Ok(0)
@@ -271,7 +270,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Takes no further request; what is answered still leaves.
+    /// Takes no further request; answers already written still leave.
     pub(crate) fn finish_serving(&mut self) {
         self.phase = Phase::Finishing(Ending::Server);
         self.stage = Stage::default();
@@ -309,8 +308,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Says `100 Continue` to a client that waits for it; one that has begun its body does not (RFC
-    /// 9110 section 10.1.1).
+    /// Sends `100 Continue` to a client that waits for it; a client that has begun its body does not
+    /// wait (RFC 9110 section 10.1.1).
     fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut Local) {
         if head.expects_continue && !has_begun {
             self.output.tail(&mut local.pool).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -331,7 +330,7 @@ impl<S: Service> Connection<S> {
         self.answer(head, body, stream, is_last, local);
     }
 
-    /// Has the service answer one complete request. `is_last`: nothing that was read follows it.
+    /// Calls the service for one complete request. `is_last`: no input follows it.
     #[inline(always)]
     fn answer(
         &mut self,
@@ -346,7 +345,7 @@ impl<S: Service> Connection<S> {
         let persistence = match (head.persistent && !stops, head.version) {
             (false, _) => Persistence::Close,
             (true, Version::Http11) => Persistence::Keep,
-            (true, Version::Http10) => Persistence::KeepAloud,
+            (true, Version::Http10) => Persistence::KeepAnnounced,
         };
         let form = Form { persistence, head_only: head.method == Method::Head, version: head.version };
         let request = self.request(head, body, stream, local);
@@ -385,7 +384,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Answers with an error of the engine's own and takes no further request.
+    /// Answers with an error of the engine and takes no further request.
     pub(crate) fn reject(&mut self, reject: Reject, local: &mut Local) {
         local.requests += 1;
         let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
@@ -396,14 +395,14 @@ impl<S: Service> Connection<S> {
 }
 
 /// Puts `Connection: close` into the head that begins there.
-fn say_close(out: &mut Vec<u8>, start: usize) {
+fn insert_close(out: &mut Vec<u8>, start: usize) {
     if let Some(line) = out[start..].windows(2).position(|pair| pair == b"\r\n") {
         let at = start + line + 2;
         out.splice(at..at, *b"Connection: close\r\n");
     }
 }
 
-/// What a service has deferred.
+/// A deferred answer of a service.
 enum Pending {
     Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
     Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
@@ -425,7 +424,7 @@ impl Pending {
     }
 }
 
-/// Has the service render an error that the engine found.
+/// Lets the service render an error of the engine.
 pub(crate) fn respond_error<S: Service>(answer: &mut Answer<'_>, service: &S, reject: Reject) {
     let mut body = Vec::new();
     service.error(reject.status, reject.detail, &mut body);

@@ -1,20 +1,20 @@
 //! The gate: answers marked with a number leave only when that number has been passed.
 //!
-//! What a mark means is its owner's business (a position in a log, say). Promises that no held
-//! answer leaves before [`Gate::advance`] reached its mark, that each worker is woken at most once
-//! per advance and only if something of its own can go, and that after [`Gate::fail`] nothing that
-//! is held leaves any more.
+//! The owner of the gate defines what a mark means (a position in a log, for example). Promises that
+//! no held answer leaves before [`Gate::advance`] reached its mark, that each worker is woken at most
+//! once per advance and only if one of its own answers can leave, and that no held answer leaves
+//! after [`Gate::fail`].
 //!
-//! Who waits is the worker's own list ([`crate::worker`]); here stands only the lowest mark that
-//! each worker waits for. A waiter lowers that mark and then looks at `passed`; `advance` raises
-//! `passed` and then looks at the marks. Both orders are sequentially consistent, so one of the two
-//! sees the other and no wake-up is lost.
+//! Each worker lists its waiting connections itself ([`crate::worker`]); the gate has only the lowest
+//! mark that each worker waits for. A waiter lowers that mark and then reads `passed`; `advance`
+//! raises `passed` and then reads the marks. Both orders are sequentially consistent, so one of the
+//! two sees the other and no wake-up is lost.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-/// Nobody waits.
+/// No connection waits.
 const NONE: u64 = u64::MAX;
 
 /// The gate of one server. See the module.
@@ -25,7 +25,7 @@ pub struct Gate {
     workers: Box<[WorkerGate]>,
 }
 
-/// One worker's side. A cache line of its own: it is written by that worker, read by who advances.
+/// One worker's side, on a cache line of its own: the worker writes it, `advance` reads it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct WorkerGate {
@@ -63,7 +63,7 @@ impl Gate {
         }
     }
 
-    /// Nothing held may ever leave: held answers are dropped and their connections closed.
+    /// Drops all held answers and closes their connections.
     pub fn fail(&self) {
         self.failed.store(true, SeqCst);
         for worker in &self.workers {

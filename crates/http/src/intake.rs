@@ -1,10 +1,9 @@
-//! A request body that is handed over as it arrives: the pipe between a connection, which fills it,
-//! and a service, which empties it at its own pace.
+//! A streamed request body: the pipe between a connection, which fills it, and a service, which
+//! empties it at its own pace.
 //!
-//! Promises: what waits in it is bounded ([`PIPE_BYTES`] and one read), because a connection that
-//! finds it full does not read on; a body ends well only when its last byte has arrived, and
-//! whoever reads one that was cut off, was too long or malformed gets an error and never a short
-//! body. Both ends may be on different threads.
+//! Promises: the pipe is bounded ([`PIPE_BYTES`] and one read), because a connection does not read
+//! while it is full. A body ends without an error only when its last byte has arrived; the reader of
+//! a truncated, overlong or malformed body gets an error. Both ends may be on different threads.
 
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::limits::{Limits, PIPE_BYTES};
@@ -14,14 +13,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Why a body that was being handed over did not come to its end.
+/// Why a streamed request body is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyBroken {
-    /// The client went away, or was too slow.
+    /// The client disconnected, or was too slow.
     CutOff,
-    /// It is longer than the service takes; the client is to be told 413.
+    /// It is longer than the service permits; the answer is 413.
     TooLarge,
-    /// It is malformed; the client is to be told 400.
+    /// It is malformed; the answer is 400.
     Malformed,
 }
 
@@ -51,8 +50,8 @@ fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The body of a request that is still arriving. Dropping it says that the rest is not wanted; the
-/// connection then ends after the answer.
+/// The body of a request that is still arriving. Dropping it discards the rest, and the connection
+/// ends after the answer.
 #[derive(Debug)]
 pub struct BodyStream {
     pipe: Arc<Mutex<Pipe>>,
@@ -68,7 +67,7 @@ impl BodyStream {
     /// The next bytes; `None` when the body has ended.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, BodyBroken>>> {
         let mut pipe = lock(&self.pipe);
-        // An error comes first: what stands before it would only be thrown away.
+        // An error first: the reader would discard the bytes before it.
         if let Some(Err(broken)) = pipe.end {
             return Poll::Ready(Some(Err(broken)));
         }
@@ -137,14 +136,14 @@ impl Intake {
         (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
     }
 
-    /// Whether the reader has to take something first.
+    /// Whether the connection must wait for the reader.
     #[inline(never)]
     pub(crate) fn is_full(&self) -> bool {
         let pipe = lock(&self.pipe);
         pipe.bytes.len() >= PIPE_BYTES && !pipe.is_abandoned
     }
 
-    /// Ready when there is room, or nobody who reads.
+    /// Ready when there is room, or when the reader is gone.
     #[inline(never)]
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut pipe = lock(&self.pipe);
@@ -160,7 +159,7 @@ impl Intake {
         lock(&self.pipe).is_abandoned
     }
 
-    /// Takes the next piece of input. How many bytes of it belonged to the body, and whether it has ended.
+    /// Takes the next piece of input. Returns how many bytes belong to the body, and whether it ended.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Reject> {
         let mut pipe = lock(&self.pipe);
         let before = pipe.bytes.len();
@@ -172,8 +171,8 @@ impl Intake {
                 Ok((count, *left == 0))
             }
             Left::Chunked(decoder, limits) => {
-                // The decoder counts what stands in the buffer that it is given: it gets one of its
-                // own, and what is left of the limit.
+                // The decoder compares the length of its buffer with the limit: it gets a buffer of its
+                // own and the rest of the limit.
                 let mut piece = Vec::with_capacity(input.len());
                 let fed = decoder.feed(input, &mut piece, limits);
                 limits.body_bytes -= piece.len().min(limits.body_bytes);

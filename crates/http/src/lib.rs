@@ -1,30 +1,30 @@
 //! The HTTP/1.1 engine: sockets, parsing, answers, limits. It knows nothing of routes and nothing of data.
 //!
-//! # What lives here, in the order in which a request meets it
+//! # Modules, in the order in which a request uses them
 //!
 //! | module | knows |
 //! |---|---|
 //! | [`server`](Server) | bind, threads, graceful stop |
 //! | `acceptor` | which worker gets a connection; refusing past the limit |
-//! | `worker` | what the connections of one thread share; deadlines; who waits for the gate |
+//! | `worker` | what the connections of one thread share; deadlines; connections that wait for the gate |
 //! | `connection` | the state machine of one connection: read, flush, back-pressure, time-outs, closing |
 //! | `exchange` | bytes in, service called, answer or deferred slot out |
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
-//! | [`Request`], [`Target`](target::Target) | what a service sees |
-//! | [`Answer`], [`Head`], [`Reply`] | what a service says |
-//! | `output` | the order of answers; what may leave |
-//! | [`BodyStream`], [`Streamed`] | bodies that are handed over as they arrive, and answers whose bodies come by and by |
-//! | [`Gate`] | until when an answer is held |
+//! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
+//! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
+//! | `output` | the order of answers, and when each may leave |
+//! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
+//! | [`Gate`] | holds an answer until its mark is passed |
 //! | [`Limits`] | all limits |
 //!
 //! # What must stay true
 //!
 //! - Answers leave in the order of their requests, and none before the gate has passed its mark.
 //! - A request that two servers could read differently is refused and its connection closed.
-//! - Whatever a client does, what it costs is bounded: memory per connection by `Limits`, time by a
-//!   deadline for every phase, and an idle connection owns no buffer.
-//! - A body that was cut off is never taken for a whole one, in either direction; one that is
-//!   streamed is never held in memory beyond a few reads.
+//! - The cost of a client is bounded: memory per connection by `Limits`, time by a deadline for every
+//!   phase. An idle connection owns no buffer.
+//! - A truncated body is never taken for a complete one, in either direction. A streamed body is
+//!   never buffered beyond a few reads.
 //! - A service that can answer at once is a plain function call: no task, no allocation, no lock,
 //!   no timer on the way. In the steady state a GET costs one read and one write, and `epoll_wait`
 //!   is shared by all that are ready.
@@ -37,8 +37,8 @@
 //! # Deferred answers
 //!
 //! The future of [`Outcome::Later`] is polled by its connection's own task on the worker's runtime,
-//! and is dropped when the client is gone. Work that must not be cut off belongs into a task or
-//! thread of its own.
+//! and is dropped when the client disconnects. Work that must finish belongs into a task or thread of
+//! its own.
 
 mod acceptor;
 mod answer;
@@ -71,26 +71,25 @@ pub use stats::{Stats, WorkerStats};
 pub use streamed::{BodySource, Filled, Given, Streamed};
 pub use target::{DecodeError, percent_decode, query_pairs};
 
-/// How a service has answered.
+/// Whether an answer is complete, deferred or streamed.
 pub enum Outcome {
     /// The answer is written.
     Done,
-    /// The answer comes later; only this request's place in the order waits for it. What was
-    /// written is taken back.
+    /// The answer is deferred; later answers of the same connection wait behind it. What was written
+    /// is discarded.
     Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
-    /// As `Later`, for an answer whose body may come by and by.
+    /// As `Later`, for an answer whose body may be streamed.
     Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
 }
 
-/// What answers requests. One value serves all workers at once.
+/// Answers requests. All workers share one value.
 pub trait Service: Send + Sync + 'static {
-    /// Answers one request. Must not block: the worker's other connections wait meanwhile.
+    /// Answers one request. Must not block: all other connections of the worker would wait.
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome;
 
-    /// The most bytes of the body of this request, if the service wants to have it as it arrives
-    /// ([`Request::take_stream`]) instead of whole. Asked only when a head came without its whole
-    /// body, or with one that is longer than [`Limits::body_bytes`] allows; otherwise the body is
-    /// there.
+    /// The maximum body length of this request, if the service reads the body as it arrives
+    /// ([`Request::take_stream`]) instead of complete. Called only when a head arrived without its
+    /// complete body, or with one that is longer than [`Limits::body_bytes`].
     fn streams(&self, _request: &Request<'_>) -> Option<u64> {
         None
     }

@@ -1,8 +1,8 @@
-//! Every limit of the engine in one place, with where it comes from.
+//! Every limit of the engine, with its derivation.
 //!
-//! [`Limits`] is what a configuration may change; the constants are what the engine's own structure
-//! dictates. Nothing here is enforced here: the parser enforces sizes, the connection times and
-//! back-pressure, the acceptor connections.
+//! [`Limits`] can be configured; the constants follow from the engine's structure. The parser
+//! enforces sizes, the connection enforces times and back-pressure, the acceptor enforces the number
+//! of connections.
 
 /// What one server accepts from its clients. Sizes in bytes, times in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,25 +78,25 @@ pub const FIELDS_MAX: usize = 128;
 pub const METHOD_BYTES_MAX: usize = 64;
 /// Hex digits of a chunk size: as many as a u64 has.
 pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
-/// All chunk extensions of one body together: nobody uses them, so this only has to be finite.
+/// All chunk extensions of one body together: clients do not use them, so any finite limit will do.
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 4 * 1024;
 /// All trailer lines of one body together: as much as the default head.
 pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
 
-/// One read at most. A pipelined burst fits; larger bodies arrive in several.
+/// Longest read. A pipelined burst fits; larger bodies take several reads.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// A buffer larger than this goes back to the allocator instead of the worker's pool.
 pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// Buffers kept per worker. One is in use at a time unless answers are held or clients are slow.
 pub(crate) const POOLED_BUFFERS_MAX: usize = 64;
-/// What a new output buffer starts with.
+/// Capacity of a new output buffer.
 pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
 /// Chunks handed to one writev.
 pub(crate) const WRITE_SLICES_MAX: usize = 16;
-/// Read-answer-write turns of one connection before the others get theirs.
+/// Read-answer-write turns of one connection before it yields to the others.
 pub(crate) const TURNS_PER_POLL: usize = 16;
-/// Bytes of a streamed body, in either direction, that wait in this process for the slower side;
-/// then the faster one waits. One read.
+/// Bytes of a streamed body, in either direction, that are buffered for the slower side before the
+/// faster side waits. One read.
 pub(crate) const PIPE_BYTES: usize = READ_BYTES;
 /// The coarse clock: deadlines are precise to this, and Date is at most this late.
 pub(crate) const TICK_MS: u64 = 250;
@@ -112,9 +112,9 @@ pub(crate) const STOP_GRACE_MS: u64 = 200;
 pub(crate) const STOP_LINGER_MS: u64 = 300;
 /// Pending connections in the kernel, capped there by net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4_096;
-/// Refused connections that are being told 503 at a time; further ones are closed without a word.
+/// Refused connections that are sent a 503 at a time; further ones are closed without an answer.
 pub(crate) const REFUSALS_MAX: usize = 64;
-/// How long a refused client may take to read its 503.
+/// How long a refused client has to read its 503.
 pub(crate) const REFUSAL_MS: u64 = 1_000;
 
 const _: () = assert!(TICK_MS <= 1_000, "Date must not be more than a second late");

@@ -1,9 +1,9 @@
 //! The answers of one connection that have not left yet, in the order of their requests.
 //!
-//! The tail is where answers are written; in the steady state it is all there is: filled, written
-//! out with one call, returned to the worker's pool. Only when something has to wait for the client
-//! or a deferred answer, or is written behind what the gate holds, is the tail sealed into the
-//! queue. Promises that bytes leave in order and that none leaves before its mark has been passed.
+//! Answers are written into the tail. In the steady state there is nothing else: the tail is filled,
+//! written with one call and returned to the worker's pool. The tail is sealed into the queue only
+//! when it must wait for the client, for a deferred answer, or behind an answer that the gate holds.
+//! Promises that bytes leave in order and that none leaves before its mark is passed.
 
 use crate::answer::Form;
 use crate::gate::Gate;
@@ -25,9 +25,9 @@ pub(crate) struct SlotId(pub(crate) u64);
 enum Chunk {
     /// Answers that wait together for the highest of their marks.
     Bytes { bytes: Vec<u8>, mark: u64 },
-    /// The place of an answer that is not there yet.
+    /// The place of a deferred answer.
     Slot { id: SlotId, form: Form },
-    /// The rest of an answer whose body comes by and by; what has come of it stands before it.
+    /// The rest of a streamed answer; the chunks before it hold what its source gave so far.
     Stream(Outgoing),
 }
 
@@ -36,7 +36,7 @@ enum Chunk {
 pub(crate) enum Flush {
     /// Everything has left.
     Empty,
-    /// The client does not take more; the task is woken when it does.
+    /// The socket is full; the task is woken when it is writable.
     Socket,
     /// The front waits for this mark.
     Held(u64),
@@ -51,18 +51,18 @@ pub(crate) enum Closes {
     No,
 }
 
-/// How far the bodies that come by and by have come.
+/// Why [`Output::pump`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// What is to come wakes the task when it does.
+    /// The source has no bytes yet and wakes the task.
     Pending,
-    /// The client has to take something first.
+    /// Enough is buffered: the client must read first.
     Enough,
-    /// A body broke off. `is_closing`: its end was to be that of the connection.
+    /// A body broke off. `is_closing`: the end of the connection delimits it.
     Broken { is_closing: bool },
 }
 
-/// Buffers of one worker that nobody uses at the moment.
+/// Unused buffers of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     buffers: Vec<Vec<u8>>,
@@ -93,7 +93,7 @@ pub(crate) struct Output {
     next_slot: u64,
     tail: Vec<u8>,
     tail_mark: u64,
-    /// The gate held the tail when it was to leave: what is written from now on goes behind it.
+    /// The gate held the tail when it was flushed: the next answer goes into a new tail.
     is_held: bool,
 }
 

@@ -64,7 +64,7 @@ pub struct Request<'a> {
     pub(crate) body: &'a [u8],
     pub(crate) peer: SocketAddr,
     pub(crate) worker: usize,
-    /// The body, when it is handed over as it arrives: to whoever takes it first.
+    /// The body when it is streamed; taken once.
     pub(crate) stream: Option<&'a Cell<Option<BodyStream>>>,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for Request<'_> {
 }
 
 impl<'a> Request<'a> {
-    /// The method. HEAD comes as [`Method::Head`]: answer it like GET, the engine leaves the body out.
+    /// The method. HEAD is [`Method::Head`]: answer it like GET, the engine omits the body.
     pub fn method(&self) -> Method {
         self.head.method
     }
@@ -115,8 +115,8 @@ impl<'a> Request<'a> {
         self.body
     }
 
-    /// The body that is still arriving, because [`Service::streams`](crate::Service::streams) asked
-    /// for it so and it did not come with the head. It can be taken once.
+    /// The streamed body, if [`Service::streams`](crate::Service::streams) asked for it and it did
+    /// not arrive with the head. It can be taken once.
     pub fn take_stream(&self) -> Option<BodyStream> {
         self.stream?.take()
     }

@@ -1,4 +1,4 @@
-//! Answers whose body comes by and by: what a service gives, and how the body is delimited on the wire.
+//! Streamed answers: their source, and how the body is delimited on the wire.
 //!
 //! Promises that a body that breaks off, or is not as long as was said, is never taken for a whole
 //! one: what delimits it is then missing, and the connection ends (with a reset where its end is
@@ -18,29 +18,29 @@ pub trait BodySource: Send {
     fn poll_fill(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled>;
 }
 
-/// What a [`BodySource`] says.
+/// The state of a [`BodySource`] after it was asked for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filled {
-    /// There may be more.
+    /// More bytes may follow.
     More,
-    /// That was all.
+    /// The body is complete.
     End,
-    /// The rest is not to be had: the client must not take what it got for the whole.
+    /// The source failed: the client must not take the received part for the complete body.
     Broken,
 }
 
-/// An answer whose body comes by and by.
+/// A streamed answer.
 pub struct Streamed {
     /// The status, 200..=599.
     pub status: u16,
-    /// Whole header lines, written by [`crate::HeaderLines`]; a Date among them stands instead of
-    /// the engine's.
+    /// Complete header lines, written by [`crate::HeaderLines`]; a Date among them replaces the
+    /// engine's.
     pub lines: Vec<u8>,
     /// Whether `lines` has a Date.
     pub dated: bool,
-    /// The length of the body, where it is known; what the answer to HEAD says of it.
+    /// The length of the body, where it is known; also sent in the answer to HEAD.
     pub length: Option<u64>,
-    /// The body; `None`: there is none (and the length is that of the answer to GET, if this answers HEAD).
+    /// The body; `None` without one. In an answer to HEAD, `length` is that of the answer to GET.
     pub body: Option<Pin<Box<dyn BodySource>>>,
 }
 
@@ -53,12 +53,12 @@ impl fmt::Debug for Streamed {
     }
 }
 
-/// What a service gives for an answer that it deferred as [`crate::Outcome::Streamed`].
+/// The result of [`crate::Outcome::Streamed`].
 #[derive(Debug)]
 pub enum Given {
-    /// The whole answer.
+    /// A complete answer.
     Whole(Reply),
-    /// The head of an answer and where its body comes from.
+    /// A head, and the source of its body.
     Streamed(Streamed),
 }
 
@@ -71,14 +71,14 @@ impl From<Reply> for Given {
 /// How a client finds the end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delimiter {
-    /// So many bytes are left.
+    /// This many bytes are left.
     Length(u64),
     Chunked,
-    /// The end of the connection: all that HTTP/1.0 has where the length is not known.
+    /// The end of the connection: HTTP/1.0 has no other delimiter for an unknown length.
     Close,
 }
 
-/// A body on its way.
+/// The unsent rest of a streamed body.
 pub(crate) struct Outgoing {
     pub(crate) source: Pin<Box<dyn BodySource>>,
     pub(crate) delimiter: Delimiter,
@@ -90,26 +90,26 @@ impl fmt::Debug for Outgoing {
     }
 }
 
-/// Digits of a chunk's size, leading zeros included, so that it can be written before the chunk is there.
+/// Digits of a chunk's size with leading zeros, so that they can be reserved before the size is known.
 const SIZE_DIGITS: usize = 6;
-/// The most that one chunk holds.
+/// Largest chunk.
 const CHUNK_BYTES_MAX: usize = (1 << (4 * SIZE_DIGITS)) - 1;
 
-/// How far a body came.
+/// Why [`Outgoing::fill`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// The source has no more at the moment and wakes the task when it has.
+    /// The source has no bytes yet and wakes the task.
     Pending,
-    /// There is enough for now.
+    /// `room` is used.
     Enough,
-    /// The body is whole.
+    /// The body is complete.
     End,
-    /// It will never be.
+    /// The body will never be complete.
     Broken,
 }
 
 impl Outgoing {
-    /// Appends what the source has, up to about `room` bytes, as it stands on the wire.
+    /// Appends up to about `room` bytes of the source in their form on the wire.
     pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, room: usize) -> Piece {
         let start = out.len();
         if self.delimiter == Delimiter::Chunked {
@@ -131,7 +131,7 @@ impl Outgoing {
         match &mut self.delimiter {
             Delimiter::Length(left) => match left.checked_sub(count as u64) {
                 Some(rest) => *left = rest,
-                // More than was announced would be read as the next answer.
+                // Bytes beyond the announced length would be read as the next answer.
                 None => {
                     out.truncate(start);
                     return Piece::Broken;
@@ -161,7 +161,7 @@ impl Outgoing {
 }
 
 impl Streamed {
-    /// Writes the head. What is to follow it on the wire, and whether the connection ends after it.
+    /// Writes the head. Returns the rest of the answer, and whether the connection ends after it.
     pub(crate) fn write_head(self, form: Form, stamp: &Stamp, out: &mut Vec<u8>) -> (Option<Outgoing>, bool) {
         let status = if (200..=599).contains(&self.status) { self.status } else { 502 };
         let is_bodiless = matches!(status, 204 | 304);
@@ -182,7 +182,7 @@ impl Streamed {
         out.extend_from_slice(&self.lines);
         if closes {
             out.extend_from_slice(b"Connection: close\r\n");
-        } else if form.persistence == Persistence::KeepAloud {
+        } else if form.persistence == Persistence::KeepAnnounced {
             out.extend_from_slice(b"Connection: keep-alive\r\n");
         }
         if !self.dated {

@@ -2,7 +2,7 @@
 //!
 //! Promises that a path starts with `/`, is `*` (OPTIONS only) or an authority (CONNECT only), and
 //! that path and query are visible ASCII. Leaves routing and the meaning of parameters to others;
-//! nothing is decoded before somebody asks.
+//! a component is decoded when it is read.
 
 use crate::request::Method;
 use std::borrow::Cow;
