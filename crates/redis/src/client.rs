@@ -1,4 +1,4 @@
-//! A [`Client`]: where everything is, kept up to date, and the way for commands that are for one node.
+//! A [`Client`]: the topology, kept up to date, and commands that are for one node.
 
 use crate::connection::{Connection, Dialer, checked};
 use crate::discover::discover;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// A primary, the slots that it has and its replicas.
+/// A primary with its slots and replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Where it is.
@@ -31,22 +31,22 @@ pub struct Node {
     pub replicas: Vec<Address>,
 }
 
-/// Servers that stand for one key space. Cheap to clone, shared by all threads.
+/// The servers of one key space. Clones share the topology; usable from all threads.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
 }
 
-/// What all links of a client share.
+/// The state that all links of a client share.
 pub(crate) struct Inner {
     pub(crate) dialer: Dialer,
     pub(crate) options: Options,
     topology: Topology,
     map: RwLock<Arc<Map>>,
-    /// Counts maps, so that links see a new one without a lock.
+    /// The number of the map, so that links notice a new one without a lock.
     version: AtomicU64,
-    /// When the last look at the topology ended; held while one goes on, so that there is one at a time.
-    looked: tokio::sync::Mutex<Instant>,
+    /// When the last refresh of the topology ended; locked during a refresh, so that one runs at a time.
+    refreshed_at: tokio::sync::Mutex<Instant>,
     turn: AtomicUsize,
 }
 
@@ -65,12 +65,12 @@ impl Inner {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether looking again can show anything new.
+    /// Whether a refresh can change the topology.
     pub(crate) fn is_watched(&self) -> bool {
         self.topology != Topology::Single
     }
 
-    /// Replicas that the shard of this primary is known to have.
+    /// Number of replicas that the shard of this primary has had.
     pub(crate) fn replicas_known(&self, primary: &Address) -> u32 {
         let map = self.map();
         map.shards.iter().find(|shard| shard.primary == *primary).map_or(0, |shard| shard.replicas_known)
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// Looks at the topology, unless somebody has since this was called.
+    /// Refreshes the topology, unless another call has done so since this one began.
     ///
     /// # Errors
     /// As [`discover`]; the map stays as it was.
@@ -92,29 +92,29 @@ impl Inner {
         if !self.is_watched() {
             return Ok(());
         }
-        let asked = Instant::now();
-        let mut looked = self.looked.lock().await;
-        if *looked > asked {
+        let called_at = Instant::now();
+        let mut refreshed_at = self.refreshed_at.lock().await;
+        if *refreshed_at > called_at {
             return Ok(());
         }
-        sleep_until(*looked + Duration::from_millis(limits::REFRESH_MS_MIN)).await;
+        sleep_until(*refreshed_at + Duration::from_millis(limits::REFRESH_MS_MIN)).await;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let found = discover(&self.dialer, Some(&self.map()), turn).await;
-        *looked = Instant::now();
+        *refreshed_at = Instant::now();
         self.publish(found?);
         Ok(())
     }
 
-    /// Looks at the topology when nobody has for a while.
+    /// Refreshes the topology if the last refresh is [`limits::REFRESH_MS`] ago.
     pub(crate) async fn refresh_if_old(&self) -> Result<(), Error> {
-        let old = match self.looked.try_lock() {
-            Ok(looked) => looked.elapsed() >= Duration::from_millis(limits::REFRESH_MS),
+        let old = match self.refreshed_at.try_lock() {
+            Ok(refreshed_at) => refreshed_at.elapsed() >= Duration::from_millis(limits::REFRESH_MS),
             Err(_) => false,
         };
         if old { self.refresh().await } else { Ok(()) }
     }
 
-    /// Takes note of what MOVED said. Gives whether the node was known.
+    /// Applies a MOVED. Returns whether the node was known.
     pub(crate) fn moved(&self, slot: Slot, address: &Address) -> bool {
         let Some(map) = self.map().moved(slot, address) else { return false };
         self.publish(map);
@@ -123,7 +123,7 @@ impl Inner {
 }
 
 impl Client {
-    /// Connects, finds out what is there, and checks it against the options.
+    /// Connects, discovers the topology, and checks the servers against the options.
     ///
     /// # Errors
     /// [`crate::Kind::Url`], `Connect`, `Auth`, or `Unsupported` when the servers cannot give the
@@ -150,7 +150,7 @@ impl Client {
             topology,
             map: RwLock::new(Arc::new(map)),
             version: AtomicU64::new(0),
-            looked: tokio::sync::Mutex::new(Instant::now()),
+            refreshed_at: tokio::sync::Mutex::new(Instant::now()),
             turn: AtomicUsize::new(1),
         };
         let client = Client { inner: Arc::new(inner) };
@@ -158,7 +158,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether every primary can give what the options promise.
+    /// Whether every primary supports what the options promise.
     async fn check(&self) -> Result<(), Error> {
         for node in self.primaries() {
             let facts = self.inner.dialer.connect(&node.address).await?.facts;
@@ -173,17 +173,17 @@ impl Client {
         Ok(())
     }
 
-    /// How the servers stand to each other.
+    /// The kind of topology.
     pub fn topology(&self) -> Topology {
         self.inner.topology
     }
 
-    /// The options, with what the URL said.
+    /// The options, with the settings of the URL.
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// The primaries as they are known now; those of a cluster that have no slots are left out.
+    /// The known primaries; those of a cluster without slots are omitted.
     pub fn primaries(&self) -> Vec<Node> {
         let map = self.inner.map();
         let shards = map.shards.iter().filter(|shard| !shard.slots.is_empty());
@@ -196,18 +196,18 @@ impl Client {
             .collect()
     }
 
-    /// Looks at the topology now.
+    /// Refreshes the topology now.
     ///
     /// # Errors
-    /// When no node could be asked; what was known stays.
+    /// When no node answered; the known topology stays.
     pub async fn refresh(&self) -> Result<(), Error> {
         self.inner.refresh().await
     }
 
-    /// What every node, primaries first, says of itself.
+    /// The facts of every node, primaries first.
     ///
     /// # Errors
-    /// When a primary cannot be asked. A replica that cannot is left out.
+    /// When a primary does not answer. A replica that does not answer is omitted.
     pub async fn facts(&self) -> Result<Vec<Facts>, Error> {
         let nodes = self.primaries();
         let mut all = Vec::new();
@@ -222,22 +222,22 @@ impl Client {
         Ok(all)
     }
 
-    /// A way to send, for one thread and its runtime. Connections are made when they are needed.
+    /// A link for one thread and its runtime. It connects when it is used.
     pub fn link(&self) -> Link {
         Link::new(self.clone(), self.inner.clone())
     }
 
-    /// Whether both are clones of one.
+    /// Whether both are clones of the same client.
     pub fn is_same(&self, other: &Client) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// A connection of its own to one node, for whoever speaks with it himself.
+    /// A separate connection to one node, for a caller with its own protocol state.
     pub(crate) async fn dial(&self, node: &Address) -> Result<crate::wire::Wire, Error> {
         Ok(self.inner.dialer.connect(node).await?.wire)
     }
 
-    /// A connection of its own to one node, for a few commands.
+    /// A separate connection to one node, for a few commands.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -250,7 +250,7 @@ impl Client {
     /// Runs one command on one node.
     ///
     /// # Errors
-    /// The connection's, or the server's own.
+    /// An error of the connection, or of the server.
     pub async fn on_node(&self, node: &Address, command: &Cmd) -> Result<Value, Error> {
         self.session(node).await?.call(command).await
     }
@@ -268,7 +268,7 @@ impl Client {
         Ok(answers)
     }
 
-    /// All keys of one node that match a pattern, in steps. A key may come twice.
+    /// All keys of one node that match a pattern, in steps. A key may be returned twice.
     ///
     /// # Errors
     /// As [`Client::session`].
@@ -281,7 +281,7 @@ impl Client {
     }
 }
 
-/// A connection of its own to one node.
+/// A separate connection to one node.
 pub struct Session {
     wire: crate::wire::Wire,
     facts: Facts,
@@ -296,12 +296,12 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// What the node said of itself when the session began.
+    /// The facts of the node at the beginning of the session.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Runs one command. A session whose connection was lost, or whose call was given up, is of no more use.
+    /// Runs one command. After a lost connection or a dropped call, the session cannot be used again.
     ///
     /// # Errors
     /// `NotSent` or `UnknownOutcome` when the connection fails, or the server's own error.
@@ -312,7 +312,7 @@ impl Session {
                 "this connection to Redis at {address} was lost: open another"
             )));
         }
-        // Stays so when this future is dropped half-way: the next answer would be that of this command.
+        // Stays set when this future is dropped: the next answer would be that of this command.
         self.is_broken = true;
         let bytes = command.get_packed_command();
         let lost = |error: io::Error| {

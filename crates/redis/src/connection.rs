@@ -1,7 +1,7 @@
-//! Opening a connection to one node: socket, TLS, who we are, what it is.
+//! Opening a connection to one node: socket, TLS, login, facts.
 //!
-//! A connection that is handed out is authenticated, in the right database, and its node's
-//! [`Facts`] are of the moment in which it was opened.
+//! An open connection is authenticated and has selected its database. The [`Facts`] of its node are
+//! from the moment in which it was opened.
 
 use crate::error::{Error, Kind};
 use crate::facts::Facts;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// What a connection is for.
+/// The use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     /// Scripts that write, and WAIT.
@@ -25,14 +25,14 @@ pub(crate) enum Purpose {
     Read,
 }
 
-/// What every connection of a client has in common.
+/// The settings that all connections of a client share.
 pub(crate) struct Dialer {
     pub(crate) target: Target,
     pub(crate) tls: Option<TlsConnector>,
     pub(crate) connect_timeout: Duration,
 }
 
-/// A connection that is ready.
+/// An open connection.
 pub(crate) struct Connection {
     pub(crate) wire: Wire,
     pub(crate) facts: Facts,
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
 
 impl Dialer {
     /// # Errors
-    /// `Connect` when it cannot be reached, `Auth` when it refuses us.
+    /// `Connect` when the node cannot be reached, `Auth` when it refuses the login.
     pub(crate) async fn connect(&self, address: &Address) -> Result<Connection, Error> {
         self.in_time(address, async {
             let mut wire = Wire::new(self.socket(address).await?);
@@ -78,7 +78,7 @@ impl Dialer {
         }
     }
 
-    /// A server that wants TLS closes a connection without it, and says nothing.
+    /// A server that demands TLS closes a connection without it silently.
     fn hinted(&self, error: Error) -> Error {
         match self.tls {
             None if error.message() == LOST => error.context("without TLS (rediss:// is with it)"),
@@ -124,17 +124,17 @@ async fn greet(wire: &mut Wire, login: &Login, database: u32) -> Result<(), Erro
         select.arg(database);
         hello.push(select);
     }
-    for answer in ask(wire, &hello).await? {
+    for answer in request(wire, &hello).await? {
         answer.map_err(|error| refused(error, login))?;
     }
     Ok(())
 }
 
-/// INFO and CONFIG GET appendfsync. The second may be forbidden; then it is not known.
+/// INFO and CONFIG GET appendfsync. The second may be forbidden; the setting is then unknown.
 pub(crate) async fn identify(wire: &mut Wire, address: &Address) -> Result<Facts, Error> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("appendfsync");
-    let mut answers = ask(wire, &[redis::cmd("INFO"), config]).await?.into_iter();
+    let mut answers = request(wire, &[redis::cmd("INFO"), config]).await?.into_iter();
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
     let info = next().map_err(|error| refused(error, &Login::default()))?;
     let info =
@@ -149,7 +149,7 @@ pub(crate) async fn identify(wire: &mut Wire, address: &Address) -> Result<Facts
     Ok(Facts::parse(address.clone(), &info, appendfsync))
 }
 
-/// Says of a refused greeting what to do.
+/// The error for a refused greeting, with what to do.
 fn refused(error: Error, login: &Login) -> Error {
     let who = match (&login.user, &login.password) {
         (Some(user), _) => format!("the user {user:?}"),
@@ -172,11 +172,11 @@ fn refused(error: Error, login: &Login) -> Error {
     }
 }
 
-/// Sends commands together and reads their answers; a server's own error stands in its place.
+/// Sends commands together and reads their answers; an error of the server is the answer to its command.
 ///
 /// # Errors
 /// `Connect` when the connection fails.
-pub(crate) async fn ask(wire: &mut Wire, commands: &[Cmd]) -> Result<Vec<Result<Value, Error>>, Error> {
+pub(crate) async fn request(wire: &mut Wire, commands: &[Cmd]) -> Result<Vec<Result<Value, Error>>, Error> {
     let lost = |error: io::Error| Error::connect(LOST).with_source(error);
     let mut bytes = Vec::new();
     for command in commands {

@@ -1,6 +1,6 @@
-//! Finding out who is where: by asking the one server, a Sentinel or a node of the cluster.
+//! Discovers the topology from the server itself, a Sentinel or a node of the cluster.
 
-use crate::connection::{Dialer, ask, checked, text};
+use crate::connection::{Dialer, checked, request, text};
 use crate::error::{Error, Kind};
 use crate::facts::{Need, Role, require};
 use crate::limits;
@@ -10,8 +10,8 @@ use crate::url::Scheme;
 use redis::Value;
 use tokio::time::timeout;
 
-/// Looks at the topology. `before` is the map so far; `turn` makes each look begin with another
-/// node, so that one that is behind the others or cut off is not asked every time.
+/// Discovers the topology. `before` is the map so far. `turn` makes each call begin with another
+/// node, so that one that is outdated or cut off is not used every time.
 ///
 /// # Errors
 /// That of the last node asked: `Connect`, `Auth`, or `Unsupported` when it is not what the URL says.
@@ -37,7 +37,7 @@ async fn plain(dialer: &Dialer, before: Option<&Map>) -> Result<Map, Error> {
         .filter(|replica| replica.online)
         .filter_map(|replica| Address::parse(&replica.address))
         .collect();
-    // A replica that left is still one that "all" means.
+    // A replica that left still counts for "all".
     let known = before.map_or(0, |map| map.shards[0].replicas_known).max(facts.replicas.len() as u32);
     Ok(Map::single(address.clone(), replicas, known))
 }
@@ -46,7 +46,7 @@ async fn sentinel(dialer: &Dialer, master: &str, before: Option<&Map>, turn: usi
     let sentinels = &dialer.target.addresses;
     let mut last = None;
     for at in 0..sentinels.len() {
-        match ask_sentinel(dialer, &sentinels[(turn + at) % sentinels.len()], master, before).await {
+        match from_sentinel(dialer, &sentinels[(turn + at) % sentinels.len()], master, before).await {
             Ok(map) => return Ok(map),
             Err(error) => last = Some(error),
         }
@@ -54,7 +54,7 @@ async fn sentinel(dialer: &Dialer, master: &str, before: Option<&Map>, turn: usi
     Err(last.unwrap_or_else(|| Error::new(Kind::Url, "the URL names no Sentinel")))
 }
 
-async fn ask_sentinel(
+async fn from_sentinel(
     dialer: &Dialer,
     sentinel: &Address,
     master: &str,
@@ -66,8 +66,10 @@ async fn ask_sentinel(
     let mut replicas = redis::cmd("SENTINEL");
     replicas.arg("REPLICAS").arg(master);
     let late = |_| Error::connect(format!("Sentinel at {sentinel} did not answer"));
-    let mut answers =
-        timeout(dialer.connect_timeout, ask(&mut wire, &[who, replicas])).await.map_err(late)??.into_iter();
+    let mut answers = timeout(dialer.connect_timeout, request(&mut wire, &[who, replicas]))
+        .await
+        .map_err(late)??
+        .into_iter();
     let primary = match answers.next() {
         Some(Ok(Value::Array(parts))) => pair(&parts),
         Some(Err(error)) => {
@@ -79,7 +81,7 @@ async fn ask_sentinel(
     let primary = primary.ok_or_else(|| {
         Error::new(Kind::Unsupported, format!("Sentinel at {sentinel} knows no master called {master:?}"))
     })?;
-    // A Sentinel that was away names yesterday's primary: ask the primary itself before it becomes ours.
+    // A Sentinel that was cut off may name an old primary: check the role of the primary itself.
     if before.is_none_or(|map| !map.is_primary(&primary)) {
         let facts = dialer.connect(&primary).await?.facts;
         if facts.role != Role::Primary {
@@ -133,7 +135,7 @@ async fn cluster(dialer: &Dialer, before: Option<&Map>, turn: usize) -> Result<M
     }
     let mut last = None;
     for address in &candidates {
-        match ask_node(dialer, address).await {
+        match from_node(dialer, address).await {
             Ok(map) => return Ok(map),
             Err(error) => last = Some(error),
         }
@@ -141,13 +143,13 @@ async fn cluster(dialer: &Dialer, before: Option<&Map>, turn: usize) -> Result<M
     Err(last.unwrap_or_else(|| Error::new(Kind::Url, "the URL names no node")))
 }
 
-async fn ask_node(dialer: &Dialer, address: &Address) -> Result<Map, Error> {
+async fn from_node(dialer: &Dialer, address: &Address) -> Result<Map, Error> {
     let mut connection = dialer.connect(address).await?;
     let mut nodes = redis::cmd("CLUSTER");
     nodes.arg("NODES");
     let wire = &mut connection.wire;
     let late = |_| Error::connect(format!("Redis at {address} did not answer CLUSTER NODES"));
-    let mut answers = timeout(dialer.connect_timeout, ask(wire, &[nodes])).await.map_err(late)??;
+    let mut answers = timeout(dialer.connect_timeout, request(wire, &[nodes])).await.map_err(late)??;
     let answer = answers.pop().unwrap_or(Ok(Value::Nil)).and_then(checked).map_err(|error| {
         Error::new(Kind::Unsupported, format!("Redis at {address} is not a node of a cluster: {error}"))
     })?;

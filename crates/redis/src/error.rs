@@ -1,32 +1,31 @@
-//! What can go wrong: one opaque error with a kind to match on, a sentence for people and the source kept.
+//! One opaque error with a kind to match on, a message and its source.
 //!
 //! Cheap to clone, because one lost connection answers every request of a batch.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What is known of a request that failed.
+/// The cause of a failure, and whether the request was executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Nothing happened: it was never written whole, or the server said that it executed nothing.
-    /// Sending it again is safe.
+    /// Not executed: it was not sent completely, or the server answered so. Sending it again is safe.
     NotSent,
-    /// It was sent, and what became of it is not known: the connection was lost, no answer came in
-    /// time, or fewer replicas (or no disk) confirmed it than were asked for.
+    /// Sent, with an unknown outcome: the connection was lost, no answer arrived in time, or fewer
+    /// replicas (or no disk) confirmed it than demanded.
     UnknownOutcome,
-    /// The server or the script answered with an error of its own.
+    /// The server or the script answered with an error.
     Server {
-        /// The error's first word, such as `WRONGTYPE` or `OOM`, or what a script put there.
+        /// The error's first word, such as `WRONGTYPE` or `OOM`.
         code: String,
     },
-    /// The server cannot do what the options or the caller ask for, or is set up so that it must not be used.
+    /// The server lacks what the options or the caller need, or its settings could lose data.
     Unsupported,
     /// The server refused the user or the password, or the user may not run what is needed.
     Auth,
-    /// No server could be reached at the addresses given, or none that is what the URL says.
+    /// No server of the kind that the URL names answered at the given addresses.
     Connect,
-    /// The URL or the options cannot be used.
+    /// The URL or the options are invalid.
     Url,
 }
 
@@ -75,17 +74,17 @@ impl Error {
         self
     }
 
-    /// What is known of the request.
+    /// The cause, and whether the request was executed.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// A sentence for people, without the source.
+    /// The message, without the source.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The first word of the server's or the script's own error.
+    /// The first word of the server's or the script's error.
     pub fn code(&self) -> Option<&str> {
         match &self.kind {
             Kind::Server { code } => Some(code),
@@ -93,8 +92,8 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing it. After
-    /// [`Kind::UnknownOutcome`] it may also be executed a second time.
+    /// Whether the same request may succeed later. After [`Kind::UnknownOutcome`] a retry may execute
+    /// it a second time.
     pub fn may_retry(&self) -> bool {
         matches!(self.kind, Kind::NotSent | Kind::UnknownOutcome | Kind::Connect)
     }

@@ -1,14 +1,14 @@
-//! What a node says of itself (INFO, CONFIG GET), and whether that is enough for what is asked of it.
+//! The facts of a node (INFO, CONFIG GET), and whether they meet a caller's needs.
 
 use crate::error::{Error, Kind};
 use crate::nodes::Address;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Which server it is.
+/// The server software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Server {
-    /// Redis, or something that says no other name.
+    /// Redis, or a server that does not name itself otherwise.
     Redis,
     /// Valkey.
     Valkey,
@@ -16,14 +16,14 @@ pub enum Server {
     Dragonfly,
 }
 
-/// The part that a node plays.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Takes writes.
     Primary,
     /// Follows a primary.
     Replica,
-    /// Watches others.
+    /// A Sentinel.
     Sentinel,
 }
 
@@ -34,7 +34,7 @@ pub struct Version(pub u32, pub u32, pub u32);
 /// A replica as its primary sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaFacts {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// Whether it is in step (`state=online`).
     pub online: bool,
@@ -44,20 +44,20 @@ pub struct ReplicaFacts {
     pub behind_bytes: u64,
 }
 
-/// What a node said of itself.
+/// The facts of a node.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The node.
     pub address: Address,
     /// Which server.
     pub server: Server,
-    /// Its own version.
+    /// The version of the software.
     pub version: Version,
-    /// The version of Redis that it is compatible with, as it says.
+    /// The version of Redis that it declares compatibility with.
     pub compatible: Version,
-    /// The part that it plays.
+    /// Whether it takes writes.
     pub role: Role,
-    /// Random id of the process; empty when it gives none.
+    /// Random id of the process; empty without one.
     pub run_id: String,
     /// Id of the data's history: changes when a replica is promoted.
     pub replication_id: String,
@@ -75,7 +75,7 @@ pub struct Facts {
     pub cluster: bool,
     /// Of a primary: its replicas.
     pub replicas: Vec<ReplicaFacts>,
-    /// Of a replica: whether it is connected to its primary, and seconds since it last heard of it.
+    /// Of a replica: whether it is connected to its primary, and seconds since the last message.
     pub primary_link: Option<(bool, u64)>,
     /// Whether it has WAITAOF.
     pub waitaof: bool,
@@ -85,7 +85,7 @@ pub struct Facts {
     pub functions: bool,
 }
 
-/// Something that a caller needs of a node.
+/// A requirement of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Streams with XTRIM MINID.
@@ -96,7 +96,7 @@ pub enum Need {
     NoEviction,
     /// That a write can be on disk when it is answered.
     Sync,
-    /// So many replicas in step.
+    /// This many replicas in step.
     Replicas(u32),
     /// That it is a primary.
     Primary,
@@ -129,7 +129,7 @@ impl Facts {
         Err(Error::new(Kind::Unsupported, format!("{} at {} {what}", self.name(), self.address)))
     }
 
-    /// Name and version, as a person writes them.
+    /// Name and version, for messages.
     pub fn name(&self) -> String {
         format!("{} {}", self.server, self.version)
     }
@@ -227,7 +227,7 @@ fn replicas(fields: &HashMap<&str, &str>) -> Vec<ReplicaFacts> {
 }
 
 impl Version {
-    /// Reads `7.0.15`, `df-v1.20.0` and what stands behind a hyphen not at all.
+    /// Reads `7.0.15` and `df-v1.20.0`; ignores what follows a hyphen.
     fn parse(text: &str) -> Version {
         let text = text.trim_start_matches("df-").trim_start_matches('v');
         let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));

@@ -1,11 +1,11 @@
-//! Client tracking: hearing which keys with a prefix were written, on every primary.
+//! Client tracking: a listener on every primary for writes to keys with a prefix.
 //!
-//! BCAST is a node's own affair, so there is one connection for each primary, in RESP3. Promises
-//! that whoever hears misses nothing unknowingly: [`Invalidation::Everything`] comes when a
-//! connection begins and when one is lost, and for what FLUSHALL says.
+//! BCAST works for each node separately, so there is one RESP3 connection for each primary. Promises
+//! that no write is missed silently: [`Invalidation::Everything`] is sent when a connection begins,
+//! when one is lost, and after FLUSHALL.
 
 use crate::client::Client;
-use crate::connection::{ask, checked};
+use crate::connection::{checked, request};
 use crate::error::Error;
 use crate::limits;
 use crate::nodes::Address;
@@ -18,18 +18,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// What happened on the servers.
+/// A change on the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalidation {
     /// These keys were written, deleted or have expired.
     Keys(Vec<Vec<u8>>),
-    /// Any key may have been.
+    /// Any key may have changed.
     Everything,
 }
 
-/// What happens on the servers, as it is heard. Hearing ends when this is dropped.
+/// The changes on the servers. Dropping it ends the listeners.
 pub struct Invalidations {
-    heard: mpsc::Receiver<Invalidation>,
+    messages: mpsc::Receiver<Invalidation>,
     _listeners: JoinSet<()>,
 }
 
@@ -40,28 +40,28 @@ impl std::fmt::Debug for Invalidations {
 }
 
 impl Invalidations {
-    /// The next of them; `None` when the runtime ends.
+    /// The next change; `None` when the runtime ends.
     pub async fn next(&mut self) -> Option<Invalidation> {
-        self.heard.recv().await
+        self.messages.recv().await
     }
 }
 
 impl Client {
-    /// Hears which keys that begin with this prefix are written. Must be called on a runtime.
+    /// Listens for writes to keys with this prefix. Must be called on a runtime.
     pub fn invalidations(&self, prefix: &[u8]) -> Invalidations {
-        let (sender, heard) = mpsc::channel(limits::INVALIDATIONS_WAITING);
+        let (sender, messages) = mpsc::channel(limits::INVALIDATIONS_WAITING);
         let mut listeners = JoinSet::new();
-        listeners.spawn(follow(self.clone(), prefix.to_vec(), sender));
-        Invalidations { heard, _listeners: listeners }
+        listeners.spawn(listen_to_primaries(self.clone(), prefix.to_vec(), sender));
+        Invalidations { messages, _listeners: listeners }
     }
 }
 
-/// Keeps one listener for each primary that there is.
-async fn follow(client: Client, prefix: Vec<u8>, sender: mpsc::Sender<Invalidation>) {
+/// Runs one listener for each primary.
+async fn listen_to_primaries(client: Client, prefix: Vec<u8>, sender: mpsc::Sender<Invalidation>) {
     let mut listeners: HashMap<Address, JoinSet<()>> = HashMap::new();
     loop {
         let primaries: Vec<Address> = client.primaries().into_iter().map(|node| node.address).collect();
-        // A node that is no primary any more has nothing to say; dropping the set ends its listener.
+        // Dropping the set ends the listener of a node that is no longer a primary.
         let count = listeners.len();
         listeners.retain(|address, _| primaries.contains(address));
         if listeners.len() < count && sender.send(Invalidation::Everything).await.is_err() {
@@ -75,17 +75,17 @@ async fn follow(client: Client, prefix: Vec<u8>, sender: mpsc::Sender<Invalidati
             });
         }
         sleep(Duration::from_millis(limits::REFRESH_MS)).await;
-        // A look that failed is tried again at the next turn.
+        // A failed refresh is repeated at the next turn.
         drop(client.refresh().await);
     }
 }
 
-/// Hears one node, and connects again whenever that ends.
+/// Listens to one node, and connects again when the connection is lost.
 async fn listen(client: Client, address: Address, prefix: Vec<u8>, sender: mpsc::Sender<Invalidation>) {
     while !sender.is_closed() {
         if let Ok(mut wire) = connect(&client, &address, &prefix).await {
-            // How it ended does not matter: what was written since then is not known.
-            drop(hear(&mut wire, &sender).await);
+            // Whatever ended it, writes may be missed from now on.
+            drop(forward(&mut wire, &sender).await);
             drop(sender.send(Invalidation::Everything).await);
         }
         sleep(Duration::from_millis(limits::RETRY_MS_MAX)).await;
@@ -98,17 +98,17 @@ async fn connect(client: &Client, address: &Address, prefix: &[u8]) -> Result<Wi
     hello.arg(3);
     let mut tracking = redis::cmd("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(prefix);
-    for answer in ask(&mut wire, &[hello, tracking]).await? {
+    for answer in request(&mut wire, &[hello, tracking]).await? {
         answer?;
     }
     Ok(wire)
 }
 
-/// Hears until the connection is lost, or says nothing even when asked.
-async fn hear(wire: &mut Wire, sender: &mpsc::Sender<Invalidation>) -> io::Result<()> {
-    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-    // What was written before this connection was there is not known.
-    sender.send(Invalidation::Everything).await.map_err(|_| gone())?;
+/// Forwards messages until the connection is lost, or does not answer a PING.
+async fn forward(wire: &mut Wire, sender: &mpsc::Sender<Invalidation>) -> io::Result<()> {
+    let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
+    // Writes before this connection were not seen.
+    sender.send(Invalidation::Everything).await.map_err(|_| ended())?;
     let ping = redis::cmd("PING").get_packed_command();
     let mut is_asked = false;
     loop {
@@ -116,7 +116,7 @@ async fn hear(wire: &mut Wire, sender: &mpsc::Sender<Invalidation>) -> io::Resul
             Ok(value) => {
                 is_asked = false;
                 if let Some(invalidation) = meaning(value?)? {
-                    sender.send(invalidation).await.map_err(|_| gone())?;
+                    sender.send(invalidation).await.map_err(|_| ended())?;
                 }
             }
             Err(_) if is_asked => return Err(io::ErrorKind::TimedOut.into()),
@@ -128,7 +128,7 @@ async fn hear(wire: &mut Wire, sender: &mpsc::Sender<Invalidation>) -> io::Resul
     }
 }
 
-/// What a message says, if it says anything.
+/// The change that a message reports, if any.
 fn meaning(value: Value) -> io::Result<Option<Invalidation>> {
     match value {
         Value::Push { kind: PushKind::Invalidate, data } => Ok(Some(match data.into_iter().next() {

@@ -1,6 +1,6 @@
-//! A request on its way: what to run, whom to tell, and what an answer means for it.
+//! A request in flight: the command, the caller, and the meaning of an answer.
 //!
-//! The one place that decides what is known of a request after each kind of answer.
+//! The only module that decides from an answer whether a request was executed.
 
 use crate::connection::checked;
 use crate::error::{Error, Kind};
@@ -23,7 +23,7 @@ pub(crate) enum Body {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) body: Body,
-    /// Whether ASKING goes in front, because ASK led here.
+    /// Whether ASKING goes in front, after an ASK redirection.
     pub(crate) asking: bool,
 }
 
@@ -35,28 +35,28 @@ pub(crate) struct Request {
     pub(crate) deadline: Instant,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Done(Value),
     Failed(Error),
-    /// It may be sent again: nothing happened, or it only reads.
+    /// It may be sent again: it was not executed, or it only reads.
     Again(Job, Why),
 }
 
-/// Why a request is to be sent again, and what to do first. The errors are what to answer when
-/// there is no time left.
+/// Why a request is sent again, and what must happen before. The errors are returned after the
+/// deadline.
 #[derive(Debug)]
 pub(crate) enum Why {
-    /// The slot is somewhere else now.
+    /// The slot has moved to another node.
     Moved(Slot, Address, Error),
-    /// This one time, ask there.
+    /// This request only goes to another node.
     Ask(Address, Error),
-    /// Too much waits already: answered at once, so that the caller can shed load.
+    /// The queue is full: returned at once, so that the caller can shed load.
     Full(Error),
-    /// The server cannot do it yet.
+    /// The server is loading or busy.
     Wait(Error),
-    /// The node cannot be reached, or is not what it was: look at the topology.
+    /// The node is unreachable, or its role has changed: refresh the topology.
     Stale(Error),
 }
 
@@ -72,12 +72,12 @@ impl Why {
     }
 }
 
-/// What a server's answer means.
+/// The meaning of a server's answer.
 pub(crate) enum Meaning {
     Done(Value),
     Failed(Error),
     NoScript,
-    /// Nothing was executed.
+    /// The request was not executed.
     Nothing(Why),
 }
 
@@ -107,7 +107,7 @@ impl Body {
     }
 }
 
-/// Reads an answer. The codes that stand for "nothing was executed" are the servers' own refusals to begin.
+/// Interprets an answer. The codes for "not executed" are those with which servers refuse to begin.
 pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
     let error = match checked(value) {
         Ok(value) => return Meaning::Done(value),
@@ -131,7 +131,7 @@ pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
     }
 }
 
-/// `MOVED 3999 127.0.0.1:6381`; without a host it is the node that said it.
+/// `MOVED 3999 127.0.0.1:6381`; without a host it means the node that answered.
 fn redirection(message: &str, from: &Address) -> Option<(Slot, Address)> {
     let mut words = message.split_ascii_whitespace().skip(1);
     let slot = Slot(words.next()?.parse().ok()?);

@@ -1,9 +1,9 @@
 //! A lane: one connection to one node in one direction, and the task that owns it.
 //!
-//! It takes everything that is queued, sends it as one batch, reads the answers and hands them out;
-//! only then it takes the next. Writes are held until the WAIT or WAITAOF that ends their batch has
-//! counted enough. Every request is told what became of it, exactly once; a caller that went away
-//! is passed over without disturbing the others.
+//! It takes all queued requests, sends them as one batch, reads the answers and returns them to the
+//! callers before it takes the next batch. Answers to writes are held until the WAIT or WAITAOF at
+//! the end of the batch confirms them. Every request gets exactly one outcome; a caller that has
+//! dropped its future is skipped.
 
 use crate::client::Inner;
 use crate::connection::{Connection, Purpose, checked, identify};
@@ -22,10 +22,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-/// What ends a batch of writes.
+/// How a batch of writes is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Confirm {
-    /// Nothing: the answer itself is all that was asked for.
+    /// Not at all: the answers are enough.
     Nothing,
     /// WAITAOF 1 0: on this server's own disk.
     Disk,
@@ -33,23 +33,23 @@ enum Confirm {
     Replicas(u32),
 }
 
-/// What a script answers whose shard was not repaired for the epoch that its call brought.
+/// The answer of a script whose shard was not repaired for the epoch of the call.
 const EPOCH: &str = "EPOCH";
 
-/// A connection and what follows from the facts of its node.
+/// A connection, and the settings that follow from the facts of its node.
 struct Open {
     connection: Connection,
     /// `ARGV[1]` of scripts.
     epoch: Vec<u8>,
-    /// How scripts are called.
+    /// The command that calls scripts.
     verb: &'static [u8],
     confirm: Confirm,
     used: Instant,
-    /// A script has refused the epoch: the node may have changed over beneath this connection.
+    /// A script has refused the epoch: the node's role may have changed during this connection.
     is_doubted: bool,
 }
 
-/// The task behind one lane.
+/// The task of one lane.
 pub(crate) struct Lane {
     client: Arc<Inner>,
     address: Address,
@@ -57,12 +57,12 @@ pub(crate) struct Lane {
     queue: mpsc::Receiver<Request>,
     open: Option<Open>,
     output: Vec<u8>,
-    /// Whether the last batch lacked replicas: the next is sent only when they are back.
+    /// Whether the last batch lacked replicas: the next is sent only when enough are in step.
     is_short: bool,
 }
 
-/// The requests of one batch: on their way in the order in which they were packed, then held or to
-/// be run again.
+/// The requests of one batch: in flight in the order in which they were packed, then held or to be
+/// run again.
 #[derive(Default)]
 struct Batch {
     requests: VecDeque<Request>,
@@ -70,9 +70,9 @@ struct Batch {
     ends: Vec<usize>,
     /// Scripts loaded at the front.
     loads: usize,
-    /// Answered, and waiting for their confirmation.
+    /// Answered, and not confirmed yet.
     held: Vec<(Request, Value)>,
-    /// Not run, because the server did not know their script.
+    /// Not executed, because the server did not have their script.
     unloaded: VecDeque<Request>,
 }
 
@@ -99,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// Sends what fits into one batch and sees it through.
+    /// Sends what fits into one batch and completes it.
     async fn step(&mut self, waiting: &mut VecDeque<Request>) {
         waiting.retain(|request| !request.reply.is_closed());
         if waiting.is_empty() {
@@ -122,7 +122,7 @@ impl Lane {
             }
             let batch = self.pack(&open, &mut unloaded, true);
             match self.exchange(&mut open, batch).await {
-                Some(again) => unloaded = again,
+                Some(left) => unloaded = left,
                 None => return,
             }
         }
@@ -130,13 +130,13 @@ impl Lane {
             let name = request.job.body.script().map_or("?", |script| script.name());
             let message =
                 format!("Redis at {} does not keep the script {name} after SCRIPT LOAD", self.address);
-            tell(request, Outcome::Failed(Error::new(Kind::Server { code: "NOSCRIPT".into() }, message)));
+            reply(request, Outcome::Failed(Error::new(Kind::Server { code: "NOSCRIPT".into() }, message)));
         }
         open.used = Instant::now();
         self.open = Some(open);
     }
 
-    /// The connection, opened or looked at again where that is needed.
+    /// The connection, opened or checked again where needed.
     async fn ready(&mut self) -> Result<Open, Error> {
         if let Some(mut open) = self.open.take()
             && open.connection.wire.is_usable().await
@@ -145,11 +145,11 @@ impl Lane {
             if !(self.is_short || open.is_doubted || (idle && self.purpose == Purpose::Write)) {
                 return Ok(open);
             }
-            let again = timeout(
+            let facts = timeout(
                 self.client.dialer.connect_timeout,
                 identify(&mut open.connection.wire, &self.address),
             );
-            if let Ok(Ok(facts)) = again.await {
+            if let Ok(Ok(facts)) = facts.await {
                 open.connection.facts = facts;
                 return self.judge(open.connection);
             }
@@ -158,7 +158,7 @@ impl Lane {
         let mut open = self.judge(connection)?;
         if open.connection.facts.role == Role::Replica && open.connection.facts.cluster {
             let readonly = [redis::cmd("READONLY")];
-            let answers = crate::connection::ask(&mut open.connection.wire, &readonly);
+            let answers = crate::connection::request(&mut open.connection.wire, &readonly);
             match timeout(self.client.dialer.connect_timeout, answers).await {
                 Ok(answers) => answers?.into_iter().try_for_each(|answer| answer.map(drop))?,
                 Err(_) => {
@@ -169,7 +169,7 @@ impl Lane {
         Ok(open)
     }
 
-    /// Whether this node is what the lane needs, and what that means for its batches.
+    /// Checks that this node suits the lane, and derives how its batches are confirmed.
     fn judge(&mut self, connection: Connection) -> Result<Open, Error> {
         let facts = &connection.facts;
         let mut confirm = Confirm::Nothing;
@@ -214,7 +214,7 @@ impl Lane {
         }
     }
 
-    /// Packs as many requests as one batch takes, and what confirms them.
+    /// Packs as many requests as fit into one batch, and their confirmation.
     fn pack(&mut self, open: &Open, waiting: &mut VecDeque<Request>, load: bool) -> Batch {
         self.output.clear();
         let mut batch = Batch::default();
@@ -251,8 +251,8 @@ impl Lane {
         batch
     }
 
-    /// Sends one batch and tells its requests what became of them. Gives back those whose script
-    /// has to be loaded first; `None` when the connection was lost.
+    /// Sends one batch and replies to its requests. Returns those whose script must be loaded first;
+    /// `None` when the connection was lost.
     async fn exchange(&mut self, open: &mut Open, mut batch: Batch) -> Option<VecDeque<Request>> {
         let limit = Duration::from_millis(self.client.options.response_timeout_ms);
         let wire = &mut open.connection.wire;
@@ -262,11 +262,11 @@ impl Lane {
         }
         if let Err(error) = sent {
             let taken = wire.sent_bytes();
-            let whole = batch.ends.iter().take_while(|end| **end <= taken).count();
-            let kept = batch.requests.split_off(whole);
-            let cut =
-                Error::not_sent(format!("Redis at {} took no more", self.address)).with_source(again(&error));
-            nothing_sent(kept, &cut);
+            let sent = batch.ends.iter().take_while(|end| **end <= taken).count();
+            let unsent = batch.requests.split_off(sent);
+            let cut = Error::not_sent(format!("Redis at {} took no more", self.address))
+                .with_source(same_error(&error));
+            nothing_sent(unsent, &cut);
             self.lost(batch.requests, &error);
             return None;
         }
@@ -285,7 +285,7 @@ impl Lane {
         Some(batch.unloaded)
     }
 
-    /// Answers the writes of a batch, once it is known how safe they are.
+    /// Replies to the writes of a batch after their confirmation.
     fn settle(&mut self, confirm: Confirm, confirmation: Value, held: Vec<(Request, Value)>) {
         let reason = match (confirm, checked(confirmation)) {
             (Confirm::Nothing, _) => None,
@@ -304,7 +304,7 @@ impl Lane {
         };
         self.is_short = reason.is_some();
         for (request, value) in held {
-            tell(
+            reply(
                 request,
                 match &reason {
                     None => Outcome::Done(value),
@@ -314,17 +314,17 @@ impl Lane {
         }
     }
 
-    /// Answers requests that were sent on a connection that gave no answer.
+    /// Replies to requests that were sent on a connection and not answered.
     fn lost(&self, requests: impl IntoIterator<Item = Request>, error: &io::Error) {
         let message = format!("no answer from Redis at {}", self.address);
         for request in requests {
             match self.purpose {
                 Purpose::Write => {
                     let unknown = Error::unknown(format!("{message}: the write may have happened or not"));
-                    tell(request, Outcome::Failed(unknown.with_source(again(error))));
+                    reply(request, Outcome::Failed(unknown.with_source(same_error(error))));
                 }
                 Purpose::Read => {
-                    let stale = Error::not_sent(message.clone()).with_source(again(error));
+                    let stale = Error::not_sent(message.clone()).with_source(same_error(error));
                     retry(request, Why::Stale(stale));
                 }
             }
@@ -332,11 +332,11 @@ impl Lane {
     }
 }
 
-/// Reads the answers of a batch; what is not decided yet stays in it. Gives the answer to what confirms it.
+/// Reads the answers of a batch; unconfirmed requests stay in it. Returns the answer to the confirmation.
 async fn receive(open: &mut Open, batch: &mut Batch, from: &Address, limit: Duration) -> io::Result<Value> {
     let wire = &mut open.connection.wire;
     for _ in 0..batch.loads {
-        // One that could not be loaded shows as NOSCRIPT again.
+        // A script that could not be loaded causes NOSCRIPT again.
         answer(wire, limit).await?;
     }
     while let Some(request) = batch.requests.front() {
@@ -346,11 +346,11 @@ async fn receive(open: &mut Open, batch: &mut Batch, from: &Address, limit: Dura
         let value = answer(wire, limit).await?;
         let Some(request) = batch.requests.pop_front() else { break };
         match meaning(value, from) {
-            Meaning::Done(value) if open.confirm == Confirm::Nothing => tell(request, Outcome::Done(value)),
+            Meaning::Done(value) if open.confirm == Confirm::Nothing => reply(request, Outcome::Done(value)),
             Meaning::Done(value) => batch.held.push((request, value)),
             Meaning::Failed(error) => {
                 open.is_doubted |= error.code() == Some(EPOCH);
-                tell(request, Outcome::Failed(error));
+                reply(request, Outcome::Failed(error));
             }
             Meaning::NoScript => batch.unloaded.push_back(request),
             Meaning::Nothing(why) => retry(request, why),
@@ -362,7 +362,7 @@ async fn receive(open: &mut Open, batch: &mut Batch, from: &Address, limit: Dura
     }
 }
 
-/// The next answer; a timer is set only when it is not there yet.
+/// The next answer; a timer is set only when it has not arrived yet.
 async fn answer(wire: &mut Wire, limit: Duration) -> io::Result<Value> {
     loop {
         if let Some(value) = wire.ready()? {
@@ -376,23 +376,23 @@ fn late(limit: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {} ms", limit.as_millis()))
 }
 
-/// The same error for one more request.
-fn again(error: &io::Error) -> io::Error {
+/// A copy of the error for a further request.
+fn same_error(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
 fn expire(waiting: &mut VecDeque<Request>, address: &Address) {
     let now = Instant::now();
     while let Some(request) = waiting.pop_front_if(|request| request.deadline <= now) {
-        tell(request, Outcome::Failed(Error::not_sent(format!("Redis at {address} was busy for too long"))));
+        reply(request, Outcome::Failed(Error::not_sent(format!("Redis at {address} was busy for too long"))));
     }
 }
 
-/// Tells requests of which no server has heard. Trying again does not help against a refusal.
+/// Replies to requests that were not sent. A refusal is final; other errors permit a retry.
 fn nothing_sent(requests: impl IntoIterator<Item = Request>, error: &Error) {
     for request in requests {
         match error.kind() {
-            Kind::Auth | Kind::Unsupported | Kind::Url => tell(request, Outcome::Failed(error.clone())),
+            Kind::Auth | Kind::Unsupported | Kind::Url => reply(request, Outcome::Failed(error.clone())),
             _ => retry(request, Why::Stale(error.clone().into_kind(Kind::NotSent))),
         }
     }
@@ -400,10 +400,10 @@ fn nothing_sent(requests: impl IntoIterator<Item = Request>, error: &Error) {
 
 fn retry(request: Request, why: Why) {
     let Request { job, reply, .. } = request;
-    // A caller that went away wants no answer.
+    // The caller may have dropped its future.
     drop(reply.send(Outcome::Again(job, why)));
 }
 
-fn tell(request: Request, outcome: Outcome) {
+fn reply(request: Request, outcome: Outcome) {
     drop(request.reply.send(outcome));
 }

@@ -1,17 +1,17 @@
 //! The one way to reach Redis, Valkey or Dragonfly: single, with replicas, behind Sentinel, or a Cluster.
 //!
-//! A [`Client`] knows where everything is and follows failovers and resharding; a [`Link`] is what
-//! one worker thread sends with. A link has one connection for each node and direction. Everything
-//! that arrives while a batch is on its way is the next batch, so that concurrent callers share
-//! system calls, packets and, for writes, one WAIT or WAITAOF.
+//! A [`Client`] knows the topology and follows failovers and resharding. A [`Link`] sends the
+//! requests of one worker thread; it has one connection for each node and direction. Requests that
+//! arrive while a batch is in flight form the next batch, so that concurrent callers share system
+//! calls, packets and, for writes, one WAIT or WAITAOF.
 //!
-//! What must stay true here: an error says exactly what is known of the request. [`Kind::NotSent`]
-//! means that nothing happened, [`Kind::UnknownOutcome`] that it may have; a write is never sent
-//! again after it may have been executed.
+//! What must stay true here: an error says whether the request was executed. [`Kind::NotSent`] means
+//! that it was not, [`Kind::UnknownOutcome`] that it may have been; a write that may have been
+//! executed is never sent again.
 //!
-//! The crate `redis` gives the codec (commands to bytes, bytes to [`Value`]); sockets, topology,
-//! routing, batching and the meaning of a failure are ours. What a key or a script means is left to
-//! the callers.
+//! The crate `redis` has the codec (commands to bytes, bytes to [`Value`]). Sockets, topology,
+//! routing, batching and the meaning of a failure are implemented here. The callers define keys and
+//! scripts.
 
 mod client;
 mod connection;

@@ -1,17 +1,17 @@
-//! Every limit of this crate and where it comes from.
+//! Every limit of this crate, with its derivation.
 
 /// Default for a connection to be ready: a TLS handshake over a far network, and one lost SYN (1 s).
 pub const CONNECT_TIMEOUT_MS: u64 = 2_000;
 
-/// Default for a batch without an answer: above [`WAIT_TIMEOUT_MS`], below what a client of ours waits.
+/// Default time-out of a batch: above [`WAIT_TIMEOUT_MS`], below the time-outs of HTTP clients.
 pub const RESPONSE_TIMEOUT_MS: u64 = 5_000;
 
 /// Default for WAIT and WAITAOF: `appendfsync everysec` confirms after up to a second, two when the
 /// disk is slow.
 pub const WAIT_TIMEOUT_MS: u64 = 3_000;
 
-/// Requests that may wait for one connection. At 10 µs each that is 0.16 s: what waits longer is
-/// better refused.
+/// Requests that may wait for one connection. At 10 µs each that is 0.16 s: a longer queue should
+/// refuse instead.
 pub const QUEUE_REQUESTS: usize = 16_384;
 
 /// Requests in one batch at most, so that the first answer is not held back by the last write.
@@ -21,7 +21,7 @@ pub const BATCH_REQUESTS: usize = 1_024;
 /// rarely waits.
 pub const BATCH_BYTES: usize = 1 << 20;
 
-/// What a connection's buffer starts with, and shrinks back to after a larger batch.
+/// Capacity of a connection's buffer at the start, and after a larger batch.
 pub const BUFFER_BYTES: usize = 16 << 10;
 
 /// One answer may have so many bytes (Redis's own limit of a string is 512 MiB); more closes the connection.
@@ -39,10 +39,10 @@ pub const RETRY_MS: u64 = 10;
 /// Longest pause between two tries: a failover takes seconds, and is noticed this late at most.
 pub const RETRY_MS_MAX: u64 = 200;
 
-/// Two looks at the topology are at least so far apart, however many requests ask for one.
+/// Shortest time between two refreshes of the topology, however many requests start one.
 pub const REFRESH_MS_MIN: u64 = 50;
 
-/// The topology is looked at this often even when nothing failed: a primary that was cut off does not say so.
+/// Interval of refreshes without a failure: a primary that was cut off does not report it.
 pub const REFRESH_MS: u64 = 1_000;
 
 /// A write connection that was idle for so long asks for its epoch again: the primary may have been
@@ -52,11 +52,11 @@ pub const EPOCH_IDLE_MS: u64 = 1_000;
 /// Nodes asked, one after the other, for the topology before a refresh gives up.
 pub const REFRESH_NODES: usize = 5;
 
-/// Messages of client tracking that wait for who hears them; then the server's own buffer fills.
+/// Messages of client tracking that are queued for the listener; then the server's buffer fills.
 pub const INVALIDATIONS_WAITING: usize = 1_024;
 
-/// A connection that hears of writes and has been quiet for so long is asked whether it is there;
-/// without an answer for as long again it is lost.
+/// A tracking connection without a message for this long gets a PING; without an answer for the same
+/// time it counts as lost.
 pub const INVALIDATIONS_PING_MS: u64 = 1_000;
 
 /// Keys asked for in one SCAN: about 1 ms of the server's time.

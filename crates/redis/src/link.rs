@@ -1,7 +1,7 @@
-//! A [`Link`]: what one worker thread sends with.
+//! A [`Link`]: the requests of one worker thread.
 //!
-//! Finds the lane of a request's slot, and sees a request through redirections, failovers and
-//! retries until its deadline. It sends again only what did nothing or only reads.
+//! Finds the lane of a request's slot, and follows redirections, failovers and retries until the
+//! request's deadline. It sends a request again only if it was not executed or only reads.
 
 use crate::client::{Client, Inner};
 use crate::connection::Purpose;
@@ -24,9 +24,9 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Sends requests to the node that has their slot, batched with what arrives meanwhile. Cheap to
-/// clone; belongs to the runtime that first uses it. Dropping a future gives up its answer, not the
-/// request, when that is on its way.
+/// Sends requests to the node that has their slot, in batches. Clones share the connections; a link
+/// belongs to the runtime that first uses it. Dropping a future discards the answer; a request that
+/// is in flight is not cancelled.
 #[derive(Clone)]
 pub struct Link {
     client: Client,
@@ -43,7 +43,7 @@ struct State {
     version: u64,
     map: Arc<Map>,
     lanes: HashMap<(Address, Purpose), mpsc::Sender<Request>>,
-    /// Counts reads, so that replicas take turns.
+    /// Counts reads, to alternate between replicas.
     turn: usize,
     is_watching: bool,
 }
@@ -71,10 +71,10 @@ impl Link {
         &self.client
     }
 
-    /// Runs a command that only reads. It is sent again inside the deadline when a connection is lost.
+    /// Runs a command that only reads. It is sent again within the deadline when a connection is lost.
     ///
     /// # Errors
-    /// `NotSent` when no answer could be had in time; the server's own.
+    /// `NotSent` when no answer arrived in time, or the server's error.
     pub fn read(
         &self,
         slot: Slot,
@@ -83,8 +83,8 @@ impl Link {
         run(self.shared.clone(), slot, Purpose::Read, Body::Command(command))
     }
 
-    /// Runs a command that writes, as [`Link::write`] does scripts; it may run on a server that has
-    /// changed over meanwhile.
+    /// Runs a command that writes, as [`Link::write`] does with scripts, without the check of the
+    /// epoch: it may run on a server whose role has changed.
     ///
     /// # Errors
     /// As [`Link::write`].
@@ -96,11 +96,11 @@ impl Link {
         run(self.shared.clone(), slot, Purpose::Write, Body::Command(command))
     }
 
-    /// Runs a script that writes; answered when it is as durable as the options say.
+    /// Runs a script that writes; returns when the write is as durable as the options demand.
     ///
     /// # Errors
-    /// `NotSent`: it did not run. `UnknownOutcome`: it may have, or is not as durable as asked. The
-    /// script's own.
+    /// `NotSent`: it did not run. `UnknownOutcome`: it may have run, or is not as durable as demanded.
+    /// Or the error of the script.
     pub fn write(
         &self,
         slot: Slot,
@@ -126,7 +126,7 @@ impl Link {
     }
 }
 
-/// Sees one request through.
+/// Runs one request to its outcome.
 async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> Result<Value, Error> {
     let client = &shared.client;
     let deadline = Instant::now() + Duration::from_millis(client.options.response_timeout_ms);
@@ -136,7 +136,7 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
     let mut redirects = 0;
     let mut pause = Duration::from_millis(limits::RETRY_MS);
     loop {
-        let (again, why) = match shared.send(slot, (purpose, read_from), target.take(), job, deadline) {
+        let (job_left, why) = match shared.send(slot, (purpose, read_from), target.take(), job, deadline) {
             Err(refused) => *refused,
             Ok(reply) => match reply.await {
                 Ok(Outcome::Done(value)) => return Ok(value),
@@ -145,7 +145,7 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
                 Err(_) => return Err(Error::unknown("the runtime of this link has ended")),
             },
         };
-        job = Job { asking: false, ..again };
+        job = Job { asking: false, ..job_left };
         let (error, look) = match why {
             Why::Full(error) => return Err(error),
             Why::Moved(slot, address, error) if redirects < limits::REDIRECTS => {
@@ -173,11 +173,10 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(limits::RETRY_MS_MAX));
             redirects = 0;
-            // A replica that failed once is not waited for.
+            // A replica that failed once is not tried again.
             read_from = ReadFrom::Primary;
         }
-        // What a look at the topology finds out is in the map; that it failed shows when the
-        // request is sent again.
+        // A refresh publishes the map; if it failed, the request fails when it is sent again.
         if look && timeout_at(deadline, client.refresh()).await.is_err() {
             return Err(error);
         }
@@ -185,7 +184,7 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
 }
 
 impl Shared {
-    /// Puts a request into the queue of its lane.
+    /// Queues a request in its lane.
     fn send(
         self: &Arc<Self>,
         slot: Slot,
@@ -207,11 +206,11 @@ impl Shared {
             match lane.try_send(request) {
                 Ok(()) => return Ok(outcome),
                 Err(TrySendError::Full(request)) => return Err(Box::new((request.job, full(&key.0)))),
-                // The runtime on which it ran has ended; this one may be another.
+                // The runtime of its task has ended; this one may be another.
                 Err(TrySendError::Closed(returned)) => request = returned,
             }
         }
-        self.watch(&mut state);
+        self.start_refreshing(&mut state);
         let lane = Lane::start(self.client.clone(), key.0.clone(), purpose);
         let sent = lane.try_send(request);
         let result = match sent {
@@ -224,13 +223,13 @@ impl Shared {
         result
     }
 
-    /// Starts the task that looks at the topology from time to time, as long as this link lives.
-    fn watch(self: &Arc<Self>, state: &mut State) {
+    /// Starts the task that refreshes the topology regularly, as long as this link lives.
+    fn start_refreshing(self: &Arc<Self>, state: &mut State) {
         if state.is_watching || !self.client.is_watched() {
             return;
         }
         state.is_watching = true;
-        tokio::spawn(watch(Arc::downgrade(self)));
+        tokio::spawn(refresh_regularly(Arc::downgrade(self)));
     }
 }
 
@@ -238,20 +237,20 @@ fn full(address: &Address) -> Why {
     Why::Full(Error::not_sent(format!("too many requests wait for Redis at {address}")))
 }
 
-async fn watch(link: Weak<Shared>) {
+async fn refresh_regularly(link: Weak<Shared>) {
     let mut next = Instant::now();
     loop {
         next += Duration::from_millis(limits::REFRESH_MS);
         sleep_until(next).await;
         let Some(shared) = link.upgrade() else { return };
-        // A look that failed is tried again at the next turn; requests that need it ask for their own.
+        // A failed refresh is repeated at the next turn; requests that need one start their own.
         drop(shared.client.refresh_if_old().await);
         shared.state.lock().renew(&shared.client);
     }
 }
 
 impl State {
-    /// Takes over a new map, and lets go of the lanes that have no place on it; they end when they are empty.
+    /// Applies a new map, and drops the lanes that are not on it; they end when they are empty.
     fn renew(&mut self, client: &Inner) {
         let version = client.version();
         if version == self.version {

@@ -1,5 +1,5 @@
-//! The map: which node has which slot, and the replicas of each primary. A map never changes; a new
-//! one takes its place.
+//! The map: which node has which slot, and the replicas of each primary. A map is immutable; a new
+//! one replaces it.
 
 use crate::nodes::Address;
 use crate::slot::{SLOTS, Slot};
@@ -8,9 +8,9 @@ use crate::slot::{SLOTS, Slot};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shard {
     pub(crate) primary: Address,
-    /// Replicas that are said to be up.
+    /// Replicas that are reported to be up.
     pub(crate) replicas: Vec<Address>,
-    /// Replicas that it is known to have, up or down: what "all replicas" means.
+    /// Number of its replicas, up or down: the meaning of "all replicas".
     pub(crate) replicas_known: u32,
     /// Slots, both ends included.
     pub(crate) slots: Vec<(u16, u16)>,
@@ -41,7 +41,7 @@ impl Map {
         Map::new(vec![Shard { primary, replicas, replicas_known, slots: vec![(0, SLOTS - 1)] }])
     }
 
-    /// Who has a slot; nobody while a cluster is incomplete.
+    /// The shard that has a slot; `None` while a cluster is incomplete.
     pub(crate) fn shard(&self, slot: Slot) -> Option<&Shard> {
         self.shards.get(usize::from(*self.by_slot.get(usize::from(slot.0))?))
     }
@@ -63,14 +63,14 @@ impl Map {
         self.shards.iter().any(|shard| shard.primary == *address || shard.replicas.contains(address))
     }
 
-    /// Reads CLUSTER NODES, as `asked` answered it.
+    /// Reads CLUSTER NODES, as `answered_by` answered it.
     ///
     /// A line is `id ip:port@bus[,hostname] flags primary-id ping pong epoch link slot…`; a slot is
     /// `n`, `n-m`, or, in brackets, one that is on its way and still counts for its owner. Source:
     /// the command's documentation.
-    pub(crate) fn from_cluster_nodes(text: &str, asked: &Address, by_hostname: bool) -> Map {
+    pub(crate) fn from_cluster_nodes(text: &str, answered_by: &Address, by_hostname: bool) -> Map {
         let lines: Vec<Line<'_>> =
-            text.lines().filter_map(|line| Line::parse(line, asked, by_hostname)).collect();
+            text.lines().filter_map(|line| Line::parse(line, answered_by, by_hostname)).collect();
         let mut shards: Vec<(&str, Shard)> = lines
             .iter()
             .filter(|line| line.flag("master") && !(line.flag("fail") && line.slots.is_empty()))
@@ -109,7 +109,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn parse(line: &'a str, asked: &Address, by_hostname: bool) -> Option<Line<'a>> {
+    fn parse(line: &'a str, answered_by: &Address, by_hostname: bool) -> Option<Line<'a>> {
         let mut words = line.split_ascii_whitespace();
         let (id, place, flags, primary) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let link = words.nth(3)?;
@@ -122,9 +122,9 @@ impl<'a> Line<'a> {
         let (host, port) = endpoint.rsplit_once(':')?;
         let hostname =
             names.split(',').next().filter(|name| by_hostname && !name.is_empty() && !name.contains('='));
-        let address = match (hostname.unwrap_or(host), asked) {
+        let address = match (hostname.unwrap_or(host), answered_by) {
             // A node that was never reached from outside does not know its own address; we just reached it.
-            ("", _) if myself => asked.clone(),
+            ("", _) if myself => answered_by.clone(),
             ("", _) => return None,
             (host, _) => Address::tcp(host, port.parse().ok()?),
         };
@@ -158,22 +158,22 @@ d 127.0.0.1:7003@17003 slave,fail a 0 1 2 disconnected
 e 127.0.0.1:7004@17004 master,fail - 0 1 2 disconnected
 f :0@0 master,noaddr - 0 1 2 disconnected
 ";
-        let asked = Address::tcp("10.0.0.1", 7_000);
-        let map = Map::from_cluster_nodes(text, &asked, false);
+        let answered_by = Address::tcp("10.0.0.1", 7_000);
+        let map = Map::from_cluster_nodes(text, &answered_by, false);
         assert_eq!(map.shards.len(), 2);
-        assert_eq!(map.shard(Slot(0)).unwrap().primary, asked);
+        assert_eq!(map.shard(Slot(0)).unwrap().primary, answered_by);
         let second = map.shard(Slot(5_461)).unwrap();
         assert_eq!(second.primary, Address::tcp("127.0.0.1", 7_001));
         assert_eq!(second.replicas, [Address::tcp("127.0.0.1", 7_002)]);
         assert_eq!(second.replicas_known, 2);
-        assert_eq!(map.shard(Slot(10_923)).unwrap().primary, asked);
+        assert_eq!(map.shard(Slot(10_923)).unwrap().primary, answered_by);
         assert_eq!(map.shard(Slot(10_924)), None);
 
-        let moved = map.moved(Slot(10_924), &asked).unwrap();
-        assert_eq!(moved.shard(Slot(10_924)).unwrap().primary, asked);
+        let moved = map.moved(Slot(10_924), &answered_by).unwrap();
+        assert_eq!(moved.shard(Slot(10_924)).unwrap().primary, answered_by);
         assert_eq!(map.moved(Slot(1), &Address::tcp("elsewhere", 1)), None);
 
-        let named = Map::from_cluster_nodes(text, &asked, true);
+        let named = Map::from_cluster_nodes(text, &answered_by, true);
         assert_eq!(named.shard(Slot(0)).unwrap().primary, Address::tcp("one.example", 7_000));
     }
 }

@@ -1,4 +1,4 @@
-//! What a client is asked to promise, and how long it may take.
+//! Durability, read routing and time-outs of a client.
 
 use crate::error::{Error, Kind};
 use crate::limits;
@@ -25,7 +25,7 @@ pub enum Replicas {
     All,
 }
 
-/// Where reads go.
+/// The nodes that answer reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadFrom {
     /// The primary: a read sees every write that was answered.
@@ -36,7 +36,7 @@ pub enum ReadFrom {
     Replicas,
 }
 
-/// How the servers stand to each other.
+/// The kind of topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topology {
     /// One server, no replica.
@@ -49,12 +49,12 @@ pub enum Topology {
     Cluster,
 }
 
-/// What a [`crate::Client`] promises and how long things may take. A URL's own settings win over these.
+/// The options of a [`crate::Client`]. Settings in the URL take precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How safe a write is before it is answered.
+    /// The durability of a write when it is answered.
     pub durability: Durability,
-    /// Where reads go.
+    /// The nodes that answer reads.
     pub read_from: ReadFrom,
     /// How long one connection may take to be ready (TCP, TLS, AUTH, INFO), in milliseconds.
     pub connect_timeout_ms: u64,

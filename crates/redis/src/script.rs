@@ -1,10 +1,10 @@
-//! A script with its name and the digest that EVALSHA wants.
+//! A script with its name and its digest for EVALSHA.
 
 use sha1::{Digest, Sha1};
 use std::sync::OnceLock;
 
-/// A Lua script, kept in a `static`. `ARGV[1]` is the epoch of the connection that it runs on, put
-/// in by the link; the caller's arguments begin at `ARGV[2]`.
+/// A Lua script in a `static`. The link sets `ARGV[1]` to the epoch of the connection; the caller's
+/// arguments begin at `ARGV[2]`.
 #[derive(Debug)]
 pub struct Script {
     name: &'static str,
@@ -13,7 +13,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// A script and the name that messages call it by.
+    /// A script, and its name for messages.
     pub const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }
     }

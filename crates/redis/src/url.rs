@@ -1,4 +1,4 @@
-//! A URL read into what it means. Passwords stay inside: no message and no `Debug` shows one.
+//! Parses a URL. No message and no `Debug` output shows a password.
 
 use crate::error::{Error, Kind};
 use crate::nodes::Address;
@@ -8,14 +8,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How to say who one is.
+/// The login.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
 }
 
-/// What the URL's scheme says the servers are.
+/// The kind of servers, from the URL's scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Plain,

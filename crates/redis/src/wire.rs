@@ -1,5 +1,5 @@
-//! Bytes on a socket: packed commands out, decoded answers in. Knows how much of what it was given
-//! has left, because that decides whether a request can have been executed.
+//! Bytes on a socket: packed commands out, decoded answers in. Counts the bytes that the socket took,
+//! because they decide whether a request can have been executed.
 
 use crate::limits;
 use bytes::BytesMut;
@@ -30,7 +30,7 @@ impl Wire {
         Wire { socket, input, codec: ValueCodec::default(), sent_bytes: 0 }
     }
 
-    /// Sends everything. When this fails or is given up, [`Wire::sent_bytes`] says how much may have arrived.
+    /// Sends everything. After an error or a drop, [`Wire::sent_bytes`] says how much may have arrived.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sent_bytes = 0;
         while self.sent_bytes < bytes.len() {
@@ -42,12 +42,12 @@ impl Wire {
         self.socket.flush().await
     }
 
-    /// Bytes of the last [`Wire::send`] that the socket has taken.
+    /// Bytes of the last [`Wire::send`] that the socket took.
     pub(crate) fn sent_bytes(&self) -> usize {
         self.sent_bytes
     }
 
-    /// An answer that has arrived whole already.
+    /// An answer that has arrived completely.
     pub(crate) fn ready(&mut self) -> io::Result<Option<Value>> {
         if self.input.is_empty() {
             return Ok(None);
@@ -80,9 +80,9 @@ impl Wire {
         }
     }
 
-    /// Whether the server has kept the connection open and quiet since the last answer: nothing can
-    /// be sent on one that it closed, and what it says unasked (such as that it has too many
-    /// clients) would be taken for an answer.
+    /// Whether the connection is open and without unread input. Nothing can be sent on a connection
+    /// that the server closed, and an unsolicited message (such as that it has too many clients)
+    /// would be taken for an answer.
     pub(crate) async fn is_usable(&mut self) -> bool {
         if !self.input.is_empty() {
             return false;
