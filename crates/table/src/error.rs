@@ -17,8 +17,8 @@ pub enum Kind {
     Io,
     /// The log refused.
     Log,
-    /// The log holds changes of a table that were written with other columns than it has now.
-    OldColumns {
+    /// The log holds changes of a table that were written when it had another key.
+    OtherKey {
         /// The table.
         table: String,
     },

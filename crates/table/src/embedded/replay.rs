@@ -18,7 +18,8 @@ use crate::key::{KeyRef, row_key};
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId};
 use forebay_log::{Batch, Position, Reader};
-use forebay_value::{KeyKind, RowRef, Schema, ValueRef};
+use forebay_value::{Column, KeyKind, RowRef, Schema, ValueRef};
+use std::mem::discriminant;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -39,7 +40,7 @@ pub struct Replayed {
 enum Target {
     Apply(Arc<Table>),
     /// The table still exists, with other columns.
-    OldColumns(String),
+    Old(OldColumns),
     Skip,
 }
 
@@ -47,7 +48,7 @@ impl Tables {
     /// Applies every change after `from`, up to which the database has everything: after its rows were loaded, before serving.
     ///
     /// # Errors
-    /// [`Kind::BadRecord`] with the position; [`Kind::OldColumns`]; [`Kind::Log`].
+    /// [`Kind::BadRecord`] with the position; [`Kind::OtherKey`]; [`Kind::Log`].
     pub fn replay(&self, from: Position) -> Result<Replayed, Error> {
         self.drained(from);
         let mut replayed = Replayed { records: 0, skipped: 0, end: from, highest_keys: Vec::new() };
@@ -88,7 +89,7 @@ impl Tables {
         for (id, schema) in self.inner.catalogue.tables() {
             let target = match self.get(&schema.name) {
                 Some(table) if table.id() == id => Target::Apply(table),
-                Some(_) => Target::OldColumns(schema.name.clone()),
+                Some(table) => Target::Old(OldColumns::new(table, schema)),
                 None => Target::Skip,
             };
             targets.resize_with(usize::from(id.0), || None);
@@ -100,6 +101,36 @@ impl Tables {
 
 fn unreadable(error: forebay_log::Error) -> Error {
     Error::caused(Kind::Log, "cannot read the log", error)
+}
+
+/// A table as it was when some of the log was written. What such a change has made of a row, only the database can say: the columns that came
+/// since have defaults there. Memory keeps the key and the unique values, and reads the row when the database has the change.
+struct OldColumns {
+    table: Arc<Table>,
+    schema: Arc<Schema>,
+    /// For each column of then: where it is now, if it is.
+    now: Vec<Option<usize>>,
+}
+
+impl OldColumns {
+    fn new(table: Arc<Table>, schema: &Arc<Schema>) -> OldColumns {
+        let is_it = |then: &Column, now: &Column| {
+            then.name == now.name && discriminant(&then.ty) == discriminant(&now.ty)
+        };
+        let place = |then: &Column| table.schema().columns.iter().position(|now| is_it(then, now));
+        let now = schema.columns.iter().map(place).collect();
+        OldColumns { table, schema: schema.clone(), now }
+    }
+
+    fn has_same_key(&self) -> bool {
+        self.now[self.schema.key] == Some(self.table.schema().key)
+    }
+
+    /// What a row of then has in the columns of now; `set` tells which columns of then count.
+    fn changes<'r>(&self, row: RowRef<'r>, set: impl Fn(usize) -> bool) -> Vec<(usize, ValueRef<'r>)> {
+        let values = row.values(&self.schema).enumerate().filter(|(column, _)| set(*column));
+        values.filter_map(|(column, value)| Some((self.now[column]?, value))).collect()
+    }
 }
 
 /// Hands what the log holds to all threads that apply it, until its end, an error, or one of them wants no more; where it ended.
@@ -151,7 +182,7 @@ impl Share<'_> {
         let TableId(id) = record.table();
         let table = match self.targets.get(usize::from(id)) {
             Some(Some(Target::Apply(table))) => table,
-            Some(Some(Target::OldColumns(table))) => return Err(old_columns(table, position)),
+            Some(Some(Target::Old(old))) => return self.apply_old(old, &record, position),
             Some(Some(Target::Skip)) => {
                 self.records += u64::from(self.number == 0);
                 self.skipped += u64::from(self.number == 0);
@@ -183,6 +214,48 @@ impl Share<'_> {
     }
 }
 
+impl Share<'_> {
+    /// Applies a record of a table that has other columns now.
+    fn apply_old(
+        &mut self,
+        old: &OldColumns,
+        record: &LogRecord<'_>,
+        position: Position,
+    ) -> Result<(), Error> {
+        let table = &*old.table;
+        if !old.has_same_key() {
+            return Err(other_key(&old.schema.name, position));
+        }
+        record.check(&old.schema).map_err(|error| bad(position, error))?;
+        let key = key_of(record, &old.schema);
+        let hash = table.rows.hasher.key(key);
+        if hash.shard() % self.of != self.number {
+            return Ok(());
+        }
+        self.records += 1;
+        match *record {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+                table.replay_unseen(key, hash, &old.changes(row, |_| true), position, Missing::Put);
+            }
+            LogRecord::Update { columns, row, .. } => {
+                let changes = old.changes(row, |column| columns.contains(column));
+                table.replay_unseen(key, hash, &changes, position, Missing::Ignore);
+            }
+            LogRecord::Increment { .. } => table.replay_unseen(key, hash, &[], position, Missing::Ignore),
+            LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
+        }
+        Ok(())
+    }
+}
+
+/// What a change of a row that is not in memory means.
+enum Missing {
+    /// It makes the row.
+    Put,
+    /// The database has no such row: it was deleted by others, or its insert was refused.
+    Ignore,
+}
+
 /// The key of a checked record.
 fn key_of<'a>(record: &LogRecord<'a>, schema: &Schema) -> KeyRef<'a> {
     match *record {
@@ -203,12 +276,12 @@ fn bad(position: Position, error: InvalidRecord) -> Error {
     )
 }
 
-fn old_columns(table: &str, position: Position) -> Error {
+fn other_key(table: &str, position: Position) -> Error {
     let what = format!(
-        "table {table} has other columns than when the change at log position {position} was written: \
-         drain with the old columns first"
+        "table {table} has another key than when the change at log position {position} was written: \
+         drain with the old key first"
     );
-    Error::new(Kind::OldColumns { table: table.to_owned() }, what)
+    Error::new(Kind::OtherKey { table: table.to_owned() }, what)
 }
 
 impl Table {
@@ -246,30 +319,54 @@ impl Table {
     ) {
         let rows = &*self.rows;
         let mut shard = rows.lock(hash.shard());
-        let Some(number) = shard.find(self.schema(), hash, key) else {
-            // The database has no such row: it was deleted by others, or its insert was refused.
-            if self.shared() {
-                self.mark_behind(&mut shard, key, position);
+        let number = match shard.find(self.schema(), hash, key) {
+            Some(number) if !shard.slots.get(number).has(EVICTED) => number,
+            _ => {
+                drop(shard);
+                return self.replay_unseen(key, hash, changes, position, Missing::Ignore);
             }
-            return;
         };
         let slot = shard.slots.get(number);
         let before = rows.fingerprints_of(slot);
-        if slot.has(EVICTED) {
-            // It can be read again when the database has the update as well.
-            let after = rows.fingerprints_changed(&before, changes);
-            rows.exchange_known(&before, &after, position);
-            let stub = rows.stub(key, &after);
-            let slot = shard.slots.get_mut(number);
-            slot.bytes = stub;
-            slot.changed(position, EVICTED);
-            return;
-        }
         let mut bytes = Vec::with_capacity(slot.bytes.len());
         encode_changed(self.schema(), RowRef(&slot.bytes), changes, &mut bytes);
         let row = RowRef(&bytes);
         rows.exchange_known(&before, &rows.fingerprints(row), position);
         rows.set(&mut shard, number, row, position);
+    }
+
+    /// Notes a change whose row memory does not show: the row can be read when the database has the change as well.
+    fn replay_unseen(
+        &self,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        changes: &[(usize, ValueRef<'_>)],
+        position: Position,
+        missing: Missing,
+    ) {
+        let rows = &*self.rows;
+        let mut shard = rows.lock(hash.shard());
+        match (shard.find(self.schema(), hash, key), missing) {
+            (Some(number), _) => {
+                let before = rows.fingerprints_of(shard.slots.get(number));
+                let after = rows.fingerprints_changed(&before, changes);
+                rows.exchange_known(&before, &after, position);
+                rows.hollow(&mut shard, number, &after);
+                shard.slots.get_mut(number).changed(position, EVICTED);
+            }
+            (None, Missing::Put) => {
+                rows.saw_key(key);
+                let after = rows.fingerprints_changed(&rows.no_fingerprints(), changes);
+                rows.exchange_known(&[], &after, position);
+                let stub = rows.stub(key, &after);
+                rows.budget.take(allocated_bytes(stub.len()));
+                let mut slot = Slot::new(stub, position);
+                slot.set(EVICTED);
+                rows.insert(&mut shard, hash, slot);
+            }
+            (None, Missing::Ignore) if self.shared() => self.mark_behind(&mut shard, key, position),
+            (None, Missing::Ignore) => {}
+        }
     }
 
     fn replay_delete(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {

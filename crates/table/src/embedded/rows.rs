@@ -147,6 +147,21 @@ impl Rows {
         changed.collect()
     }
 
+    /// The fingerprints of a row of which nothing is known.
+    pub fn no_fingerprints(&self) -> Fingerprints {
+        SmallVec::from_elem(NO_VALUE, self.tracked.len())
+    }
+
+    /// Leaves a slot's stub, with these fingerprints.
+    pub fn hollow(&self, shard: &mut Shard, number: u32, fingerprints: &[Fingerprint]) {
+        let slot = shard.slots.get(number);
+        let stub = self.stub(key_of(slot, &self.schema), fingerprints);
+        self.budget.resize(allocated_bytes(slot.bytes.len()), allocated_bytes(stub.len()));
+        let slot = shard.slots.get_mut(number);
+        slot.bytes = stub;
+        slot.set(EVICTED);
+    }
+
     /// What stays of an evicted row: its key as in a log record, then its fingerprints, 16 bytes each.
     pub fn stub(&self, key: KeyRef<'_>, fingerprints: &[Fingerprint]) -> Box<[u8]> {
         let mut stub = Vec::with_capacity(32 + 16 * fingerprints.len());

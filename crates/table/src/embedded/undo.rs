@@ -3,13 +3,12 @@
 //! Memory keeps no older state of a row: the database has it, and the log has what came after. So memory gives the row up, as an eviction
 //! does, and reads it again (`fetch`) once the database has every later change of the key. Until then nothing of the row is shown.
 
-use super::budget::allocated_bytes;
 use super::shard::Absence;
 use super::slab::EVICTED;
 use super::table::Table;
 use crate::key::KeyRef;
 use forebay_log::Position;
-use forebay_value::{RowRef, ValueRef};
+use forebay_value::ValueRef;
 
 impl Table {
     /// Gives up what memory has of a row of which the database refused a change, or has no row to change. [`Table::fetch`] brings back what the
@@ -34,11 +33,8 @@ impl Table {
         };
         let slot = shard.slots.get(number);
         if !slot.has(EVICTED) {
-            let stub = rows.stub(key, &rows.fingerprints(RowRef(&slot.bytes)));
-            rows.budget.resize(allocated_bytes(slot.bytes.len()), allocated_bytes(stub.len()));
-            let slot = shard.slots.get_mut(number);
-            slot.bytes = stub;
-            slot.set(EVICTED);
+            let fingerprints = rows.fingerprints_of(slot);
+            rows.hollow(&mut shard, number, &fingerprints);
         }
         shard.slots.get(number).position()
     }
