@@ -71,6 +71,13 @@ impl Op {
     }
 }
 
+impl Batch {
+    /// Table and key of a change.
+    pub(crate) fn place(&self, change: &Change) -> (usize, Value) {
+        (change.table, change.op.key(&self.schemas[change.table]).to_owned())
+    }
+}
+
 /// What happens to a batch when one of its changes is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
@@ -91,12 +98,15 @@ pub enum Priority {
 }
 
 /// A batch that was applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
     /// Changes that went to `forebay_dead_letter`.
     pub dead: u64,
     /// Updates and increments that met no row: others deleted it.
     pub missing: u64,
+    /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in which one met no row. The index of
+    /// the table in [`Batch::schemas`], and the key.
+    pub differing: Vec<(usize, Value)>,
     /// How long it held the writer.
     pub took: Duration,
     /// Whether direct writes waited for it.

@@ -15,7 +15,7 @@
 use crate::Error;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::queue::{Limit, Place, Queue, Schemas, Taken, replaced_while_open};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, replaced_while_open};
 use forebay_database::{Applied, Batch, Change, Kind as DatabaseKind, OnError, Priority, Store};
 use forebay_log::Position;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub(crate) struct Batcher<Q> {
     uncoalesced_until: Option<Position>,
     /// The last position that the database was known to have.
     confirmed: Option<Position>,
+    /// The rows of a batch with refused changes whose commit is not known to have succeeded, and the position that it reaches.
+    doubtful: Option<(Position, Vec<RowKey>)>,
 }
 
 /// A batch that is ready to be applied.
@@ -88,6 +90,7 @@ impl<Q: Queue> Batcher<Q> {
             ahead: None,
             uncoalesced_until: None,
             confirmed: None,
+            doubtful: None,
         }
     }
 
@@ -112,6 +115,11 @@ impl<Q: Queue> Batcher<Q> {
             return Err(replaced_while_open(&self.database, before));
         }
         self.confirmed = place.stored;
+        if let Some((to, rows)) = self.doubtful.take()
+            && place.stored == Some(to)
+        {
+            self.queue.undo(rows).await;
+        }
         self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > place.drained);
         self.place = Some(place);
         Ok(place)
@@ -145,6 +153,7 @@ impl<Q: Queue> Batcher<Q> {
         let rows = changes.len();
         let (changes, on_error) = match until {
             Some(_) => (Some(changes), OnError::DeadLetter),
+            None if self.schemas.mixes(&changes) => (None, OnError::Fail),
             None => (coalesce(&mut changes, &self.schemas.list), OnError::Fail),
         };
         Ok(Prepared { changes, on_error, rows, has_room: rows < limit, bytes, to, next })
@@ -178,15 +187,26 @@ impl<Q: Queue> Batcher<Q> {
             on_error,
             priority,
         };
+        // Which of them are refused is in the answer, and the answer to a commit can be lost.
+        let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let database = self.database.clone();
         // Polled in this order: the batch is on its way before the next one is made ready.
         let ahead = self.prepare_ahead(rows, next, pace);
         let (applied, ()) = tokio::join!(biased; database.apply(batch), ahead);
         let applied = match applied {
             Ok(applied) => applied,
-            Err(error) => return self.refused(to, rows, error),
+            Err(error) => {
+                let is_unknown = matches!(error.kind(), DatabaseKind::UnknownOutcome);
+                self.doubtful = touched.filter(|_| is_unknown).map(|touched| (to, touched));
+                return self.refused(to, rows, error);
+            }
         };
         self.committed(to, next, rows, &applied);
+        if !applied.differing.is_empty() {
+            let schemas = &self.schemas.list;
+            let rows = applied.differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
+            self.queue.undo(rows.collect()).await;
+        }
         let released = self.queue.release(next).await;
         if !matches!(released, Ok(true)) {
             self.forget_place();
@@ -237,6 +257,15 @@ impl<Q: Queue> Batcher<Q> {
         self.forget_place();
         Outcome::Again
     }
+}
+
+/// The rows that a batch changes.
+fn rows_of(batch: &Batch) -> Vec<RowKey> {
+    let row = |change: &Change| {
+        let schema = &batch.schemas[change.table];
+        (schema.clone(), change.op.key(schema).to_owned())
+    };
+    batch.changes.iter().map(row).collect()
 }
 
 /// The next batch's size from how long `rows` took: as many as fit the slice, growing at most twofold.

@@ -36,9 +36,16 @@ pub(crate) trait Queue {
     /// The database has made everything before `position` durable: it may be forgotten. False: this drain does not own the queue any more.
     async fn release(&mut self, position: Position) -> Result<bool, Error>;
 
+    /// The database does not have what the changes of these rows (their tables' schemas, their keys) say: memory gives them up, and shows what
+    /// the database has.
+    async fn undo(&mut self, rows: Vec<RowKey>);
+
     /// Whether so much lies behind `position` that the next batch is worth reading while the database is busy.
     fn is_long_behind(&self, position: Position) -> bool;
 }
+
+/// A row: the schema of its table, and its key.
+pub(crate) type RowKey = (Arc<Schema>, Value);
 
 /// Where a database stands in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +85,19 @@ pub(crate) struct Schemas {
 }
 
 impl Schemas {
+    /// Whether changes are of a table as it was and as it is now: a key of both is one row, which only their order in the queue shows.
+    pub fn mixes(&self, changes: &[Change]) -> bool {
+        let is_older =
+            |schema: &Arc<Schema>| self.list.iter().filter(|other| other.name == schema.name).count() > 1;
+        let mut older =
+            self.list.iter().enumerate().filter(|(_, schema)| is_older(schema)).map(|(table, _)| table);
+        older.any(|table| {
+            let name = &self.list[table].name;
+            let is_other = |change: &Change| change.table != table && self.list[change.table].name == *name;
+            changes.iter().any(|change| change.table == table) && changes.iter().any(is_other)
+        })
+    }
+
     fn place(&mut self, catalogue: &Catalogue, id: TableId) -> Option<usize> {
         if let Some(&place) = self.places.get(&id) {
             return Some(place);

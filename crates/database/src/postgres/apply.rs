@@ -16,7 +16,7 @@ use super::{Bulk, Postgres, bulk, change, errors};
 use crate::dead_letter::Outstanding;
 use crate::limits::{COPY_ROWS_MIN, SAVEPOINT_CHANGES};
 use crate::{Applied, Batch, Change, Error, OnError, Op};
-use forebay_value::{Row, Schema, ValueRef};
+use forebay_value::{Row, Schema, Value, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -93,6 +93,18 @@ async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Re
 struct Done {
     dead: u64,
     missing: u64,
+    differing: Vec<(usize, Value)>,
+}
+
+impl Done {
+    /// So many of these changes met no row.
+    fn met(&mut self, missing: u64, batch: &Batch, changes: &[Change]) {
+        self.missing += missing;
+        if missing > 0 {
+            let wants_row = |change: &&Change| matches!(change.op, Op::Update { .. } | Op::Increment { .. });
+            self.differing.extend(changes.iter().filter(wants_row).map(|change| batch.place(change)));
+        }
+    }
 }
 
 async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
@@ -110,9 +122,10 @@ async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
         // Somebody may have dropped the drain's own tables.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
-    outcome.map(|Done { dead, missing }| Applied {
+    outcome.map(|Done { dead, missing, differing }| Applied {
         dead,
         missing,
+        differing,
         took: began.elapsed(),
         others_waited: false,
     })
@@ -129,9 +142,9 @@ async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<Do
                 // Coalescing orders by kind and key: a row may come before the one it refers to. For
                 // constraints that may be deferred.
                 session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
-                let missing = in_bulk(session, batch).await?;
+                let done = in_bulk(session, batch).await?;
                 supersede(session, batch, &batch.changes, &letters).await?;
-                Ok(Done { dead: 0, missing })
+                Ok(done)
             }
             OnError::DeadLetter => with_letters(session, batch, letters).await,
         }
@@ -148,12 +161,13 @@ async fn bury_alone(session: &mut Session, batch: &Batch, error: &Error) -> Resu
         dead_letters::write(session, batch, 0, error, &mut letters).await
     };
     let buried = buried.await;
-    session.end(buried).await.map(|()| Done { dead: 1, missing: 0 })
+    let differing = vec![batch.place(&batch.changes[0])];
+    session.end(buried).await.map(|()| Done { dead: 1, missing: 0, differing })
 }
 
-/// Applies all changes: how many did not meet their row. An error names the change as far as it is known.
-async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<u64, Error> {
-    let (mut start, mut run, mut missing) = (0, 0, 0);
+/// Applies all changes. An error names the change as far as it is known.
+async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
+    let (mut start, mut run, mut done) = (0, 0, Done::default());
     while start < batch.changes.len() {
         let length = run_length(batch, start);
         let changes = &batch.changes[start..start + length];
@@ -165,11 +179,11 @@ async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<u64, Error> {
             let schema = &batch.schemas[changes[0].table];
             apply_run(session, batch, changes, run).await.map_err(|error| errors::of_change(error, schema))
         };
-        missing += applied.map_err(|error| error.moved(start))?;
+        done.met(applied.map_err(|error| error.moved(start))?, batch, changes);
         start += length;
         run += 1;
     }
-    Ok(missing)
+    Ok(done)
 }
 
 fn data_at(error: Error, index: usize) -> Error {
@@ -275,7 +289,7 @@ async fn with_letters(session: &mut Session, batch: &Batch, mut letters: Outstan
             Ok(missing) => {
                 session.execute("RELEASE changes").await?;
                 supersede(session, batch, changes, &letters).await?;
-                done.missing += missing;
+                done.met(missing, batch, changes);
             }
             Err((_, error)) if !error.is_data() => return Err(error),
             Err(_) => {
@@ -304,13 +318,14 @@ async fn one(
         Ok(is_there) => {
             session.execute("RELEASE change").await?;
             supersede(session, batch, std::slice::from_ref(change), letters).await?;
-            done.missing += u64::from(!is_there);
+            done.met(u64::from(!is_there), batch, std::slice::from_ref(change));
             Ok(())
         }
         Err(error) if error.is_data() => {
             session.execute("ROLLBACK TO change").await?;
             dead_letters::write(session, batch, index, &error, letters).await?;
             done.dead += 1;
+            done.differing.push(batch.place(change));
             Ok(())
         }
         Err(error) => Err(error),

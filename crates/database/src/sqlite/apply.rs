@@ -15,7 +15,7 @@ use super::schema::quoted;
 use super::writer::Session;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::{Applied, Batch, Error, Kind, OnError, Priority};
-use forebay_value::{Row, Schema};
+use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,6 +58,7 @@ impl Sqlite {
 struct Done {
     dead: u64,
     missing: u64,
+    differing: Vec<(usize, Value)>,
 }
 
 fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
@@ -71,8 +72,9 @@ fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
         outcome = bury_alone(session, batch, &error);
     }
     match outcome {
-        Ok(Done { dead, missing }) => {
-            Ok(Applied { dead, missing, took: began.elapsed(), others_waited: session.others_wait() })
+        Ok(Done { dead, missing, differing }) => {
+            let (took, others_waited) = (began.elapsed(), session.others_wait());
+            Ok(Applied { dead, missing, differing, took, others_waited })
         }
         Err(error) => {
             session.rollback();
@@ -93,7 +95,7 @@ fn bury_alone(session: &mut Session, batch: &Batch, error: &Error) -> Result<Don
     let mut letters = outstanding(&session.connection)?;
     dead_letters::write(&session.connection, batch, 0, error, &mut letters)?;
     session.commit()?;
-    Ok(Done { dead: 1, missing: 0 })
+    Ok(Done { dead: 1, missing: 0, differing: vec![batch.place(&batch.changes[0])] })
 }
 
 fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result<Done, Error> {
@@ -116,7 +118,10 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
         let error = match tables[change.table].execute(&change.op) {
             Ok(is_there) => {
                 supersede(connection, batch, change, &letters)?;
-                done.missing += u64::from(!is_there);
+                if !is_there {
+                    done.missing += 1;
+                    done.differing.push(batch.place(change));
+                }
                 continue;
             }
             Err(error) => of_change(error, &batch.schemas[change.table]),
@@ -129,6 +134,7 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
             OnError::DeadLetter => dead_letters::write(connection, batch, index, &error, &mut letters)?,
         }
         done.dead += 1;
+        done.differing.push(batch.place(change));
     }
     Ok(done)
 }

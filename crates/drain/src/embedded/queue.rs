@@ -4,14 +4,19 @@
 //! by one read of the log.
 
 use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
-use crate::queue::{Limit, Place, Queue, Schemas, Taken, decode, op_bytes};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, reconcile};
 use crate::{Error, Kind};
 use forebay_database::{Change, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Catalogue, Tables};
+use forebay_table::{Catalogue, Table, Tables};
+use forebay_value::Value;
+use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Reads of undone rows under way at a time.
+const READS_AT_ONCE: usize = 64;
 
 /// The log, the tables that are told what is drained, and where it is read.
 pub(crate) struct LogQueue {
@@ -20,6 +25,8 @@ pub(crate) struct LogQueue {
     catalogue: Arc<Catalogue>,
     new_database: NewDatabase,
     records: Option<Records>,
+    /// Rows that memory gave up, and from which position on they can be read again.
+    undone: Vec<(Position, Arc<Table>, Value)>,
 }
 
 /// Records that were read and not yet taken.
@@ -36,7 +43,14 @@ struct Records {
 
 impl LogQueue {
     pub(crate) fn new(log: Log, tables: Tables, new_database: NewDatabase) -> LogQueue {
-        LogQueue { log, catalogue: tables.catalogue(), tables, new_database, records: None }
+        LogQueue {
+            log,
+            catalogue: tables.catalogue(),
+            tables,
+            new_database,
+            records: None,
+            undone: Vec::new(),
+        }
     }
 }
 
@@ -74,14 +88,39 @@ impl Queue for LogQueue {
 
     async fn release(&mut self, position: Position) -> Result<bool, Error> {
         self.tables.drained(position);
+        self.read_undone(position).await;
         // The log is well all the same, and the next release deletes what this one could not.
         let released = self.log.release(position);
         released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))?;
         Ok(true)
     }
 
+    async fn undo(&mut self, rows: Vec<RowKey>) {
+        for (schema, key) in rows {
+            // A table that is no longer configured is not in memory.
+            if let Some(table) = self.tables.get(&schema.name) {
+                let from = table.undo(key.as_ref());
+                self.undone.push((from, table, key));
+            }
+        }
+    }
+
     fn is_long_behind(&self, position: Position) -> bool {
         self.log.durable().0.saturating_sub(position.0) >= AHEAD_BYTES
+    }
+}
+
+impl LogQueue {
+    /// Reads the rows that memory gave up, as far as the database has all their changes. One that cannot be read now is read by the client that
+    /// asks for it, or by the next call.
+    async fn read_undone(&mut self, drained: Position) {
+        let is_ready = |(from, ..): &mut (Position, Arc<Table>, Value)| *from <= drained;
+        let ready: Vec<_> = self.undone.extract_if(.., is_ready).collect();
+        for some in ready.chunks(READS_AT_ONCE) {
+            let reads = some.iter().map(|(_, table, key)| table.fetch(key.clone()));
+            let failed = join_all(reads).await.into_iter().zip(some).filter(|(read, _)| read.is_err());
+            self.undone.extend(failed.map(|(_, row)| row.clone()));
+        }
     }
 }
 

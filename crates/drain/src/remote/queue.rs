@@ -4,7 +4,7 @@ use super::Queues;
 use super::limits::READ_ROWS;
 use super::warm::tier;
 use crate::limits::BATCH_BYTES;
-use crate::queue::{Limit, Place, Queue, Schemas, Taken, decode};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode};
 use crate::{Error, Kind};
 use forebay_database::{Op, Store};
 use forebay_log::Position;
@@ -14,6 +14,8 @@ use forebay_table::Lease;
 pub(super) struct ShardQueue {
     pub queues: Queues,
     pub lease: Lease,
+    /// Rows that memory is to show as the database has them, once that has all their changes.
+    pub undone: Vec<RowKey>,
 }
 
 impl Queue for ShardQueue {
@@ -75,7 +77,20 @@ impl Queue for ShardQueue {
 
     async fn release(&mut self, position: Position) -> Result<bool, Error> {
         let Queues { queue, link } = &self.queues;
-        queue.release(link, &self.lease, position.0).await.map_err(tier)
+        let released = queue.release(link, &self.lease, position.0).await.map_err(tier)?;
+        let mut waiting = Vec::new();
+        for (schema, key) in std::mem::take(&mut self.undone) {
+            // What cannot be done now is tried again behind the next batch.
+            if !queue.undo(link, &schema.name, key.as_ref()).await.unwrap_or(false) {
+                waiting.push((schema, key));
+            }
+        }
+        self.undone = waiting;
+        Ok(released)
+    }
+
+    async fn undo(&mut self, rows: Vec<RowKey>) {
+        self.undone.extend(rows);
     }
 
     fn is_long_behind(&self, _: Position) -> bool {

@@ -23,7 +23,7 @@ pub(super) struct Shard {
 impl Shard {
     pub fn new(queues: Queues, lease: Lease, database: Store, rows_limit: usize) -> Shard {
         Shard {
-            batcher: Batcher::new(ShardQueue { queues, lease }, database, rows_limit),
+            batcher: Batcher::new(ShardQueue { queues, lease, undone: Vec::new() }, database, rows_limit),
             back_off: BackOff::default(),
             not_before: Instant::now(),
             few_since: None,

@@ -22,13 +22,21 @@ use crate::key::{Key, KeyRef};
 use crate::limits::FETCH_TRIES;
 use crate::reads::check_fetched;
 use forebay_redis::{Link, Value as Answer};
-use forebay_value::Row;
+use forebay_value::{Row, ValueRef};
 
 /// Whether a row is put into memory when that is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
     Install,
     OnlyShow,
+}
+
+/// How a row is put into memory.
+#[derive(Clone, Copy)]
+struct Install {
+    full: WhenFull,
+    /// Whether it may come where nothing is, from others or because its deletion was refused.
+    is_foreign: bool,
 }
 
 /// What became of a row that was read.
@@ -82,7 +90,8 @@ impl RemoteTable {
             if let Some(row) = &row {
                 check_fetched(&self.schema, key, row)?;
             }
-            match self.install(link, &place, entry.as_ref(), row.as_ref(), drained, full).await? {
+            let how = Install { full, is_foreign: self.is_shared };
+            match self.install(link, &place, entry.as_ref(), row.as_ref(), drained, how).await? {
                 Installed::Present(row) => return Ok(Some(row)),
                 Installed::Gone => return Ok(None),
                 Installed::Full => return Ok(row),
@@ -92,6 +101,43 @@ impl RemoteTable {
         Err(too_busy())
     }
 
+    /// Has a row shown as the database has it, whatever memory has. False: later changes of it are not drained yet.
+    pub(crate) async fn undo(&self, link: &Link, key: ValueRef<'_>) -> Result<bool, HotError> {
+        let Some(key) = KeyRef::of(key) else { return Ok(true) };
+        let place = self.place(key);
+        for _ in 0..FETCH_TRIES {
+            let Looked { entry, drained, deleted } = self.look(link, &place).await?;
+            if deleted > drained || entry.as_ref().is_some_and(|entry| entry.version > drained) {
+                return Ok(false);
+            }
+            if let Some(entry @ Entry { body: Body::Row(_), .. }) = &entry {
+                self.evict_row(link, &place, entry).await?;
+                continue;
+            }
+            let row = self.tier.source.fetch(&self.schema, key.value().to_owned()).await?;
+            if let Some(row) = &row {
+                check_fetched(&self.schema, key, row)?;
+            }
+            let how = Install { full: WhenFull::Install, is_foreign: true };
+            match self.install(link, &place, entry.as_ref(), row.as_ref(), drained, how).await? {
+                Installed::Present(_) | Installed::Gone | Installed::Full => return Ok(true),
+                Installed::Stale => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Leaves the stub of a row whose last change is drained.
+    async fn evict_row(&self, link: &Link, place: &Place, entry: &Entry) -> Result<(), HotError> {
+        let stub = super::encode::stub(entry.head, &entry.tracked(&self.tier.hasher, &self.schema));
+        let call = || Call {
+            script: &scripts::EVICT,
+            keys: vec![self.meta(place.shard), self.names(place.shard).rows.clone()],
+            args: vec![place.key.clone(), entry.head.to_vec(), stub.clone()],
+        };
+        self.tier.write(link, place.shard, call).await.map(drop)
+    }
+
     async fn install(
         &self,
         link: &Link,
@@ -99,7 +145,7 @@ impl RemoteTable {
         stub: Option<&Entry>,
         row: Option<&Row>,
         since: u64,
-        full: WhenFull,
+        how: Install,
     ) -> Result<Installed, HotError> {
         let (hasher, schema) = (&self.tier.hasher, &self.schema);
         let before = stub.map_or_else(Tracked::default, |entry| entry.tracked(hasher, schema));
@@ -108,9 +154,9 @@ impl RemoteTable {
         let names = self.names(place.shard);
         let seen = stub.map_or_else(Vec::new, |entry| super::encode::stub(entry.head, &before));
         let flags = [
-            if self.is_shared { b's' } else { b'-' },
+            if how.is_foreign { b's' } else { b'-' },
             if self.is_ordered { b'o' } else { b'-' },
-            if full == WhenFull::Install { b'f' } else { b'-' },
+            if how.full == WhenFull::Install { b'f' } else { b'-' },
         ];
         let call = || {
             let mut keys =
@@ -141,7 +187,7 @@ impl RemoteTable {
         match &what[..] {
             b"present" => {
                 let value = wire::bytes("install", values.next().unwrap_or(Answer::Nil))?;
-                if self.is_shared {
+                if how.is_foreign {
                     self.settle_all(link, place, &after).await?;
                 }
                 match self.read_entry(&value)?.body {

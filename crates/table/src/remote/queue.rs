@@ -18,6 +18,7 @@ use super::{scripts, wire};
 use crate::catalogue::Catalogue;
 use crate::error::HotError;
 use forebay_redis::{Command, Link};
+use forebay_value::ValueRef;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -90,6 +91,18 @@ impl Queue {
     /// The id of a shard's queue in the database.
     pub fn log_id(&self, shard: u16) -> u128 {
         self.tier.log_id(shard)
+    }
+
+    /// Has a row shown as the database has it: a change of it was refused, or met no row there. False: not before its later changes are drained.
+    /// A table that is not known here is not in memory.
+    ///
+    /// # Errors
+    /// `Unavailable` when the shard cannot be asked, or the database.
+    pub async fn undo(&self, link: &Link, table: &str, key: ValueRef<'_>) -> Result<bool, HotError> {
+        match self.tables.iter().find(|known| known.schema.name == table) {
+            Some(table) => table.undo(link, key).await,
+            None => Ok(true),
+        }
     }
 
     /// Takes the lease of a shard, for whoever calls itself `owner`, or says who has it.
