@@ -1,8 +1,9 @@
-//! Two clocks: what one shows when the other shows something.
+//! The clocks of controller and agent, and the offset between them.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The wall clock as it was once, going on steadily: nobody who sets the time moves a start.
+/// The wall clock at one moment, continued by the monotonic one, so that setting the time does not
+/// move a start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     base: Instant,
@@ -10,7 +11,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// This machine's, wrong by that much.
+    /// This machine's clock with this error.
     pub fn off_by(offset_ns: i64) -> Clock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { base: Instant::now(), base_unix_ns: nanoseconds(unix).saturating_add_signed(offset_ns) }
@@ -28,7 +29,7 @@ impl Clock {
         self.unix_ns(Instant::now())
     }
 
-    /// When it shows that; what is long past is now.
+    /// The instant at which it shows this time; a time in the past is now.
     pub fn instant(&self, unix_ns: u64) -> Instant {
         let now = Instant::now();
         now + Duration::from_nanos(unix_ns.saturating_sub(self.unix_ns(now)))
@@ -39,15 +40,15 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The other clock minus this one. Of all round trips the shortest counts: it has met no queue, so
-/// that its answer was made in its middle, and the error is at most half of it.
+/// The other clock minus this one. The shortest of all round trips counts: it waited in no queue, so
+/// that its answer was made near its middle, and the error is at most half of it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Offset {
     best: Option<(u64, i64)>,
 }
 
 impl Offset {
-    /// A round trip: sent and received by this clock, answered by the other.
+    /// Adds a round trip: sent and received by this clock, answered by the other.
     pub fn add(&mut self, sent_ns: u64, answered_ns: u64, received_ns: u64) {
         let round_trip_ns = received_ns.saturating_sub(sent_ns);
         let middle_ns = sent_ns + round_trip_ns / 2;

@@ -1,11 +1,11 @@
-//! The controller: gives every agent its part, starts all at the same moment, looks on, and puts
-//! together what comes.
+//! The controller: sends every agent its part, starts all at the same moment, waits for them, and
+//! merges their results.
 
 use super::clock::{Clock, Offset};
 use super::frame::{receive, send};
+use super::merge::{self, Delivered, Outcome};
 use super::message::{FORMAT, FromAgent, Job, ToAgent};
 use super::proof::{Nonces, Side, nonce};
-use super::together::{self, Delivered, Outcome};
 use crate::limits::{
     AGENTS_MAX, CLOCK_ROUND_TRIPS, FRAME_BYTES_MAX, FRAME_BYTES_STRANGER_MAX, PROGRESS_MS, SILENCE_MS,
     START_LEAD_MS,
@@ -22,27 +22,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// The agents of a run, and what they know in common with the controller.
+/// The agents of a run, and the token that they share with the controller.
 #[derive(Clone, Debug)]
 pub struct Controller {
     places: Vec<String>,
     token: String,
 }
 
-/// A connection to an agent that knows the token.
+/// A connection to an agent that has proved to know the token.
 struct Link {
     stream: TcpStream,
     clock_offset_ns: i64,
 }
 
-/// What an agent said, or why it says nothing any more.
-type Said = (usize, io::Result<FromAgent>);
+/// What an agent received, or why it says nothing any more.
+type Received = (usize, io::Result<FromAgent>);
 
 impl Controller {
     /// `agents`: `HOST:PORT`, several parted by commas.
     ///
     /// # Errors
-    /// [`Kind::Argument`]: what is wrong with it, in a sentence.
+    /// [`Kind::Argument`] with what is wrong.
     pub fn parse(agents: &str, token: &str) -> Result<Controller, Error> {
         let wrong = |why: String| Err(Error::new(Kind::Argument, format!("--agents: {why}")));
         let places: Vec<String> = agents.split(',').map(|place| place.trim().to_owned()).collect();
@@ -104,11 +104,11 @@ impl Controller {
     }
 }
 
-/// One run on all agents. `handle` stops it; `show` is called a few times a second with how it stands.
+/// One run on all agents. `handle` stops it; `show` gets the live view a few times a second.
 ///
 /// # Errors
-/// When an agent cannot be reached, does not know the token, or cannot begin: then nobody has sent
-/// anything. What goes wrong later is in the results, which say that they are partial.
+/// When an agent cannot be reached, does not know the token, or cannot begin: no request has been
+/// sent then. A later failure makes the results partial, and they say so.
 pub fn drive(
     controller: &Controller,
     planned: &Planned,
@@ -133,16 +133,16 @@ pub fn drive(
         send(&mut link.stream, &ToAgent::Job(Box::new(job))).map_err(|error| lost(place, error))?;
         all.push(Delivered::new(place, link.clock_offset_ns));
     }
-    let (told, inbox) = channel();
+    let (sender, inbox) = channel();
     for (index, link) in links.iter().enumerate() {
         let stream = link.stream.try_clone().map_err(|error| lost(&all[index].name, error))?;
-        let told = told.clone();
-        thread::spawn(move || listen(index, stream, &told));
+        let sender = sender.clone();
+        thread::spawn(move || listen(index, stream, &sender));
     }
     let mut run = Run { all, links, inbox, handle };
     let start_unix_ns = run.start(planned, clock)?;
-    run.look_on(&mut show);
-    Ok(together::results(&run.all, &planned.settings, start_unix_ns))
+    run.wait_for_all(&mut show);
+    Ok(merge::results(&run.all, &planned.settings, start_unix_ns))
 }
 
 pub(super) fn lost(place: &str, error: io::Error) -> Error {
@@ -159,7 +159,7 @@ pub(super) fn lost(place: &str, error: io::Error) -> Error {
     Error::new(Kind::Unreachable, message).with_source(error)
 }
 
-/// Connects; both sides show that they know the token.
+/// Connects; both sides prove that they know the token.
 pub(super) fn login(place: &str, token: &str) -> Result<TcpStream, Error> {
     let failed = |error| lost(place, error);
     let mut stream = connect(place).map_err(failed)?;
@@ -184,7 +184,7 @@ pub(super) fn login(place: &str, token: &str) -> Result<TcpStream, Error> {
 }
 
 impl Link {
-    /// Logs in, asks for the time.
+    /// Logs in, and measures the offset of the agent's clock.
     fn open(place: &str, token: &str, clock: Clock) -> Result<Link, Error> {
         let failed = |error| lost(place, error);
         let mut stream = login(place, token)?;
@@ -203,7 +203,7 @@ impl Link {
     }
 }
 
-/// By the first of its addresses that answers.
+/// Connects to the first of its addresses that answers.
 fn connect(place: &str) -> io::Result<TcpStream> {
     let silence = Duration::from_millis(SILENCE_MS);
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -225,12 +225,12 @@ fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "it does not speak the protocol of forebay agent")
 }
 
-/// Hands over what an agent says, up to its last word.
-fn listen(index: usize, mut stream: TcpStream, told: &Sender<Said>) {
+/// Forwards an agent's messages, up to its last one.
+fn listen(index: usize, mut stream: TcpStream, sender: &Sender<Received>) {
     loop {
-        let said = receive(&mut stream, FRAME_BYTES_MAX);
-        let is_last = matches!(said, Err(_) | Ok(FromAgent::Done { .. } | FromAgent::Failed { .. }));
-        if told.send((index, said)).is_err() || is_last {
+        let received = receive(&mut stream, FRAME_BYTES_MAX);
+        let is_last = matches!(received, Err(_) | Ok(FromAgent::Done { .. } | FromAgent::Failed { .. }));
+        if sender.send((index, received)).is_err() || is_last {
             return;
         }
     }
@@ -240,16 +240,16 @@ fn listen(index: usize, mut stream: TcpStream, told: &Sender<Said>) {
 struct Run<'a> {
     all: Vec<Delivered>,
     links: Vec<Link>,
-    inbox: Receiver<Said>,
+    inbox: Receiver<Received>,
     handle: &'a Handle,
 }
 
 impl Run<'_> {
-    /// Waits until all are ready and says when they begin: that moment, by this clock.
+    /// Waits until all are ready and starts them. Returns the start by this machine's clock.
     fn start(&mut self, planned: &Planned, clock: Clock) -> Result<u64, Error> {
         let mut is_cancelled = false;
         while !self.all.iter().all(|one| one.is_ready || one.outcome.is_some()) {
-            self.hear();
+            self.receive_one();
             is_cancelled |= self.cancel_once(is_cancelled);
             let failed = self.all.iter().find_map(|one| match &one.outcome {
                 Some(Outcome::Lost(why)) => Some(format!("agent {}: {why}", one.name)),
@@ -276,26 +276,26 @@ impl Run<'_> {
         Ok(start_ns)
     }
 
-    /// Until the last one has ended or is lost.
-    fn look_on(&mut self, show: &mut impl FnMut(&Live, &[(Role, HostSecond)])) {
+    /// Returns when every agent has ended or is lost.
+    fn wait_for_all(&mut self, show: &mut impl FnMut(&Live, &[(Role, HostSecond)])) {
         let mut is_cancelled = false;
         let mut pinged = Instant::now();
         while self.all.iter().any(|one| one.outcome.is_none()) {
-            self.hear();
+            self.receive_one();
             is_cancelled |= self.cancel_once(is_cancelled);
             if pinged.elapsed() > Duration::from_secs(1) {
                 pinged = Instant::now();
-                // Whoever cannot be written to is found by the reader of its connection.
+                // The reader of the connection notices an agent that cannot be written to.
                 self.links.iter_mut().for_each(|link| drop(send(&mut link.stream, &ToAgent::Ping)));
             }
-            if let Some(live) = together::live(&self.all) {
+            if let Some(live) = merge::live(&self.all) {
                 let hosts: Vec<_> = self.all.iter().flat_map(|one| one.hosts.iter().cloned()).collect();
                 show(&live, &hosts);
             }
         }
     }
 
-    /// Tells all to end, when that was asked for and not done yet; whether it did.
+    /// Cancels all agents if the run was stopped and they were not cancelled before; whether it did.
     fn cancel_once(&mut self, is_done: bool) -> bool {
         let is_due = self.handle.is_stopped() && !is_done;
         if is_due {
@@ -305,13 +305,13 @@ impl Run<'_> {
         is_due
     }
 
-    /// Takes in what was said, for a while.
-    fn hear(&mut self) {
-        let Ok((index, said)) = self.inbox.recv_timeout(Duration::from_millis(PROGRESS_MS / 2)) else {
+    /// Takes in what was received, for a while.
+    fn receive_one(&mut self) {
+        let Ok((index, received)) = self.inbox.recv_timeout(Duration::from_millis(PROGRESS_MS / 2)) else {
             return;
         };
         let one = &mut self.all[index];
-        match said {
+        match received {
             Ok(FromAgent::Ready) => one.is_ready = true,
             Ok(FromAgent::Progress { live, seconds, hosts }) => {
                 (one.live, one.hosts) = (live, hosts);
@@ -325,7 +325,7 @@ impl Run<'_> {
             }
             Ok(
                 FromAgent::Pong { .. }
-                | FromAgent::Seen { .. }
+                | FromAgent::Sampled { .. }
                 | FromAgent::Hello { .. }
                 | FromAgent::Welcome { .. },
             ) => {}
@@ -344,9 +344,9 @@ impl Run<'_> {
 }
 
 impl Drop for Run<'_> {
-    /// Frees the readers, and tells agents that still run that nobody listens.
+    /// Ends the readers; agents that still run notice the closed connection.
     fn drop(&mut self) {
-        // One that is closed already needs no closing.
+        // An error means that the connection is closed already.
         self.links.iter().for_each(|link| drop(link.stream.shutdown(Shutdown::Both)));
     }
 }

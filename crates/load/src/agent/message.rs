@@ -1,4 +1,4 @@
-//! What controller and agent say to each other; the order stands in the room's own description.
+//! The messages between controller and agent; [`super`] describes their order.
 
 use super::proof::{Nonce, Proof};
 use crate::results::{HostSecond, Live, Results, Role, Second};
@@ -9,14 +9,14 @@ use forebay_host::Sample;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. Controller and agent must have the same one.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// One agent's part of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Where to: looked up by the agent, whose network may know another address.
+    /// The target; the agent resolves its name, because its network may know another address.
     pub target: Target,
-    /// Take any certificate.
+    /// Whether any certificate is accepted.
     pub insecure: bool,
     /// This part's connections, amount and share.
     pub settings: Settings,
@@ -29,7 +29,7 @@ pub(super) struct Job {
 pub(super) enum ToAgent {
     Login { format: u32, nonce: Nonce, proof: Proof },
     Ping,
-    Look,
+    Sample,
     Job(Box<Job>),
     Start { at_unix_ns: u64 },
     Cancel,
@@ -43,7 +43,7 @@ pub(super) enum FromAgent {
     Welcome { proof: Proof },
     Refused { why: String },
     Pong { unix_ns: u64 },
-    Seen { sample: Box<Sample> },
+    Sampled { sample: Box<Sample> },
     Ready,
     Progress { live: Option<Live>, seconds: Vec<Second>, hosts: Vec<(Role, HostSecond)> },
     Done { results: Box<Results>, started_unix_ns: Option<u64> },

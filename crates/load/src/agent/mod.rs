@@ -1,5 +1,5 @@
 //! Load from several machines: an [`Agent`] on each of them, and one controller ([`drive`]) that
-//! makes one run of all.
+//! merges them into one run.
 //!
 //! # The protocol
 //!
@@ -18,8 +18,8 @@
 //! agent       ready { }                                  names are looked up, connections made
 //! controller  start { at_unix_ns }                       by the agent's clock: all begin at the same moment
 //! controller  ping { }                                   every second: the controller is still there
-//! controller  cancel { }                                 ends the run; what there is comes as done
-//! controller  look { }         agent  seen { sample }    at any time: machine and process
+//! controller  cancel { }                                 ends the run; its results follow as done
+//! controller  sample { }       agent  sampled { sample } at any time: machine and process
 //! agent       done { results, started_unix_ns }          or failed { why }
 //! ```
 //!
@@ -29,22 +29,23 @@
 //!
 //! # What it promises
 //!
-//! Times are put together exactly: bucket for bucket. An agent that is silent for five seconds, or
-//! whose connection ends, is dead: the others go on, and the report says that it is partial and
-//! keeps the seconds that had come. An agent whose controller is gone stops sending and keeps what
+//! Histograms are merged exactly, bucket for bucket. An agent that is silent for five seconds, or
+//! whose connection ends, is lost: the others continue, and the report says that it is partial and
+//! has the seconds that the agent delivered. An agent whose controller is gone stops sending and keeps what
 //! it measured: each run has two files in its folder, one written as the seconds pass.
 
 mod clock;
 mod control;
 mod frame;
-mod kept;
-mod look;
+mod merge;
 mod message;
 mod proof;
+mod remote_sampler;
+mod run_files;
 mod serve;
 mod session;
-mod together;
+mod shared;
 
 pub use control::{Controller, drive};
-pub(crate) use look::Look;
+pub(crate) use remote_sampler::RemoteSampler;
 pub use serve::Agent;

@@ -1,5 +1,5 @@
-//! Who knows the token: each side answers the other's random bytes with a keyed hash over both. The
-//! token never travels.
+//! Proofs of the token: each side answers the other's random bytes with a keyed hash over both. The
+//! token is never sent.
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};

@@ -1,16 +1,17 @@
-//! An agent: listens, and gives each controller that knows the token a session. One of them runs a
-//! load at a time.
+//! An agent: listens, and opens a session for each controller that knows the token. One controller
+//! at a time runs a load.
 
 use super::clock::Clock;
 use super::frame::{receive, send};
 use super::message::{FORMAT, FromAgent, ToAgent};
 use super::proof::{Nonces, Side, nonce};
 use super::session::Session;
+use super::shared::Shared;
 use crate::limits::{FRAME_BYTES_STRANGER_MAX, SESSIONS_MAX, SILENCE_MS};
 use crate::report::{Error, Kind};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -21,18 +22,6 @@ use std::time::Duration;
 pub struct Agent {
     listener: TcpListener,
     shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    token: String,
-    pub folder: PathBuf,
-    pub clock_offset_ns: i64,
-    /// The process that is shown to those who look; this one when nobody said.
-    pub watched: Option<u32>,
-    /// A load is being run.
-    pub is_busy: AtomicBool,
-    sessions: AtomicUsize,
 }
 
 impl Agent {
@@ -64,7 +53,7 @@ impl Agent {
         Ok(Agent { listener, shared: Arc::new(shared) })
     }
 
-    /// The same beside a process: what `--monitor agent://…` sees of this machine is that one.
+    /// Watches another process: `--monitor agent://…` then samples that one.
     pub fn watching(mut self, process: u32) -> Agent {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.watched = Some(process);
@@ -72,7 +61,7 @@ impl Agent {
         self
     }
 
-    /// The same with a clock that is wrong by so much: for tests of how it is put right.
+    /// Uses a clock with this error, to test how the controller corrects it.
     pub fn with_clock_off_by(mut self, offset_ns: i64) -> Agent {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.clock_offset_ns = offset_ns;
@@ -80,10 +69,10 @@ impl Agent {
         self
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// When the operating system does not report it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -92,7 +81,7 @@ impl Agent {
     pub fn serve(&self) -> ! {
         loop {
             let Ok((stream, from)) = self.listener.accept() else {
-                // Out of files, or a connection that was gone at once: nothing to do but to try again.
+                // No file descriptor left, or the client has gone already: try again.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
@@ -111,7 +100,7 @@ impl Agent {
     }
 }
 
-/// Proves to each other that both know the token; then whatever the controller wants.
+/// Mutual proof of the token; then the session.
 fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let silence = Some(Duration::from_millis(SILENCE_MS));
@@ -144,7 +133,7 @@ fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::look::Look;
+    use crate::agent::remote_sampler::RemoteSampler;
     use forebay_host::Sampler;
 
     #[test]
@@ -156,15 +145,15 @@ mod tests {
             let (stream, _) = agent.listener.accept().unwrap();
             welcome(stream, &agent.shared)
         });
-        let mut look = Look::new(&place, "token");
-        look.sample().unwrap();
+        let mut sampler = RemoteSampler::new(&place, "token");
+        sampler.sample().unwrap();
         thread::sleep(Duration::from_millis(1_500));
-        look.sample().unwrap();
+        sampler.sample().unwrap();
         let process = Sampler::new().process(std::process::id()).unwrap();
         let session_cpu_ms =
             process.threads.iter().find(|thread| thread.name == "idle-session").unwrap().cpu_ms;
         assert!(session_cpu_ms < 100.0, "{session_cpu_ms} ms of CPU to answer two questions");
-        drop(look);
+        drop(sampler);
         session.unwrap().join().unwrap().unwrap();
     }
 }

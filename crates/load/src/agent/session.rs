@@ -1,13 +1,13 @@
-//! One controller at an agent: its clock questions, its job, its orders, until it is gone.
+//! One controller's session at an agent: clock requests, a job, its start and its end.
 //!
-//! A thread reads what it says; this one answers, tells how the run stands, and keeps the files.
-//! The run has threads of its own.
+//! A reader thread receives messages; the session's thread answers, sends progress and writes the
+//! files. The run has threads of its own.
 
 use super::clock::Clock;
 use super::frame::{receive, send};
-use super::kept::Kept;
 use super::message::{FromAgent, Job, ToAgent};
-use super::serve::Shared;
+use super::run_files::RunFiles;
+use super::shared::Shared;
 use crate::limits::{FRAME_BYTES_MAX, PROGRESS_MS};
 use crate::monitor::Monitor;
 use crate::results::Results;
@@ -29,17 +29,17 @@ pub(super) struct Session {
     running: Option<Running>,
 }
 
-/// A run that goes on.
+/// A run in progress.
 struct Running {
     handle: Handle,
     thread: JoinHandle<Result<Results, String>>,
     monitor: Monitor,
-    kept: Kept,
-    /// Why a second is missing from the file.
-    not_kept: Option<String>,
-    /// Seconds told of.
+    files: RunFiles,
+    /// Why a second is missing from the files.
+    not_written: Option<String>,
+    /// Number of seconds sent.
     seconds: u64,
-    told_ready: bool,
+    is_ready_sent: bool,
 }
 
 impl Session {
@@ -47,15 +47,15 @@ impl Session {
         Session { stream, shared, clock, running: None }
     }
 
-    /// Until the controller has closed. A run that it leaves behind is stopped, and kept.
+    /// Returns when the controller has closed. Its run is then stopped, and its files are completed.
     pub fn run(mut self) -> io::Result<()> {
         let reader = self.stream.try_clone()?;
-        let (said, inbox) = channel();
+        let (sender, inbox) = channel();
         let reading = thread::spawn(move || {
             let mut reader = reader;
-            // The receiver lives as long as the session; its end is this one's.
+            // Sending fails when the session has ended.
             while let Ok(message) = receive::<ToAgent>(&mut reader, FRAME_BYTES_MAX)
-                && said.send(message).is_ok()
+                && sender.send(message).is_ok()
             {}
         });
         let ended = self.converse(&inbox);
@@ -63,8 +63,7 @@ impl Session {
             running.handle.stop();
             self.end(running)?;
         }
-        // The reader waits for bytes that nobody will send; it was of no use if this fails, because
-        // then it has ended.
+        // Wakes the reader; if this fails, the reader has ended already.
         let _ = self.stream.shutdown(Shutdown::Both);
         let _ = reading.join();
         ended
@@ -81,36 +80,36 @@ impl Session {
                 inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             match message {
-                Ok(message) => self.hear(message)?,
+                Ok(message) => self.handle_message(message)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             let Some(running) = &mut self.running else { continue };
             if running.thread.is_finished() {
                 self.conclude()?;
-            } else if running.handle.is_ready() && !running.told_ready {
-                running.told_ready = true;
+            } else if running.handle.is_ready() && !running.is_ready_sent {
+                running.is_ready_sent = true;
                 send(&mut self.stream, &FromAgent::Ready)?;
             } else if Instant::now() >= due {
                 due = Instant::now() + every;
-                self.tell()?;
+                self.send_progress()?;
             }
         }
     }
 
-    fn hear(&mut self, message: ToAgent) -> io::Result<()> {
+    fn handle_message(&mut self, message: ToAgent) -> io::Result<()> {
         match message {
             ToAgent::Ping => send(&mut self.stream, &FromAgent::Pong { unix_ns: self.clock.now_ns() }),
-            ToAgent::Look => {
-                let seen = self.shared.watched.map_or_else(
+            ToAgent::Sample => {
+                let sample = self.shared.watched.map_or_else(
                     || Sampler::new().sample(),
                     |process| {
                         let sampler = Sampler::new();
                         Ok(Sample { host: sampler.host()?, process: sampler.process(process)?, server: None })
                     },
                 );
-                let answer = match seen {
-                    Ok(sample) => FromAgent::Seen { sample: Box::new(sample) },
+                let answer = match sample {
+                    Ok(sample) => FromAgent::Sampled { sample: Box::new(sample) },
                     Err(error) => FromAgent::Failed { why: error.to_string() },
                 };
                 send(&mut self.stream, &answer)
@@ -135,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Connects, and holds at the gate.
+    /// Starts a run that is held before its first request.
     fn begin(&self, job: Job) -> Result<Running, String> {
         if !job.work.is_sound() || job.settings.share.of == 0 {
             return Err("the job makes no sense".into());
@@ -143,15 +142,15 @@ impl Session {
         if self.shared.is_busy.swap(true, Ordering::AcqRel) {
             return Err("the agent is busy with another run".into());
         }
-        let begun = self.begin_alone(job);
-        if begun.is_err() {
+        let started = self.start_run(job);
+        if started.is_err() {
             self.shared.is_busy.store(false, Ordering::Release);
         }
-        begun
+        started
     }
 
-    fn begin_alone(&self, job: Job) -> Result<Running, String> {
-        let kept = Kept::create(&self.shared.folder).map_err(|error| error.to_string())?;
+    fn start_run(&self, job: Job) -> Result<Running, String> {
+        let files = RunFiles::create(&self.shared.folder).map_err(|error| error.to_string())?;
         let monitor = Monitor::start(&[], "").map_err(|error| error.to_string())?;
         let Job { target, insecure, settings, work } = job;
         let planned = Planned { target, settings, work, insecure };
@@ -165,15 +164,15 @@ impl Session {
             Ok(results)
         });
         let thread = thread.map_err(|error| error.to_string())?;
-        Ok(Running { handle, thread, monitor, kept, not_kept: None, seconds: 0, told_ready: false })
+        Ok(Running { handle, thread, monitor, files, not_written: None, seconds: 0, is_ready_sent: false })
     }
 
-    fn tell(&mut self) -> io::Result<()> {
+    fn send_progress(&mut self) -> io::Result<()> {
         let Some(running) = &mut self.running else { return Ok(()) };
         let read = running.handle.seconds_from(running.seconds);
-        let kept = read.as_ref().map_or(Ok(()), |seconds| running.kept.add(seconds));
-        if let Some(error) = read.as_ref().err().or(kept.as_ref().err()) {
-            running.not_kept = Some(error.to_string());
+        let written = read.as_ref().map_or(Ok(()), |seconds| running.files.add(seconds));
+        if let Some(error) = read.as_ref().err().or(written.as_ref().err()) {
+            running.not_written = Some(error.to_string());
         }
         let seconds = read.unwrap_or_default();
         running.seconds += seconds.len() as u64;
@@ -187,9 +186,9 @@ impl Session {
         send(&mut self.stream, &last)
     }
 
-    /// What the run came to, written into its file, and the last message of it.
+    /// Writes the results into the file, and makes the last message of the run.
     fn end(&self, running: Running) -> io::Result<FromAgent> {
-        let Running { handle, thread, monitor, kept, not_kept, .. } = running;
+        let Running { handle, thread, monitor, files, not_written, .. } = running;
         let ended = thread.join().unwrap_or_else(|_| Err("the run panicked".into()));
         self.shared.is_busy.store(false, Ordering::Release);
         let mut results = match ended {
@@ -197,10 +196,10 @@ impl Session {
             Err(why) => return Ok(FromAgent::Failed { why }),
         };
         monitor.complete(&mut results);
-        if let Some(why) = not_kept {
-            results.notes.push(format!("the agent's own file is not whole: {why}"));
+        if let Some(why) = not_written {
+            results.notes.push(format!("the agent's own file is incomplete: {why}"));
         }
-        kept.finish(&results).map_err(io::Error::other)?;
+        files.finish(&results).map_err(io::Error::other)?;
         let started_unix_ns = handle.woke().map(|woke| self.clock.unix_ns(woke));
         Ok(FromAgent::Done { results: Box::new(results), started_unix_ns })
     }

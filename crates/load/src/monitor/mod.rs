@@ -1,15 +1,15 @@
-//! The machines of a run, watched: the tester's own, and servers through their admin listeners, or
+//! Watches the machines of a run: the tester's own, and servers through their admin listeners or
 //! through agents beside them.
 //!
-//! The way of the data: [`source`] takes a [`Sample`] once a second, [`usage`] makes the difference
-//! of two into a [`HostSecond`], which [`kept`] keeps, [`verdict()`] says from all of them, and
-//! from what the engines counted, what ran out. Thresholds stand in `thresholds`.
+//! [`source`] takes a [`Sample`] each second; [`usage`] makes two of them into a [`HostSecond`];
+//! [`recorded`] stores it; [`verdict()`] says from all seconds and the engines' counts what ran out,
+//! by the limits in `thresholds`.
 //!
-//! What it promises: one thread a machine, asleep but for a moment each second; memory grows by
-//! some hundred bytes a second and machine. A server that does not answer leaves a gap and a note,
-//! never a zero. What it leaves to others: showing it.
+//! Promises: one thread for each machine, which sleeps between samples; some hundred bytes of file a
+//! second and machine. A server that does not answer leaves a gap and a note, never a zero. Leaves
+//! the presentation to others.
 
-mod kept;
+mod recorded;
 mod source;
 mod thresholds;
 mod usage;
@@ -21,7 +21,7 @@ pub use verdict::verdict;
 use crate::report::Error;
 use crate::results::{Host, HostSecond, Results, Role};
 use forebay_host::Sample;
-use kept::Kept;
+use recorded::Recorded;
 use source::Source;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,12 +35,12 @@ pub struct Monitor {
     watches: Vec<Watch>,
 }
 
-/// What was seen of the machines.
+/// The watched machines after a run.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
     /// Each machine; for [`Results::hosts`](crate::results::Results::hosts).
     pub hosts: Vec<Host>,
-    /// What must be told beside them; for [`Results::notes`](crate::results::Results::notes).
+    /// Notes for the report; for [`Results::notes`](crate::results::Results::notes).
     pub notes: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ struct Watch {
 
 #[derive(Debug, Default)]
 struct Seen {
-    seconds: Kept,
+    seconds: Recorded,
     last: Option<Sample>,
     failures: u64,
     failure: Option<String>,
@@ -66,12 +66,12 @@ impl Monitor {
     /// listeners (`http://…`) or beside these agents (`agent://…`, which know the token).
     ///
     /// # Errors
-    /// When a URL makes no sense or nobody answers there: asked once before anything is loaded.
+    /// When a URL is invalid, or its first sample fails: taken before any load is sent.
     pub fn start(servers: &[String], token: &str) -> Result<Monitor, Error> {
         Monitor::watching(cfg!(target_os = "linux"), servers, token)
     }
 
-    /// As [`Monitor::start`], without this machine: it only looks on while agents elsewhere send the load.
+    /// As [`Monitor::start`], without this machine: agents elsewhere send the load.
     ///
     /// # Errors
     /// As [`Monitor::start`].
@@ -94,14 +94,14 @@ impl Monitor {
         Ok(Monitor { watches })
     }
 
-    /// The last second of each machine, for a live view.
+    /// The latest second of each machine, for a live view.
     pub fn now(&self) -> Vec<(Role, HostSecond)> {
         let last = |watch: &Watch| Some((watch.role, lock(&watch.seen).seconds.latest()?.clone()));
         self.watches.iter().filter_map(last).collect()
     }
 
-    /// Ends it, and gives a result its machines while it was measured, its notes and its verdict.
-    /// The result may be of any run since the start.
+    /// Ends the watch, and adds the machines, the notes and the verdict to a result. The result may be
+    /// of any run since the start.
     pub fn complete(self, results: &mut Results) {
         let began_ms = results.started_at_ms as f64 + results.warmup_s * 1_000.0;
         let now_ms =
@@ -118,7 +118,7 @@ impl Monitor {
         results.verdict = Some(verdict(results));
     }
 
-    /// Ends it. Seconds count from `began`, the end of the warm-up; what was before is left out.
+    /// Ends the watch. Seconds count from `began`, the end of the warm-up; earlier ones are omitted.
     pub fn finish(self, began: Instant) -> Watched {
         let mut watched = Watched::default();
         let mut tester: Option<(String, String)> = None;
@@ -140,7 +140,7 @@ impl Monitor {
             });
             let mut host = usage::describe(&last, watch.role, seconds_from(seconds, began));
             match &tester {
-                // The same boot is the same machine, whatever a container calls it.
+                // The same boot id is the same machine, whatever its host name in a container.
                 Some((name, boot)) if *boot == last.host.boot_id => host.name.clone_from(name),
                 None if watch.role == Role::Tester => {
                     tester = Some((host.name.clone(), last.host.boot_id.clone()));
@@ -214,10 +214,7 @@ fn seconds_from(seconds: Vec<(Instant, HostSecond)>, began: Instant) -> Vec<Host
     numbered
 }
 
-/// A panic while it was held left nothing half done: each change is one push or one count.
+/// After a panic the data is still consistent: each change is one push or one count.
 fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// How long a server may take to give a sample.
-const ANSWER: Duration = Duration::from_millis(thresholds::ANSWER_MS);

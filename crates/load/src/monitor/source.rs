@@ -1,19 +1,20 @@
 //! Where samples come from: this machine, `GET /host` of an admin listener, or an agent beside any
 //! other server.
 
-use super::ANSWER;
-use crate::agent::Look;
+use super::thresholds::ANSWER_MS;
+use crate::agent::RemoteSampler;
 use crate::report::{Error, Kind};
 use forebay_host::{Sample, Sampler};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// A machine that can be asked.
+/// A machine that gives samples.
 #[derive(Debug)]
 pub(super) enum Source {
     Here(Sampler),
     Admin { url: String, agent: ureq::Agent },
-    Agent { place: String, look: Mutex<Look> },
+    Agent { place: String, sampler: Mutex<RemoteSampler> },
 }
 
 impl Source {
@@ -28,8 +29,8 @@ impl Source {
         let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         let why = match port.map(|(_, port)| port.parse::<u16>()) {
             Some(Ok(1..)) if !token.is_empty() => {
-                let look = Mutex::new(Look::new(&place, token));
-                return Ok(Source::Agent { place, look });
+                let sampler = Mutex::new(RemoteSampler::new(&place, token));
+                return Ok(Source::Agent { place, sampler });
             }
             Some(Ok(1..)) => "needs --token, the same that the agent was started with",
             _ => "is no place of an agent; write agent://HOST:PORT",
@@ -48,7 +49,8 @@ impl Source {
         let place = rest.trim_end_matches('/');
         let url =
             if place.contains('/') { format!("http://{place}") } else { format!("http://{place}/host") };
-        let config = ureq::Agent::config_builder().timeout_global(Some(ANSWER)).build();
+        let config =
+            ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(ANSWER_MS))).build();
         Ok(Source::Admin { url, agent: config.into() })
     }
 
@@ -57,7 +59,7 @@ impl Source {
             Source::Here(sampler) => sampler
                 .sample()
                 .map_err(|error| Error::new(Kind::File, "this machine cannot be watched").with_source(error)),
-            Source::Agent { look, .. } => look.lock().unwrap_or_else(PoisonError::into_inner).sample(),
+            Source::Agent { sampler, .. } => sampler.lock().unwrap_or_else(PoisonError::into_inner).sample(),
             Source::Admin { url, agent } => {
                 // The listener answers only to requests for a loopback name, so that no web page
                 // can ask it; this is none, even when the way there is a tunnel with another name.

@@ -5,10 +5,10 @@ use crate::spool::Spool;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What was seen of one machine.
+/// The seconds of one machine, and the latest of them.
 #[derive(Debug)]
-pub(super) struct Kept {
-    /// What entries' times count from.
+pub(super) struct Recorded {
+    /// The origin of the entries' times.
     base: Instant,
     /// Each with the middle of its interval, in nanoseconds.
     seconds: Spool<(u64, HostSecond)>,
@@ -16,14 +16,14 @@ pub(super) struct Kept {
     failure: Option<io::Error>,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept { base: Instant::now(), seconds: Spool::new(), latest: None, failure: None }
+impl Default for Recorded {
+    fn default() -> Recorded {
+        Recorded { base: Instant::now(), seconds: Spool::new(), latest: None, failure: None }
     }
 }
 
-impl Kept {
-    /// A second more; `middle` of the interval.
+impl Recorded {
+    /// Adds a second; `middle` of its interval.
     pub fn push(&mut self, middle: Instant, second: HostSecond) {
         let since = middle.saturating_duration_since(self.base);
         let entry = (u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), second);
@@ -41,7 +41,7 @@ impl Kept {
     /// All of them.
     ///
     /// # Errors
-    /// When one could not be kept, or cannot be read back.
+    /// When one could not be recorded, or cannot be read back.
     pub fn into_all(self) -> io::Result<Vec<(Instant, HostSecond)>> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -66,11 +66,11 @@ mod tests {
         };
         let all =
             [second(0, &[("a", 1.5), ("b", 2.0)]), second(1, &[]), second(2, &[("b", 3.0), ("c", 4e9)])];
-        let mut kept = Kept::default();
+        let mut recorded = Recorded::default();
         let now = Instant::now();
-        all.iter().for_each(|second| kept.push(now, second.clone()));
-        assert_eq!(kept.latest(), all.last());
-        let (middles, seconds): (Vec<_>, Vec<_>) = kept.into_all().unwrap().into_iter().unzip();
+        all.iter().for_each(|second| recorded.push(now, second.clone()));
+        assert_eq!(recorded.latest(), all.last());
+        let (middles, seconds): (Vec<_>, Vec<_>) = recorded.into_all().unwrap().into_iter().unzip();
         assert_eq!(seconds, all);
         assert_eq!(middles, [now; 3]);
     }

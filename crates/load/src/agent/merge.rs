@@ -1,4 +1,4 @@
-//! What all agents delivered, put together: one look while they run, one result at the end.
+//! Merges what the agents deliver: a live view while they run, one result at the end.
 
 use crate::latency::Latency;
 use crate::results::{Agent, HostSecond, Live, Results, Role, Second};
@@ -6,7 +6,7 @@ use crate::run::notes;
 use crate::settings::Settings;
 use crate::spool::Spool;
 
-/// What came from one agent so far.
+/// What one agent has delivered so far.
 #[derive(Debug)]
 pub(super) struct Delivered {
     pub name: String,
@@ -19,12 +19,12 @@ pub(super) struct Delivered {
     pub outcome: Option<Outcome>,
 }
 
-/// How it ended.
+/// How an agent's part ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// With results, and when it began by its own clock.
     Done { results: Box<Results>, started_unix_ns: Option<u64> },
-    /// Before that.
+    /// Without results.
     Lost(String),
 }
 
@@ -41,17 +41,17 @@ impl Delivered {
         }
     }
 
-    /// Seconds that came. One that cannot be kept loses the agent: its series would have a gap that
-    /// nobody sees.
+    /// Adds seconds. If one cannot be stored, the agent counts as lost, because its series would have
+    /// a silent gap.
     pub fn add(&mut self, seconds: &[Second]) {
         let kept: std::io::Result<()> = seconds.iter().try_for_each(|second| self.seconds.push(second));
         if let Err(error) = kept {
-            self.outcome = Some(Outcome::Lost(format!("its seconds cannot be kept: {error}")));
+            self.outcome = Some(Outcome::Lost(format!("its seconds cannot be stored: {error}")));
         }
     }
 
-    /// The results of an agent that is gone, made of the seconds that had come. Statuses and
-    /// endpoints are lost with it.
+    /// The results of a lost agent, made of the seconds that it delivered. Its statuses and endpoints
+    /// are lost.
     fn salvaged(&self, why: &str) -> Results {
         let read = self.seconds.from(0);
         let unread = read.as_ref().err().map(|error| format!(", but cannot be read back: {error}"));
@@ -85,7 +85,7 @@ impl Delivered {
     }
 }
 
-/// One look at all of them; `None` before the first has begun.
+/// The live view of all agents; `None` before the first has begun.
 pub(super) fn live(all: &[Delivered]) -> Option<Live> {
     let mut looks = all.iter().filter_map(|one| one.live.as_ref());
     let mut whole = looks.next()?.clone();
@@ -112,20 +112,20 @@ pub(super) fn live(all: &[Delivered]) -> Option<Live> {
     Some(whole)
 }
 
-/// The last second of which everybody who still runs has told.
+/// The last second that every running agent has delivered.
 fn last_second(all: &[Delivered]) -> Option<Second> {
     let running = all.iter().filter(|one| one.outcome.is_none());
     let last = running.map(|one| one.seconds.len()).min()?.checked_sub(1)?;
     let mut whole = Second { second: last as u64, ..Second::default() };
     whole.set_latency(&Latency::coarse());
-    // A live view: what cannot be read is said in the results.
+    // A live view only: the results report what cannot be read.
     let seconds =
         all.iter().filter(|one| last < one.seconds.len()).filter_map(|one| one.seconds.get(last).ok());
     seconds.for_each(|second| whole.merge(&second));
     Some(whole)
 }
 
-/// One result of all, as one tester would have had it.
+/// One result of all agents, as of one tester.
 pub(super) fn results(all: &[Delivered], settings: &Settings, start_unix_ns: u64) -> Results {
     let mut whole = Results {
         model: settings.pace.model(),
@@ -156,7 +156,7 @@ pub(super) fn results(all: &[Delivered], settings: &Settings, start_unix_ns: u64
         (agent.sent, agent.completed) = (own.requests.sent, own.requests.completed);
         agent.rate_per_s = own.requests.rate_per_s;
         workers += own.load.workers;
-        // Its clock, and what it says of its part, are not the whole's.
+        // An agent's clock and its view of its own part do not describe the whole.
         own.notes.clear();
         own.started_at_ms = start_unix_ns / 1_000_000;
         for host in &mut own.hosts {

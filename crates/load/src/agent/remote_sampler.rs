@@ -1,4 +1,4 @@
-//! A look at the machine of an agent, that runs beside a server of any make.
+//! Samples of the machine of an agent that runs beside a server of any kind.
 
 use super::control::{login, lost};
 use super::frame::{receive, send};
@@ -10,35 +10,35 @@ use std::fmt;
 use std::io;
 use std::net::TcpStream;
 
-/// Asks one agent, over a connection that is made anew when it was lost.
-pub(crate) struct Look {
+/// Requests samples from one agent; connects again when the connection was lost.
+pub(crate) struct RemoteSampler {
     place: String,
     token: String,
     stream: Option<TcpStream>,
 }
 
-/// The token stands in no log.
-impl fmt::Debug for Look {
+/// Without the token, so that no log shows it.
+impl fmt::Debug for RemoteSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Look({})", self.place)
+        write!(f, "RemoteSampler({})", self.place)
     }
 }
 
-impl Look {
-    /// Connects at the first question.
-    pub fn new(place: &str, token: &str) -> Look {
-        Look { place: place.to_owned(), token: token.to_owned(), stream: None }
+impl RemoteSampler {
+    /// Connects at the first request.
+    pub fn new(place: &str, token: &str) -> RemoteSampler {
+        RemoteSampler { place: place.to_owned(), token: token.to_owned(), stream: None }
     }
 
-    /// The machine, and the process that the agent was told to watch, now.
+    /// The machine, and the process that the agent watches, now.
     pub fn sample(&mut self) -> Result<Sample, Error> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => login(&self.place, &self.token)?,
         };
-        let said = send(&mut stream, &ToAgent::Look).and_then(|()| receive(&mut stream, FRAME_BYTES_MAX));
+        let said = send(&mut stream, &ToAgent::Sample).and_then(|()| receive(&mut stream, FRAME_BYTES_MAX));
         match said.map_err(|error| lost(&self.place, error))? {
-            FromAgent::Seen { sample } => {
+            FromAgent::Sampled { sample } => {
                 self.stream = Some(stream);
                 Ok(*sample)
             }
@@ -46,7 +46,7 @@ impl Look {
                 Err(Error::new(Kind::Unreachable, format!("agent {}: {why}", self.place)))
             }
             _ => {
-                let strange = io::Error::new(io::ErrorKind::InvalidData, "it answers another question");
+                let strange = io::Error::new(io::ErrorKind::InvalidData, "it answered another request");
                 Err(lost(&self.place, strange))
             }
         }

@@ -1,4 +1,4 @@
-//! What an agent keeps of a run, whoever dies: the seconds as they pass, and the results at the end.
+//! The files in which an agent records a run: the seconds as they pass, and the results at the end.
 
 use crate::report::{Error, Kind, write_json};
 use crate::results::{Results, Second};
@@ -9,14 +9,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The two files of a run: `run-TIME.jsonl`, one line a second, and `run-TIME.json`, as `--json` writes it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RunFiles {
     results: PathBuf,
     seconds: File,
 }
 
-impl Kept {
-    /// Makes the first of them.
-    pub fn create(folder: &Path) -> Result<Kept, Error> {
+impl RunFiles {
+    /// Creates the file of seconds.
+    pub fn create(folder: &Path) -> Result<RunFiles, Error> {
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let path = folder.join(format!("run-{now_ms}.jsonl"));
         let failed = |error| {
@@ -24,10 +24,10 @@ impl Kept {
         };
         fs::create_dir_all(folder).map_err(failed)?;
         let seconds = File::options().create_new(true).append(true).open(&path).map_err(failed)?;
-        Ok(Kept { results: path.with_extension("json"), seconds })
+        Ok(RunFiles { results: path.with_extension("json"), seconds })
     }
 
-    /// Appends whole seconds.
+    /// Appends complete seconds.
     pub fn add(&mut self, seconds: &[Second]) -> std::io::Result<()> {
         let mut lines = Vec::new();
         for second in seconds {

@@ -1,0 +1,16 @@
+//! The state that all sessions of an agent share.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub token: String,
+    pub folder: PathBuf,
+    pub clock_offset_ns: i64,
+    /// The process whose samples controllers get; `None` for this one.
+    pub watched: Option<u32>,
+    /// Whether a run is going on.
+    pub is_busy: AtomicBool,
+    pub sessions: AtomicUsize,
+}
