@@ -1,10 +1,10 @@
 //! Both levels together: lookup, single-flight fills and drops.
 
 use crate::clock::Clock;
-use crate::entry::{Entry, Filled, Keep, Lives, Times};
+use crate::entry::{Entry, Filled, Keep, Lives, Stored, Times};
 use crate::error::Error;
 use crate::flight::{Asked, Flights, Landed, Outcome, Pilot};
-use crate::level::{Shared, Stored, Turn};
+use crate::level::{Shared, Turn};
 use crate::limits;
 use crate::rules::{Consistency, Rules};
 use crate::stats::{Counts, Stats};

@@ -104,6 +104,22 @@ impl Lives {
     }
 }
 
+/// An answer with its lifetimes and generations, as the shared level holds it.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) filled: Filled,
+    pub(crate) age_ms: u64,
+    pub(crate) lives: Lives,
+    pub(crate) generations: Vec<Vec<u8>>,
+}
+
+impl Stored {
+    /// Whether it may be served stale for this time after its lifetime.
+    pub(crate) fn is_stale_for(&self, stale_ms: u64) -> bool {
+        self.age_ms < self.lives.all_ms + stale_ms
+    }
+}
+
 /// A head and a body that go together.
 #[derive(Debug)]
 struct Form {

@@ -13,8 +13,7 @@
 //! status between 200 and 599 and complete header lines; a reader treats anything else as a miss.
 //! The age on the shared level follows from the key's own time to live.
 
-use crate::entry::{Filled, Keep, Lives};
-use crate::level::Stored;
+use crate::entry::{Filled, Keep, Lives, Stored};
 use forebay_http::Head;
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@
 //! dropped entry can return.
 
 use crate::clock::Clock;
-use crate::entry::{Filled, Keep, Lives};
+use crate::entry::{Filled, Keep, Lives, Stored};
 use crate::error::Error;
 use crate::format;
 use crate::limits;
@@ -53,15 +53,6 @@ static RELEASE: Script = Script::new(
 );
 static DROP: Script =
     Script::new("cache/drop", "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1");
-
-/// An answer with its lifetimes and generations, as the shared level holds it.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) filled: Filled,
-    pub(crate) age_ms: u64,
-    pub(crate) lives: Lives,
-    pub(crate) generations: Vec<Vec<u8>>,
-}
 
 /// What the caller has to do for a key.
 pub(crate) enum Turn {
@@ -363,12 +354,6 @@ impl Shared {
                 self.pending_tags.lock().retain(|tag| !tags.contains(tag));
             }
         }
-    }
-}
-
-impl Stored {
-    fn is_stale_for(&self, stale_ms: u64) -> bool {
-        self.age_ms < self.lives.all_ms + stale_ms
     }
 }
 

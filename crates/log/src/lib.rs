@@ -37,6 +37,7 @@ mod position;
 mod reader;
 mod recovery;
 mod reserve;
+mod reserve_request;
 mod segment;
 mod shared;
 mod window;
@@ -47,7 +48,7 @@ pub use error::{AppendError, Error, Kind, Place};
 pub use limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MIN,
 };
-pub use log::{Durability, Log, Options, Verify};
+pub use log::{Durability, Log, Options};
 pub use position::{LogId, Position};
 pub use reader::{Batch, Reader};
-pub use recovery::Recovery;
+pub use recovery::{Recovery, Verify};

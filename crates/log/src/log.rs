@@ -11,7 +11,7 @@ use crate::lock;
 use crate::manifest;
 use crate::position::{LogId, Position};
 use crate::reader::Reader;
-use crate::recovery::{self, Recovery};
+use crate::recovery::{self, Recovery, Verify};
 use crate::reserve;
 use crate::segment::{Segments, discard};
 use crate::shared::Shared;
@@ -31,18 +31,6 @@ pub enum Durability {
     /// For nothing. The record is written and synced as soon as the log thread gets to it, and a
     /// crash before that loses it.
     Async,
-}
-
-/// When the checksums of what is there are checked for the first time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Verify {
-    /// All of them before the log is opened.
-    #[default]
-    WhenOpened,
-    /// Those of the newest segment, where a crash may have left something to cut, before the log is
-    /// opened, and that no segment is missing; those of the others by whoever reads them. For an
-    /// owner that reads the whole log before it acts on any of it: the log is then read once.
-    WhenRead,
 }
 
 /// How a log is opened.

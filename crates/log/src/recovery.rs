@@ -8,7 +8,6 @@ use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Error, Kind, Place, is_full};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::{SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up};
-use crate::log::Verify;
 use crate::manifest;
 use crate::position::{LogId, Position};
 use crate::segment::{self, Active, NEW_SUFFIX, Segment, make_blank};
@@ -17,6 +16,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// When the checksums of what is there are checked for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Verify {
+    /// All of them before the log is opened.
+    #[default]
+    WhenOpened,
+    /// Those of the newest segment, where a crash may have left something to cut, before the log is
+    /// opened, and that no segment is missing; those of the others by whoever reads them. For an
+    /// owner that reads the whole log before it acts on any of it: the log is then read once.
+    WhenRead,
+}
 
 /// What opening found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,75 +6,12 @@
 //! While the disk is full it tries again every [`FULL_RETRY_MS`].
 
 use crate::error::{Error, is_full};
-use crate::limits::{FULL_RETRY_MS, PAGE_BYTES, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
+use crate::limits::{PAGE_BYTES, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::{Blank, NEW_SUFFIX, discard, make_blank};
 use crate::shared::Shared;
-use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-/// How the log thread asks for a reserve, and how the reserve thread is stopped.
-#[derive(Default)]
-pub(crate) struct Wanted {
-    state: Mutex<Wish>,
-    changed: Condvar,
-    blanks: AtomicU64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Wish {
-    #[default]
-    Nothing,
-    Reserve,
-    Stop,
-}
-
-impl Wanted {
-    pub fn ask(&self) {
-        self.set(Wish::Reserve);
-    }
-
-    pub fn stop(&self) {
-        self.set(Wish::Stop);
-    }
-
-    fn set(&self, wish: Wish) {
-        let mut state = self.state.lock();
-        if *state != Wish::Stop {
-            *state = wish;
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    pub fn is_stopped(&self) -> bool {
-        *self.state.lock() == Wish::Stop
-    }
-
-    /// Waits for a wish; `false` means stop.
-    fn wait(&self) -> bool {
-        let mut state = self.state.lock();
-        while *state == Wish::Nothing {
-            self.changed.wait(&mut state);
-        }
-        if *state == Wish::Stop {
-            return false;
-        }
-        *state = Wish::Nothing;
-        true
-    }
-
-    /// Lets a moment pass; `false` means stop.
-    pub fn pause(&self) -> bool {
-        let mut state = self.state.lock();
-        if *state != Wish::Stop {
-            self.changed.wait_for(&mut state, Duration::from_millis(FULL_RETRY_MS));
-        }
-        *state != Wish::Stop
-    }
-}
+use std::sync::atomic::Ordering;
 
 /// Allocates a blank without zeroing it: quick, for when there is no time.
 pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank> {

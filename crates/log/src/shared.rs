@@ -6,7 +6,7 @@ use crate::error::{AppendError, Error};
 use crate::format::Identity;
 use crate::lane::Lane;
 use crate::position::Position;
-use crate::reserve::Wanted;
+use crate::reserve_request::ReserveRequest;
 use crate::segment::Segments;
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub identity: Identity,
     pub lane: Lane,
     pub segments: Segments,
-    pub wanted: Wanted,
+    pub wanted: ReserveRequest,
     /// Bytes for groups in an ordinary segment.
     pub capacity_bytes: u64,
     durable: AtomicU64,
@@ -52,7 +52,7 @@ impl Shared {
             identity,
             lane,
             segments,
-            wanted: Wanted::default(),
+            wanted: ReserveRequest::default(),
             capacity_bytes,
             durable: AtomicU64::new(durable.0),
             turn: Mutex::new(()),

@@ -1,6 +1,7 @@
 //! One question after the other, before the load begins: a blocking connection, and the values that
 //! come back.
 
+use super::encode::command;
 use super::login::Login;
 use crate::limits::HEAD_BYTES_MAX;
 use crate::tls::Tls;
@@ -59,12 +60,6 @@ impl Asker {
     }
 }
 
-/// A command as it is sent.
-pub(super) fn command(words: &[&str]) -> Vec<u8> {
-    let text = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
-    format!("*{}\r\n{}", words.len(), words.iter().map(text).collect::<String>()).into_bytes()
-}
-
 pub(super) fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())
 }
@@ -118,10 +113,5 @@ mod tests {
         for broken in [&b"*1\r\n"[..], b"HTTP\r\n", b"", b"$9\r\nabc\r\n"] {
             assert!(read(&mut &*broken, 0).is_err(), "{broken:?}");
         }
-    }
-
-    #[test]
-    fn a_command_is_a_list_of_texts() {
-        assert_eq!(command(&["AUTH", "é"]), "*2\r\n$4\r\nAUTH\r\n$2\r\né\r\n".as_bytes());
     }
 }

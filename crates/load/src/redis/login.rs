@@ -1,6 +1,6 @@
 //! Who the load is, and what every connection says before its first command.
 
-use super::ask::command;
+use super::encode::command;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use std::fmt;

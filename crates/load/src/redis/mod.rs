@@ -11,14 +11,15 @@
 //! named, as a request of its own. With reads from replicas, GETs go to replicas and to nobody
 //! else.
 //!
-//! The way of the data: `discover` asks, with `ask`, for the nodes before the run; every connection
-//! begins with what `login` has to say; `commands` are sent, `reply` reads what comes back,
-//! `cluster` knows who has which slot.
+//! `discover` requests the nodes before the run, over a connection of `ask`; every connection begins
+//! with the commands of `login`; `encode` writes commands, `reply` reads replies, `cluster` knows
+//! which node has which slot.
 
 mod ask;
 mod cluster;
 mod commands;
 mod discover;
+mod encode;
 mod login;
 mod reply;
 

@@ -9,6 +9,7 @@ mod counts;
 mod error_kind;
 mod hosts;
 mod live;
+mod model;
 mod rates;
 mod second;
 
@@ -16,6 +17,7 @@ pub use counts::{Bytes, Connects, Requests};
 pub use error_kind::ErrorKind;
 pub use hosts::{Agent, Host, HostSecond, Limit, Role, Verdict};
 pub use live::Live;
+pub use model::Model;
 pub use rates::Rates;
 pub use second::Second;
 
@@ -26,26 +28,6 @@ use std::fmt;
 
 /// The version of the JSON.
 pub const FORMAT: u32 = 1;
-
-/// When requests are sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Model {
-    /// When the one before was answered: latency counts from sending.
-    #[default]
-    Closed,
-    /// When they are due, answered or not: latency counts from the time due.
-    Open,
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Model::Closed => "closed",
-            Model::Open => "open",
-        })
-    }
-}
 
 /// One kind of request of a plan.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! scaled text is not readable on a phone.
 
 use super::super::format::{short, span};
-use super::escape;
+use super::html::escape;
 use std::fmt::Write;
 
 /// Points of a line at most: more than the narrowest screen has columns to tell apart, and files stay small.
@@ -225,7 +225,7 @@ impl Chart {
                 .map_or(frame.width - frame.right, |next| (frame.x(across, next.0) + middle) / 2.0);
             let mut title = match self.across {
                 Across::Time => format!("{} s", short(*x)),
-                Across::Nines => format!("{} %", super::nines_to_percentile(*x)),
+                Across::Nines => format!("{} %", nines_to_percentile(*x)),
             };
             for series in &self.series {
                 if let Some((_, y)) = nearest(&series.points, *x) {
@@ -299,4 +299,11 @@ fn nearest(points: &[(f64, f64)], x: f64) -> Option<(f64, f64)> {
     let after = points.partition_point(|point| point.0 < x);
     let candidates = [after.checked_sub(1).and_then(|index| points.get(index)), points.get(after)];
     candidates.into_iter().flatten().copied().min_by(|a, b| (a.0 - x).abs().total_cmp(&(b.0 - x).abs()))
+}
+
+/// The percentile at a place of the axis of nines: 2 is 99.
+fn nines_to_percentile(nines: f64) -> String {
+    let percentile = 100.0 - 100.0 * 10f64.powf(-nines);
+    let text = format!("{percentile:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -4,7 +4,7 @@ use super::super::compare::Comparison;
 use super::super::format::{bytes, count, figure, milliseconds, percentile};
 use super::super::tables::{LIST, host_means};
 use super::super::threshold::Checked;
-use super::{escape, section};
+use super::html::{escape, section};
 use crate::results::{Host, Rates, Results};
 use std::fmt::Write;
 

@@ -6,8 +6,10 @@
 
 mod chart;
 mod figures;
+mod html;
 mod sections;
 
+use self::html::escape;
 use super::compare::Comparison;
 use super::format::{command, moment};
 use super::threshold::Checked;
@@ -62,32 +64,4 @@ pub fn page(results: &Results, extras: &Extras<'_>) -> String {
         parts.concat(),
         env!("CARGO_PKG_VERSION"),
     )
-}
-
-/// Text as HTML, in attributes too.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
-/// The percentile at a place of the axis of nines: 2 is 99.
-fn nines_to_percentile(nines: f64) -> String {
-    let percentile = 100.0 - 100.0 * 10f64.powf(-nines);
-    let text = format!("{percentile:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A section with its heading; empty when it has nothing.
-fn section(title: &str, body: &str) -> String {
-    if body.is_empty() { String::new() } else { format!("<section>\n<h2>{title}</h2>\n{body}</section>\n") }
 }
