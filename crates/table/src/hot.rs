@@ -9,7 +9,7 @@
 //! **What it leaves to others.** Loading, draining, comparing: they work with the tables of a tier
 //! ([`Tables`], [`RemoteTables`]) themselves.
 
-use crate::embedded::{Counters, Read, Table, Tables, WriteError};
+use crate::embedded::{Counters, Fetched, Read, Table, Tables, WriteError};
 use crate::error::HotError;
 use crate::limits::SHARDS;
 use crate::remote::{RemoteTable, RemoteTables};
@@ -442,7 +442,12 @@ fn refused<N, L>(table: &Arc<Table>, error: WriteError) -> HotResult<N, L> {
 /// it is missing.
 fn fetched(table: &Table, key: Value) -> BoxFuture<'static, Result<(), HotError>> {
     let fetch = table.fetch(key);
-    Box::pin(async move { if fetch.await? { Ok(()) } else { Err(HotError::missing()) } })
+    Box::pin(async move {
+        match fetch.await? {
+            Fetched::Present => Ok(()),
+            Fetched::Gone(mark) => Err(HotError::missing().held_until(mark)),
+        }
+    })
 }
 
 /// Resolves when those of these rows that are still there are in memory.

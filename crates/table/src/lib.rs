@@ -28,7 +28,9 @@ mod source;
 mod spec;
 
 pub use catalogue::Catalogue;
-pub use embedded::{Counters, Entry, Incremented, List, Load, Read, Replayed, Table, Tables, WriteError};
+pub use embedded::{
+    Counters, Entry, Fetched, Incremented, List, Load, Read, Replayed, Table, Tables, WriteError,
+};
 pub use error::{Error, HotError, HotKind, Kind};
 pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};
 pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId};

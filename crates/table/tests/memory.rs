@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use forebay_log::Position;
-use forebay_table::{BoxFuture, Counters, Read, Source, SourceError, Tables, WriteError};
+use forebay_table::{BoxFuture, Counters, Fetched, Read, Source, SourceError, Tables, WriteError};
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn only_drained_rows_are_evicted() {
             .insert(row(opened.table.schema(), id + more, Some(&format!("code {id}")), "").as_ref());
         assert!(matches!(taken, Err(WriteError::Conflict { column: CODE, .. })), "an evicted value is taken");
         if let Read::Fetch(key) = body(&opened, id) {
-            assert_eq!(block_on(opened.table.fetch(key)), Ok(true));
+            assert_eq!(block_on(opened.table.fetch(key)), Ok(Fetched::Present));
         }
         assert!(
             matches!(body(&opened, id), Read::Found(text, _) if text == Value::Text("x".repeat(900).into()))
@@ -168,7 +168,7 @@ fn a_row_whose_increments_only_the_log_has_is_not_shown_without_them() {
         assert!(error.retry && error.message.contains("changes"), "{error}");
         store.drain(&opened.log, &opened.tables);
         if shared {
-            assert_eq!(block_on(opened.table.fetch(Value::Bigint(1))), Ok(true));
+            assert_eq!(block_on(opened.table.fetch(Value::Bigint(1))), Ok(Fetched::Present));
             let clicks = |row: forebay_value::RowRef<'_>| row.get(opened.table.schema(), CLICKS).to_owned();
             assert!(matches!(
                 opened.table.get(key, Counters::Shown, clicks),
@@ -236,7 +236,7 @@ impl SlowWorld {
     }
 
     /// Begins to fetch `id`, does `meanwhile` when the source has been asked, lets the source answer, and gives what the fetch gave.
-    fn fetch_while(&self, id: i64, meanwhile: impl FnOnce()) -> Result<bool, SourceError> {
+    fn fetch_while(&self, id: i64, meanwhile: impl FnOnce()) -> Result<Fetched, SourceError> {
         block_on(async {
             let before = self.asked.load(Ordering::SeqCst);
             let fetch = tokio::spawn(self.opened.table.fetch(Value::Bigint(id)));
@@ -256,15 +256,16 @@ fn a_slow_read_brings_back_nothing_that_was_deleted() {
         let world = slow(true);
         let Opened { log, tables, table } = &world.opened;
         world.put_into_store(1, "old");
+        let mut deleted = Position(0);
         let found = world.fetch_while(1, || {
             // Somebody else brings it in, and deletes it; the database may even know of it before the first read answers.
             table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
-            table.delete(ValueRef::Bigint(1), |_| ()).unwrap();
+            deleted = table.delete(ValueRef::Bigint(1), |_| ()).unwrap().1;
             if drain_first {
                 world.store.drain(log, tables);
             }
         });
-        assert_eq!(found, Ok(false));
+        assert_eq!(found, Ok(Fetched::Gone(deleted)), "an answer that says so waits for the delete");
         assert_eq!(table.count().0, 0);
         let read = table.get(ValueRef::Bigint(1), Counters::Shown, |_| ());
         assert!(!matches!(read, Read::Found(..)), "{read:?}");
@@ -280,7 +281,7 @@ fn a_slow_read_replaces_nothing_newer() {
         table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
         world.store.drain(log, tables);
     });
-    assert_eq!(found, Ok(true));
+    assert_eq!(found, Ok(Fetched::Present));
     assert!(matches!(body(&world.opened, 1), Read::Found(body, _) if body == text("new")));
 }
 
@@ -310,7 +311,7 @@ fn a_slow_read_does_not_fill_a_stub_that_changed() {
         }
         assert!(matches!(body(&world.opened, 1), Read::Fetch(_)), "evicted again, in its new state");
     });
-    assert_eq!(found, Ok(true));
+    assert_eq!(found, Ok(Fetched::Present));
     assert!(
         matches!(body(&world.opened, 1), Read::Found(body, _) if body == Value::Text("y".repeat(900).into()))
     );
@@ -323,14 +324,19 @@ fn a_deleted_row_of_a_shared_table_is_gone_before_the_database_knows() {
     world.gate.add_permits(100);
     world.put_into_store(1, "there");
     assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Fetch(Value::Bigint(1)));
-    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(true));
+    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(Fetched::Present));
     let ((), position) = table.delete(ValueRef::Bigint(1), |_| ()).unwrap();
     assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Missing(position));
     assert_eq!(table.delete(ValueRef::Bigint(1), |_| ()), Err(WriteError::Missing { mark: position }));
-    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false), "the database still has it");
+    let gone = Ok(Fetched::Gone(position));
+    assert_eq!(
+        block_on(table.fetch(Value::Bigint(1))),
+        gone,
+        "the database still has it, and the delete is not durable"
+    );
     world.store.drain(log, tables);
     assert_eq!(table.get(ValueRef::Bigint(1), Counters::Shown, |_| ()), Read::Fetch(Value::Bigint(1)));
-    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(false));
+    assert_eq!(block_on(table.fetch(Value::Bigint(1))), Ok(Fetched::Gone(Position(0))));
 }
 
 #[test]
@@ -405,7 +411,7 @@ fn one_read_for_all_who_ask() {
         world.gate.add_permits(2);
         let mut found = 0;
         for fetch in fetches {
-            found += usize::from(matches!(fetch.await, Ok(Ok(true))));
+            found += usize::from(matches!(fetch.await, Ok(Ok(Fetched::Present))));
         }
         assert_eq!(found, 999);
     });
@@ -426,7 +432,7 @@ fn too_many_reads_are_refused() {
         let (mut missing, mut refused) = (0, 0);
         for fetch in fetches {
             match fetch.await.unwrap() {
-                Ok(found) => missing += usize::from(!found),
+                Ok(found) => missing += usize::from(found != Fetched::Present),
                 Err(error) => refused += usize::from(error.retry),
             }
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use forebay_table::{Counters, Read, WriteError};
+use forebay_table::{Counters, Fetched, Read, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Uuid, Value, ValueRef};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -143,12 +143,12 @@ impl World<'_> {
     fn fetch(&self, key: Value) -> Option<bool> {
         let table = &self.now().table;
         match block_on(table.fetch(key.clone())) {
-            Ok(found) => Some(found),
+            Ok(found) => Some(found == Fetched::Present),
             // Increments that came by replay, or no memory: the drain helps.
             Err(error) => {
                 assert!(error.retry, "{error}");
                 self.drain();
-                block_on(table.fetch(key)).ok()
+                block_on(table.fetch(key)).ok().map(|found| found == Fetched::Present)
             }
         }
     }

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{Counters, Kind, LogRecord, Read, Table, TableSpec, Tables, WriteError};
+use forebay_table::{Counters, Fetched, Kind, LogRecord, Read, Table, TableSpec, Tables, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use std::sync::Arc;
 
@@ -459,7 +459,7 @@ fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
     match show() {
         Read::Found(row, _) => Some(row),
         Read::Missing(_) => None,
-        Read::Fetch(key) => block_on(table.fetch(key)).unwrap().then(|| match show() {
+        Read::Fetch(key) => (block_on(table.fetch(key)).unwrap() == Fetched::Present).then(|| match show() {
             Read::Found(row, _) => row,
             other => panic!("it was fetched, and now {other:?}"),
         }),

@@ -69,7 +69,7 @@ async fn what_the_database_refuses_is_a_dead_letter_and_the_rest_goes_on() {
             match world.people().insert(row.as_ref()) {
                 Err(forebay_table::WriteError::Fetch(_)) if id == 3 => break,
                 Err(forebay_table::WriteError::Fetch(key)) => {
-                    assert!(!world.people().fetch(key).await.unwrap())
+                    assert!(matches!(world.people().fetch(key).await, Ok(forebay_table::Fetched::Gone(_))))
                 }
                 done => {
                     done.unwrap();

@@ -20,10 +20,19 @@ use forebay_log::Position;
 use forebay_value::{Row, Value};
 use std::sync::atomic::Ordering;
 
+/// What came of a fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetched {
+    /// The row is in memory.
+    Present,
+    /// There is no such row; what an answer that says so waits for.
+    Gone(Position),
+}
+
 /// What is known of a key without asking the database.
 enum Known {
     Present,
-    Gone,
+    Gone(Position),
     /// The database must have applied this first.
     Behind(Position),
     Unknown,
@@ -32,47 +41,49 @@ enum Known {
 /// What became of a row that was read.
 enum Installed {
     Present,
-    Gone,
+    Gone(Position),
     /// The key has changed since: what was read may be older than that.
     Stale,
 }
 
 impl Table {
     /// Brings a row into memory from the database: an evicted one, or one of a shared table that is not in
-    /// memory. False: it is not there. May be dropped at any time.
+    /// memory. May be dropped at any time.
     ///
     /// # Errors
     /// The source's; one that may be retried when too many reads wait, when the memory is full, and when the
     /// database does not have all increments of the row yet.
-    pub fn fetch(&self, key: Value) -> BoxFuture<'static, Result<bool, SourceError>> {
+    pub fn fetch(&self, key: Value) -> BoxFuture<'static, Result<Fetched, SourceError>> {
         let table = self.this.upgrade().expect("a table lives in an Arc");
         Box::pin(async move {
             match KeyRef::of(key.as_ref()).map(KeyRef::to_owned) {
                 Some(key) => table.fetch_once(&key).await,
-                None => Ok(false),
+                None => Ok(Fetched::Gone(Position(0))),
             }
         })
     }
 
-    async fn fetch_once(&self, key: &Key) -> Result<bool, SourceError> {
+    async fn fetch_once(&self, key: &Key) -> Result<Fetched, SourceError> {
+        let mut gone = Position(0);
         for _ in 0..2 {
             let (passenger, joined) = self.flights.join(key);
             let result = passenger.flight.get_or_init(|| self.fly(key)).await.clone();
             drop(passenger);
             // A read that began before this call may have missed what the caller knows to be there: the next
             // one cannot.
-            if joined == Joined::First || result != Ok(false) {
-                return result;
+            match result {
+                Ok(Fetched::Gone(mark)) if joined == Joined::Later => gone = mark,
+                result => return result,
             }
         }
-        Ok(false)
+        Ok(Fetched::Gone(gone))
     }
 
-    async fn fly(&self, key: &Key) -> Result<bool, SourceError> {
+    async fn fly(&self, key: &Key) -> Result<Fetched, SourceError> {
         for _ in 0..FETCH_TRIES {
             let since = match self.known(key.as_ref()) {
-                Known::Present => return Ok(true),
-                Known::Gone => return Ok(false),
+                Known::Present => return Ok(Fetched::Present),
+                Known::Gone(mark) => return Ok(Fetched::Gone(mark)),
                 Known::Behind(position) if position > self.core.drained() => {
                     let what = "the row has changes that the database does not have yet";
                     return Err(SourceError::later(what));
@@ -83,8 +94,8 @@ impl Table {
             let row = self.core.source.fetch(self.schema(), key.to_value()).await?;
             drop(permit);
             match self.install(key.as_ref(), row, since.since)? {
-                Installed::Present => return Ok(true),
-                Installed::Gone => return Ok(false),
+                Installed::Present => return Ok(Fetched::Present),
+                Installed::Gone(mark) => return Ok(Fetched::Gone(mark)),
                 Installed::Stale => {}
             }
         }
@@ -102,7 +113,8 @@ impl Table {
             None => match shard.tombstone(key) {
                 Some(tombstone) if tombstone.absence != Absence::Deleted => Known::Behind(tombstone.position),
                 None if self.shared() => Known::Unknown,
-                _ => Known::Gone,
+                Some(tombstone) => Known::Gone(tombstone.position),
+                None => Known::Gone(shard.deleted),
             },
         }
     }
@@ -129,14 +141,14 @@ impl Table {
             && tombstone.position > since
         {
             let is_deleted = tombstone.absence == Absence::Deleted;
-            return Ok(if is_deleted { Installed::Gone } else { Installed::Stale });
+            return Ok(if is_deleted { Installed::Gone(tombstone.position) } else { Installed::Stale });
         } else if !self.shared() && shard.tombstone(key).is_none() {
-            return Ok(Installed::Gone);
+            return Ok(Installed::Gone(shard.deleted));
         }
         let Some(row) = row else {
             shard.settle(key, &self.rows.budget);
             self.drop_stub(&mut shard, found, key);
-            return Ok(Installed::Gone);
+            return Ok(Installed::Gone(Position(0)));
         };
         let after = self.rows.fingerprints(row.as_ref());
         match found {

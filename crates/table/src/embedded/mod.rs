@@ -47,6 +47,7 @@ mod unique;
 pub(crate) mod write;
 
 pub use error::WriteError;
+pub use fetch::Fetched;
 pub use list::List;
 pub use load::Load;
 pub use replay::Replayed;

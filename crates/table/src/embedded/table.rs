@@ -4,6 +4,7 @@
 //! of the change that made it say no. Position 0 means nothing to wait for.
 
 use super::core::Core;
+use super::fetch::Fetched;
 use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
@@ -60,7 +61,7 @@ pub struct Table {
     pub(crate) core: Arc<Core>,
     pub(crate) rows: Arc<Rows>,
     pub(crate) keys: Keys,
-    pub(crate) flights: Flights<Result<bool, SourceError>>,
+    pub(crate) flights: Flights<Result<Fetched, SourceError>>,
     pub(crate) readers: Readers,
     is_shared: bool,
     loaded: SetOnce<()>,

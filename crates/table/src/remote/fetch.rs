@@ -101,7 +101,8 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// Has a row shown as the database has it, whatever memory has. False: later changes of it are not drained yet.
+    /// Has a row shown as the database has it, whatever memory has. False: later changes of it are not
+    /// drained yet.
     pub(crate) async fn undo(&self, link: &Link, key: ValueRef<'_>) -> Result<bool, HotError> {
         let Some(key) = KeyRef::of(key) else { return Ok(true) };
         let place = self.place(key);

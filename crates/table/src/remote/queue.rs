@@ -93,8 +93,8 @@ impl Queue {
         self.tier.log_id(shard)
     }
 
-    /// Has a row shown as the database has it: a change of it was refused, or met no row there. False: not before its later changes are drained.
-    /// A table that is not known here is not in memory.
+    /// Has a row shown as the database has it: a change of it was refused, or met no row there. False: not
+    /// before its later changes are drained. A table that is not known here is not in memory.
     ///
     /// # Errors
     /// `Unavailable` when the shard cannot be asked, or the database.
