@@ -1,7 +1,9 @@
-//! What happens when something under or beside the server breaks: the message is clear, what was promised is kept.
+//! What happens when something under or beside the server breaks: the message is clear, what was promised is
+//! kept.
 //!
-//! `damage` cuts and flips the log, `disk` fills it up and forbids to write, `replaced` deletes one of the two stores, `second`
-//! starts twice on one folder, `stop` ends under load, `limits` reaches the bounds, `database` breaks and blocks the database.
+//! `damage` cuts and flips the log, `disk` fills it up and forbids to write, `replaced` deletes one of the
+//! two stores, `second` starts twice on one folder, `stop` ends under load, `limits` reaches the bounds,
+//! `database` breaks and blocks the database, `timeouts` lets requests wait longer than they may.
 
 mod damage;
 mod database;
@@ -10,6 +12,7 @@ mod limits;
 mod replaced;
 mod second;
 mod stop;
+mod timeouts;
 
 use forebay_tests::{Client, Folder, Start, binary, root};
 use serde_json::Value;

@@ -1,14 +1,13 @@
 //! The service: finds the endpoint of a request and lets it answer.
 
-use crate::action::Action;
-use crate::endpoint::Endpoint;
+use crate::endpoint::fronted::Fronted;
 use crate::endpoint::out::respond_problem;
+use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
 use forebay_http::{Answer, Method, Outcome, Request, Service};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The methods that an endpoint can have.
 const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
@@ -23,7 +22,8 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every method.
+    /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
+    /// method.
     ///
     /// # Errors
     /// A sentence when the route clashes with one that is there.
@@ -40,7 +40,7 @@ impl Routes {
 
     /// Requests that wait now for the database, or for rows that are not in memory.
     pub fn waiting(&self) -> usize {
-        self.endpoints.iter().map(|endpoint| endpoint.waiting.load(Ordering::Relaxed)).sum()
+        self.endpoints.iter().map(|endpoint| endpoint.intake.waiting.count()).sum()
     }
 
     fn allowed(&self, path: &str) -> String {
@@ -102,8 +102,8 @@ impl Service for Routes {
     }
 
     fn streams(&self, request: &Request<'_>) -> Option<u64> {
-        match &self.find(request)?.value.action {
-            Action::Proxy(proxy) => Some(proxy.body_bytes_max),
+        match &self.find(request)?.value.mode {
+            Mode::Passed(passed) | Mode::Fronted(Fronted { passed, .. }) => Some(passed.proxy.body_bytes_max),
             _ => None,
         }
     }

@@ -19,21 +19,19 @@ mod step;
 pub mod write;
 
 pub use answering::{Answering, KeyOf};
-pub use step::{BoxFuture, Step, run_until_answered};
+pub use step::{BoxFuture, Pending, Step, run_until_answered};
 
 use crate::endpoint::eval::Slots;
 use crate::endpoint::out::Out;
-use crate::handler::Handler;
 use crate::problem::Problem;
 use forebay_http::Head;
 use std::sync::Arc;
 
-/// What an endpoint does.
+/// What an endpoint does with its parameters. Handlers and proxies want the request itself: they are modes of
+/// an endpoint.
 pub enum Action {
     /// Always the same body.
     Constant { head: Arc<Head>, body: Vec<u8> },
-    /// A Rust function.
-    Handler(Arc<dyn Handler>),
     /// A statement on the database.
     Sql(Arc<sql::SqlAction>),
     /// Reads one row of a hot table by key.
@@ -58,8 +56,6 @@ pub enum Action {
     AnyOf(Vec<Action>),
     /// Starts a job that fills a table.
     Generate(Arc<generate::Generate>),
-    /// Passes requests on.
-    Proxy(Arc<proxy::ProxyAction>),
 }
 
 impl Action {
@@ -69,10 +65,6 @@ impl Action {
             Action::Constant { head, body } => {
                 out.respond_whole(head, body);
                 Ok(Step::Done)
-            }
-            // The endpoint calls these itself: they want the request.
-            Action::Handler(_) | Action::Proxy(_) => {
-                Err(Problem::new(500, "a handler or a proxy cannot be one of several actions"))
             }
             Action::Sql(action) => Ok(action.run(slots)),
             Action::Get(action) => action.run(slots, out),

@@ -6,9 +6,9 @@
 
 use crate::endpoint::drops::Dropping;
 use crate::endpoint::target::refuse_dots;
-use crate::endpoint::{Endpoint, WaitingPlace, problem_reply};
+use crate::endpoint::waiting::{WaitingPlace, reply_of};
 use crate::problem::Problem;
-use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Outcome, Request, Streamed};
+use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody};
 use futures_util::StreamExt;
 use http::header::{DATE, HeaderMap, HeaderName, HeaderValue};
@@ -52,30 +52,6 @@ impl Failures {
 }
 
 impl ProxyAction {
-    /// Passes a request on. Its place is given back when the answer's body has ended.
-    pub fn call(
-        self: &Arc<Self>,
-        endpoint: &Arc<Endpoint>,
-        request: &Request<'_>,
-        path: &[(&str, &str)],
-    ) -> Result<Outcome, Problem> {
-        if request.body().len() as u64 > self.body_bytes_max {
-            return Err(Problem::new(413, "the request body is too large"));
-        }
-        let dropping = match &endpoint.drops {
-            Some(drops) => drops.of_passed(endpoint, request, path)?,
-            None => None,
-        };
-        let place = Arc::new(WaitingPlace::take(endpoint)?);
-        let (me, worker, outbound) = (self.clone(), request.worker(), outbound(request)?);
-        Ok(Outcome::Streamed(Box::pin(async move {
-            match dropping {
-                Some(dropping) => me.pass_and_drop(worker, outbound, dropping, place).await,
-                None => me.pass(worker, outbound, place).await,
-            }
-        })))
-    }
-
     /// Passes a request on. To be polled on the runtime of that worker.
     pub async fn pass(
         &self,
@@ -88,7 +64,7 @@ impl ProxyAction {
 
     /// Passes a write on, and drops what is kept of the older state before its answer leaves: in a task of
     /// its own, because the server behind may have written whether or not the client still waits.
-    async fn pass_and_drop(
+    pub async fn pass_and_drop(
         self: Arc<Self>,
         worker: usize,
         outbound: forebay_proxy::Request,
@@ -103,11 +79,9 @@ impl ProxyAction {
             (sent, told)
         });
         match writing.await {
-            Ok((Ok(_), Err(problem))) => problem_reply(&problem).into(),
+            Ok((Ok(_), Err(problem))) => reply_of(Err(problem)).into(),
             Ok((sent, _)) => self.given(sent, place),
-            Err(_) => {
-                problem_reply(&Problem::unavailable("the write was broken off: outcome unknown")).into()
-            }
+            Err(_) => reply_of(Err(Problem::unavailable("the write was broken off: outcome unknown"))).into(),
         }
     }
 
@@ -115,7 +89,7 @@ impl ProxyAction {
     fn given(&self, sent: Result<Answer, Error>, place: Arc<WaitingPlace>) -> Given {
         match sent {
             Ok(answer) => Given::Streamed(streamed(answer, Vec::new(), place)),
-            Err(error) => problem_reply(&self.failed(&error)).into(),
+            Err(error) => reply_of(Err(self.failed(&error))).into(),
         }
     }
 

@@ -6,7 +6,7 @@
 //! asked first, as it comes.
 
 use super::proxy::ProxyAction;
-use crate::endpoint::WaitingPlace;
+use crate::endpoint::waiting::{WaitingPlace, within};
 use crate::problem::Problem;
 use forebay_cache::{Clock, Filled, Policy, PrivateAnswers, Rules, Storable};
 use forebay_http::{Head, HeaderLines};
@@ -59,11 +59,7 @@ enum Gathered {
 impl ProxyFill {
     /// Asks. A long answer goes to `handing`, if somebody waits there.
     pub async fn run(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
-        let timeout = self.timeout;
-        match tokio::time::timeout(timeout, self.fill(handing)).await {
-            Ok(filled) => filled,
-            Err(_) => Err(Problem::new(504, "the server behind this route did not answer in time")),
-        }
+        within(self.timeout, self.fill(handing)).await.flatten()
     }
 
     async fn fill(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {

@@ -19,7 +19,24 @@ pub enum Step {
     Reply(BoxFuture<Result<Reply, Problem>>),
 }
 
+/// What an action that has not answered waits for.
+pub enum Pending {
+    /// As [`Step::Wait`].
+    Wait(BoxFuture<Result<(), Problem>>),
+    /// As [`Step::Reply`].
+    Reply(BoxFuture<Result<Reply, Problem>>),
+}
+
 impl Step {
+    /// What it waits for; `None`: it has answered.
+    pub fn pending(self) -> Option<Pending> {
+        match self {
+            Step::Done => None,
+            Step::Wait(needed) => Some(Pending::Wait(needed)),
+            Step::Reply(reply) => Some(Pending::Reply(reply)),
+        }
+    }
+
     /// The whole answer, by a future.
     pub(super) fn reply(reply: impl Future<Output = Result<Reply, Problem>> + Send + 'static) -> Step {
         Step::Reply(Box::pin(reply))

@@ -1,7 +1,8 @@
 //! Actions, from the config to what runs.
 
+use super::context::Context;
 use super::params::{Columns, ParamTable, Wanted, literal_value, no_column};
-use super::{Context, sql_types};
+use super::sql_types;
 use crate::action::generate::{Generate, Target};
 use crate::action::list::List;
 use crate::action::read::{Count, Get, Random, counters_of};
@@ -15,14 +16,13 @@ use forebay_http::Head;
 use forebay_table::HotTable;
 use forebay_value::{KeyKind, Schema, Type};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The most rows of one page of a list.
 const LIST_ROWS_MAX: usize = 1_000;
 /// The most rows that one job generates.
 const GENERATE_ROWS_MAX: i64 = 1_000_000_000;
 
-/// Compiles the action of an endpoint.
+/// Compiles the action of an endpoint that is no handler and no proxy.
 pub async fn compile(
     action: &model::Action,
     endpoint: &model::Endpoint,
@@ -55,11 +55,6 @@ impl Compiler<'_, '_> {
             From::Constant(body) => {
                 Action::Constant { head: self.head(200)?, body: body.clone().into_bytes() }
             }
-            From::Handler(name) => self.handler(name)?,
-            From::Proxy(proxy) => {
-                let timeout = Duration::from_millis(self.endpoint.timeout_ms);
-                self.context.proxies.action(proxy, timeout)?
-            }
             From::Sql(model::Sql { statements, returns }) => self.sql(statements, *returns).await?,
             From::Get(model::Get { table, key }) => self.get(table, key)?,
             From::Random(model::Random { table }) => {
@@ -89,7 +84,9 @@ impl Compiler<'_, '_> {
             From::Generate(model::Generate { table, count, values, first }) => {
                 self.generate(table, count, values, first)?
             }
-            From::AnyOf(_) => return Err("any_of cannot hold another any_of".into()),
+            From::AnyOf(_) | From::Handler(_) | From::Proxy(_) => {
+                return Err("any_of holds actions on data, no any_of, handler or proxy".into());
+            }
         })
     }
 
@@ -155,13 +152,6 @@ impl Compiler<'_, '_> {
             answering,
             uncounted,
         })))
-    }
-
-    fn handler(&self, name: &str) -> Result<Action, String> {
-        self.context.handlers.get(name).map(Action::Handler).ok_or_else(|| {
-            let names = self.context.handlers.names().join(", ");
-            format!("this binary has no handler `{name}` (it has: {names})")
-        })
     }
 
     async fn sql(

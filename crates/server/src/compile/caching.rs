@@ -1,42 +1,16 @@
 //! `cache` and `invalidates`, from the config to what runs.
 
-use super::Context;
+use super::context::Context;
+use super::identity;
 use super::params::{Columns, ParamTable, Wanted};
 use crate::endpoint::cached::{Cached, Tags};
 use crate::endpoint::drops::Drops;
 use crate::endpoint::eval::Eval;
 use crate::endpoint::fronted::{Fronted, PERSONAL};
-use crate::problem::Problem;
-use forebay_cache::{Cache, Consistency, Heed, Policy, Rules, fingerprint, limits};
-use forebay_config::model::{self, Config, Expr};
+use crate::endpoint::passed::Passed;
+use forebay_cache::{Consistency, Heed, Policy, Rules, fingerprint, limits};
+use forebay_config::model::{self, Expr};
 use std::sync::Arc;
-
-/// The response cache, and what of the config it depends on.
-pub struct Keeping<'a> {
-    cache: &'a Cache<Problem>,
-    /// Which database: what is kept for one is nothing to another.
-    database: String,
-    /// Whether some endpoint asks for `strict`.
-    is_strict: bool,
-}
-
-impl<'a> Keeping<'a> {
-    /// For the endpoints of a config.
-    pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> Keeping<'a> {
-        let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
-        let is_strict =
-            cached.map(|caching| caching.consistency).any(|level| level == model::Consistency::Strict);
-        Keeping { cache, database: database_identity(&config.database.url), is_strict }
-    }
-}
-
-/// What tells one database from every other one for servers that share a cache: a file is another one on each machine, and in each folder.
-fn database_identity(url: &str) -> String {
-    let Some(file) = url.strip_prefix("sqlite:") else { return url.to_owned() };
-    let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
-    let machine = rustix::system::uname();
-    format!("sqlite:{}:{}", machine.nodename().to_string_lossy(), path.display())
-}
 
 /// How an endpoint's answers are kept.
 pub fn cached(
@@ -46,18 +20,16 @@ pub fn cached(
 ) -> Result<Option<Cached>, String> {
     let Some(caching) = &endpoint.cache else { return Ok(None) };
     let tags = Tags { own: Some(route_tag(endpoint)), given: tags(&caching.tags, params)? };
-    // What another configuration keeps is another answer, and so is what comes from another database; a server behind has its own.
-    let config = model::Endpoint { line: 0, ..endpoint.clone() };
-    let public_url = context.public_url.unwrap_or_default();
-    let from = match &endpoint.action {
+    // A server behind has data of its own, whatever the database is.
+    let database = match &endpoint.action {
         model::Action::Proxy(_) => "",
         _ => &context.keeping.database,
     };
-    let who = format!("{config:?} {from} {public_url}");
+    let identity = identity::encode(endpoint, caching, database, context.public_url)?;
     Ok(Some(Cached {
         cache: context.keeping.cache.clone(),
         rules: Arc::new(rules(endpoint, caching)),
-        fingerprint: fingerprint(who.as_bytes()),
+        fingerprint: fingerprint(&identity),
         vary: caching.vary.clone(),
         tags,
     }))
@@ -82,8 +54,8 @@ pub fn drops(
     }))
 }
 
-/// What the tag of a path begins with, where writes to it pass the same endpoint as reads of it: those drop what is kept of it, whatever
-/// the config says (RFC 9111 section 4.4).
+/// What the tag of a path begins with, where writes to it pass the same endpoint as reads of it: those drop
+/// what is kept of it, whatever the config says (RFC 9111 section 4.4).
 fn path_tag(endpoint: &model::Endpoint) -> Option<String> {
     (endpoint.method == model::Method::Any && endpoint.cache.is_some()).then(|| route_tag(endpoint))
 }
@@ -94,6 +66,7 @@ pub fn fronted(
     caching: &model::Caching,
     proxy: &model::Proxy,
     cached: Cached,
+    passed: Passed,
 ) -> Fronted {
     let model::Proxied { heed, keeps_private, ignore, strip, largest_bytes } = caching.proxied.clone();
     let by_parameter = endpoint.headers.iter().map(|(header, _)| header.clone());
@@ -113,6 +86,7 @@ pub fn fronted(
         replaces_freshness: caching.max_age_ms.is_some(),
     };
     Fronted {
+        passed,
         cached: Cached { vary, ..cached },
         policy: Arc::new(policy),
         personal,
@@ -150,7 +124,8 @@ fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
     let by_header = endpoint.headers.iter().map(|(header, _)| header);
     let mut vary: Vec<&str> = by_header.chain(&caching.vary).map(String::as_str).collect();
     vary.dedup();
-    // What depends on a header of the request, or lies behind a secret, is not for proxies that do not look at it.
+    // What depends on a header of the request, or lies behind a secret, is not for proxies that do not look
+    // at it.
     let is_private = !endpoint.headers.is_empty() || endpoint.guard.is_some();
     let privacy = if is_private { "private, " } else { "" };
     let freshness = match caching.max_age_ms {
@@ -171,21 +146,5 @@ fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
         compress: endpoint.compress,
         cache_control: format!("{privacy}{freshness}").into(),
         vary: vary.join(", ").into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::database_identity;
-
-    #[test]
-    fn a_file_is_the_same_only_on_its_machine_and_in_its_folder() {
-        let here = std::env::current_dir().unwrap();
-        let absolute = format!("sqlite:{}/data/x.db", here.display());
-        assert_eq!(database_identity("sqlite:data/x.db"), database_identity(&absolute));
-        assert_ne!(database_identity("sqlite:data/x.db"), database_identity("sqlite:/data/x.db"));
-        let nodename = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        assert!(database_identity("sqlite:data/x.db").contains(&nodename));
-        assert_eq!(database_identity("postgres://db/x"), "postgres://db/x");
     }
 }

@@ -1,73 +1,38 @@
-//! From the config to endpoints that run: names become slots and indexes, types are settled, statements prepared.
+//! From the config to endpoints that run: names become slots and indexes, types are settled, statements
+//! prepared.
 //!
-//! What can only be known with the database at hand is checked here (columns read from it, SQL), and every mistake names
-//! the line of its endpoint.
+//! What can only be known with the database at hand is checked here (columns read from it, SQL), and every
+//! mistake names the line of its endpoint.
 
 mod actions;
 mod caching;
+mod context;
+mod identity;
+mod keeping;
+mod mode;
 mod params;
 mod proxies;
 mod sql_types;
 mod words;
 
-use crate::action::Action;
 use crate::endpoint::guard::{From, Guard, Place};
+use crate::endpoint::intake::Intake;
 use crate::endpoint::rate::{Per, Rate};
-use crate::endpoint::{Endpoint, eval::SLOTS_MAX};
-use crate::handler::Handlers;
-use crate::jobs::Jobs;
+use crate::endpoint::waiting::Waiting;
+use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::service::Routes;
 pub use actions::row_plan;
-pub use caching::{Keeping, life_ms_max, route_tag};
+pub use caching::{life_ms_max, route_tag};
+pub use context::{CompileError, Context};
 use forebay_config::model;
-use forebay_database::Store;
-use forebay_table::HotTables;
 use forebay_value::Schema;
+pub use keeping::Keeping;
 pub use params::ParamTable;
 pub use proxies::Proxies;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
-use tokio::runtime::Handle;
 pub use words::http_limits;
-
-/// What endpoints are compiled against.
-pub struct Context<'a> {
-    /// The database.
-    pub store: &'a Store,
-    /// Every table of the config, by name.
-    pub schemas: &'a HashMap<String, Arc<Schema>>,
-    /// The hot ones.
-    pub tables: &'a HotTables,
-    /// Which SQL the database understands.
-    pub dialect: model::Dialect,
-    /// The handlers of this binary.
-    pub handlers: &'a Handlers,
-    /// The server's jobs.
-    pub jobs: &'a Jobs,
-    /// Where futures run that no request waits for.
-    pub runtime: &'a Handle,
-    /// What `base_url()` gives.
-    pub public_url: Option<&'a str>,
-    /// By table: the columns that some endpoint increments.
-    pub incremented: HashMap<String, Vec<usize>>,
-    /// The response cache, and what of the config it depends on.
-    pub keeping: Keeping<'a>,
-    /// Visits that redirects could not count.
-    pub uncounted: Arc<AtomicU64>,
-    /// The servers behind.
-    pub proxies: &'a Proxies,
-}
-
-/// A mistake that only showed when endpoints were compiled.
-#[derive(Debug)]
-pub struct CompileError {
-    /// The line of the endpoint.
-    pub line: usize,
-    /// What is wrong.
-    pub message: String,
-}
 
 /// Compiles all endpoints; every mistake is reported, not only the first.
 pub async fn compile(
@@ -90,34 +55,21 @@ pub async fn compile(
 
 async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, String> {
     let mut params = ParamTable::new(endpoint, context.public_url)?;
-    let action = actions::compile(&endpoint.action, endpoint, &mut params, context).await?;
-    let cached = caching::cached(endpoint, &mut params, context)?;
-    let drops = caching::drops(endpoint, &mut params, context)?;
-    let (cached, fronted) = match (&endpoint.action, &endpoint.cache, cached) {
-        (model::Action::Proxy(proxy), Some(caching), Some(cached)) => {
-            (None, Some(caching::fronted(endpoint, caching, proxy, cached)))
-        }
-        (_, _, cached) => (cached, None),
-    };
+    let mode = mode::compile(endpoint, &mut params, context).await?;
     let mut params = params.finish();
-    // A body that is passed on is not looked into.
-    params.skips_body = matches!(action, Action::Proxy(_));
+    // A body that is passed on is not read here.
+    params.skips_body = matches!(mode, Mode::Passed(_) | Mode::Fronted(_));
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
     }
     Ok(Endpoint {
         guard: endpoint.guard.as_ref().map(compile_guard),
         rate: endpoint.rate.as_ref().map(compile_rate),
-        params,
-        action,
-        cached,
-        fronted,
-        drops,
-        etag: endpoint.etag && endpoint.method == model::Method::Get,
-        compress: endpoint.compress && endpoint.method == model::Method::Get,
-        timeout: Duration::from_millis(endpoint.timeout_ms),
-        waiting_max: endpoint.concurrency,
-        waiting: AtomicUsize::new(0),
+        intake: Intake {
+            params,
+            waiting: Waiting::new(Duration::from_millis(endpoint.timeout_ms), endpoint.concurrency),
+        },
+        mode,
     })
 }
 

@@ -1,7 +1,6 @@
-//! Proxies, from the config to what runs: endpoints with the same upstreams and the same patience share pools and what is
-//! known of who is well.
+//! Proxies, from the config to what runs: endpoints with the same upstreams and the same patience share pools
+//! and what is known of who is well.
 
-use crate::action::Action;
 use crate::action::proxy::{Failures, ProxyAction};
 use forebay_config::model;
 use forebay_proxy::{Authority, Proxy, Settings, Trust};
@@ -31,7 +30,7 @@ impl Proxies {
     }
 
     /// The action of one endpoint.
-    pub fn action(&self, proxy: &model::Proxy, answer_timeout: Duration) -> Result<Action, String> {
+    pub fn action(&self, proxy: &model::Proxy, answer_timeout: Duration) -> Result<Arc<ProxyAction>, String> {
         let upstream = |text: &String| {
             text.parse::<Authority>().map_err(|error| format!("the upstream `{text}`: {error}"))
         };
@@ -57,7 +56,6 @@ impl Proxies {
             }
         };
         let body_bytes_max = proxy.body_bytes;
-        let action = ProxyAction { proxy: proxy_of, body_bytes_max, failures: Failures::default() };
-        Ok(Action::Proxy(Arc::new(action)))
+        Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, failures: Failures::default() }))
     }
 }

@@ -1,17 +1,18 @@
 //! The cache in front of an endpoint: the key of a request, a hit, and who waits for a fill.
 //!
-//! Promises that a hit is a plain call on the worker, and that two requests share an answer only when everything that the answer can
-//! depend on is the same: the endpoint as it is configured, its parameters as they were understood, and the headers of `vary`.
+//! Promises that a hit is a plain call on the worker, and that two requests share an answer only when
+//! everything that the answer can depend on is the same: the endpoint as it is configured, its parameters as
+//! they were understood, and the headers of `vary`.
 
-use super::Endpoint;
 use super::eval::{Eval, Scope, Slots, write_text};
-use super::out::OwnedOut;
+use super::intake::Intake;
 use super::params::Source;
-use super::{WaitingPlace, problem_reply};
-use crate::action::Step;
+use super::validated::Form;
+use super::waiting::{Waiting, reply_of, within};
+use crate::action::{Action, run_until_answered};
 use crate::problem::Problem;
 use forebay_cache::{Cache, Conditions, Filled, Found, Keep, Landed, Rules, limits};
-use forebay_http::{Answer, Outcome, Reply, Request};
+use forebay_http::{Answer, Outcome, Request};
 use forebay_value::Value;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -29,6 +30,16 @@ pub struct Cached {
     pub vary: Vec<String>,
     /// What it depends on.
     pub tags: Tags,
+}
+
+/// An action whose answers are kept.
+pub struct CachedAction {
+    /// What makes an answer.
+    pub action: Arc<Action>,
+    /// How it is kept.
+    pub cached: Cached,
+    /// The form of answers whose key is too long to be kept.
+    pub form: Form,
 }
 
 /// Tags, compiled.
@@ -63,11 +74,11 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-impl Cached {
+impl CachedAction {
     /// Answers a request of this endpoint.
     pub fn call(
         &self,
-        endpoint: &Arc<Endpoint>,
+        intake: &Intake,
         request: &Request<'_>,
         path: &[(&str, &str)],
         answer: &mut Answer<'_>,
@@ -75,35 +86,92 @@ impl Cached {
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { slots, key } = scratch;
             slots.clear();
-            endpoint.params.read_into(request, path, slots)?;
-            self.write_key(endpoint, request, slots, key);
+            intake.params.read_into(request, path, slots)?;
+            self.cached.write_key(intake, request, slots, key);
             let conditions = Conditions::of(request);
             if key.len() > limits::KEY_BYTES_MAX {
-                return self.bypass(endpoint, Arc::new(std::mem::take(slots)), conditions);
+                return self.bypass(&intake.waiting, Arc::new(std::mem::take(slots)), conditions);
             }
-            let now_ms = self.cache.now_ms();
-            match self.cache.find(key, &self.rules, request.worker(), now_ms) {
+            let Cached { cache, rules, tags, .. } = &self.cached;
+            let now_ms = cache.now_ms();
+            match cache.find(key, rules, request.worker(), now_ms) {
                 Found::Good(entry) => entry.respond(&conditions, now_ms, answer),
                 Found::Refresh(entry) => {
                     entry.respond(&conditions, now_ms, answer);
                     let slots = Arc::new(std::mem::take(slots));
-                    let tags = self.tags.of(&slots)?;
-                    let endpoint = endpoint.clone();
-                    self.cache.refresh(key, tags, &self.rules, move || endpoint.produce(slots));
+                    let tags = tags.of(&slots)?;
+                    let (action, timeout) = (self.action.clone(), intake.waiting.timeout);
+                    cache.refresh(key, tags, rules, move || produce(action, slots, timeout));
                 }
                 Found::Nothing => {
-                    return self.wait(endpoint, Arc::new(std::mem::take(slots)), key, conditions);
+                    let slots = Arc::new(std::mem::take(slots));
+                    return self.wait(&intake.waiting, slots, key, conditions);
                 }
             }
             Ok(Outcome::Done)
         })
     }
 
+    /// Waits for a fill.
+    fn wait(
+        &self,
+        waiting: &Arc<Waiting>,
+        slots: Arc<Slots>,
+        key: &[u8],
+        conditions: Conditions<'_>,
+    ) -> Result<Outcome, Problem> {
+        let (place, timeout) = (waiting.take()?, waiting.timeout);
+        let Cached { cache, rules, tags, .. } = &self.cached;
+        let tags = tags.of(&slots)?;
+        let (action, again) = (self.action.clone(), (self.action.clone(), slots.clone()));
+        let landing = cache.fill(key, tags, rules, move || produce(action, slots, timeout));
+        let (cache, conditions) = (cache.clone(), conditions.into_owned());
+        Ok(Outcome::Later(Box::pin(async move {
+            let _place = place;
+            let reply = match within(patience(timeout), landing).await {
+                Ok(Landed::Entry(entry)) => Ok(entry.reply(&conditions, cache.now_ms())),
+                Ok(Landed::Own(filled)) => Ok(filled.into_reply()),
+                Ok(Landed::NotShared) => produce(again.0, again.1, timeout).await.map(Filled::into_reply),
+                Ok(Landed::Failed(problem)) | Err(problem) => Err(problem),
+                Ok(Landed::Lost) => Err(Problem::unavailable("the answer was lost on its way")),
+            };
+            reply_of(reply)
+        })))
+    }
+
+    /// Answers without the cache.
+    fn bypass(
+        &self,
+        waiting: &Arc<Waiting>,
+        slots: Arc<Slots>,
+        conditions: Conditions<'_>,
+    ) -> Result<Outcome, Problem> {
+        let (place, timeout) = (waiting.take()?, waiting.timeout);
+        let (action, form, conditions) = (self.action.clone(), self.form, conditions.into_owned());
+        Ok(Outcome::Later(Box::pin(async move {
+            let _place = place;
+            let reply = reply_of(produce(action, slots, timeout).await.map(Filled::into_reply));
+            form.dress(reply, &conditions)
+        })))
+    }
+}
+
+/// Makes an answer; a 404 may be kept as well.
+async fn produce(action: Arc<Action>, slots: Arc<Slots>, timeout: Duration) -> Result<Filled, Problem> {
+    let made = run_until_answered(|out| action.run(&slots, out));
+    match within(timeout, made).await.flatten() {
+        Ok(reply) => Ok(Filled::new(reply)),
+        Err(problem) if problem.status == 404 => Ok(Filled::new(reply_of(Err(problem))).keep(Keep::Missing)),
+        Err(problem) => Err(problem),
+    }
+}
+
+impl Cached {
     /// The key: everything that the answer can depend on, each part with its length before it.
-    fn write_key(&self, endpoint: &Endpoint, request: &Request<'_>, slots: &Slots, key: &mut Vec<u8>) {
+    fn write_key(&self, intake: &Intake, request: &Request<'_>, slots: &Slots, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&self.fingerprint);
-        for (plan, value) in endpoint.params.plans.iter().zip(&slots.values) {
+        for (plan, value) in intake.params.plans.iter().zip(&slots.values) {
             // What is computed here is no part of the question.
             if !matches!(plan.source, Source::Computed(_)) {
                 write_part(value, key);
@@ -123,60 +191,12 @@ impl Cached {
             end_part(at, key);
         }
     }
-
-    /// Waits for a fill.
-    fn wait(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        slots: Arc<Slots>,
-        key: &[u8],
-        conditions: Conditions<'_>,
-    ) -> Result<Outcome, Problem> {
-        let place = WaitingPlace::take(endpoint)?;
-        let tags = self.tags.of(&slots)?;
-        let work = {
-            let (endpoint, slots) = (endpoint.clone(), slots.clone());
-            move || endpoint.produce(slots)
-        };
-        let landing = self.cache.fill(key, tags, &self.rules, work);
-        let (cache, conditions) = (self.cache.clone(), conditions.into_owned());
-        Ok(Outcome::Later(Box::pin(async move {
-            let endpoint = &place.0;
-            let landed = tokio::time::timeout(patience(endpoint), landing).await;
-            match landed {
-                Ok(Landed::Entry(entry)) => entry.reply(&conditions, cache.now_ms()),
-                Ok(Landed::Own(filled)) => filled.into_reply(),
-                Ok(Landed::NotShared) => reply_of(endpoint.clone().produce(slots).await),
-                Ok(Landed::Failed(problem)) => problem_reply(&problem),
-                Ok(Landed::Lost) => problem_reply(&Problem::unavailable("the answer was lost on its way")),
-                Err(_) => problem_reply(&Problem::new(504, "it took too long")),
-            }
-        })))
-    }
-
-    /// Answers without the cache.
-    fn bypass(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        slots: Arc<Slots>,
-        conditions: Conditions<'_>,
-    ) -> Result<Outcome, Problem> {
-        let place = WaitingPlace::take(endpoint)?;
-        let conditions = conditions.into_owned();
-        Ok(Outcome::Later(Box::pin(async move {
-            let reply = reply_of(place.0.clone().produce(slots).await);
-            place.0.dress(reply, &conditions)
-        })))
-    }
 }
 
-/// How long somebody waits for a fill: one that runs out of its own time tells those who wait, perhaps with something older.
-pub(super) fn patience(endpoint: &Endpoint) -> Duration {
-    endpoint.timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS)
-}
-
-fn reply_of(made: Result<Filled, Problem>) -> Reply {
-    made.map_or_else(|problem| problem_reply(&problem), Filled::into_reply)
+/// How long a request waits for a fill, which takes up to `timeout` itself and then tells those who wait,
+/// perhaps with an older answer.
+pub(super) fn patience(timeout: Duration) -> Duration {
+    timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS)
 }
 
 fn write_part(value: &Value, key: &mut Vec<u8>) {
@@ -199,25 +219,4 @@ pub(super) fn begin_part(kind: u8, key: &mut Vec<u8>) -> usize {
 pub(super) fn end_part(at: usize, key: &mut [u8]) {
     let length = (key.len() - at) as u32;
     key[at - 4..at].copy_from_slice(&length.to_le_bytes());
-}
-
-impl Endpoint {
-    /// Makes an answer, by a task that no client holds.
-    pub(super) async fn produce(self: Arc<Self>, slots: Arc<Slots>) -> Result<Filled, Problem> {
-        let made = async {
-            let mut out = OwnedOut::default();
-            match self.action.run(&slots, &mut out)? {
-                Step::Done => Ok(out.into_reply()),
-                step => self.finish(&slots, step).await,
-            }
-        };
-        match tokio::time::timeout(self.timeout, made).await {
-            Ok(Ok(reply)) => Ok(Filled::new(reply)),
-            Ok(Err(problem)) if problem.status == 404 => {
-                Ok(Filled::new(problem_reply(&problem)).keep(Keep::Missing))
-            }
-            Ok(Err(problem)) => Err(problem),
-            Err(_) => Err(Problem::new(504, "it took too long")),
-        }
-    }
 }

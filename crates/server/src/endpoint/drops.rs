@@ -1,14 +1,15 @@
 //! `invalidates`: a write drops what was kept of the older state before its answer leaves.
 //!
-//! Promises that a write that may have happened is followed by the drop whether its client waits for it or not: it runs in a task of its
-//! own.
+//! Promises that a write that may have happened is followed by the drop whether its client waits for it or
+//! not: it runs in a task of its own.
 
 use super::cached::Tags;
 use super::eval::Slots;
-use super::out::OwnedOut;
+use super::intake::Intake;
+use super::run::{finish, run_owned};
 use super::target::canonical_path;
-use super::{Endpoint, WaitingPlace, problem_reply};
-use crate::action::Step;
+use super::waiting::Waiting;
+use crate::action::{Action, Pending};
 use crate::problem::Problem;
 use forebay_cache::{Cache, limits};
 use forebay_http::{Answer, Method, Outcome, Reply, Request};
@@ -24,7 +25,8 @@ pub struct Drops {
     pub path_tag: Option<String>,
     /// Whether what only asks (GET, HEAD, OPTIONS) drops nothing.
     pub spares_safe: bool,
-    /// Whether some endpoint promises that nobody sees what is older: then a write of which others could not be told has not succeeded.
+    /// Whether some endpoint promises that nobody sees what is older: then a write of which others could not
+    /// be told has not succeeded.
     pub is_strict: bool,
 }
 
@@ -32,42 +34,36 @@ impl Drops {
     /// Answers a request of this endpoint.
     pub fn call(
         &self,
-        endpoint: &Arc<Endpoint>,
+        waiting: &Arc<Waiting>,
+        action: &Arc<Action>,
         slots: Arc<Slots>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         let tags = self.tags.of(&slots)?;
         if self.cache.has_shared() {
-            let mut out = OwnedOut::default();
-            let step = match endpoint.action.run(&slots, &mut out)? {
-                Step::Done => {
-                    let reply = out.into_reply();
-                    Step::Reply(Box::pin(async { Ok(reply) }))
-                }
-                step => step,
-            };
-            return self.wait(endpoint, slots, step, tags);
+            let pending = run_owned(action, &slots)?;
+            return self.wait(waiting, action, slots, pending, tags);
         }
-        match endpoint.action.run(&slots, answer)? {
-            Step::Done => {
+        match action.run(&slots, answer)?.pending() {
+            None => {
                 self.cache.drop_here(&tags);
                 Ok(Outcome::Done)
             }
-            step => self.wait(endpoint, slots, step, tags),
+            Some(pending) => self.wait(waiting, action, slots, pending, tags),
         }
     }
 
     /// What a request that is passed on drops, if it may write.
     pub fn of_passed(
         &self,
-        endpoint: &Endpoint,
+        intake: &Intake,
         request: &Request<'_>,
         path: &[(&str, &str)],
     ) -> Result<Option<Dropping>, Problem> {
         if self.spares_safe && matches!(request.method(), Method::Get | Method::Head | Method::Options) {
             return Ok(None);
         }
-        let mut tags = self.tags.of(&endpoint.params.read(request, path)?)?;
+        let mut tags = self.tags.of(&intake.params.read(request, path)?)?;
         if let Some(begin) = &self.path_tag {
             tags.push(path_tag(begin, &canonical_path(request.path())?));
         }
@@ -80,30 +76,29 @@ impl Drops {
 
     fn wait(
         &self,
-        endpoint: &Arc<Endpoint>,
+        waiting: &Arc<Waiting>,
+        action: &Arc<Action>,
         slots: Arc<Slots>,
-        step: Step,
+        pending: Pending,
         tags: Vec<String>,
     ) -> Result<Outcome, Problem> {
-        let place = WaitingPlace::take(endpoint)?;
-        let (dropping, timeout) = (self.dropping(tags), endpoint.timeout);
+        // The place is the write's: it is taken until the write has ended, whether its client waits for it or
+        // not.
+        let place = Arc::new(waiting.take()?);
+        let (writing_place, dropping, action) = (place.clone(), self.dropping(tags), action.clone());
         let writing = tokio::spawn(async move {
-            let result = place.0.finish(&slots, step).await;
+            let _place = writing_place;
+            let result = finish(&action, &slots, pending).await;
             if !may_have_written(&result) {
                 return result;
             }
             let told = dropping.run().await;
-            // What failed is told as it failed.
+            // A failed write answers with its own problem.
             result.and_then(|reply| told.map(|()| reply))
         });
         Ok(Outcome::Later(Box::pin(async move {
-            let problem = match tokio::time::timeout(timeout, writing).await {
-                Ok(Ok(Ok(reply))) => return reply,
-                Ok(Ok(Err(problem))) => problem,
-                Ok(Err(_)) => Problem::unavailable("the write was broken off: outcome unknown"),
-                Err(_) => Problem::new(504, "it took too long; whether it was done is unknown"),
-            };
-            problem_reply(&problem)
+            let broken_off = |_| Err(Problem::unavailable("the write was broken off: outcome unknown"));
+            place.reply(async { writing.await.unwrap_or_else(broken_off) }).await
         })))
     }
 }

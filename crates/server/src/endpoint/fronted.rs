@@ -1,17 +1,19 @@
-//! The cache in front of a server behind: which requests it answers, what two of them share, and what is asked for all.
+//! The cache in front of a server behind: which requests it answers, what two of them share, and what is
+//! asked for all.
 //!
-//! The question is the endpoint, the path in its one form, the query as it is, the headers of `vary`, and Host where the server sees it.
-//! Exactly that is sent when an answer is asked for everybody, so that nothing else of a request can have a part in it. An answer that
-//! turns out not to be for everybody is shown to nobody: each client then asks in its own name. A request that says who is asking
-//! (or wants a part of the answer, or has a body) is passed on without the cache.
+//! The question is the endpoint, the path in its one form, the query as it is, the headers of `vary`, and
+//! Host where the server sees it. Exactly that is sent when an answer is asked for everybody, so that nothing
+//! else of a request can have a part in it. An answer that turns out not to be for everybody is shown to
+//! nobody: each client then asks in its own name. A request that says who is asking (or wants a part of the
+//! answer, or has a body) is passed on without the cache.
 
-use super::Endpoint;
-use super::WaitingPlace;
 use super::cached::{Cached, begin_part, end_part, patience};
 use super::drops::path_tag;
-use super::problem_reply;
+use super::intake::Intake;
+use super::passed::Passed;
 use super::target::canonical_path;
-use crate::action::proxy::{ProxyAction, outbound, streamed};
+use super::waiting::{WaitingPlace, reply_of, within};
+use crate::action::proxy::{outbound, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::problem::Problem;
 use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
@@ -28,6 +30,8 @@ pub const PERSONAL: [&str; 3] = ["Authorization", "Cookie", "Range"];
 
 /// How the answers of the server behind one endpoint are kept.
 pub struct Fronted {
+    /// How requests are passed on that the cache does not answer.
+    pub passed: Passed,
     /// The cache, for how long, by which headers, with which tags.
     pub cached: Cached,
     /// Which answers are kept.
@@ -51,8 +55,7 @@ thread_local! {
 
 /// A request, and what it asks.
 struct Question<'a> {
-    endpoint: &'a Arc<Endpoint>,
-    proxy: &'a Arc<ProxyAction>,
+    intake: &'a Intake,
     request: &'a Request<'a>,
     params: &'a [(&'a str, &'a str)],
     path: &'a str,
@@ -63,22 +66,21 @@ impl Fronted {
     /// Answers a request of this endpoint.
     pub fn call(
         &self,
-        endpoint: &Arc<Endpoint>,
-        proxy: &Arc<ProxyAction>,
+        intake: &Intake,
         request: &Request<'_>,
         params: &[(&str, &str)],
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         if !self.may_share(request) {
-            return proxy.call(endpoint, request, params);
+            return self.passed.call(intake, request, params);
         }
         let path = canonical_path(request.path())?;
         KEY.with_borrow_mut(|key| {
             self.write_key(request, &path, key);
             if key.len() > limits::KEY_BYTES_MAX {
-                return proxy.call(endpoint, request, params);
+                return self.passed.call(intake, request, params);
             }
-            let question = Question { endpoint, proxy, request, params, path: &path, key };
+            let question = Question { intake, request, params, path: &path, key };
             let cache = &self.cached.cache;
             let now_ms = cache.now_ms();
             match cache.find(key, &self.cached.rules, request.worker(), now_ms) {
@@ -88,12 +90,13 @@ impl Fronted {
                 }
                 Found::Refresh(entry) => {
                     entry.respond(&Conditions::of(request), now_ms, answer);
-                    // There is an answer: what hinders a new one will be told to those who have to wait for it.
+                    // There is an answer: what hinders a new one will be told to those who have to wait for
+                    // it.
                     let _hindered = self.refresh(&question);
                     Ok(Outcome::Done)
                 }
                 Found::Nothing if self.private_answers.has(key, now_ms) => {
-                    proxy.call(endpoint, request, params)
+                    self.passed.call(intake, request, params)
                 }
                 Found::Nothing => self.wait(&question),
             }
@@ -131,7 +134,7 @@ impl Fronted {
     }
 
     fn tags(&self, question: &Question<'_>) -> Result<Vec<String>, Problem> {
-        let slots = question.endpoint.params.read(question.request, question.params)?;
+        let slots = question.intake.params.read(question.request, question.params)?;
         let mut tags = self.cached.tags.of(&slots)?;
         tags.extend(self.path_tag.as_ref().map(|begin| path_tag(begin, question.path)));
         Ok(tags)
@@ -139,7 +142,7 @@ impl Fronted {
 
     fn refresh(&self, question: &Question<'_>) -> Result<(), Problem> {
         let tags = self.tags(question)?;
-        let fill = self.fill(question, Arc::new(WaitingPlace::take(question.endpoint)?))?;
+        let fill = self.fill(question, Arc::new(question.intake.waiting.take()?))?;
         self.cached.cache.refresh(question.key, tags, &self.cached.rules, move || fill.run(None));
         Ok(())
     }
@@ -147,18 +150,18 @@ impl Fronted {
     /// Waits for a fill.
     fn wait(&self, question: &Question<'_>) -> Result<Outcome, Problem> {
         let tags = self.tags(question)?;
-        let place = Arc::new(WaitingPlace::take(question.endpoint)?);
+        let place = Arc::new(question.intake.waiting.take()?);
         let fill = self.fill(question, place.clone())?;
         let (handing, mut handed) = oneshot::channel();
         let landing =
             self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
         let own = outbound(question.request)?;
         let (cache, proxy, worker) =
-            (self.cached.cache.clone(), question.proxy.clone(), question.request.worker());
+            (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
-        let timeout = patience(question.endpoint);
+        let timeout = patience(question.intake.waiting.timeout);
         Ok(Outcome::Streamed(Box::pin(async move {
-            let problem = match tokio::time::timeout(timeout, landing).await {
+            let problem = match within(timeout, landing).await {
                 Ok(Landed::Entry(entry)) => return entry.reply(&conditions, cache.now_ms()).into(),
                 Ok(Landed::Own(_) | Landed::NotShared) => {
                     return match handed.try_recv() {
@@ -166,18 +169,17 @@ impl Fronted {
                         Err(_) => proxy.pass(worker, own, place).await,
                     };
                 }
-                Ok(Landed::Failed(problem)) => problem,
+                Ok(Landed::Failed(problem)) | Err(problem) => problem,
                 Ok(Landed::Lost) => Problem::unavailable("the answer was lost on its way"),
-                Err(_) => Problem::new(504, "it took too long"),
             };
-            problem_reply(&problem).into()
+            reply_of(Err(problem)).into()
         })))
     }
 
     /// What fills the cache with the answer to a question.
     fn fill(&self, question: &Question<'_>, place: Arc<WaitingPlace>) -> Result<ProxyFill, Problem> {
         Ok(ProxyFill {
-            action: question.proxy.clone(),
+            action: self.passed.proxy.clone(),
             worker: question.request.worker(),
             request: self.asked(question)?,
             key: question.key.into(),
@@ -186,7 +188,7 @@ impl Fronted {
             bytes_max: self.bytes_max,
             private_answers: self.private_answers.clone(),
             clock: self.cached.cache.clock(),
-            timeout: question.endpoint.timeout,
+            timeout: question.intake.waiting.timeout,
             _place: place,
         })
     }

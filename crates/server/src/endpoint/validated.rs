@@ -1,47 +1,49 @@
-//! Answers that are not kept and still have a validator, or are compressed: `etag` and `compress` without `cache`.
+//! Answers that are not kept and still have a validator, or are compressed: `etag` and `compress` without
+//! `cache`.
 
 use super::eval::Slots;
 use super::out::OwnedOut;
-use super::{Endpoint, WaitingPlace, problem_reply};
-use crate::action::Step;
+use super::run::finish;
+use super::waiting::Waiting;
+use crate::action::Action;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, encode, etag};
 use forebay_http::{Answer, Head, HeaderLines, Outcome, Reply, Request};
 use std::sync::Arc;
 
-impl Endpoint {
-    /// Answers, and looks at what the client has and takes.
-    pub(super) fn call_validated(
-        self: &Arc<Self>,
+/// The form of answers.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// Whether they have a validator.
+    pub etag: bool,
+    /// Whether they are compressed.
+    pub compress: bool,
+}
+
+impl Form {
+    /// Answers a request with an action, in this form.
+    pub(super) fn call(
+        self,
+        waiting: &Arc<Waiting>,
+        action: &Arc<Action>,
         request: &Request<'_>,
         slots: Arc<Slots>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         let conditions = Conditions::of(request);
         let mut out = OwnedOut::default();
-        match self.action.run(&slots, &mut out)? {
-            Step::Done => {
-                answer.respond_reply(&self.dress(out.into_reply(), &conditions));
-                Ok(Outcome::Done)
-            }
-            step => {
-                let (place, conditions) = (WaitingPlace::take(self)?, conditions.into_owned());
-                Ok(Outcome::Later(Box::pin(async move {
-                    let endpoint = &place.0;
-                    let finished =
-                        tokio::time::timeout(endpoint.timeout, endpoint.finish(&slots, step)).await;
-                    match finished {
-                        Ok(Ok(reply)) => endpoint.dress(reply, &conditions),
-                        Ok(Err(problem)) => problem_reply(&problem),
-                        Err(_) => problem_reply(&Problem::new(504, "it took too long")),
-                    }
-                })))
-            }
-        }
+        let Some(pending) = action.run(&slots, &mut out)?.pending() else {
+            answer.respond_reply(&self.dress(out.into_reply(), &conditions));
+            return Ok(Outcome::Done);
+        };
+        let (place, action, conditions) = (waiting.take()?, action.clone(), conditions.into_owned());
+        Ok(Outcome::Later(Box::pin(async move {
+            self.dress(place.reply(finish(&action, &slots, pending)).await, &conditions)
+        })))
     }
 
-    /// Gives an answer its validator and its form.
-    pub(super) fn dress(&self, mut reply: Reply, conditions: &Conditions<'_>) -> Reply {
+    /// Gives an answer its validator and its form; a problem stays as it is.
+    pub(super) fn dress(self, mut reply: Reply, conditions: &Conditions<'_>) -> Reply {
         if reply.head.status() != 200 {
             return reply;
         }

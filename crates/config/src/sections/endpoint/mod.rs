@@ -37,7 +37,7 @@ pub(crate) const ENDPOINT: Section = Section {
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "who may call it"
-        "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 503"
+        "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
         "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per path\"" | "(no limit)" |
             "how many requests are taken in a time; one more is 429 with Retry-After"
         "concurrency" | "number" | "1000" |
@@ -72,7 +72,7 @@ pub struct Endpoint {
     pub headers: Vec<(String, String)>,
     /// How often it may be called; `None`: as often as anybody likes.
     pub rate: Option<Rate>,
-    /// Longest that a request may take, in milliseconds; then 503.
+    /// Longest that a request may take, in milliseconds; then 504.
     pub timeout_ms: u64,
     /// Most requests that wait for this endpoint at one time; one more is answered 503.
     pub concurrency: usize,

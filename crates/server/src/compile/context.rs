@@ -1,0 +1,51 @@
+//! What endpoints are compiled against, and what a mistake is.
+
+use super::keeping::Keeping;
+use super::proxies::Proxies;
+use crate::handler::Handlers;
+use crate::jobs::Jobs;
+use forebay_config::model;
+use forebay_database::Store;
+use forebay_table::HotTables;
+use forebay_value::Schema;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::runtime::Handle;
+
+/// What endpoints are compiled against.
+pub struct Context<'a> {
+    /// The database.
+    pub store: &'a Store,
+    /// Every table of the config, by name.
+    pub schemas: &'a HashMap<String, Arc<Schema>>,
+    /// The hot ones.
+    pub tables: &'a HotTables,
+    /// Which SQL the database understands.
+    pub dialect: model::Dialect,
+    /// The handlers of this binary.
+    pub handlers: &'a Handlers,
+    /// The server's jobs.
+    pub jobs: &'a Jobs,
+    /// Where futures run that no request waits for.
+    pub runtime: &'a Handle,
+    /// What `base_url()` gives.
+    pub public_url: Option<&'a str>,
+    /// By table: the columns that some endpoint increments.
+    pub incremented: HashMap<String, Vec<usize>>,
+    /// The response cache, and what of the config it depends on.
+    pub keeping: Keeping<'a>,
+    /// Visits that redirects could not count.
+    pub uncounted: Arc<AtomicU64>,
+    /// The servers behind.
+    pub proxies: &'a Proxies,
+}
+
+/// A mistake that only showed when endpoints were compiled.
+#[derive(Debug)]
+pub struct CompileError {
+    /// The line of the endpoint.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}

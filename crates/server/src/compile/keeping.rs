@@ -1,0 +1,49 @@
+//! The response cache as endpoints are compiled against it.
+
+use crate::problem::Problem;
+use forebay_cache::Cache;
+use forebay_config::model::{self, Config};
+
+/// The response cache, and what of the config it depends on.
+pub struct Keeping<'a> {
+    pub(super) cache: &'a Cache<Problem>,
+    /// Which database: what is kept for one is nothing to another.
+    pub(super) database: String,
+    /// Whether some endpoint asks for `strict`.
+    pub(super) is_strict: bool,
+}
+
+impl<'a> Keeping<'a> {
+    /// For the endpoints of a config.
+    pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> Keeping<'a> {
+        let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
+        let is_strict =
+            cached.map(|caching| caching.consistency).any(|level| level == model::Consistency::Strict);
+        Keeping { cache, database: database_identity(&config.database.url), is_strict }
+    }
+}
+
+/// What tells one database from every other one for servers that share a cache: a file is another one on each
+/// machine, and in each folder.
+fn database_identity(url: &str) -> String {
+    let Some(file) = url.strip_prefix("sqlite:") else { return url.to_owned() };
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
+    let machine = rustix::system::uname();
+    format!("sqlite:{}:{}", machine.nodename().to_string_lossy(), path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::database_identity;
+
+    #[test]
+    fn a_file_is_the_same_only_on_its_machine_and_in_its_folder() {
+        let here = std::env::current_dir().unwrap();
+        let absolute = format!("sqlite:{}/data/x.db", here.display());
+        assert_eq!(database_identity("sqlite:data/x.db"), database_identity(&absolute));
+        assert_ne!(database_identity("sqlite:data/x.db"), database_identity("sqlite:/data/x.db"));
+        let nodename = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        assert!(database_identity("sqlite:data/x.db").contains(&nodename));
+        assert_eq!(database_identity("postgres://db/x"), "postgres://db/x");
+    }
+}

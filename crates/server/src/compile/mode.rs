@@ -1,0 +1,65 @@
+//! How an endpoint answers: the one place where the config's action, `cache`, `invalidates`, `etag` and
+//! `compress` become a [`Mode`].
+
+use super::context::Context;
+use super::params::ParamTable;
+use super::{actions, caching};
+use crate::endpoint::Mode;
+use crate::endpoint::cached::CachedAction;
+use crate::endpoint::passed::Passed;
+use crate::endpoint::validated::Form;
+use forebay_config::model::{self, Method};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Compiles the mode of an endpoint.
+///
+/// # Errors
+/// A sentence for the config's author.
+pub async fn compile(
+    endpoint: &model::Endpoint,
+    params: &mut ParamTable,
+    context: &Context<'_>,
+) -> Result<Mode, String> {
+    match &endpoint.action {
+        model::Action::Handler(name) => handler(name, context),
+        model::Action::Proxy(proxy) => proxied(endpoint, proxy, params, context),
+        action => {
+            let action = Arc::new(actions::compile(action, endpoint, params, context).await?);
+            let is_get = endpoint.method == Method::Get;
+            let form = Form { etag: endpoint.etag && is_get, compress: endpoint.compress && is_get };
+            if let Some(cached) = caching::cached(endpoint, params, context)? {
+                return Ok(Mode::Cached(CachedAction { action, cached, form }));
+            }
+            Ok(match caching::drops(endpoint, params, context)? {
+                Some(drops) => Mode::Dropping(action, drops),
+                None if form.etag || form.compress => Mode::Validated(action, form),
+                None => Mode::Plain(action),
+            })
+        }
+    }
+}
+
+fn handler(name: &str, context: &Context<'_>) -> Result<Mode, String> {
+    context.handlers.get(name).map(Mode::Handler).ok_or_else(|| {
+        let names = context.handlers.names().join(", ");
+        format!("this binary has no handler `{name}` (it has: {names})")
+    })
+}
+
+fn proxied(
+    endpoint: &model::Endpoint,
+    proxy: &model::Proxy,
+    params: &mut ParamTable,
+    context: &Context<'_>,
+) -> Result<Mode, String> {
+    let action = context.proxies.action(proxy, Duration::from_millis(endpoint.timeout_ms))?;
+    let cached = caching::cached(endpoint, params, context)?;
+    let passed = Passed { proxy: action, drops: caching::drops(endpoint, params, context)? };
+    Ok(match (cached, &endpoint.cache) {
+        (Some(cached), Some(caching)) => {
+            Mode::Fronted(caching::fronted(endpoint, caching, proxy, cached, passed))
+        }
+        _ => Mode::Passed(passed),
+    })
+}

@@ -1,0 +1,14 @@
+//! What an endpoint takes requests with, however it answers them: its parameters, and places for those that
+//! wait.
+
+use super::params::Params;
+use super::waiting::Waiting;
+use std::sync::Arc;
+
+/// What an endpoint takes requests with.
+pub struct Intake {
+    /// Its parameters.
+    pub params: Params,
+    /// The requests that wait for it.
+    pub waiting: Arc<Waiting>,
+}

@@ -1,0 +1,42 @@
+//! Requests that are passed on to a server behind as they come.
+
+use super::drops::Drops;
+use super::intake::Intake;
+use crate::action::proxy::{ProxyAction, outbound};
+use crate::problem::Problem;
+use forebay_http::{Outcome, Request};
+use std::sync::Arc;
+
+/// How requests are passed on.
+pub struct Passed {
+    /// Where to.
+    pub proxy: Arc<ProxyAction>,
+    /// What those that may write drop.
+    pub drops: Option<Drops>,
+}
+
+impl Passed {
+    /// Passes a request on. Its place is given back when the answer's body has ended.
+    pub fn call(
+        &self,
+        intake: &Intake,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+    ) -> Result<Outcome, Problem> {
+        if request.body().len() as u64 > self.proxy.body_bytes_max {
+            return Err(Problem::new(413, "the request body is too large"));
+        }
+        let dropping = match &self.drops {
+            Some(drops) => drops.of_passed(intake, request, path)?,
+            None => None,
+        };
+        let place = Arc::new(intake.waiting.take()?);
+        let (proxy, worker, outbound) = (self.proxy.clone(), request.worker(), outbound(request)?);
+        Ok(Outcome::Streamed(Box::pin(async move {
+            match dropping {
+                Some(dropping) => proxy.pass_and_drop(worker, outbound, dropping, place).await,
+                None => proxy.pass(worker, outbound, place).await,
+            }
+        })))
+    }
+}

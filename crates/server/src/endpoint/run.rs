@@ -1,0 +1,25 @@
+//! Actions whose answers go into no connection: run, and taken from what they wait for to the answer.
+
+use super::eval::Slots;
+use super::out::OwnedOut;
+use crate::action::{Action, Pending, run_until_answered};
+use crate::problem::Problem;
+use forebay_http::Reply;
+use std::future::ready;
+use std::sync::Arc;
+
+/// Runs an action now; its answer is to be waited for also when it has answered.
+pub fn run_owned(action: &Action, slots: &Arc<Slots>) -> Result<Pending, Problem> {
+    let mut out = OwnedOut::default();
+    let pending = action.run(slots, &mut out)?.pending();
+    Ok(pending.unwrap_or_else(|| Pending::Reply(Box::pin(ready(Ok(out.into_reply()))))))
+}
+
+/// Takes an action from what it waits for to its answer.
+pub async fn finish(action: &Action, slots: &Arc<Slots>, pending: Pending) -> Result<Reply, Problem> {
+    match pending {
+        Pending::Wait(needed) => needed.await?,
+        Pending::Reply(reply) => return reply.await,
+    }
+    run_until_answered(|out| action.run(slots, out)).await
+}
