@@ -11,7 +11,7 @@ WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
-	$(CARGO) run --profile quick --bin forebay -- serve examples/codes.toml
+	$(CARGO) run --profile quick --bin forebay -- serve --example codes
 
 demo:
 	$(CARGO) run --profile quick --bin forebay -- demo

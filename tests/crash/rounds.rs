@@ -48,7 +48,7 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
     compare_database(&server, &folder, &mut journal);
     let state = server.drain_state();
     assert_eq!(state["dead_total"], 0, "{state}");
-    let check = start(&folder).run("check", &[]);
+    let check = start(&folder).run("verify", &[]);
     assert!(check.status.success(), "check finds differences: {check:?}");
     server.kill();
     // Once more from what was drained: the log holds nothing that SQLite lacks.

@@ -1,4 +1,5 @@
-//! The database has trouble: the drain waits, says so and goes on; a row that it cannot take becomes a dead letter.
+//! The database has trouble: the drain waits, says so and goes on; a row that it cannot take becomes a dead
+//! letter.
 
 use crate::{assert_readable, start, write_some};
 use forebay_tests::{Database, Folder, Start, binary, example, wait_for};
@@ -72,7 +73,7 @@ fn a_row_that_the_database_refuses_is_a_dead_letter() {
         assert_eq!(owner == 1_000_000_000, i == 7, "{i}");
     }
     // The difference is reported, and it is not forgotten by a restart.
-    let check = start.run("check", &[]);
+    let check = start.run("verify", &[]);
     assert_eq!(check.status.code(), Some(1), "{check:?}");
     server.kill();
     let server = start.start();
@@ -92,14 +93,14 @@ fn commands_on_a_folder_that_nobody_serves() {
     for table in ["serials", "uuids", "things"] {
         assert_eq!(database.number(&format!("SELECT count(*) FROM {table}"), []), 10, "{table}");
     }
-    let check = start(&folder).run("check", &[]);
+    let check = start(&folder).run("verify", &[]);
     assert!(check.status.success(), "{check:?}");
     // Beside a running server, what somebody changed in the database is found by row.
     let server = start(&folder).start();
     assert_readable(&mut server.client(), &written);
     database.change("UPDATE things SET version = version + 1 WHERE name = 'left-4'");
     database.change("DELETE FROM uuids WHERE token = 'left-5'");
-    let check = start(&folder).run("check", &[]);
+    let check = start(&folder).run("verify", &[]);
     assert_eq!(check.status.code(), Some(1), "{check:?}");
     let output =
         String::from_utf8_lossy(&check.stdout).into_owned() + &String::from_utf8_lossy(&check.stderr);

@@ -15,7 +15,7 @@ fn assert_stored(folder: &Folder, expected: i64) {
 
 #[track_caller]
 fn assert_checked(start: &Start) {
-    let check = start.run("check", &[]);
+    let check = start.run("verify", &[]);
     assert!(check.status.success(), "check finds differences: {check:?}");
 }
 

@@ -119,7 +119,8 @@ impl Start {
         }
     }
 
-    /// No file of the process may become longer (`RLIMIT_FSIZE`): a full disk for those who may not mount one.
+    /// No file of the process may become longer (`RLIMIT_FSIZE`): a full disk for those who may not mount
+    /// one.
     pub fn file_size_limit(mut self, bytes: u64) -> Start {
         self.file_size_limit_bytes = Some(bytes);
         self
@@ -196,7 +197,8 @@ impl Start {
         Server::new(child)
     }
 
-    /// Runs a command of the same binary on the same folder: `run("check", &[])` is `forebay check FILE --data … --database …`.
+    /// Runs a command of the same binary on the same folder: `run("verify", &[])` is `forebay verify FILE
+    /// --data … --database …`.
     pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
         let mut all = vec![self.config.display().to_string()];
         all.extend(self.places());
@@ -419,7 +421,8 @@ impl Drop for Server {
     }
 }
 
-/// How long something that must happen is waited for: failovers take several times as long on a machine that has more to do.
+/// How long something that must happen is waited for: failovers take several times as long on a machine that
+/// has more to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tries until it gives something; panics with `what` when it does not within [`PATIENCE`].

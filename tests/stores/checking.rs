@@ -1,4 +1,4 @@
-//! `forebay check` beside columns that give a value back in another form than they were given it.
+//! `forebay verify` beside columns that give a value back in another form than they were given it.
 
 use super::Ground;
 use forebay_tests::{Folder, Server, Start, Stores, binary};
@@ -29,7 +29,7 @@ const ROW: &str = r#"{"price": 7.5, "amount": "007.50", "code": "ab", "label": "
 
 #[track_caller]
 fn assert_different(server: &Server, expected: u64) -> serde_json::Value {
-    let said = server.admin("POST", "/check").expect(200);
+    let said = server.admin("POST", "/verify").expect(200);
     assert_eq!(said["checks"][0]["different"], expected, "{said}");
     assert_eq!(said["checks"][0]["clean"], expected == 0, "{said}");
     said

@@ -118,7 +118,7 @@ fn drain_processes_that_are_killed_are_taken_over() {
     let last = drainer.run("drain", &[]);
     assert!(last.status.success(), "{last:?}");
     assert!(stored() as usize >= told.count(), "{} of {} are stored", stored(), told.count());
-    let check = drainer.run("check", &[]);
+    let check = drainer.run("verify", &[]);
     assert!(check.status.success(), "{check:?}");
     ground.assert_stored(&server, &told);
 }

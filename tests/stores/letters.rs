@@ -35,6 +35,6 @@ fn dead_letters_are_replayed() {
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
     assert_eq!(archive.number("SELECT count(*) FROM forebay_dead_letter"), 0);
     assert_eq!(archive.number("SELECT count(*) FROM tokens WHERE token = 'two'"), 1);
-    let check = start.run("check", &[]);
+    let check = start.run("verify", &[]);
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
 }

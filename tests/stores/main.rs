@@ -1,4 +1,4 @@
-//! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL afterwards, exactly once, and `forebay check` finds
+//! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL afterwards, exactly once, and `forebay verify` finds
 //! no difference.
 //!
 //! `beside` and what uses it keep memory in the process, before tables that were there already.
@@ -124,7 +124,7 @@ impl Ground {
                 assert!(told.was_sent(table, token), "{table}: {token} was never sent");
             }
         }
-        let checks = server.admin("POST", "/check").expect(200);
+        let checks = server.admin("POST", "/verify").expect(200);
         for check in checks["checks"].as_array().into_iter().flatten() {
             assert_eq!(check["clean"], true, "{checks}");
         }

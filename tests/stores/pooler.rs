@@ -33,6 +33,6 @@ fn everything_goes_through_a_pooler() {
     let said = [&replayed.stdout[..], &replayed.stderr].concat();
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&said));
     assert_eq!(archive.number("SELECT count(*) FROM tokens WHERE token = 'taken'"), 1);
-    let check = start.run("check", &[]);
+    let check = start.run("verify", &[]);
     assert!(check.status.success(), "{check:?}");
 }

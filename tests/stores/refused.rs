@@ -70,7 +70,7 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
     ask(port, Some("right"), &["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
     assert_refused(&ground.start("refused", "async").memory(&url), "set maxmemory-policy noeviction");
     // The commands say the same.
-    for command in ["drain", "check"] {
+    for command in ["drain", "verify"] {
         let output = ground.start("refused", "async").memory(&url).run(command, &[]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{command}: {said}");

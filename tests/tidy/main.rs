@@ -38,10 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["cache", "config", "drain", "host", "http", "log", "proxy", "database", "redis", "table", "value"],
     ),
     ("topology", &[]),
-    (
-        "forebay",
-        &["config", "drain", "example-handlers", "load", "log", "database", "server", "topology", "value"],
-    ),
+    ("forebay", &["config", "drain", "http", "load", "log", "database", "server", "topology", "value"]),
 ];
 
 fn root() -> PathBuf {

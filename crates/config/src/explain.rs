@@ -4,8 +4,7 @@ use crate::model::{Action, Config, Endpoint, Job, Pick, Returns, Tier};
 use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
-/// One line a route: method, path, action, the way its data takes. For `check-config`, and for
-/// `serve` at start.
+/// One line a route: method, path, action, the way its data takes. For `check`, and for `serve` at start.
 pub fn explain(config: &Config) -> String {
     let routes = config.endpoints.iter().map(|endpoint| endpoint.route.chars().count());
     let width = routes.chain(config.jobs.iter().map(|job| job.name.len())).max().unwrap_or(0);

@@ -32,7 +32,7 @@ use syntax::fields::Cursor;
 use syntax::mistakes::Mistakes;
 use syntax::tree;
 
-/// The bundled examples: name and text. The first is what `serve` takes when no file is named.
+/// The bundled examples: name and text.
 pub const BUNDLED: &[(&str, &str)] = &[
     ("codes.toml", include_str!("../../../examples/codes.toml")),
     ("accounts.toml", include_str!("../../../examples/accounts.toml")),

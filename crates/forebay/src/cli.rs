@@ -6,6 +6,7 @@ pub mod redis;
 
 use clap::{Args, Parser, Subcommand};
 use forebay_config::Overrides;
+use std::path::PathBuf;
 
 /// Serves hot HTTP endpoints from memory, and writes behind into a database.
 #[derive(Debug, Parser)]
@@ -18,22 +19,29 @@ pub struct Cli {
 /// A command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve what a config file says; without one, the bundled codes example.
+    /// Serve what a config says.
     #[command(after_help = "Examples:
   forebay serve
-  forebay serve examples/links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
+  forebay serve --example codes
+  forebay serve links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
     Serve(Serve),
-    /// Serve in a scratch folder, load every route, crash once on purpose, drain, and check that nothing was lost.
+    /// Explain a config, or every mistake in it; nothing that it names is opened.
+    #[command(after_help = "Examples:
+  forebay check
+  forebay check examples/links.toml")]
+    Check(Check),
+    /// Serve in a scratch folder, load every route, crash once on purpose, drain, and count what was lost.
     #[command(after_help = "Example:
   forebay demo --seconds 2")]
     Demo(Demo),
     /// Clear a table in the database and fill it with generated rows.
     #[command(after_help = "Example:
-  forebay seed codes -r 1000000")]
+  forebay seed codes -r 1000000 -c examples/codes.toml")]
     Seed(Seed),
     /// Read rows of the database into the memory of a running server.
-    #[command(after_help = "Example:
-  forebay warm codes --where \"created_at > '2026-01-01'\"")]
+    #[command(after_help = "Examples:
+  forebay warm
+  forebay warm codes -c examples/codes.toml --where \"created_at > '2026-01-01'\"")]
     Warm(Warm),
     /// Write everything that is in the log into the database.
     #[command(after_help = "Example:
@@ -41,12 +49,8 @@ pub enum Command {
     Drain(Drain),
     /// Compare memory and database row by row; exit code 1 when they differ.
     #[command(after_help = "Example:
-  forebay check examples/codes.toml --data data")]
-    Check(Check),
-    /// Explain a config file, or every mistake in it.
-    #[command(after_help = "Example:
-  forebay check-config examples/links.toml")]
-    CheckConfig(CheckConfig),
+  forebay verify examples/codes.toml --data data")]
+    Verify(Verify),
     /// Load an HTTP server and say what it did: closed model, or open (-R) with latency from the time due.
     #[command(after_help = "Examples:
   forebay load -c 64 -d 20s http://localhost:3000/simple
@@ -58,15 +62,26 @@ pub enum Command {
   FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
     Agent(agent::Agent),
     /// Local Redis or Valkey servers: one, with replicas, with Sentinel, a cluster.
+    #[command(after_help = "Example:
+  forebay redis up --topology cluster
+  forebay redis status
+  forebay redis down")]
     #[command(subcommand)]
     Redis(redis::Redis),
 }
 
-/// Which config, and what stands above it.
+/// Which config, and what stands above it: the same for every command that needs one.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// The config file; without it, the bundled codes example.
-    pub file: Option<String>,
+    /// The config; without it, ./forebay.toml.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The config, by name.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub config: Option<PathBuf>,
+    /// A bundled example instead: codes, accounts, accounts-hot, usages, items, links or in-front.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "config"])]
+    pub example: Option<String>,
     #[command(flatten)]
     pub overrides: OverrideArgs,
 }
@@ -130,25 +145,19 @@ pub struct Seed {
     /// How many rows.
     #[arg(short, long, value_parser = parse_count)]
     pub rows: u64,
-    /// The config file; without it, the bundled codes example.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<String>,
     #[command(flatten)]
-    pub overrides: OverrideArgs,
+    pub config: ConfigArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct Warm {
-    /// The table; without it, all.
+    /// The table; without it, all. A config that is named without a table is named by -c.
     pub table: Option<String>,
     /// Only rows for which this SQL expression is true.
     #[arg(long, value_name = "SQL")]
     pub r#where: Option<String>,
-    /// The config file; without it, the bundled codes example.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<String>,
     #[command(flatten)]
-    pub overrides: OverrideArgs,
+    pub config: ConfigArgs,
 }
 
 #[derive(Debug, Args)]
@@ -164,7 +173,7 @@ pub struct Drain {
 }
 
 #[derive(Debug, Args)]
-pub struct Check {
+pub struct Verify {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Print JSON.
@@ -173,7 +182,7 @@ pub struct Check {
 }
 
 #[derive(Debug, Args)]
-pub struct CheckConfig {
+pub struct Check {
     #[command(flatten)]
     pub config: ConfigArgs,
 }
@@ -201,6 +210,24 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_it_understands() {
+        fn look(command: &clap::Command, path: &str) -> usize {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<_> =
+                help.lines().filter(|line| line.contains(&format!("forebay{path} "))).collect();
+            let bare = help.lines().any(|line| line.trim() == format!("forebay{path}"));
+            assert!(path.is_empty() || bare || !examples.is_empty(), "no example of `forebay{path}`: {help}");
+            for example in examples.iter().filter(|line| !line.contains(['\'', '"', '='])) {
+                let words = example.split_whitespace();
+                Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{example}: {error}"));
+            }
+            let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
+            1 + inner.map(|inner| look(inner, &format!("{path} {}", inner.get_name()))).sum::<usize>()
+        }
+        assert!(look(&Cli::command(), "") > 15);
     }
 
     #[test]

@@ -3,12 +3,17 @@
 mod admin_client;
 mod cli;
 mod commands;
+mod failure;
+mod handlers;
 mod progress;
+mod signals;
+mod start;
 
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Rows are many small blocks of many sizes, made on one thread and freed on another: what this allocator is good at.
+/// Rows are many small blocks of many sizes, made on one thread and freed on another: what this allocator is
+/// good at.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,6 +1,7 @@
-//! Progress on the terminal: a bar with rate and time left where someone watches, a line now and then where nobody does.
+//! Progress on the terminal: a bar with rate and time left where someone watches, a line now and then where
+//! nobody does.
 
-use crate::commands::Failure;
+use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;

@@ -1,11 +1,16 @@
-//! What is typed wrong on the command line. That this test is here also has `cargo test --workspace` build the binary for all others, with the features
-//! that everything else there has.
+//! What is typed wrong on the command line. That this test is here also has `cargo test --workspace` build
+//! the binary for all others, with the features that everything else there has.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn forebay(arguments: &[&str]) -> Output {
+    forebay_in(Path::new("."), arguments)
+}
+
+fn forebay_in(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.args(arguments).output().expect("the binary runs")
+    command.current_dir(folder).args(arguments).output().expect("the binary runs")
 }
 
 #[test]
@@ -24,12 +29,51 @@ fn what_it_does_not_know_is_named() {
         (&["srve"][..], "'srve'"),
         (&["serve", "--lisen", "127.0.0.1:0"], "'--lisen'"),
         (&["seed"], "<TABLE>"),
-        (&["check-config", "no-such-file.toml"], "no-such-file.toml"),
+        (&["check", "no-such-file.toml"], "no-such-file.toml"),
+        (&["check", "-c", "no-such-file.toml"], "no-such-file.toml"),
+        (&["serve", "a.toml", "-c", "b.toml"], "cannot be used with"),
+        (&["serve", "--example", "nothing"], "codes, accounts"),
     ] {
         let output = forebay(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{arguments:?}");
         assert!(said.contains(named), "{arguments:?}: {said}");
         assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn without_a_config_every_command_says_what_it_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let looked_for = folder.path().canonicalize().unwrap().join("forebay.toml").display().to_string();
+    for arguments in
+        [&["serve"][..], &["check"], &["verify"], &["drain"], &["warm"], &["seed", "codes", "-r", "1"]]
+    {
+        let output = forebay_in(folder.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(said.contains(&looked_for) && said.contains("-c FILE"), "{arguments:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+}
+
+#[test]
+fn a_config_is_named_in_four_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    let codes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/codes.toml");
+    for name in ["forebay.toml", "other.toml"] {
+        std::fs::copy(&codes, folder.path().join(name)).unwrap();
+    }
+    let explained = |arguments: &[&str]| {
+        let output = forebay_in(folder.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let default = explained(&["check"]);
+    assert!(default.contains("/code-ultra-fast/{id}"), "{default}");
+    for named in
+        [&["check", "other.toml"][..], &["check", "-c", "other.toml"], &["check", "--example", "codes"]]
+    {
+        assert_eq!(explained(named), default, "{named:?}");
     }
 }

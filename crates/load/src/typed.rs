@@ -37,56 +37,81 @@ const PROFILES: [(&str, f64); 4] = [("low", 5.0), ("average", 50.0), ("high", 25
 /// How long a profile lasts, and its long form.
 const PROFILE_TIMES: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(600)];
 
-/// Flags of `forebay load`, as typed.
-#[derive(Clone, Debug, Default)]
+/// Flags of `forebay load`, as typed: this one definition is parser, help and what is read here.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Typed {
-    /// The URL; a plan may have it.
+    /// Where to, such as http://localhost:3000/simple or redis://localhost; a plan may have it.
     pub url: Option<String>,
-    /// `-c`
+    /// Connections, over all workers [default: 10].
+    #[arg(short, long, value_name = "N")]
     pub connections: Option<String>,
-    /// `-d`
+    /// How long requests are sent: 500ms, 20s, 10m [default: 10s].
+    #[arg(short, long, value_name = "TIME")]
     pub duration: Option<String>,
-    /// `-a`, `-n`
+    /// How many requests are sent, instead of how long: 1000, 10k, 2m.
+    #[arg(short, long, short_alias = 'n', value_name = "N")]
     pub amount: Option<String>,
-    /// `-p`
+    /// Requests under way on each connection [default: 1].
+    #[arg(short, long, value_name = "N")]
     pub pipelining: Option<String>,
-    /// `-w`
+    /// Threads [default: one a core].
+    #[arg(short, long, value_name = "N")]
     pub workers: Option<String>,
-    /// `-m`
+    /// Method [default: GET; POST with a body].
+    #[arg(short, long, value_name = "METHOD")]
     pub method: Option<String>,
-    /// `-H`, as `Name: value`.
+    /// A header, `Name: value`. May be repeated.
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
     pub headers: Vec<String>,
-    /// `-b`, or `@file`.
+    /// Body, or @file.
+    #[arg(short, long, value_name = "BODY")]
     pub body: Option<String>,
-    /// `-t`
+    /// How long an answer may take [default: 10s].
+    #[arg(short, long, value_name = "TIME")]
     pub timeout: Option<String>,
-    /// `--connect-timeout`
+    /// How long connecting may take [default: as --timeout].
+    #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<String>,
-    /// `--grace`
+    /// How long answers are waited for when sending has ended [default: as --timeout].
+    #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
-    /// `-k`
+    /// Take any certificate.
+    #[arg(short = 'k', long)]
     pub insecure: bool,
-    /// `-R`
+    /// Open model: so many requests are due a second, over all connections and agents.
+    #[arg(short = 'R', long, value_name = "RATE")]
     pub rate: Option<String>,
-    /// `--max-concurrency`
+    /// Open model: most requests under way at once; connections are made as they are needed [default: 1000,
+    /// without -c].
+    #[arg(long, value_name = "N")]
     pub max_concurrency: Option<String>,
-    /// `--warmup`
+    /// Cut from the results.
+    #[arg(long, value_name = "TIME")]
     pub warmup: Option<String>,
-    /// `--plan`
+    /// A plan: weighted endpoints, templates, stages.
+    #[arg(long, value_name = "FILE")]
     pub plan: Option<String>,
-    /// `--profile`
+    /// low, average, high, very-high: 5, 50, 250, 1000 requests a second for 15 s; with -long, for 10 min.
+    #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// `--ratio`, of SET to GET.
+    /// Redis: SETs to GETs [default: 1:10].
+    #[arg(long, value_name = "SETS:GETS")]
     pub ratio: Option<String>,
-    /// `--data-size`
+    /// Redis: bytes of a value [default: 32].
+    #[arg(long, value_name = "BYTES")]
     pub data_size: Option<String>,
-    /// `--key-maximum`
+    /// Redis: keys are memtier-1 to memtier-N [default: 10m].
+    #[arg(long, value_name = "N")]
     pub key_maximum: Option<String>,
-    /// `--key`: a key with `%` in the place of its number.
+    /// Redis: a key, with % in the place of its number; in a cluster, {…} is its hash tag [default:
+    /// memtier-%].
+    #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// `--read-from`
+    /// Redis: who answers GETs, primaries or replicas [default: primaries].
+    #[arg(long, value_name = "WHO")]
     pub read_from: Option<String>,
-    /// `--start-at`: seconds of Unix time, or `+5s` from now.
+    /// When to begin: seconds of Unix time, or +5s from now.
+    #[arg(long, value_name = "TIME")]
     pub start_at: Option<String>,
 }
 

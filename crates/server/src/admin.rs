@@ -1,4 +1,5 @@
-//! The admin listener: on loopback, for the commands that work beside a running server and for whoever watches it.
+//! The admin listener: on loopback, for the commands that work beside a running server and for whoever
+//! watches it.
 //!
 //! | request | answer |
 //! |---|---|
@@ -13,10 +14,10 @@
 //! | `POST /cache/invalidate?tag=&tag=` | drops what carries one of the tags, on every server |
 //! | `POST /cache/clear` | drops what every cached endpoint of this config answered, on every server |
 //! | `POST /warm?table=&where=` | reads rows from the database into memory |
-//! | `POST /check` | compares memory and database, row by row |
+//! | `POST /verify` | compares memory and database, row by row |
 //!
-//! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the listener has no
-//! password.
+//! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the
+//! listener has no password.
 
 use crate::admin_cache::CacheAdmin;
 use crate::endpoint::out::{OwnedOut, respond_problem};
@@ -165,7 +166,7 @@ impl Admin {
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
-            (Method::Post, "/check") => Ok(self.check()),
+            (Method::Post, "/verify") => Ok(self.verify()),
             _ => Err(Problem::not_found(
                 "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /cache, /host",
             )),
@@ -187,7 +188,7 @@ impl Admin {
             "status": "ok",
             "connections": stats.connections,
             "requests": stats.requests,
-            "uncounted_visits": self.uncounted.load(Ordering::Relaxed),
+            "uncounted_clicks": self.uncounted.load(Ordering::Relaxed),
         }))
     }
 
@@ -239,12 +240,13 @@ impl Admin {
         }))
     }
 
-    fn check(&self) -> Work {
+    fn verify(&self) -> Work {
         let tier = self.tier.clone();
         self.later(async move { Ok(checks_json(&tier.verify().await?)) })
     }
 
-    /// Long work: on the background threads, so that the listener stays responsive, and not cut off when the client goes.
+    /// Long work: on the background threads, so that the listener stays responsive, and not cut off when the
+    /// client goes.
     fn later(&self, work: impl Future<Output = Result<serde_json::Value, Problem>> + Send + 'static) -> Work {
         let task = self.runtime.spawn(work);
         Work::Later(Box::pin(async move {

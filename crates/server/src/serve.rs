@@ -147,7 +147,8 @@ async fn compile_jobs(
     Ok((schedule, opened.tier.lease()))
 }
 
-/// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store calls.
+/// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store
+/// calls.
 pub(crate) fn background_runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -1,8 +1,7 @@
 //! `forebay agent`: sends load for `forebay load --agents`, from this machine.
 
-use super::Failure;
-use super::load::ARGUMENTS;
 use crate::cli::agent::Agent as Args;
+use crate::failure::{ARGUMENTS, Failure};
 use forebay_load::agent::Agent;
 use forebay_load::report::Kind;
 use std::path::Path;

@@ -1,11 +1,12 @@
-//! `forebay demo`: a server in a scratch folder, every route of the codes example under load, a crash in the middle, and the count
-//! of what survived.
+//! `forebay demo`: a server in a scratch folder, every route of the codes example under load, a crash in the
+//! middle, and the count of what survived.
 
 mod child;
 mod traffic;
 
-use super::{Failure, runtime};
 use crate::cli::Demo;
+use crate::failure::Failure;
+use crate::start::runtime;
 use child::Child;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use forebay_database::{Options, Store};
@@ -137,7 +138,7 @@ impl<'a> Demonstration<'a> {
         eprintln!("draining, then comparing");
         let admin = self.child.admin();
         admin.post("/drain/finish", &[]).map_err(Failure)?;
-        let check = admin.post("/check", &[]).map_err(Failure)?;
+        let check = admin.post("/verify", &[]).map_err(Failure)?;
         let tables = check["checks"].as_array().cloned().unwrap_or_default();
         let sum = |key: &str| tables.iter().filter_map(|table| table[key].as_u64()).sum::<u64>();
         let faults = sum("missing_in_database") + sum("missing_in_memory") + sum("different") + sum("dead");
@@ -197,6 +198,6 @@ impl<'a> Demonstration<'a> {
             "{} writes acknowledged, one kill -9 among them: {} missing in SQLite afterwards",
             verdict.acknowledged, verdict.missing
         );
-        println!("check: {}", verdict.check);
+        println!("verify: {}", verdict.check);
     }
 }

@@ -1,10 +1,11 @@
-//! `forebay drain`: by the server that runs on the data folder, or by this process when none does; of a tier on Redis or Valkey always by this
-//! process, beside all others.
+//! `forebay drain`: by the server that runs on the data folder, or by this process when none does; of a tier
+//! on Redis or Valkey always by this process, beside all others.
 
-use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Drain;
+use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_drain::{NewDatabase, Settings};
 use forebay_server::open;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
-    let config = load_config(args.config.file.as_deref(), &args.config.overrides)?;
+    let config = load_config(&args.config)?;
     let drained = match AdminClient::find(&config.memory) {
         Some(server) => {
             let state = server.post("/drain/finish", &[]).map_err(Failure)?;

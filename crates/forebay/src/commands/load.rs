@@ -1,10 +1,12 @@
 //! `forebay load`: what was typed goes to the load tester, what it measured to the terminal and into files.
 //!
-//! Exit codes: 0; 1 when the run could not be made; 2 for what was typed; 3 when a threshold is broken; 130 when it was interrupted,
-//! with the results up to there.
+//! Exit codes: 0; 1 when the run could not be made; 2 for what was typed; 3 when a threshold is broken; 130
+//! when it was interrupted, with the results up to there.
 
-use super::{Failure, agent};
+use super::agent;
 use crate::cli::load::Load;
+use crate::failure::{ARGUMENTS, Failure};
+use crate::signals::{self, INTERRUPTED};
 use forebay_load::agent::Controller;
 use forebay_load::monitor::Monitor;
 use forebay_load::report::{self, Checked, Comparison, Screen, Threshold};
@@ -17,11 +19,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
-pub const ARGUMENTS: u8 = 2;
 const THRESHOLD_BROKEN: u8 = 3;
-const INTERRUPTED: u8 = 130;
 
 /// How often the screen is looked after.
 const LOOK: Duration = Duration::from_millis(100);
@@ -54,18 +53,18 @@ fn understand(args: &Load) -> Result<Task, String> {
     let thresholds: Vec<_> = args.threshold.iter().map(parse).collect::<Result<_, _>>()?;
     let find_max = args.find_max.as_ref().map(parse).transpose();
     let find_max = find_max.map_err(|why| why.replace("--threshold", "--find-max"))?;
-    if find_max.is_some() && args.to_typed().rate.is_some() {
+    if find_max.is_some() && args.run.rate.is_some() {
         return Err("--find-max chooses the rate itself; leave -R out".into());
     }
-    let mut planned = args.to_typed().resolve()?;
+    let mut planned = args.run.resolve()?;
     if find_max.is_some() {
-        let said = args.to_typed().duration.is_some();
+        let said = args.run.duration.is_some();
         planned.settings.stop = match planned.settings.stop {
             Stop::After(time) if said => Stop::After(time),
             _ => Stop::After(STEP_TIME),
         };
         // As many connections as an open model without -c has.
-        if args.to_typed().connections.is_none() && planned.settings.max_concurrency.is_none() {
+        if args.run.connections.is_none() && planned.settings.max_concurrency.is_none() {
             planned.settings.max_concurrency = Some(1000);
         }
     }
@@ -273,41 +272,11 @@ impl Interrupt {
     fn catch() -> Result<Interrupt, Failure> {
         let shared: Arc<Mutex<Caught>> = Arc::default();
         let own = shared.clone();
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;
-        let (ready, is_ready) = mpsc::channel();
-        let wait = async move {
-            let signals =
-                signal(SignalKind::terminate()).and_then(|t| Ok((t, signal(SignalKind::interrupt())?)));
-            let (mut terminate, mut interrupt) = match signals {
-                Ok(signals) => signals,
-                Err(error) => {
-                    // The receiver waits for exactly this message.
-                    let _ = ready.send(Err(error));
-                    return;
-                }
-            };
-            let _ = ready.send(Ok(()));
-            let mut next = async || {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            };
-            next().await;
-            {
-                let mut caught = own.lock().unwrap_or_else(PoisonError::into_inner);
-                caught.is_caught = true;
-                caught.handle.iter().for_each(Handle::stop);
-            }
-            next().await;
-            std::process::exit(INTERRUPTED.into());
-        };
-        thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || runtime.block_on(wait))
-            .map_err(Failure::from)?;
-        is_ready.recv().map_err(Failure::from)?.map_err(Failure::from)?;
+        signals::on_first(move || {
+            let mut caught = own.lock().unwrap_or_else(PoisonError::into_inner);
+            caught.is_caught = true;
+            caught.handle.iter().for_each(Handle::stop);
+        })?;
         Ok(Interrupt(shared))
     }
 

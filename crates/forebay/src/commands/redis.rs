@@ -2,8 +2,9 @@
 
 mod print;
 
-use super::{Failure, runtime};
 use crate::cli::redis::{AppendFsync, Down, One, Redis, Reshard, Server, Shape, Status, Up, YesNo};
+use crate::failure::Failure;
+use crate::start::runtime;
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;

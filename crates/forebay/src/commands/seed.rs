@@ -1,16 +1,17 @@
 //! `forebay seed`
 
-use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Seed;
+use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::start::{load_config, runtime};
 use forebay_drain::NewDatabase;
 use forebay_server::{Problem, RowMaker, open};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
-    let config = load_config(args.config.as_deref(), &args.overrides)?;
+    let config = load_config(&args.config)?;
     if AdminClient::find(&config.memory).is_some() {
         return Err(Failure("a server runs on this data folder; stop it before its table is cleared".into()));
     }

@@ -1,9 +1,10 @@
 //! `forebay warm`: into the memory of a running server, or onto Redis or Valkey.
 
-use super::{Failure, load_config, runtime};
 use crate::admin_client::AdminClient;
 use crate::cli::Warm;
+use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_config::model::Tier;
 use forebay_drain::NewDatabase;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 pub fn run(args: &Warm) -> Result<ExitCode, Failure> {
-    let config = load_config(args.config.as_deref(), &args.overrides)?;
+    let config = load_config(&args.config)?;
     let warmed = match (AdminClient::find(&config.memory), &config.memory.tier) {
         (Some(server), _) => by_server(&server, args)?,
         (None, Tier::Remote(_)) => warm_here(&config, args)?,

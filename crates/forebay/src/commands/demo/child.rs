@@ -1,7 +1,7 @@
 //! The server of the demonstration: this same program as a child process, because it is to be killed.
 
-use super::Failure;
 use crate::admin_client::AdminClient;
+use crate::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

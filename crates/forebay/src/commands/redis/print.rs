@@ -1,6 +1,6 @@
 //! A topology's status as a table and as JSON.
 
-use super::Failure;
+use crate::failure::Failure;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use forebay_topology::{NodeStatus, Role, Running, Status};
 

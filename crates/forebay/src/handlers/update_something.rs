@@ -1,7 +1,7 @@
 //! `PATCH /update-something/{id}/{name}`: real work for every request, 32 KB back, nothing stored.
 //!
-//! What the hundred objects of `history` have in common is rendered once a request, and then copied around each one's
-//! number: the answer costs about as much as copying it.
+//! What the hundred objects of `history` have in common is rendered once a request, and then copied around
+//! each one's number: the answer costs about as much as copying it.
 
 use forebay_http::{Answer, Head};
 use forebay_server::{Call, Handler, Problem, extract_fields};

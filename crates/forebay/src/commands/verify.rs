@@ -1,0 +1,73 @@
+//! `forebay verify`: by the server that runs on the data folder, or by this process when none does.
+
+use crate::admin_client::AdminClient;
+use crate::cli::Verify;
+use crate::failure::Failure;
+use crate::start::{load_config, runtime};
+use forebay_config::Config;
+use forebay_drain::NewDatabase;
+use forebay_server::{checks_json, open};
+use serde_json::Value;
+use std::process::ExitCode;
+
+pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
+    let config = load_config(&args.config)?;
+    let answer = match AdminClient::find(&config.memory) {
+        Some(server) => server.post("/verify", &[]).map_err(Failure)?,
+        None => verify_here(&config)?,
+    };
+    if args.json {
+        println!("{answer}");
+    } else {
+        print_checks(&answer);
+    }
+    let clean = checks(&answer).all(|check| faults(check) == 0);
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Without a server, embedded memory is what a start would make of database and log.
+fn verify_here(config: &Config) -> Result<Value, Failure> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let tier = open::open(config, NewDatabase::Refuse).await.map_err(Failure::from)?.tier;
+        tier.load().await.map_err(Failure::from)?;
+        let checks = tier.verify().await.map_err(|problem| Failure(problem.detail))?;
+        tier.close().map_err(Failure::from)?;
+        Ok(checks_json(&checks))
+    })
+}
+
+fn checks(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer["checks"].as_array().into_iter().flatten()
+}
+
+const FAULTS: [(&str, &str); 4] = [
+    ("missing_in_database", "missing in the database"),
+    ("missing_in_memory", "missing in memory"),
+    ("different", "different"),
+    ("dead", "dead letters"),
+];
+
+fn faults(check: &Value) -> u64 {
+    FAULTS.iter().filter_map(|(name, _)| check[name].as_u64()).sum()
+}
+
+fn print_checks(answer: &Value) {
+    for check in checks(answer) {
+        let name = check["table"].as_str().unwrap_or_default();
+        print!("{name}: {} rows compared, {} not drained yet", check["compared"], check["undrained"]);
+        if faults(check) == 0 {
+            println!(", no difference");
+            continue;
+        }
+        for (key, label) in FAULTS {
+            if check[key].as_u64() != Some(0) {
+                print!(", {} {label}", check[key]);
+            }
+        }
+        println!();
+        for example in check["examples"].as_array().into_iter().flatten() {
+            println!("  {}", example.as_str().map_or_else(|| example.to_string(), str::to_owned));
+        }
+    }
+}

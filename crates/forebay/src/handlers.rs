@@ -1,0 +1,13 @@
+//! The Rust handlers of the bundled examples: what their configs call by `handler = "name"`.
+//!
+//! A handler of your own is registered in a `main` of your own (see `docs/handlers.md`); none is added here.
+
+mod update_something;
+
+use forebay_server::Handlers;
+use update_something::UpdateSomething;
+
+/// Every handler of the bundled examples, by the name that their configs use.
+pub fn bundled() -> Handlers {
+    Handlers::new().with("update_something", UpdateSomething)
+}
