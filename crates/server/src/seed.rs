@@ -88,8 +88,11 @@ fn eval_by_type(ty: Type) -> Eval {
     };
     match ty {
         Type::Bool => Eval::OneOf(vec![Eval::Const(Value::Bool(false)), Eval::Const(Value::Bool(true))]),
+        Type::Smallint => number(i16::MAX.into()),
+        Type::Integer => number(i32::MAX.into()),
         Type::Bigint => number(i64::MAX),
         Type::Double | Type::Numeric => number(1_000_000),
+        Type::Decimal { precision, scale } => number(10i64.pow(u32::from(precision - scale).min(6)) - 1),
         Type::Text { max_chars } => {
             Eval::RandomCode(max_chars.unwrap_or(TEXT_CHARS).min(TEXT_CHARS) as usize)
         }

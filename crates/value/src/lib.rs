@@ -6,6 +6,7 @@
 //!
 //! What must not move in: anything that stores, sends or logs a value, and any SQL.
 
+mod bounds;
 pub mod json;
 mod parse;
 mod row;
@@ -14,6 +15,7 @@ mod timestamp;
 mod types;
 mod value;
 
+pub use bounds::check_bounds;
 pub use parse::{Invalid, from_json, from_text};
 pub use row::{InvalidRow, Row, RowRef, encode_row};
 pub use schema::{Column, Fill, KeyKind, Schema, SchemaError};

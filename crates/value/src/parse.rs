@@ -1,6 +1,6 @@
 //! Values from outside: from text (paths, queries, headers, what a database kept as text) and from JSON.
 
-use crate::{Timestamp, Type, Uuid, Value};
+use crate::{Timestamp, Type, Uuid, Value, check_bounds};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::fmt;
 
@@ -19,13 +19,13 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-fn invalid(expected: impl Into<String>) -> Invalid {
+pub(crate) fn invalid(expected: impl Into<String>) -> Invalid {
     Invalid { expected: expected.into() }
 }
 
 /// Reads a value of type `ty` from plain text. Never gives [`Value::Null`].
 pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
-    match ty {
+    let value = match ty {
         Type::Bool => match text {
             "true" | "1" => Ok(Value::Bool(true)),
             "false" | "0" => Ok(Value::Bool(false)),
@@ -34,13 +34,20 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
         Type::Bigint => {
             text.parse().map(Value::Bigint).map_err(|_| invalid("a whole number of at most 64 bits"))
         }
+        Type::Smallint | Type::Integer => {
+            let (min, max) = ty.range().expect("a type of whole numbers");
+            let what = || invalid(format!("a whole number from {min} to {max}"));
+            text.parse().map(Value::Bigint).map_err(|_| what())
+        }
         Type::Double => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Value::Double(number)),
             _ => Err(invalid("a number")),
         },
-        Type::Numeric if is_decimal(text) => Ok(Value::Numeric(without_leading_zeros(text))),
-        Type::Numeric => Err(invalid("a decimal number")),
-        Type::Text { max_chars } => text_value(max_chars, text.into()),
+        Type::Numeric | Type::Decimal { .. } if is_decimal(text) => {
+            Ok(Value::Numeric(without_leading_zeros(text)))
+        }
+        Type::Numeric | Type::Decimal { .. } => Err(invalid("a decimal number")),
+        Type::Text { .. } => text_value(text.into()),
         Type::Uuid => Uuid::try_parse(text)
             .ok()
             .filter(|_| text.len() == uuid::fmt::Hyphenated::LENGTH)
@@ -57,7 +64,13 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
             Ok(bytes) => Ok(Value::Bytes(bytes.into())),
             Err(_) => Err(invalid("base64")),
         },
-    }
+    };
+    value.and_then(|value| within(ty, value))
+}
+
+/// The value, when it is within the bounds of its type.
+fn within(ty: Type, value: Value) -> Result<Value, Invalid> {
+    check_bounds(ty, value.as_ref()).map(|()| value)
 }
 
 /// Reads a value of type `ty` from one JSON value (its text, as it stands in the body). JSON null
@@ -70,15 +83,21 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
         (_, Some(b'"')) => {
             let text = unquote(raw)?;
             match ty {
-                Type::Text { max_chars } => text_value(max_chars, text.into_owned().into_boxed_str()),
+                Type::Text { .. } => {
+                    text_value(text.into_owned().into_boxed_str()).and_then(|value| within(ty, value))
+                }
                 Type::Bool => Err(invalid("true or false")),
                 _ => from_text(ty, &text),
             }
         }
         (Type::Text { .. }, _) => Err(invalid("a string")),
         (Type::Bool, Some(b't' | b'f')) => from_text(ty, raw),
-        (Type::Bigint | Type::Double, Some(b'-' | b'0'..=b'9')) => from_text(ty, raw),
-        (Type::Numeric, Some(b'-' | b'0'..=b'9')) => Ok(Value::Numeric(raw.into())),
+        (Type::Smallint | Type::Integer | Type::Bigint | Type::Double, Some(b'-' | b'0'..=b'9')) => {
+            from_text(ty, raw)
+        }
+        (Type::Numeric | Type::Decimal { .. }, Some(b'-' | b'0'..=b'9')) => {
+            within(ty, Value::Numeric(raw.into()))
+        }
         (Type::Bool, _) => Err(invalid("true or false")),
         _ => Err(from_text(ty, "\u{0}").expect_err("a NUL is no value of these types")),
     }
@@ -93,13 +112,7 @@ fn unquote(raw: &str) -> Result<std::borrow::Cow<'_, str>, Invalid> {
     serde_json::from_str::<String>(raw).map(Into::into).map_err(|_| invalid("a valid JSON string"))
 }
 
-fn text_value(max_chars: Option<u32>, text: Box<str>) -> Result<Value, Invalid> {
-    if let Some(max) = max_chars
-        && text.len() > max as usize
-        && text.chars().count() > max as usize
-    {
-        return Err(invalid(format!("a text of at most {max} characters")));
-    }
+fn text_value(text: Box<str>) -> Result<Value, Invalid> {
     // PostgreSQL cannot store it, and in SQLite plain SQL would see a text cut short.
     if text.contains('\0') {
         return Err(invalid("a text without NUL characters"));

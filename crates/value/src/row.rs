@@ -122,9 +122,11 @@ impl<'a> RowRef<'a> {
 fn split_value(ty: Type, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (start, length) = match ty {
         Type::Bool => (0, 1),
-        Type::Bigint | Type::Double | Type::Timestamp => (0, 8),
+        Type::Smallint | Type::Integer | Type::Bigint | Type::Double | Type::Timestamp => (0, 8),
         Type::Uuid => (0, 16),
-        Type::Numeric | Type::Text { .. } | Type::Json | Type::Bytes => take_length(bytes)?,
+        Type::Numeric | Type::Decimal { .. } | Type::Text { .. } | Type::Json | Type::Bytes => {
+            take_length(bytes)?
+        }
     };
     let end = start + length;
     if end > bytes.len() { None } else { Some((&bytes[start..end], &bytes[end..])) }
@@ -145,7 +147,7 @@ fn take_length(bytes: &[u8]) -> Option<(usize, usize)> {
 fn check_value(ty: Type, value: &[u8]) -> Result<(), InvalidRow> {
     match ty {
         Type::Bool if value[0] > 1 => Err(InvalidRow("holds a bool that is neither 0 nor 1")),
-        Type::Numeric | Type::Text { .. } | Type::Json => {
+        Type::Numeric | Type::Decimal { .. } | Type::Text { .. } | Type::Json => {
             std::str::from_utf8(value).map(drop).map_err(|_| InvalidRow("holds text that is not UTF-8"))
         }
         _ => Ok(()),
@@ -156,11 +158,11 @@ fn read_value(ty: Type, bytes: &[u8]) -> ValueRef<'_> {
     let eight = |bytes: &[u8]| <[u8; 8]>::try_from(bytes).expect("split_value gave eight bytes");
     match ty {
         Type::Bool => ValueRef::Bool(bytes[0] != 0),
-        Type::Bigint => ValueRef::Bigint(i64::from_le_bytes(eight(bytes))),
+        Type::Smallint | Type::Integer | Type::Bigint => ValueRef::Bigint(i64::from_le_bytes(eight(bytes))),
         Type::Double => ValueRef::Double(f64::from_le_bytes(eight(bytes))),
         Type::Timestamp => ValueRef::Timestamp(Timestamp(i64::from_le_bytes(eight(bytes)))),
         Type::Uuid => ValueRef::Uuid(Uuid::from_slice(bytes).expect("split_value gave sixteen bytes")),
-        Type::Numeric => ValueRef::Numeric(text(bytes)),
+        Type::Numeric | Type::Decimal { .. } => ValueRef::Numeric(text(bytes)),
         Type::Text { .. } => ValueRef::Text(text(bytes)),
         Type::Json => ValueRef::Json(text(bytes)),
         Type::Bytes => ValueRef::Bytes(bytes),

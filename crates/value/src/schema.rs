@@ -73,7 +73,8 @@ impl Schema {
             return error("has no key column".into());
         };
         let fits = match key_kind {
-            KeyKind::Serial | KeyKind::Bigint => key_column.ty == Type::Bigint,
+            KeyKind::Serial => key_column.ty == Type::Bigint,
+            KeyKind::Bigint => key_column.ty.range().is_some(),
             KeyKind::Uuid => key_column.ty == Type::Uuid,
             KeyKind::Text => matches!(key_column.ty, Type::Text { .. }),
         };

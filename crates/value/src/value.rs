@@ -97,16 +97,16 @@ impl ValueRef<'_> {
         matches!(self, ValueRef::Null)
     }
 
-    /// Whether a column of type `ty` may hold this value (NULL fits every type; length limits are
+    /// Whether a column of type `ty` may hold this value (NULL fits every type; bounds are
     /// not looked at).
     pub fn fits(self, ty: Type) -> bool {
         matches!(
             (self, ty),
             (ValueRef::Null, _)
                 | (ValueRef::Bool(_), Type::Bool)
-                | (ValueRef::Bigint(_), Type::Bigint)
+                | (ValueRef::Bigint(_), Type::Smallint | Type::Integer | Type::Bigint)
                 | (ValueRef::Double(_), Type::Double)
-                | (ValueRef::Numeric(_), Type::Numeric)
+                | (ValueRef::Numeric(_), Type::Numeric | Type::Decimal { .. })
                 | (ValueRef::Text(_), Type::Text { .. })
                 | (ValueRef::Uuid(_), Type::Uuid)
                 | (ValueRef::Timestamp(_), Type::Timestamp)

@@ -127,7 +127,7 @@ fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
     let serial = type_text == "serial";
     let ty = if serial { Some(Type::Bigint) } else { Type::parse(type_text) };
     let ty = ty.filter(|ty| *ty != Type::Text { max_chars: Some(0) }).ok_or_else(|| {
-        let names = || Type::NAMES.iter().copied().chain(["serial"]);
+        let names = || type_names(&["serial"]);
         let near = did_you_mean(type_text, names());
         format!("column {name}: `{type_text}` is not a type{near} (there are {})", list(names()))
     })?;
@@ -159,8 +159,14 @@ fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
     Ok((column, kind))
 }
 
+/// The names of types, ours and SQL's, and these.
+pub(crate) fn type_names(others: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    let sql = Type::SQL_NAMES.iter().map(|(sql, _)| *sql);
+    Type::NAMES.iter().copied().chain(others.iter().copied()).chain(sql).collect::<Vec<_>>().into_iter()
+}
+
 /// The type, which may have parentheses, and what follows it.
-fn split_type(text: &str) -> (&str, &str) {
+pub(crate) fn split_type(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| c.is_whitespace() || c == '(').unwrap_or(text.len());
     let end = match text[end..].starts_with('(') {
         true => text[end..].find(')').map_or(text.len(), |close| end + close + 1),
@@ -183,7 +189,7 @@ fn key_kind(column: &Column, serial: bool, is_key: bool) -> Result<Option<KeyKin
     }
     match column.ty {
         Type::Bigint if serial => Ok(Some(KeyKind::Serial)),
-        Type::Bigint => Ok(Some(KeyKind::Bigint)),
+        ty if ty.range().is_some() => Ok(Some(KeyKind::Bigint)),
         Type::Uuid => Ok(Some(KeyKind::Uuid)),
         Type::Text { .. } => Ok(Some(KeyKind::Text)),
         ty => Err(format!("column {name}: a key is serial, bigint, uuid or text, not {ty}")),

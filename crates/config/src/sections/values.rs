@@ -61,13 +61,16 @@ fn fits(table: &TableConfig, name: &str, value: &Expr) -> Result<(), String> {
 
 /// Whether a fixed value can be one of this type.
 pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), String> {
+    let within = |ty: Type, text: String| {
+        from_text(ty, &text).map(drop).map_err(|invalid| format!("`{text}` {invalid}"))
+    };
     match (literal, ty) {
-        (Literal::Text(text), ty) => match from_text(ty, text) {
-            Ok(_) => Ok(()),
-            Err(invalid) => Err(format!("`{text}` {invalid}")),
-        },
-        (Literal::Int(_), Type::Bigint | Type::Double | Type::Numeric | Type::Json)
-        | (Literal::Float(_), Type::Double | Type::Numeric | Type::Json)
+        (Literal::Text(text), ty) => within(ty, text.clone()),
+        (Literal::Int(number), ty) if ty.range().is_some() || ty.unbounded() == Type::Numeric => {
+            within(ty, number.to_string())
+        }
+        (Literal::Float(number), ty) if ty.unbounded() == Type::Numeric => within(ty, number.to_string()),
+        (Literal::Int(_) | Literal::Float(_), Type::Double | Type::Json)
         | (Literal::Bool(_), Type::Bool | Type::Json) => Ok(()),
         (Literal::Int(_), ty) => Err(format!("a whole number is no {ty}")),
         (Literal::Float(_), ty) => Err(format!("a number with a fraction is no {ty}")),

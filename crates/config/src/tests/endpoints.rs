@@ -84,6 +84,12 @@ fn params_are_typed_or_computed() {
         ),
         ("'?'", given(None, None, true)),
         ("'= 5'", given(None, Some(text("5")), false)),
+        (
+            "'decimal(5, 2)? '",
+            given(Some((Type::Decimal { precision: 5, scale: 2 }, Constraint::None)), None, true),
+        ),
+        ("'smallint 0.. = 7'", given(Some((Type::Smallint, range(0, 32_767))), Some(int(7)), false)),
+        ("'varchar(9)'", given(Some((Type::Text { max_chars: Some(9) }, Constraint::None)), None, false)),
         ("'uuid()'", ParamKind::Computed(call(Function::Uuid, vec![]))),
         (
             "'a-{$b}'",

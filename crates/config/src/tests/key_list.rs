@@ -60,7 +60,8 @@ fn documentation_has_every_key() {
             "docs/configuration.md does not explain {signature}"
         );
     }
-    for ty in Type::NAMES.iter().chain(&["serial", "url", "slug(n)"]) {
+    let sql_names = Type::SQL_NAMES.iter().map(|(sql, _)| sql);
+    for ty in Type::NAMES.iter().chain(&["serial", "url", "slug(n)"]).chain(sql_names) {
         assert!(document.contains(&format!("`{ty}`")), "docs/configuration.md does not name the type {ty}");
     }
 }

@@ -116,6 +116,11 @@ fn columns_become_a_schema() {
             value("plain")
         ]
     );
+    let sql = "id = 'int4 key'\nq = 'int2 = 7'\np = 'decimal(10, 2) null'\ns = 'varchar(40) unique'\nt = 'timestamptz = now()'\nj = 'jsonb null'";
+    let sql = good(&format!("[table.t.columns]\n{sql}")).tables.remove(0).columns.expect("columns");
+    let types: Vec<_> = sql.columns.iter().map(|column| column.ty.to_string()).collect();
+    assert_eq!(types, ["integer", "smallint", "numeric(10,2)", "text(40)", "timestamp", "json"]);
+    assert_eq!(sql.key_kind, KeyKind::Bigint);
     let a = &schema.columns[1];
     assert_eq!(
         (a.ty, a.unique, a.nullable, a.indexed),

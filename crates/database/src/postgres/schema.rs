@@ -63,9 +63,12 @@ fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String
 fn declaration(ty: Type) -> String {
     match ty {
         Type::Bool => "boolean".into(),
+        Type::Smallint => "smallint".into(),
+        Type::Integer => "integer".into(),
         Type::Bigint => "bigint".into(),
         Type::Double => "double precision".into(),
         Type::Numeric => "numeric".into(),
+        Type::Decimal { precision, scale } => format!("numeric({precision},{scale})"),
         Type::Text { max_chars: None } => "text".into(),
         Type::Text { max_chars: Some(chars) } => format!("varchar({chars})"),
         Type::Uuid => "uuid".into(),

@@ -108,7 +108,7 @@ pub(super) fn increment_sql(schema: &Schema, column: usize) -> String {
 /// The type that an array of a table's keys has.
 pub(super) fn key_array(schema: &Schema) -> &'static str {
     match schema.key_column().ty {
-        Type::Bigint => "int8[]",
+        ty if ty.range().is_some() => "int8[]",
         Type::Uuid => "uuid[]",
         _ => "text[]",
     }

@@ -74,6 +74,10 @@ fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String
     match column.ty {
         Type::Text { max_chars: Some(chars) } => put(&format!(" CHECK (length({name}) <= {chars})")),
         Type::Bool => put(&format!(" CHECK ({name} IN (0, 1))")),
+        Type::Smallint | Type::Integer => {
+            let (min, max) = column.ty.range().expect("a type of whole numbers");
+            put(&format!(" CHECK ({name} BETWEEN {min} AND {max})"));
+        }
         _ => {}
     }
     Ok(())

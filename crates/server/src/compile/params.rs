@@ -266,7 +266,7 @@ pub fn literal_value(literal: &Literal, ty: Option<Type>) -> Result<Value, Strin
     let value = match literal {
         Literal::Text(text) => Value::Text(text.as_str().into()),
         Literal::Int(number) => Value::Bigint(*number),
-        Literal::Float(number) => match ty {
+        Literal::Float(number) => match ty.map(Type::unbounded) {
             Some(Type::Numeric) => Value::Numeric(number.to_string().into()),
             _ => Value::Double(*number),
         },

@@ -3,7 +3,7 @@
 
 use crate::functions;
 use crate::problem::Problem;
-use forebay_value::{Timestamp, Type, Value, ValueRef, from_text, json};
+use forebay_value::{Timestamp, Type, Value, ValueRef, check_bounds, from_text, json};
 
 /// A compiled expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -240,14 +240,7 @@ fn random_int(low: Value, high: Value, name: &str) -> Result<Value, Problem> {
 
 /// Makes a value one of this type, or says what it must be.
 pub fn coerce(value: Value, ty: Type) -> Result<Value, String> {
-    if let (Value::Text(text), Type::Text { max_chars: Some(max) }) = (&value, ty)
-        && text.len() > max as usize
-        && text.chars().count() > max as usize
-    {
-        // The length limit is the column's; parameters of plain text do not know it.
-        return Err(format!("must be a text of at most {max} characters"));
-    }
-    match (value, ty) {
+    let coerced = match (value, ty.unbounded()) {
         (value, ty) if value.as_ref().fits(ty) => Ok(value),
         (Value::Text(text), ty) => from_text(ty, &text).map_err(|invalid| invalid.to_string()),
         (Value::Bigint(number), Type::Double) => Ok(Value::Double(number as f64)),
@@ -258,7 +251,10 @@ pub fn coerce(value: Value, ty: Type) -> Result<Value, String> {
             Ok(Value::Text(String::from_utf8(text).expect("values write themselves as UTF-8").into()))
         }
         (_, ty) => Err(format!("must be a {ty}")),
-    }
+    }?;
+    // Bounds are the column's; a parameter of plain text does not know them.
+    check_bounds(ty, coerced.as_ref()).map_err(|invalid| invalid.to_string())?;
+    Ok(coerced)
 }
 
 /// Appends a value as plain text: JSON without the quotes, null as nothing.
@@ -315,5 +311,12 @@ mod tests {
         assert_eq!(backwards.evaluate(&scope).unwrap_err().detail, "`max` must be at least 9");
         assert_eq!(coerce(text("8"), Type::Bigint), Ok(Value::Bigint(8)));
         assert_eq!(coerce(Value::Bool(true), Type::Bigint), Err("must be a bigint".into()));
+        let beyond = Err("must be a whole number from -32768 to 32767".into());
+        assert_eq!(coerce(Value::Bigint(32_768), Type::Smallint), beyond);
+        assert_eq!(
+            coerce(text("1.50"), Type::Decimal { precision: 3, scale: 2 }),
+            Ok(Value::Numeric("1.50".into()))
+        );
+        assert_eq!(coerce(text("äö"), Type::Text { max_chars: Some(2) }), Ok(text("äö")));
     }
 }

@@ -1,5 +1,6 @@
 //! `params = { name = "bigint 1..100 = 10" }`: types, defaults, computed parameters.
 
+use crate::sections::table::{split_type, type_names};
 use crate::sections::values::literal_fits;
 use crate::syntax::expr::{self, Expr, Literal};
 use crate::syntax::fields::{Cursor, literal};
@@ -107,7 +108,8 @@ fn kind(node: &Node) -> Result<ParamKind, String> {
         return literal(node).map(|literal| ParamKind::Computed(Expr::Literal(literal)));
     };
     let trimmed = text.trim();
-    let is_type = ["text(", "slug("].iter().any(|start| trimmed.starts_with(start));
+    let (word, _) = split_type(trimmed);
+    let is_type = trimmed.starts_with("slug(") || word.ends_with(')') && Type::parse(word).is_some();
     if !is_type && (expr::is_expression(trimmed) || trimmed.contains('{')) {
         return expr::parse(text).map(ParamKind::Computed);
     }
@@ -131,10 +133,8 @@ fn kind(node: &Node) -> Result<ParamKind, String> {
 }
 
 fn param_type(text: &str) -> Result<ParamType, String> {
-    let (word, range) = match text.split_once(char::is_whitespace) {
-        Some((word, range)) => (word, Some(range.trim())),
-        None => (text, None),
-    };
+    let (word, range) = split_type(text);
+    let range = Some(range.trim()).filter(|range| !range.is_empty());
     let slug = match word.strip_prefix("slug") {
         Some("") => Some(Type::TEXT),
         Some(_) => Type::parse(&word.replacen("slug", "text", 1)),
@@ -146,7 +146,7 @@ fn param_type(text: &str) -> Result<ParamType, String> {
         (word, None) => match Type::parse(word) {
             Some(ty) => (ty, Constraint::None),
             None => {
-                let names = || Type::NAMES.iter().chain(OWN_TYPES).copied();
+                let names = || type_names(OWN_TYPES);
                 return Err(format!(
                     "`{text}` is neither an expression nor a type{} (types: {}; a fixed text is written \"'{text}'\")",
                     did_you_mean(word, names()),
@@ -156,15 +156,15 @@ fn param_type(text: &str) -> Result<ParamType, String> {
         },
     };
     let Some(range) = range else { return Ok(ParamType { ty, constraint }) };
-    if ty != Type::Bigint {
-        return Err(format!("`{range}`: only a bigint has a range"));
-    }
+    let Some((least, greatest)) = ty.range() else {
+        return Err(format!("`{range}`: only a whole number (bigint, integer, smallint) has a range"));
+    };
     let bounds = range.split_once("..").and_then(|(low, high)| {
         let bound = |text: &str, open: i64| match text.trim().replace('_', "") {
             text if text.is_empty() => Some(open),
             text => text.parse::<i64>().ok(),
         };
-        Some((bound(low, i64::MIN)?, bound(high, i64::MAX)?))
+        Some((bound(low, least)?, bound(high, greatest)?))
     });
     match bounds {
         Some((min, max)) if min <= max => Ok(ParamType { ty, constraint: Constraint::Range { min, max } }),
@@ -180,7 +180,7 @@ fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, String> {
     let parsed = expr::parse(text)?;
     let Expr::Literal(Literal::Text(plain)) = &parsed else { return Ok(parsed) };
     let literal = match ty.map(|ty| ty.ty) {
-        Some(Type::Bigint) => plain.replace('_', "").parse().map(Literal::Int).ok(),
+        Some(ty) if ty.range().is_some() => plain.replace('_', "").parse().map(Literal::Int).ok(),
         Some(Type::Double) => {
             plain.parse().ok().filter(|number: &f64| number.is_finite()).map(Literal::Float)
         }

@@ -10,7 +10,8 @@ on_both!(
     every_type_comes_back_as_it_went_in,
     rows_are_stored_as_they_are,
     describe_gives_back_what_was_created,
-    plain_sql_inserts_get_the_same_defaults
+    plain_sql_inserts_get_the_same_defaults,
+    bounds_are_held_by_the_database_as_well
 );
 
 pub(crate) fn every_type() -> Arc<Schema> {
@@ -188,4 +189,28 @@ async fn plain_sql_inserts_get_the_same_defaults(scratch: &Scratch) {
     }
     let too_long = scratch.run("INSERT INTO account (name, note) VALUES ('x', '1234567890')", vec![]).await;
     assert!(too_long.unwrap_err().is_data());
+}
+
+async fn bounds_are_held_by_the_database_as_well(scratch: &Scratch) {
+    let store = scratch.store();
+    let columns = vec![
+        key("id", Type::Integer),
+        column("small", Type::Smallint),
+        column("exact", Type::Decimal { precision: 5, scale: 2 }),
+    ];
+    let schema = Schema::new("bounds", columns, 0, KeyKind::Bigint).unwrap();
+    store.create_table(&schema).await.unwrap();
+    let values = [Value::Bigint(i32::MAX.into()), Value::Bigint(-32_768), Value::Numeric("-999.99".into())];
+    let row = Row::from_values(&schema, &values);
+    store.insert_many(&Arc::new(schema.clone()), vec![row]).await.unwrap();
+    for beyond in ["(2147483648, 1)", "(1, 32768)"] {
+        let sql = format!("INSERT INTO bounds (id, small) VALUES {beyond}");
+        assert!(scratch.run(&sql, vec![]).await.unwrap_err().is_data(), "{sql}");
+    }
+    let mut messages = store.scan(&schema, None);
+    let mut scanned = Vec::new();
+    while let Some(message) = messages.recv().await {
+        scanned.extend(message.unwrap().iter().map(|row| row.as_ref().to_values(&schema)));
+    }
+    assert_eq!(scanned, [values]);
 }
