@@ -88,7 +88,7 @@ pub fn by_http(
 
 /// Whether the server finds memory and database the same. Letters are judged apart.
 pub fn differences(server: &Server) -> Vec<String> {
-    let said = server.admin("POST", "/check").expect(200);
+    let said = server.admin("POST", "/verify").expect(200);
     let checks = said["checks"].as_array().expect("a list of tables");
     let is_zero = |check: &&Value| {
         ["missing_in_database", "missing_in_memory", "different"].iter().all(|count| check[*count] == 0)
