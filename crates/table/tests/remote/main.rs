@@ -4,6 +4,7 @@
 mod common;
 
 mod faults;
+mod hot;
 mod memory;
 mod model;
 mod rules;
