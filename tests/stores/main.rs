@@ -9,6 +9,7 @@ mod beside;
 mod checking;
 mod drainers;
 mod failover;
+mod generating;
 mod letters;
 mod migrations;
 mod pooler;

@@ -123,6 +123,33 @@ pub const SERVER_GRACE_MS: u64 = 2_000;
 /// [`SERVER_GRACE_MS`], and few wake-ups while a statement is waited for.
 pub const PATIENCE_SLICE_MS: u64 = 250;
 
+/// How long a statement of the drain, or a COPY, may be unanswered before its connection is given up: a batch
+/// takes half a second, one whose rows have slow triggers a few.
+pub const BULK_ANSWER_MS: u64 = 30_000;
+
+/// The same for what goes through a whole table (VACUUM), and for a scan that has not found its next row.
+pub const WHOLE_TABLE_MS: u64 = 3_600_000;
+
+/// How long what is under way may take when the database is closed: then its connections are dropped.
+pub const CLOSE_MS: u64 = 2_000;
+
+/// How long a new connection may take from the first byte to the server's last word, beside
+/// `connect_timeout`.
+pub const HANDSHAKE_MS: u64 = 5_000;
+
+/// How long data may be on its way unacknowledged, and a silent connection unanswered, before the system
+/// gives it up, on both ends: of a server that is gone without a word no lock must be left for long.
+pub const TCP_USER_TIMEOUT_MS: u64 = 15_000;
+/// See [`TCP_USER_TIMEOUT_MS`]: after so long a silence a connection is asked whether it is there.
+pub const KEEPALIVE_IDLE_S: u64 = 10;
+/// See [`TCP_USER_TIMEOUT_MS`]: how often, and how many times.
+pub const KEEPALIVE_INTERVAL_S: u64 = 5;
+/// See [`KEEPALIVE_INTERVAL_S`].
+pub const KEEPALIVE_PROBES: u32 = 3;
+
+/// How long a COMMIT of unknown outcome is asked after before the drain is told that it is unknown.
+pub const OUTCOME_MS: u64 = 10_000;
+
 /// The first and the longest pause between two attempts to connect.
 pub const RECONNECT_FIRST_MS: u64 = 50;
 /// See [`RECONNECT_FIRST_MS`]. A server that starts again after a crash takes seconds; it must be found soon

@@ -223,6 +223,12 @@ impl Store {
         Ok(self.positions().await?.iter().find(|stored| stored.log == log).map(|stored| stored.position))
     }
 
+    /// As [`Store::position`], after a transaction that is moving it has ended, whoever began it: what a
+    /// drain must ask before it goes on. [`Kind::Busy`] when one does not end.
+    pub async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
+        on!(self, engine => engine.settled_position(log).await)
+    }
+
     /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of
     /// it behind, except [`Kind::UnknownOutcome`]: then the store's position tells.
     pub async fn apply(&self, batch: Batch) -> Result<Applied, Error> {

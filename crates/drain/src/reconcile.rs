@@ -65,11 +65,11 @@ impl Start {
 /// # Errors
 /// [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed. [`Kind::Database`] when the store cannot be asked.
 pub async fn reconcile(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Start, Error> {
+    // A COMMIT may still be under way: of this process, whose connection was lost, or of one that was killed.
+    let stored = store.settled_position(log.id().0).await?.map(Position);
     let positions = store.positions().await?;
     // The durable mark may lie behind the end of what was appended: padding.
     let (first, end, released) = (log.first(), log.end().max(log.durable()), log.released());
-    let stored =
-        positions.iter().find(|stored| stored.log == log.id().0).map(|stored| Position(stored.position));
     let url = store.describe_url();
     match stored {
         Some(position) if position > end => Err(Error::new(

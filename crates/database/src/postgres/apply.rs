@@ -9,19 +9,21 @@
 //! batch does not give way here.
 
 use super::dead_letters::{self, outstanding, supersede};
-use super::positions::move_position;
+use super::positions::{move_position, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
 use super::{Bulk, Postgres, bulk, change, errors};
 use crate::dead_letter::Outstanding;
-use crate::limits::{COPY_ROWS_MIN, SAVEPOINT_CHANGES};
-use crate::{Applied, Batch, Change, Error, OnError, Op};
+use crate::limits::{
+    BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, SAVEPOINT_CHANGES, WHOLE_TABLE_MS,
+};
+use crate::{Applied, Batch, Change, Error, Kind, OnError, Op};
 use forebay_value::{Row, Schema, Value, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Postgres {
     pub(crate) async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
@@ -31,7 +33,7 @@ impl Postgres {
     pub(crate) async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
         let schema = schema.clone();
         self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease().await?;
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             session.begin_job().await?;
             let rows: Vec<&Row> = rows.iter().collect();
             let copied = bulk::copy(&mut session, &schema, &rows).await;
@@ -43,7 +45,7 @@ impl Postgres {
     pub(crate) async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
         let schema = schema.clone();
         self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease().await?;
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             let all: Vec<&Row> = rows.iter().collect();
             match given_back(&mut session, &schema, &all).await {
                 Err(error) if error.is_data() => {}
@@ -65,13 +67,14 @@ impl Postgres {
     pub(crate) async fn settle(&self, schema: &Schema) -> Result<(), Error> {
         let sql = format!("VACUUM (ANALYZE) {}", quoted(&schema.name));
         // By itself: it runs in no transaction.
-        self.job(|bulk| async move { bulk.sessions.lease().await?.execute(&sql).await }).await
+        self.job(|bulk| async move { bulk.sessions.lease_for(WHOLE_TABLE_MS).await?.execute(&sql).await })
+            .await
     }
 
     pub(crate) async fn clear(&self, schema: &Schema) -> Result<(), Error> {
         let sql = format!("TRUNCATE {} RESTART IDENTITY", quoted(&schema.name));
         self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease().await?;
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             session.begin_job().await?;
             let cleared = session.execute(&sql).await;
             session.end(cleared).await
@@ -105,33 +108,41 @@ impl Done {
             self.differing.extend(changes.iter().filter(wants_row).map(|change| batch.place(change)));
         }
     }
+
+    /// This change was refused, and is a letter.
+    fn buried(&mut self, batch: &Batch, change: &Change) {
+        self.dead += 1;
+        self.differing.push(batch.place(change));
+    }
 }
 
 async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
-    let mut session = bulk.sessions.lease().await?;
     let began = Instant::now();
-    let mut outcome = attempt(bulk, &mut session, batch).await;
-    if let (Err(error), [_], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+    let mut done = Done::default();
+    let mut outcome = attempt(bulk, batch, &mut done).await;
+    if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
     {
         // The only change was refused at the commit (a deferred constraint).
         let error = error.clone();
-        outcome = bury_alone(&mut session, batch, &error).await;
+        outcome = bury_alone(bulk, batch, &error).await;
+        done = Done::default();
+        done.buried(batch, change);
+    }
+    if outcome.as_ref().is_err_and(|error| *error.kind() == Kind::UnknownOutcome) {
+        outcome = ask_after(bulk, batch).await;
     }
     if outcome.is_err() {
         // Somebody may have dropped the drain's own tables.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
-    outcome.map(|Done { dead, missing, differing }| Applied {
-        dead,
-        missing,
-        differing,
-        took: began.elapsed(),
-        others_waited: false,
-    })
+    let Done { dead, missing, differing } = done;
+    outcome.map(|()| Applied { dead, missing, differing, took: began.elapsed(), others_waited: false })
 }
 
-async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<Done, Error> {
+async fn attempt(bulk: &Bulk, batch: &Batch, done: &mut Done) -> Result<(), Error> {
+    let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+    let session = &mut *session;
     bulk.make_drain_tables(session).await?;
     session.begin_job().await?;
     let changed = async {
@@ -142,18 +153,42 @@ async fn attempt(bulk: &Bulk, session: &mut Session, batch: &Batch) -> Result<Do
                 // Coalescing orders by kind and key: a row may come before the one it refers to. For
                 // constraints that may be deferred.
                 session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
-                let done = in_bulk(session, batch).await?;
-                supersede(session, batch, &batch.changes, &letters).await?;
-                Ok(done)
+                *done = in_bulk(session, batch).await?;
+                supersede(session, batch, &batch.changes, &letters).await
             }
-            OnError::DeadLetter => with_letters(session, batch, letters).await,
+            OnError::DeadLetter => with_letters(session, batch, letters, done).await,
         }
     };
     let changed = changed.await;
     session.end(changed).await
 }
 
-async fn bury_alone(session: &mut Session, batch: &Batch, error: &Error) -> Result<Done, Error> {
+/// Whether a batch was committed whose COMMIT was not answered: a new connection waits until that COMMIT has
+/// ended, for only then the position tells. At the batch's end it was committed; where the batch begins it
+/// was not, and it may be applied again; anywhere else another drain is at work.
+async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
+    let began = Instant::now();
+    loop {
+        let settled = async { settled(&mut *bulk.sessions.lease().await?, batch.log).await };
+        let error = match settled.await {
+            Ok(Some(position)) if position == batch.to => return Ok(()),
+            Ok(position) if position == batch.from => {
+                let message = "the connection to PostgreSQL was lost before the batch was committed";
+                return Err(Error::new(Kind::Unavailable, message));
+            }
+            Ok(position) => return Err(taken_over(batch, position)),
+            Err(error) => error,
+        };
+        if began.elapsed() > Duration::from_millis(OUTCOME_MS) {
+            return Err(errors::uncertain(&error));
+        }
+        tokio::time::sleep(Duration::from_millis(RECONNECT_LAST_MS)).await;
+    }
+}
+
+async fn bury_alone(bulk: &Bulk, batch: &Batch, error: &Error) -> Result<(), Error> {
+    let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+    let session = &mut *session;
     session.begin_job().await?;
     let buried = async {
         move_position(session, batch).await?;
@@ -161,8 +196,7 @@ async fn bury_alone(session: &mut Session, batch: &Batch, error: &Error) -> Resu
         dead_letters::write(session, batch, 0, error, &mut letters).await
     };
     let buried = buried.await;
-    let differing = vec![batch.place(&batch.changes[0])];
-    session.end(buried).await.map(|()| Done { dead: 1, missing: 0, differing })
+    session.end(buried).await
 }
 
 /// Applies all changes. An error names the change as far as it is known.
@@ -281,8 +315,12 @@ async fn apply_run(
 }
 
 /// Applies the changes in their order; those that are refused become dead letters.
-async fn with_letters(session: &mut Session, batch: &Batch, mut letters: Outstanding) -> Result<Done, Error> {
-    let mut done = Done::default();
+async fn with_letters(
+    session: &mut Session,
+    batch: &Batch,
+    mut letters: Outstanding,
+    done: &mut Done,
+) -> Result<(), Error> {
     for (part, changes) in batch.changes.chunks(SAVEPOINT_CHANGES).enumerate() {
         session.execute("SAVEPOINT changes").await?;
         match change::run_all(session, &batch.schemas, changes).await {
@@ -295,12 +333,12 @@ async fn with_letters(session: &mut Session, batch: &Batch, mut letters: Outstan
             Err(_) => {
                 session.execute("ROLLBACK TO changes").await?;
                 for index in 0..changes.len() {
-                    one(session, batch, part * SAVEPOINT_CHANGES + index, &mut letters, &mut done).await?;
+                    one(session, batch, part * SAVEPOINT_CHANGES + index, &mut letters, done).await?;
                 }
             }
         }
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Applies the change with this index, or writes its dead letter.
@@ -324,8 +362,7 @@ async fn one(
         Err(error) if error.is_data() => {
             session.execute("ROLLBACK TO change").await?;
             dead_letters::write(session, batch, index, &error, letters).await?;
-            done.dead += 1;
-            done.differing.push(batch.place(change));
+            done.buried(batch, change);
             Ok(())
         }
         Err(error) => Err(error),

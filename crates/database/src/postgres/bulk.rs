@@ -39,6 +39,17 @@ async fn copy_into<'a>(
     rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
 ) -> Result<(), Error> {
     let codecs = codecs(session, schema).await?;
+    session.answer(send_rows(session, target, schema, of, &codecs, rows)).await?
+}
+
+async fn send_rows<'a>(
+    session: &Session,
+    target: &str,
+    schema: &Schema,
+    of: &[usize],
+    codecs: &[Codec],
+    rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
+) -> Result<(), Error> {
     let sql = format!("COPY {target} ({}) FROM STDIN (FORMAT binary)", columns_of(schema, of));
     let sink = session.client.copy_in::<_, Bytes>(&sql).await.map_err(errors::map)?;
     let mut sink = pin!(sink);
@@ -46,7 +57,7 @@ async fn copy_into<'a>(
     out.extend_from_slice(HEADER);
     for (index, values) in rows.enumerate() {
         // A sink that is dropped before it is finished ends the COPY with nothing copied.
-        encode_row(schema, &codecs, of, values, &mut out).map_err(|error| error.at_row(index))?;
+        encode_row(schema, codecs, of, values, &mut out).map_err(|error| error.at_row(index))?;
         if out.len() >= COPY_CHUNK_BYTES {
             let full = out.split().freeze();
             out.reserve(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);

@@ -43,8 +43,9 @@ fn met(schema: &Schema, op: &Op, rows: &Rows) -> Result<bool, Error> {
 pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let (sql, values) = statement(schema, &ChangeSql::of(schema), op);
     let prepared = session.prepared(&sql, &[]).await?;
-    let rows =
-        fly(&session.client, &prepared, &values, &names(schema, op)).await.map_err(Failure::into_error)?;
+    let sent_names = names(schema, op);
+    let running = fly(&session.client, &prepared, &values, &sent_names);
+    let rows = session.answer(running).await?.map_err(Failure::into_error)?;
     met(schema, op, &rows)
 }
 
@@ -82,20 +83,20 @@ pub(super) async fn run_all(
     let client = &session.client;
     let mut flight: FuturesOrdered<_> =
         ready.iter().map(|(prepared, values, names)| fly(client, prepared, values, names)).collect();
-    let mut failed = None;
-    let (mut index, mut missing) = (0, 0);
-    while let Some(result) = flight.next().await {
-        let change = &changes[index];
-        let error = match result {
-            Ok(rows) => met(&schemas[change.table], &change.op, &rows)
-                .map(|is_there| missing += u64::from(!is_there))
-                .err(),
-            Err(Failure::Server(error)) if failed.is_some() && errors::is_aborted(&error) => None,
-            Err(failure) => Some(failure.into_error()),
-        };
-        let error = error.map(|error| errors::of_change(error, &schemas[change.table]));
-        failed = failed.or(error.map(|error| (index, error)));
-        index += 1;
-    }
-    failed.map_or(Ok(missing), Err)
+    let all = async {
+        let (mut index, mut missing, mut failed) = (0, 0, None);
+        while let Some(result) = flight.next().await {
+            let Change { table, op, .. } = &changes[index];
+            let schema = &schemas[*table];
+            let error = match result {
+                Ok(rows) => met(schema, op, &rows).map(|is_there| missing += u64::from(!is_there)).err(),
+                Err(Failure::Server(error)) if failed.is_some() && errors::is_aborted(&error) => None,
+                Err(failure) => Some(failure.into_error()),
+            };
+            failed = failed.or(error.map(|error| (index, errors::of_change(error, schema))));
+            index += 1;
+        }
+        failed.map_or(Ok(missing), Err)
+    };
+    session.answer(all).await.map_err(|deaf| (0, deaf))?
 }

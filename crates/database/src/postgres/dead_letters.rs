@@ -10,7 +10,7 @@ use super::sql::quoted;
 use super::table::{columns, number, row_from_values, text};
 use super::{Postgres, change, errors};
 use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, plain, replayed};
-use crate::limits::LETTERS_LOOKED_AT;
+use crate::limits::{BULK_ANSWER_MS, LETTERS_LOOKED_AT};
 use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows};
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Postgres {
     pub(crate) async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
         let (op, schema, id) = (letter.change(schema)?, schema.clone(), letter.id);
         self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease().await?;
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             bulk.make_drain_tables(&mut session).await?;
             session.begin_job().await?;
             let outcome = replay(&mut session, &schema, op, id).await;

@@ -76,7 +76,7 @@ struct Bulk {
     runtime: Handle,
 }
 
-/// A thread with a runtime of its own. It ends when told, once its tasks have ended.
+/// A thread with a runtime of its own. It ends when told, once its tasks have ended or [`CLOSE_MS`] later.
 struct Thread {
     stop: Option<oneshot::Sender<()>>,
     tasks: Arc<Mutex<Vec<tokio::task::JoinHandle<()>>>>,
@@ -98,11 +98,16 @@ impl Thread {
                 // A sender that was dropped means the same.
                 let _ = stopped.await;
                 let tasks = std::mem::take(&mut *waited_for.lock());
-                for task in tasks {
-                    // One that panicked has told so.
-                    let _ = task.await;
-                }
+                let ended = async {
+                    for task in tasks {
+                        // One that panicked has told so.
+                        let _ = task.await;
+                    }
+                };
+                patience::within(Duration::from_millis(CLOSE_MS), ended).await;
             });
+            // What is still under way waits for a server that does not answer.
+            runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)?;
         Ok((Thread { stop: Some(stop), tasks, thread }, handle))
@@ -272,7 +277,7 @@ async fn ask(connector: &Connector) -> Result<Facts, Error> {
     let session = connector.connect(Role::Bulk).await?;
     let sql = "SELECT current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int, \
          current_setting('synchronous_commit'), current_setting('server_version_num')::int, current_setting('server_version')";
-    let row = session.client.simple_query(sql).await.map_err(errors::map)?;
+    let row = session.answer(session.client.simple_query(sql)).await?.map_err(errors::map)?;
     let row = row.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
         _ => None,

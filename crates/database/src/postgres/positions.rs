@@ -15,7 +15,13 @@ pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS forebay_position (
   updated_at timestamptz NOT NULL
 )";
 
+const IS_THERE: &str = "SELECT to_regclass('forebay_position') IS NOT NULL";
+
 impl Postgres {
+    pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
+        self.job(|bulk| async move { settled(&mut *bulk.sessions.lease().await?, log).await }).await
+    }
+
     /// A read of a table of the drain's, which may not be there yet.
     pub(super) async fn of_drain(&self, sql: &str, params: Vec<Value>) -> Result<Option<Rows>, Error> {
         match self.submit(sql, params, false).await {
@@ -60,12 +66,28 @@ pub(super) fn log_id(value: &Value) -> Result<u128, Error> {
 /// The position of one log in whatever transaction the session is; `None` as well when there is no such
 /// table.
 pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {
-    let is_there = session.run("SELECT to_regclass('forebay_position') IS NOT NULL", &[]).await?;
-    if is_there.values != [Value::Bool(true)] {
+    if session.run(IS_THERE, &[]).await?.values != [Value::Bool(true)] {
         return Ok(None);
     }
     let rows = session.run("SELECT position FROM forebay_position WHERE log = $1", &[log_text(log)]).await?;
     Ok(rows.values.first().map(|position| integer(position).unsigned_abs()))
+}
+
+/// The position of a log once no transaction is moving it any more: one whose COMMIT is still under way is
+/// waited for, as long as a lock is. [`Kind::Busy`] when that is not long enough.
+pub(super) async fn settled(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {
+    if session.run(IS_THERE, &[]).await?.values != [Value::Bool(true)] {
+        return Ok(None);
+    }
+    session.begin_job().await?;
+    // An insert and an update that others have not committed yet are both waited for; nothing of this
+    // remains.
+    let sql = "INSERT INTO forebay_position AS own (log, position, updated_at) VALUES ($1, 0, clock_timestamp()) \
+         ON CONFLICT (log) DO UPDATE SET position = own.position";
+    let waited = session.run(sql, &[log_text(log)]).await;
+    session.rollback().await;
+    waited?;
+    position(session, log).await
 }
 
 /// Moves the position by compare-and-set, in the transaction that is open.
@@ -89,14 +111,17 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
     if changed == 1 {
         return Ok(());
     }
-    let found = match position(session, batch.log).await? {
-        Some(position) => format!("it is at {position}"),
-        None => "it has none".to_owned(),
-    };
+    let found = position(session, batch.log).await?;
+    Err(taken_over(batch, found))
+}
+
+/// The position is not where the batch begins.
+pub(super) fn taken_over(batch: &Batch, found: Option<u64>) -> Error {
+    let found = found.map_or_else(|| "it has none".to_owned(), |position| format!("it is at {position}"));
     let expected = batch.from.map_or_else(|| "none yet".to_owned(), |from| from.to_string());
     let message = format!(
         "another drain has taken over log {:032x}: the position should be {expected}, {found}",
         batch.log
     );
-    Err(Error::new(Kind::Fenced, message))
+    Error::new(Kind::Fenced, message)
 }

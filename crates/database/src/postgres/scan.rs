@@ -6,13 +6,14 @@ use super::session::{Connector, Role, Session};
 use super::sql::quoted;
 use super::table::{codecs, columns};
 use super::{Postgres, errors, positions};
-use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
+use crate::limits::{SCAN_MESSAGES, SCAN_ROWS, WHOLE_TABLE_MS};
 use crate::{Error, Kind, Scan};
 use bytes::Bytes;
 use forebay_value::{Row, Schema, ValueRef, encode_row};
 use futures_util::TryStreamExt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 type Message = Result<Vec<Row>, Error>;
@@ -109,12 +110,12 @@ async fn read_all(
         session.prepared(&sql.as_str().into(), &[]).await?;
     }
     let copy = format!("COPY ({sql}) TO STDOUT (FORMAT binary)");
-    let stream = session.client.copy_out(&copy).await.map_err(errors::map)?;
+    let stream = session.answer(session.client.copy_out(&copy)).await?.map_err(errors::map)?;
     let mut stream = pin!(stream);
     let mut batch = Vec::with_capacity(SCAN_ROWS);
     let mut parts = Parts::default();
     let mut bytes = Vec::new();
-    while let Some(data) = stream.try_next().await.map_err(errors::map)? {
+    while let Some(data) = session.answer(stream.try_next()).await?.map_err(errors::map)? {
         parts.take(&data)?;
         while let Some(row) = parts.row(&wanted.schema, &codecs, &mut bytes)? {
             batch.push(row);
@@ -142,6 +143,7 @@ async fn begin(wanted: &Wanted) -> Result<(Session, Vec<Codec>, Option<u64>), Er
         None => None,
     };
     let codecs = codecs(&mut session, &wanted.schema).await?;
+    session.patience = Duration::from_millis(WHOLE_TABLE_MS);
     Ok((session, codecs, position))
 }
 

@@ -5,9 +5,13 @@
 
 use super::codec::{Codec, Decoded};
 use super::errors::{self, Refused};
+use super::patience::within;
 use super::url::{Pooler, Settings};
 use super::{sql, tls};
-use crate::limits::{BULK_LOCK_WAIT_MS, RESULT_BYTES, STATEMENTS_CACHED};
+use crate::limits::{
+    BULK_LOCK_WAIT_MS, HANDSHAKE_MS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, RESULT_BYTES,
+    SERVER_GRACE_MS, STATEMENTS_CACHED, TCP_USER_TIMEOUT_MS,
+};
 use crate::{Error, Kind, ResultColumn, Rows};
 use bytes::BytesMut;
 use forebay_value::Value;
@@ -15,6 +19,8 @@ use futures_util::TryStreamExt;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
 use tokio_postgres::{Client, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -52,8 +58,14 @@ impl Connector {
         if self.settings.pooler == Pooler::None {
             config.options(self.server_settings(role));
         }
-        let (client, connection) =
-            config.connect(self.tls.clone()).await.map_err(|error| explained(&self.settings, error))?;
+        let hosts = config.get_hosts().len().max(1) as u32;
+        let patience = config.get_connect_timeout().copied().unwrap_or_default() * hosts
+            + Duration::from_millis(HANDSHAKE_MS);
+        let Some(connected) = within(patience, config.connect(self.tls.clone())).await else {
+            let message = format!("cannot connect to {}: it does not answer", self.settings.shown());
+            return Err(Error::new(Kind::Unavailable, message));
+        };
+        let (client, connection) = connected.map_err(|error| explained(&self.settings, error))?;
         // How the connection ends is told to whoever waits for an answer on it.
         tokio::spawn(async move { connection.await.ok() });
         Ok(Session {
@@ -61,12 +73,25 @@ impl Connector {
             pooler: self.settings.pooler,
             statements: HashMap::new(),
             in_transaction: false,
+            patience: self.patience(),
+            is_deaf: AtomicBool::new(false),
         })
     }
 
+    /// How long a statement that has a time-out on the server may be unanswered.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.statement_timeout_ms + SERVER_GRACE_MS)
+    }
+
     fn server_settings(&self, role: Role) -> String {
-        let mut options =
-            self.settings.config.get_options().map_or_else(String::new, |own| format!("{own} "));
+        // So that a server whose client has gone without a word lets go of its locks; for TCP only.
+        let mut options = format!(
+            "-c tcp_user_timeout={TCP_USER_TIMEOUT_MS} -c tcp_keepalives_idle={KEEPALIVE_IDLE_S} \
+             -c tcp_keepalives_interval={KEEPALIVE_INTERVAL_S} -c tcp_keepalives_count={KEEPALIVE_PROBES} "
+        );
+        if let Some(own) = self.settings.config.get_options() {
+            options += &format!("{own} ");
+        }
         let timeout = self.statement_timeout_ms;
         options += &match role {
             Role::Reader => format!("-c statement_timeout={timeout} -c default_transaction_read_only=on"),
@@ -83,7 +108,7 @@ impl Connector {
     /// Asks the server to end what a session is doing.
     pub(super) async fn cancel(&self, token: tokio_postgres::CancelToken) {
         // When it cannot be asked, the statement's time-out on the server ends it.
-        token.cancel_query(self.tls.clone()).await.ok();
+        within(Duration::from_millis(HANDSHAKE_MS), token.cancel_query(self.tls.clone())).await;
     }
 }
 
@@ -119,6 +144,10 @@ pub(super) struct Session {
     pub(super) pooler: Pooler,
     statements: HashMap<Arc<str>, Arc<Prepared>>,
     pub(super) in_transaction: bool,
+    /// How long the server may take to answer.
+    pub(super) patience: Duration,
+    /// It took longer: what this connection does is not known any more.
+    is_deaf: AtomicBool,
 }
 
 /// A statement, prepared on one connection.
@@ -153,7 +182,19 @@ impl Failure {
 
 impl Session {
     pub(super) fn is_alive(&self) -> bool {
-        !self.client.is_closed()
+        !self.client.is_closed() && !self.is_deaf.load(Ordering::Relaxed)
+    }
+
+    /// The answer to something that was sent; [`Kind::Timeout`] when it does not come, and the connection is
+    /// not used again.
+    pub(super) async fn answer<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        if !self.is_deaf.load(Ordering::Relaxed)
+            && let Some(answered) = within(self.patience, work).await
+        {
+            return Ok(answered);
+        }
+        self.is_deaf.store(true, Ordering::Relaxed);
+        Err(Error::new(Kind::Timeout, "PostgreSQL did not answer in time; its connection was given up"))
     }
 
     /// Prepares a statement, or finds it prepared.
@@ -193,8 +234,8 @@ impl Session {
     }
 
     async fn prepare(&self, sql: &Arc<str>, params: &[String]) -> Result<Prepared, Error> {
-        let prepared = self.look_at(sql, |statement| self.understand(statement, sql, params)).await;
-        prepared.map_err(|error| {
+        let looking = self.look_at(sql, |statement| self.understand(statement, sql, params));
+        self.answer(looking).await?.map_err(|error| {
             let position = errors::position(&error);
             errors::with_place(errors::map(error), sql, position)
         })?
@@ -248,12 +289,12 @@ impl Session {
 
     /// Runs SQL that has no parameters and no rows.
     pub(super) async fn execute(&self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await.map_err(errors::map)
+        self.answer(self.client.batch_execute(sql)).await?.map_err(errors::map)
     }
 
     /// The same; how many rows it changed.
     pub(super) async fn execute_counted(&self, sql: &str) -> Result<u64, Error> {
-        let messages = self.client.simple_query(sql).await.map_err(errors::map)?;
+        let messages = self.answer(self.client.simple_query(sql)).await?.map_err(errors::map)?;
         let changed = messages.iter().map(|message| match message {
             tokio_postgres::SimpleQueryMessage::CommandComplete(changed) => *changed,
             _ => 0,
@@ -264,7 +305,7 @@ impl Session {
     /// Runs one statement with `$1` parameters.
     pub(super) async fn run(&mut self, sql: &str, params: &[Value]) -> Result<Rows, Error> {
         let prepared = self.prepared(&sql.into(), &[]).await?;
-        fly(&self.client, &prepared, params, &[]).await.map_err(Failure::into_error)
+        self.answer(fly(&self.client, &prepared, params, &[])).await?.map_err(Failure::into_error)
     }
 
     pub(super) async fn begin(&mut self, sql: &str) -> Result<(), Error> {
@@ -300,7 +341,10 @@ impl Session {
 
     /// Commits; when it is not known whether that worked, says so.
     pub(super) async fn commit(&mut self) -> Result<(), Error> {
-        let committed = self.client.batch_execute("COMMIT").await.map_err(errors::at_commit);
+        let committed = match self.answer(self.client.batch_execute("COMMIT")).await {
+            Ok(committed) => committed.map_err(errors::at_commit),
+            Err(deaf) => Err(errors::uncertain(&deaf)),
+        };
         if self.is_alive() {
             self.in_transaction = false;
         }
@@ -309,7 +353,7 @@ impl Session {
 
     pub(super) async fn rollback(&mut self) {
         // A connection on which this fails is closed, and with it the transaction ends.
-        if self.client.batch_execute("ROLLBACK").await.is_ok() {
+        if self.execute("ROLLBACK").await.is_ok() {
             self.in_transaction = false;
         }
     }

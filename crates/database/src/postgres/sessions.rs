@@ -41,16 +41,24 @@ impl Sessions {
         let mut found = None;
         while let Some(session) = self.take_idle() {
             // One round trip, so that no job begins on a connection that the server has closed meanwhile.
-            if session.is_alive() && session.client.check_connection().await.is_ok() {
+            if is_well(&session).await {
                 found = Some(session);
                 break;
             }
         }
-        let session = match found {
+        let mut session = match found {
             Some(session) => session,
             None => self.connector.connect(Role::Bulk).await?,
         };
+        session.patience = self.connector.patience();
         Ok(Lease { session: Some(session), idle: self.idle.clone(), _permit: permit })
+    }
+
+    /// A connection for what may take longer than a statement of a request.
+    pub(super) async fn lease_for(&self, patience_ms: u64) -> Result<Lease, Error> {
+        let mut lease = self.lease().await?;
+        lease.patience = Duration::from_millis(patience_ms);
+        Ok(lease)
     }
 
     fn take_idle(&self) -> Option<Session> {
@@ -61,6 +69,10 @@ impl Sessions {
     pub(super) fn close(&self) {
         self.idle.lock().clear();
     }
+}
+
+async fn is_well(session: &Session) -> bool {
+    session.is_alive() && matches!(session.answer(session.client.check_connection()).await, Ok(Ok(())))
 }
 
 impl Deref for Lease {

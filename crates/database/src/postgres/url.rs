@@ -4,11 +4,14 @@
 //! `?host=/run/postgresql`. Every parameter is known by name, an unknown one is an error. [`Settings::shown`]
 //! is the URL for people: no password in it.
 
-use crate::limits::{POOL_DEFAULT, POOL_MAX, POOL_MIN, STATEMENT_TIMEOUT_MS_MAX};
+use crate::limits::{
+    KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, POOL_DEFAULT, POOL_MAX, POOL_MIN,
+    STATEMENT_TIMEOUT_MS_MAX, TCP_USER_TIMEOUT_MS,
+};
 use crate::{Error, Kind};
 use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// How the connection is encrypted, and whether the server must prove who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +111,23 @@ impl Settings {
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        let says = |name: &str| passed_on.iter().any(|pair| pair.starts_with(&format!("{name}=")));
+        if !says("tcp_user_timeout") {
+            config.tcp_user_timeout(Duration::from_millis(TCP_USER_TIMEOUT_MS));
+        }
+        if !says("keepalives_idle") {
+            config.keepalives_idle(Duration::from_secs(KEEPALIVE_IDLE_S));
+        }
+        if !says("keepalives_interval") {
+            config.keepalives_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S));
+        }
+        if !says("keepalives_retries") {
+            config.keepalives_retries(KEEPALIVE_PROBES);
+        }
+        if !says("target_session_attrs") && config.get_hosts().len().max(config.get_hostaddrs().len()) > 1 {
+            // After a failover the other one is the primary.
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_application_name().is_none() {
             config.application_name("forebay");
@@ -241,6 +261,21 @@ mod tests {
         .unwrap();
         assert_eq!((all.tls, all.root_certificates.as_deref()), (Tls::Verify, Some("/a b")));
         assert_eq!((all.statement_timeout_ms, all.pool_size), (Some(120_000), Some(3)));
+    }
+
+    #[test]
+    fn a_connection_that_is_dead_is_given_up_and_of_several_hosts_the_primary_is_taken() {
+        let of = |url: &str| Settings::parse(url).unwrap().config;
+        let own = of("postgres://u@h/db");
+        assert_eq!(own.get_tcp_user_timeout(), Some(&Duration::from_millis(TCP_USER_TIMEOUT_MS)));
+        assert_eq!(own.get_keepalives_idle(), Duration::from_secs(KEEPALIVE_IDLE_S));
+        assert_eq!(own.get_target_session_attrs(), TargetSessionAttrs::Any);
+        let theirs = of("postgres://u@h,g/db?tcp_user_timeout=7&keepalives_idle=8");
+        assert_eq!(theirs.get_tcp_user_timeout(), Some(&Duration::from_millis(7)));
+        assert_eq!(theirs.get_keepalives_idle(), Duration::from_secs(8));
+        assert_eq!(theirs.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let any = of("postgres://u@h,g/db?target_session_attrs=any");
+        assert_eq!(any.get_target_session_attrs(), TargetSessionAttrs::Any);
     }
 
     #[test]

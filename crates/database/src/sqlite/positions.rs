@@ -5,6 +5,7 @@
 
 use super::Sqlite;
 use super::errors::map;
+use super::writer::Session;
 use crate::{Batch, Error, Kind, StoredPosition};
 use forebay_value::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -17,6 +18,13 @@ CREATE TABLE IF NOT EXISTS forebay_position (
 );";
 
 impl Sqlite {
+    pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
+        // Whoever changes the file holds its one lock.
+        let read =
+            move |session: &mut Session| session.transaction(|session| position(&session.connection, log));
+        self.writer.urgent(read).await
+    }
+
     pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
         let read = |connection: &Connection| {
             if !has_table(connection, "forebay_position").map_err(map)? {

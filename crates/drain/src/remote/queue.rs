@@ -27,7 +27,7 @@ impl Queue for ShardQueue {
     }
 
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
-        let stored = database.position(self.id()).await?.map(Position);
+        let stored = database.settled_position(self.id()).await?.map(Position);
         let queue = self.queues.status(self.lease.shard).await?;
         let (released, drained) = (Position(queue.drained), stored.unwrap_or_default());
         if drained < released {

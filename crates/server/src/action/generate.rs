@@ -172,7 +172,7 @@ impl Generate {
             written += count;
             job.advance(count);
         }
-        Ok(())
+        self.runtime.block_on(store.settle(schema)).map_err(|error| error.to_string())
     }
 }
 

@@ -1,10 +1,12 @@
 //! What only PostgreSQL does, or does in its own way. Each test has a database of its own.
 
 mod applying;
+mod committing;
 mod concurrency;
 mod connecting;
 mod errors;
 mod keys;
+mod relay;
 mod statements;
 mod types;
 

@@ -1,0 +1,110 @@
+//! A relay between a store and its server that reads the client's messages, and harms one COMMIT or
+//! everything.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What happens to the next COMMIT; the client's connection is closed in each case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Harm {
+    /// The server executes it, and its answer is lost.
+    Answer,
+    /// It never reaches the server.
+    Commit,
+    /// It reaches the server so much later.
+    Late(Duration),
+}
+
+pub(crate) struct Relay {
+    pub(crate) port: u16,
+    harm: Arc<Mutex<Option<Harm>>>,
+    is_silent: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// In front of the server at this address.
+    pub(crate) fn before(server: String) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (harm, is_silent) = (Arc::<Mutex<Option<Harm>>>::default(), Arc::<AtomicBool>::default());
+        let (next, silent) = (harm.clone(), is_silent.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (server, next, silent) = (server.clone(), next.clone(), silent.clone());
+                std::thread::spawn(move || {
+                    // A connection that ends early is what the relay is for.
+                    let _ =
+                        TcpStream::connect(server).and_then(|server| carry(&client, &server, &next, silent));
+                    let _ = client.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Relay { port, harm, is_silent }
+    }
+
+    pub(crate) fn harm(&self, harm: Harm) {
+        *self.harm.lock().unwrap() = Some(harm);
+    }
+
+    /// Whether the harm was done.
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.harm.lock().unwrap().is_none()
+    }
+
+    /// From now on nothing is carried and nothing closed, and new connections are taken and not answered.
+    pub(crate) fn silence(&self) {
+        self.is_silent.store(true, Ordering::SeqCst);
+    }
+}
+
+fn carry(
+    mut client: &TcpStream,
+    mut server: &TcpStream,
+    next: &Mutex<Option<Harm>>,
+    silent: Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
+    let is_silent = silent.clone();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 8 << 10];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if !is_silent.load(Ordering::SeqCst) && to.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    });
+    let mut is_first = true;
+    loop {
+        // The first message has no type.
+        let mut message = vec![0; if is_first { 4 } else { 5 }];
+        client.read_exact(&mut message)?;
+        let length = u32::from_be_bytes(message[message.len() - 4..].try_into().unwrap()) as usize;
+        let start = message.len();
+        message.resize(start + length - 4, 0);
+        client.read_exact(&mut message[start..])?;
+        is_first = false;
+        if silent.load(Ordering::SeqCst) {
+            continue;
+        }
+        let is_commit = message[0] == b'Q' && message[start..] == *b"COMMIT\0";
+        match is_commit.then(|| next.lock().unwrap().take()).flatten() {
+            None => server.write_all(&message)?,
+            Some(harm) => {
+                client.shutdown(Shutdown::Both)?;
+                match harm {
+                    Harm::Answer => server.write_all(&message)?,
+                    Harm::Commit => {}
+                    Harm::Late(time) => {
+                        std::thread::sleep(time);
+                        server.write_all(&message)?;
+                    }
+                }
+                // The end of what the client says, behind the COMMIT.
+                return server.shutdown(Shutdown::Write);
+            }
+        }
+    }
+}
