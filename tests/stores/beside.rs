@@ -1,6 +1,6 @@
 //! A table that was in PostgreSQL before Forebay, with memory in this process: what others do to it is done by SQL.
 
-use forebay_tests::{Folder, Start, Stores, binary};
+use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
 use std::path::PathBuf;
 
 /// A folder, a database with tables in it, and a config that leaves the columns to the database.
@@ -36,6 +36,21 @@ impl Beside {
     #[track_caller]
     pub fn text(&self, sql: &str) -> String {
         self.stores.archive(&self.folder).text(sql)
+    }
+
+    /// Waits until a query gives this.
+    #[track_caller]
+    pub fn wait_for_text(&self, server: &Server, sql: &str, expected: &str) {
+        let archive = self.stores.archive(&self.folder);
+        let what = format!("`{sql}` gives {expected}");
+        wait_for(&what, || {
+            let is_there = archive.rows(sql).first().is_some_and(|row| row[0].as_deref() == Some(expected));
+            is_there.then_some(()).or_else(|| {
+                let status = server.admin("GET", "/drain").json();
+                assert_ne!(status["status"], "fenced", "{status}");
+                None
+            })
+        });
     }
 
     /// How many changes were buried.

@@ -7,13 +7,16 @@
 
 mod beside;
 mod checking;
+mod deadlines;
 mod drainers;
 mod failover;
 mod generating;
 mod letters;
 mod migrations;
+mod others;
 mod pooler;
 mod postgresql;
+mod refusals;
 mod refused;
 mod servers;
 mod tls;

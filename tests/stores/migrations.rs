@@ -1,4 +1,4 @@
-//! Migrations under undrained records: what only widens just works, over a restart and beside a running server.
+//! Migrations under undrained records: what only adds or widens just works, over a restart and beside a running server.
 
 use super::beside::Beside;
 use forebay_tests::Server;
@@ -68,6 +68,16 @@ fn migrated(migration: &str) {
     let server = beside.start().set("drain.paused=true").start();
     server.wait_healthy();
     assert_arrived(&beside, &server);
+}
+
+#[test]
+fn a_column_with_a_default_is_added() {
+    migrated("ALTER TABLE products ADD COLUMN colour text NOT NULL DEFAULT 'red'");
+}
+
+#[test]
+fn a_column_that_may_be_null_is_added() {
+    migrated("ALTER TABLE products ADD COLUMN colour text");
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn judge_notes(rows: &BTreeMap<Place, Row>, history: &History, evidence: &Eviden
         if note != "start" && !seen.insert(note) {
             faults.push(Fault::Doubled(format!("{note} stands twice, the second time in {place:?}")));
         }
-        if !rows.contains_key(place) && !nameless.iter().any(|token| token == note) {
+        if !rows.contains_key(place) && !nameless.iter().any(|step| step.token.as_deref() == Some(note)) {
             faults.push(Fault::Doubled(format!("{place:?} is {row:?}, which nobody wrote there")));
         }
     }
@@ -211,7 +211,7 @@ fn judge_letter(
         return Justice::Apart;
     }
     let nameless = history.nameless.lock().expect("no thread panics");
-    if nameless.iter().any(|token| letter.row.contains(&note(token))) {
+    if nameless.iter().any(|step| is_named(step, letter)) {
         // It was never acknowledged.
         return Justice::Right;
     }
@@ -223,6 +223,10 @@ fn judge_letter(
     if step.is_bad {
         return Justice::Right;
     }
+    if step.outcome == Outcome::Unknown && step.may_be_refused {
+        // It has no place in what was acknowledged.
+        return Justice::Apart;
+    }
     let taken = history.taken_by_others.lock().expect("no thread panics");
     if fields(step)
         .and_then(|fields| fields.get("code")?.as_str())
@@ -233,15 +237,17 @@ fn judge_letter(
     if step.token.as_ref().is_some_and(|token| evidence.refused_again.contains(token)) {
         return Justice::Right;
     }
-    let is_contested = step.token.as_ref().is_some_and(|token| contested(rows, evidence).contains(token));
+    let is_contested =
+        step.token.as_ref().is_some_and(|token| contested(rows, &nameless, evidence).contains(token));
     if is_contested { Justice::Apart } else { Justice::Wrong("the database would have taken it") }
 }
 
 /// Tokens of the steps of which nobody can say whether the database would have taken them in the order in which they were done: where a plain database
 /// and the drain do not agree, and a step for the same value was under way at the same time, or is one of these itself.
-fn contested(rows: &BTreeMap<Place, Row>, evidence: &Evidence) -> BTreeSet<String> {
-    let all: Vec<(&Place, &Step)> =
-        rows.iter().flat_map(|(place, row)| row.steps.iter().map(move |step| (place, step))).collect();
+fn contested(rows: &BTreeMap<Place, Row>, nameless: &[Step], evidence: &Evidence) -> BTreeSet<String> {
+    let unknown_place = ("things", String::new());
+    let named = rows.iter().flat_map(|(place, row)| row.steps.iter().map(move |step| (place, step)));
+    let all: Vec<(&Place, &Step)> = named.chain(nameless.iter().map(|step| (&unknown_place, step))).collect();
     let is_refused_again =
         |step: &Step| step.token.as_ref().is_some_and(|token| evidence.refused_again.contains(token));
     let mut unclear: Vec<_> = all
@@ -375,7 +381,7 @@ mod tests {
             "{faults:?}"
         );
         // A row whose key was never told may be there once, under any key.
-        history.nameless.lock().unwrap().push("n".into());
+        history.nameless.lock().unwrap().push(step(Deed::Whole(row("n", 1)), Unknown));
         evidence.database.insert(("things", "8".into()), row("n", 1));
         assert_eq!(judge(&history, &evidence).0, []);
         evidence.database.insert(("things", "9".into()), row("n", 1));

@@ -7,7 +7,7 @@
 //! - memory and database hold the same
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
-//! what is there, and `judge` compares. `scope` says what the server is not held to yet. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
+//! what is there, and `judge` compares. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
 //! torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own; a failure prints its seed, and FOREBAY_TORTURE_SEED repeats
 //! that round, though not when the kernel scheduled it.
 
@@ -16,7 +16,6 @@ mod judge;
 mod model;
 mod round;
 mod schema;
-mod scope;
 mod workload;
 
 use forebay_tests::Postgres;

@@ -141,8 +141,8 @@ pub struct History {
     pub rows: Mutex<BTreeMap<Place, Row>>,
     /// `views` and `stock` of the rows that are there from the start, from zero.
     pub counters: Mutex<BTreeMap<(String, &'static str), Counter>>,
-    /// Tokens of inserts whose answer, and so whose key, is not known.
-    pub nameless: Mutex<Vec<String>>,
+    /// Inserts whose answer, and so whose key, is not known.
+    pub nameless: Mutex<Vec<Step>>,
     /// Unique values that others held at some time.
     pub taken_by_others: Mutex<Vec<String>>,
     /// What a read showed that it cannot have.

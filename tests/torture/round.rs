@@ -5,7 +5,9 @@ use crate::judge::judge;
 use crate::model::{Fields, History, Place, Row};
 use crate::schema::{Shape, one_of};
 use crate::workload::{Stage, client, other};
-use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
+use forebay_tests::{
+    Archive, At, Client, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary, wait_for,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write;
@@ -100,7 +102,6 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     }
     let server = ground.start.try_start().map_err(|ended| format!("it does not start: {ended:?}"))?;
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
-    ground.relay.disarm();
     server.drain();
     // What the server shows that goes on is compared with what the one shows that reads all of it again.
     let before = (!shape.is_shared && !shape.changes && !has_letters(&ground, &shape)).then(|| {
@@ -179,8 +180,35 @@ fn rage(
         }
         thread::sleep(Duration::from_millis(random.random_range(30..150)));
         stop.store(true, Ordering::Relaxed);
-        server
+        ground.relay.disarm();
+        server.and_then(|server| serving(ground, server, &address))
     })
+}
+
+/// The server once it has loaded. One that loads while the network fails may end, and then is started again, as whoever runs it would.
+fn serving(ground: &Ground<'_>, mut server: Server, address: &Mutex<SocketAddr>) -> Result<Server, String> {
+    for _ in 0..STARTS {
+        let has_ended = wait_for("the server has loaded, or ended", || {
+            let is_running = server.is_running();
+            let is_loaded = is_running && is_healthy(&server);
+            (is_loaded || !is_running).then_some(!is_running)
+        });
+        if !has_ended {
+            break;
+        }
+        let before = server.output();
+        if !before.contains("connection") {
+            return Err(format!("the server ended:\n{before}"));
+        }
+        server = restart(ground, address, before)?;
+    }
+    Ok(server)
+}
+
+fn is_healthy(server: &Server) -> bool {
+    let answer =
+        Client::connect(server.admin).and_then(|mut client| client.call("GET", "/health", &[], None));
+    answer.is_ok_and(|answer| answer.status == 200)
 }
 
 /// One thing happens.
@@ -206,6 +234,7 @@ fn happen(
         35..40 => {
             let pause = random.random_bool(0.6);
             ground.tell(format_args!("pause: {pause}"));
+            let server = serving(ground, server, address)?;
             server.pause_drain(pause);
             Ok(server)
         }

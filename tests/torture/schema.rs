@@ -5,7 +5,6 @@
 //! holds; a column is *relational* when other rows decide.
 
 use crate::model::Fields;
-use crate::scope;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -77,6 +76,9 @@ const POOL: [(&str, Kind); 10] = [
     ("parent", Kind::Parent),
     ("doc", Kind::Document),
 ];
+
+/// PL/pgSQL's own, an application's, and two that look as if something else were wrong.
+const SQLSTATES: [&str; 4] = ["P0001", "SH001", "P0002", "42501"];
 
 /// What SQLite has, or a hot table of it.
 const OF_SQLITE: [Kind; 3] = [Kind::Positive, Kind::Code, Kind::Label];
@@ -154,7 +156,7 @@ impl Shape {
     /// Draws one.
     pub fn draw(random: &mut StdRng) -> Shape {
         let is_postgres = random.random_bool(0.85);
-        let is_shared = is_postgres && scope::others_write() && random.random_bool(0.5);
+        let is_shared = is_postgres && random.random_bool(0.5);
         let mut columns = Vec::new();
         for (name, kind) in POOL {
             if !random.random_bool(0.5) || (!is_postgres && !OF_SQLITE.contains(&kind)) {
@@ -168,10 +170,7 @@ impl Shape {
                 columns.push(Column { name, kind, is_nullable });
             }
         }
-        let sqlstates: &[&str] =
-            if scope::own_sqlstates() { &["P0001", "SH001", "P0002", "42501"] } else { &["P0001"] };
-        let raises = (is_postgres && random.random_bool(0.4))
-            .then(|| sqlstates[random.random_range(0..sqlstates.len())]);
+        let raises = (is_postgres && random.random_bool(0.4)).then(|| *one_of(random, &SQLSTATES));
         let has_label = columns.iter().any(|column| column.kind == Kind::Label);
         let key = match random.random_range(0..if is_postgres { 3 } else { 2 }) {
             0 => Key::Serial,

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Rows that a client has at one time.
 const SLOTS: usize = 5;
 
+/// Steps of one row that may be refused: each doubles the states that it may be in.
+const DOUBTS: usize = 5;
+
 /// What all of them share.
 pub struct Stage<'a> {
     pub shape: &'a Shape,
@@ -144,8 +147,8 @@ impl Owner<'_> {
                 self.note(&key, Some(slot), Deed::Whole(fields), &drawn, began, told);
             }
             None if matches!(told, Told::Unknown) => {
-                let note = drawn.fields["note"].as_str().expect("a note is a text").to_owned();
-                self.stage.history.nameless.lock().expect("no thread panics").push(note);
+                let step = self.step_of(Deed::Whole(fields), &drawn, began, Outcome::Unknown);
+                self.stage.history.nameless.lock().expect("no thread panics").push(step);
             }
             None => {}
         }
@@ -163,9 +166,7 @@ impl Owner<'_> {
 
     fn update(&mut self, random: &mut StdRng, key: &str, slot: usize) {
         let token = self.token();
-        // A row that stays for the whole round is no place for what is refused.
-        let may_be_bad = slot != 0;
-        let drawn = self.stage.shape.values(random, &token, false, may_be_bad);
+        let drawn = self.stage.shape.values(random, &token, false, true);
         let began = self.stage.history.tick();
         let told = self.line.ask("PATCH", &format!("/things/{key}"), Some(&json!(drawn.fields)));
         self.note(key, Some(slot), Deed::Some(drawn.fields.clone()), &drawn, began, told);
@@ -203,7 +204,19 @@ impl Owner<'_> {
             }
             return;
         };
-        let step = Step {
+        let step = self.step_of(deed, drawn, began, outcome);
+        // What is refused later is undone: the row goes on, but for one that may never have been, and for a while.
+        let is_doubtful =
+            outcome == Outcome::Unknown || step.may_be_refused && (is_new || self.doubts(key) == DOUBTS);
+        self.stage.history.add(("things", key.to_owned()), step);
+        if let Some(slot) = slot.filter(|_| is_doubtful) {
+            self.slots[slot] = None;
+            self.retired.push(key.to_owned());
+        }
+    }
+
+    fn step_of(&self, deed: Deed, drawn: &Drawn, began: u64, outcome: Outcome) -> Step {
+        Step {
             token: drawn.fields.get("note").and_then(Value::as_str).map(str::to_owned),
             deed,
             outcome,
@@ -212,13 +225,14 @@ impl Owner<'_> {
             is_seen: false,
             began,
             ended: self.stage.history.tick(),
-        };
-        let is_doubtful = outcome == Outcome::Unknown || step.may_be_refused;
-        self.stage.history.add(("things", key.to_owned()), step);
-        if let Some(slot) = slot.filter(|_| is_doubtful) {
-            self.slots[slot] = None;
-            self.retired.push(key.to_owned());
         }
+    }
+
+    /// How many steps of a row may be refused.
+    fn doubts(&self, key: &str) -> usize {
+        let rows = self.stage.history.rows.lock().expect("no thread panics");
+        let row = rows.get(&("things", key.to_owned()));
+        row.map_or(0, |row| row.steps.iter().filter(|step| step.may_be_refused).count())
     }
 
     fn exists(&self, key: &str) -> bool {
@@ -387,10 +401,13 @@ fn own_row(
         // A parent that is not there.
         Err(error) if error.as_db_error().is_some_and(|db| db.code().code().starts_with("23")) => Ok(()),
         Err(error) => {
-            // A key that the database would have chosen is not known: the row may be there once.
-            stage.history.nameless.lock().expect("no thread panics").extend(note);
-            if let Some(key) = gone {
-                stage.history.add(("things", key), step(Deed::Delete, None, Outcome::Unknown));
+            match gone {
+                Some(key) => stage.history.add(("things", key), step(Deed::Delete, None, Outcome::Unknown)),
+                // The key is not known: the row may be there once.
+                None => {
+                    let step = step(deed, note, Outcome::Unknown);
+                    stage.history.nameless.lock().expect("no thread panics").push(step);
+                }
             }
             Err(error)
         }
