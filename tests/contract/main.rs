@@ -8,6 +8,7 @@ mod codes;
 mod items;
 mod links;
 mod routes;
+mod shop;
 mod types;
 mod update_something;
 mod usages;
