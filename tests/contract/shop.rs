@@ -1,4 +1,5 @@
-//! Application 6, shop: tables that were there before, and that others write to, as far as hot tables do not follow what others write.
+//! Application 6, shop: tables that were there before, and that others write to, as far as hot tables do not
+//! follow what others write.
 
 use forebay_tests::{Archive, Folder, Server, Stores, example, wait_for};
 use serde_json::{Value, json};

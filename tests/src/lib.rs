@@ -5,6 +5,7 @@
 //! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to look into
 //! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that
 //!   may be cut, one that does harm at a chosen message, a clock that is wrong, TLS
+//! - [`SlowDisk`]: a disk whose syncs are held
 //! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!
@@ -25,6 +26,7 @@ mod mounts;
 mod postmaster;
 mod relay;
 mod server;
+mod slow_disk;
 mod stores;
 
 pub use archive::Archive;
@@ -41,4 +43,5 @@ pub use mounts::{Mount, am_root};
 pub use postmaster::Postgres;
 pub use relay::{At, Fault, Harm, Relay};
 pub use server::{Ended, PATIENCE, Server, Start, wait_for};
+pub use slow_disk::SlowDisk;
 pub use stores::Stores;

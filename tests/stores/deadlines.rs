@@ -1,7 +1,8 @@
-//! A PostgreSQL whose answers are late, or never come: the drain finds out what was done, and goes on.
+//! A PostgreSQL that does not answer, or that ends what takes long: starting, stopping and going on do not
+//! hang on it.
 
 use super::beside::Beside;
-use forebay_tests::{At, Fault, Harm, Relay};
+use forebay_tests::{At, Cable, Fault, Folder, Harm, Postgres, Relay, Start, Stores, binary, wait_for};
 use std::time::Duration;
 
 const TABLE: &str = "CREATE TABLE things (name text PRIMARY KEY, version bigint NOT NULL)";
@@ -19,6 +20,39 @@ values = { version = "$version" }
 route = "GET /things/{name}"
 get = "things"
 "#;
+
+/// The same database through a cable.
+fn through(beside: &Beside) -> (Cable, String) {
+    let direct = beside.stores.database_url(&beside.folder);
+    let (login, rest) = direct.split_once('@').expect("a user");
+    let (place, database) = rest.split_once('/').expect("a database");
+    let port = place.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let cable = Cable::to(port);
+    let url = format!("{login}@{}/{database}", cable.address);
+    (cable, url)
+}
+
+/// Packets go and nothing comes back, which no socket reports by itself.
+#[test]
+fn a_stop_before_a_black_hole_ends() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let (cable, url) = through(&beside);
+    let start = beside.start().database(&url).set("server.stop_timeout=2s");
+    let server = start.start();
+    server.wait_healthy();
+    let mut client = server.client();
+    client.ask("PUT", "/things/a", Some(r#"{"version":1}"#)).expect(200);
+    beside.wait_for_text(&server, "SELECT version::text FROM things", "1");
+    cable.cut();
+    client.ask("PUT", "/things/b", Some(r#"{"version":2}"#)).expect(200);
+    wait_for("the drain has asked", || (cable.held_bytes() > 0).then_some(()));
+    let ended = server.stop();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    cable.mend();
+    let server = beside.start().start();
+    server.drain();
+    assert_eq!(beside.text("SELECT count(*) FROM things"), "2");
+}
 
 /// A relay before the server at this port, and the same URL through it.
 fn relayed(direct: &str) -> (Relay, String) {
@@ -56,4 +90,44 @@ fn a_commit_whose_answer_is_lost_is_neither_done_again_nor_forgotten() {
     server.drain();
     assert_eq!(beside.letters(), 0);
     assert_eq!(server.drain_state()["status"], "running");
+}
+
+/// The connection is lost while the server is still at the COMMIT (a synchronous standby is away): nobody
+/// sees the new position yet, and the one who tries again from the old one finds it moved by itself.
+#[test]
+fn a_commit_that_goes_on_without_its_connection_does_not_fence_the_drain() {
+    let postgres = Postgres::start(&[]);
+    let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+    stores.archive(&folder).rows(TABLE);
+    let (relay, url) = relayed(&stores.database_url(&folder));
+    let config = folder.write("deadlines.toml", CONFIG);
+    let server = Start::new(binary(), &folder, &config).database(&url).start();
+    server.wait_healthy();
+    let mut client = server.client();
+    let archive = stores.archive(&folder);
+    let mut put = |version: u32| {
+        client.ask("PUT", "/things/a", Some(&format!("{{\"version\":{version}}}"))).expect(200)
+    };
+    let arrives = |version: &str| {
+        wait_for("it is drained", || {
+            let state = server.admin("GET", "/drain").json();
+            assert_ne!(state["status"], "fenced", "{state}");
+            let rows = archive.rows("SELECT version::text FROM things");
+            (rows == [[Some(version.to_owned())]]).then_some(())
+        });
+    };
+    put(1);
+    arrives("1");
+    postgres.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    postgres.run("SELECT pg_reload_conf()");
+    relay.arm(Fault { at: At::Commit, harm: Harm::CutBehind });
+    put(2);
+    wait_for("the connection is lost at the COMMIT", || (!relay.happened().is_empty()).then_some(()));
+    // The drain has come back, and waits for what it began itself.
+    std::thread::sleep(Duration::from_secs(1));
+    postgres.run("ALTER SYSTEM RESET synchronous_standby_names");
+    postgres.run("SELECT pg_reload_conf()");
+    arrives("2");
+    put(3);
+    arrives("3");
 }

@@ -20,6 +20,7 @@ mod refusals;
 mod refused;
 mod servers;
 mod tls;
+mod undone;
 mod writers;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};

@@ -1,4 +1,5 @@
-//! Rows that only the database can judge, refused in every way that it knows: the drain goes on, and the letter is there.
+//! Rows that only the database can judge, refused in every way that it knows: the drain goes on, and the
+//! letter is there.
 
 use super::beside::Beside;
 
@@ -19,7 +20,8 @@ route = "GET /docs/{id}"
 get = "docs"
 "#;
 
-/// Sends this row, then one that is well: it must arrive. Whether the first one was taken, and how many letters there are, is returned.
+/// Sends this row, then one that is well: it must arrive. Whether the first one was taken, and how many
+/// letters there are, is returned.
 #[track_caller]
 fn the_next_row_arrives(beside: &Beside, guilty: &str) -> (u16, i64) {
     let server = beside.start().start();
