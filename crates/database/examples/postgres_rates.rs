@@ -91,7 +91,16 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
         let changes =
             rows.iter().map(|row| Change { table: 0, position: to, op: Op::Insert(row.clone()) }).collect();
         let (on_error, priority) = (OnError::Fail, Priority::Yields);
-        let batch = Batch { log, from, to, schemas: vec![schema.clone()], changes, on_error, priority };
+        let batch = Batch {
+            log,
+            from,
+            to,
+            note: Default::default(),
+            schemas: vec![schema.clone()],
+            changes,
+            on_error,
+            priority,
+        };
         store.apply(batch).await.expect("an applied batch");
         from = Some(to);
     }

@@ -13,6 +13,8 @@ pub struct Batch {
     pub from: Option<u64>,
     /// The position that the store has afterwards.
     pub to: u64,
+    /// What the drain keeps beside the position.
+    pub note: Note,
     /// The tables that the changes speak of.
     pub schemas: Vec<Arc<Schema>>,
     /// The changes, executed in this order.
@@ -21,6 +23,15 @@ pub struct Batch {
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
     pub priority: Priority,
+}
+
+/// A text of the drain's own beside a position, compared and set together with it. Both are empty unless it has stopped tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Note {
+    /// The text that the store must have.
+    pub from: String,
+    /// The text that it has afterwards.
+    pub to: String,
 }
 
 /// One change of one row.

@@ -28,7 +28,7 @@ mod sqlite;
 mod statement;
 mod store;
 
-pub use batch::{Applied, Batch, Change, DeadLetter, OnError, Op, Priority};
+pub use batch::{Applied, Batch, Change, DeadLetter, Note, OnError, Op, Priority};
 pub use error::{Error, Kind};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Options, Scan, Store, StoredPosition};

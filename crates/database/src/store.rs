@@ -43,12 +43,14 @@ pub enum Dialect {
 }
 
 /// The drain's position for one log, as the store holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPosition {
     /// The log's id.
     pub log: u128,
     /// Everything of that log before this position is in the store.
     pub position: u64,
+    /// What the drain keeps beside it.
+    pub note: String,
     /// When it last moved.
     pub updated_at: Timestamp,
 }

@@ -1,8 +1,10 @@
-//! The drain and warming, alone: `cargo run --release --example drain_rates -p forebay-drain [ROWS] [BATCH_ROWS]`.
+//! The drain and warming, alone: `cargo run --release --example drain_rates -p forebay-drain [ROWS]
+//! [BATCH_ROWS]`.
 //!
-//! 500-byte rows with a random UUID key go into a hot table with the drain paused; then the drain runs to the end of the log into SQLite, and
-//! the table is filled from there. Beside it: `INSERT INTO … SELECT` of the same rows from a table without indexes, in one transaction,
-//! with the same pragmas and library (as in `crates/database/examples/database_rates.rs`). Three times in turn, the median of each.
+//! 500-byte rows with a random UUID key go into a hot table with the drain paused; then the drain runs to the
+//! end of the log into SQLite, and the table is filled from there. Beside it: `INSERT INTO … SELECT` of the
+//! same rows from a table without indexes, in one transaction, with the same pragmas and library (as in
+//! `crates/database/examples/database_rates.rs`). Three times in turn, the median of each.
 
 use forebay_database::{Store, limits};
 use forebay_drain::{Drain, Progress, Settings, Stop, seed, warm};

@@ -1,23 +1,30 @@
-//! The path of a batch, from whichever queue it comes: read, make one change a key, apply it with the position that it reaches, release.
+//! The path of a batch, from whichever queue it comes: read, make one change a key, apply it with the
+//! position that it reaches, release.
 //!
 //! ```text
 //! locate ─▶ prepare ─▶ coalesce ─▶ apply ─▶ committed ─▶ release
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
+//!    │         ├── misfit ◀──────────┤   without the table that would have every row refused (`stopped`)
 //!    │         ├── refused ◀─────────┤   the same records uncoalesced, the refused ones to the dead letters
-//!    │         └── refused again ◀───┤   half as many, until the guilty record is alone
+//!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
-//! Whatever goes wrong, the next batch begins by asking the database where it stands, and the records are read from there again: a crash or a
-//! lost answer anywhere repeats nothing and skips nothing. When a batch may be taken, how long a small one waits for others and what a pace
-//! allows is decided by the callers (`embedded`, `remote`).
+//! Whatever goes wrong, the next batch begins by asking the database where it stands, and the records are
+//! read from there again: a crash or a lost answer anywhere repeats nothing and skips nothing. When a COMMIT
+//! was not answered, its transaction may still be under way: a position that such a batch would have reached
+//! is never taken for another drain's. When a batch may be taken, how long a small one waits for others and
+//! what a pace allows is decided by the callers (`embedded`, `remote`).
 
 use crate::Error;
 use crate::coalesce::coalesce;
 use crate::limits::*;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, replaced_while_open};
-use forebay_database::{Applied, Batch, Change, Kind as DatabaseKind, OnError, Priority, Store};
+use crate::stopped::{Reached, StoppedTable, StoppedTables};
+use forebay_database::{Applied, Batch, Change, Kind as DatabaseKind, Note, OnError, Priority, Store};
 use forebay_log::Position;
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Takes batches from one queue into the database.
@@ -34,10 +41,12 @@ pub(crate) struct Batcher<Q> {
     ahead: Option<Result<Prepared, Error>>,
     /// A batch was refused: up to here the records are applied one by one.
     uncoalesced_until: Option<Position>,
+    stopped: StoppedTables,
     /// The last position that the database was known to have.
     confirmed: Option<Position>,
-    /// The rows of a batch with refused changes whose commit is not known to have succeeded, and the position that it reaches.
-    doubtful: Option<(Position, Vec<RowKey>)>,
+    /// What batches would have reached whose outcome is unknown, and their rows when changes may have been
+    /// refused.
+    uncertain: Vec<(Reached, Vec<RowKey>)>,
 }
 
 /// A batch that is ready to be applied.
@@ -47,18 +56,40 @@ pub(crate) struct Prepared {
     on_error: OnError,
     /// Records in it.
     pub rows: usize,
-    /// Whether it may be joined by records that come later.
-    pub has_room: bool,
+    /// Whether no more are there now.
+    pub is_end: bool,
+    /// The stopped table that it catches up with; `None`: it is of all others.
+    of: Option<String>,
     bytes: u64,
-    to: Position,
+    /// The end of the last record that was read, of whichever table.
+    to: Option<Position>,
     next: Position,
+}
+
+impl Prepared {
+    /// Whether there is nothing to be applied.
+    pub(crate) fn is_empty(&self) -> bool {
+        // That a stopped table has caught up is written down.
+        self.rows == 0 && !(self.of.is_some() && self.is_end)
+    }
+
+    /// How far the tables are when it is in the database.
+    fn reached(&self, before: &Reached) -> Reached {
+        let mut reached = before.clone();
+        match &self.of {
+            None => reached.others = self.to.unwrap_or(before.others),
+            Some(table) if self.is_end => drop(reached.stopped.remove(table)),
+            Some(table) => reached.advance(table, self.to),
+        }
+        reached
+    }
 }
 
 /// What became of a batch.
 pub(crate) enum Outcome {
     /// It is in the database.
     Committed(Committed),
-    /// To be tried again at once, smaller or one by one.
+    /// To be tried again at once: smaller, one by one, or without a table.
     Again,
     /// The position in the database is another drain's.
     Fenced(forebay_database::Error),
@@ -71,32 +102,51 @@ pub(crate) struct Committed {
     /// After coalescing.
     pub changes: usize,
     pub dead: u64,
-    /// Everything before it is in the database.
-    pub drained: Position,
     /// Whether the queue has released it; false: another drain has the queue now.
     pub released: Result<bool, Error>,
 }
 
+/// How far a queue is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Drained {
+    /// Everything before it is in the database, of all tables.
+    pub all: Position,
+    /// The same without the stopped tables.
+    pub others: Position,
+}
+
 impl<Q: Queue> Batcher<Q> {
-    pub(crate) fn new(queue: Q, database: Store, rows_limit: usize) -> Batcher<Q> {
+    /// `own` are the names of the tables that only Forebay writes to.
+    pub(crate) fn new(queue: Q, database: Store, rows_limit: usize, own: Arc<HashSet<String>>) -> Batcher<Q> {
         let rows_limit = rows_limit.max(1);
         Batcher {
             queue,
             database,
-            schemas: Schemas::default(),
+            schemas: Schemas::new(own),
             rows_limit,
             rows_now: rows_limit,
             place: None,
             ahead: None,
             uncoalesced_until: None,
+            stopped: StoppedTables::default(),
             confirmed: None,
-            doubtful: None,
+            uncertain: Vec::new(),
         }
     }
 
-    /// Everything before it is in the database, as far as is known.
-    pub(crate) fn drained(&self) -> Option<Position> {
-        self.place.map(|place| place.drained)
+    /// How far the queue is drained, as far as is known.
+    pub(crate) fn drained(&self) -> Option<Drained> {
+        self.place.as_ref().map(|place| Drained { all: place.all(), others: place.drained })
+    }
+
+    /// The stopped tables.
+    pub(crate) fn stopped(&self) -> Vec<StoppedTable> {
+        self.stopped.list()
+    }
+
+    /// Whether a stopped table is to be tried again, or catches up.
+    pub(crate) fn has_stopped_due(&self) -> bool {
+        self.stopped.is_due()
     }
 
     /// Has the database asked where it stands before anything else is done: after an error.
@@ -107,81 +157,118 @@ impl<Q: Queue> Batcher<Q> {
 
     /// Where the database stands: asks it, unless that is known.
     pub(crate) async fn locate(&mut self) -> Result<Place, Error> {
-        if let Some(place) = self.place {
-            return Ok(place);
+        if let Some(place) = &self.place {
+            return Ok(place.clone());
         }
-        let place = self.queue.locate(&self.database).await?;
+        let mut place = self.queue.locate(&self.database).await?;
         if let Some(before) = self.confirmed.filter(|before| place.stored.is_none_or(|now| now < *before)) {
             return Err(replaced_while_open(&self.database, before));
         }
         self.confirmed = place.stored;
-        if let Some((to, rows)) = self.doubtful.take()
-            && place.stored == Some(to)
-        {
+        if let Some(own) = self.uncertain.iter().position(|(reached, _)| *reached == place.reached) {
+            // Which changes were refused was in the answer that was lost.
+            let (_, rows) = self.uncertain.swap_remove(own);
             self.queue.undo(rows).await;
         }
+        self.stopped.agree(&mut place.reached);
         self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > place.drained);
-        self.place = Some(place);
+        self.place = Some(place.clone());
         Ok(place)
     }
 
     /// The next batch, of no more rows than the pace allows at a time. Empty when there is nothing.
     pub(crate) async fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
         let place = self.locate().await?;
+        if self.stopped.try_due(&self.database, &self.schemas.list).await? {
+            // The records of the others are as they were read, and wait.
+            self.uncoalesced_until = None;
+        }
+        if let Some(table) = self.stopped.catching_up() {
+            let after = place.reached.of(&table);
+            return self.read(Some(table), after, Q::ROWS_FIRST, pace).await;
+        }
         match self.ahead.take() {
             Some(prepared) => prepared,
-            None => self.read(place.drained, Q::ROWS_FIRST, pace).await,
+            None => self.read(None, place.drained, Q::ROWS_FIRST, pace).await,
         }
     }
 
-    /// There is no record in it. Not worth a commit: the database's position stays where it is, and the queue can be read from there again.
-    /// Whether it reached further than what was known.
+    /// There is nothing in it. Not worth a commit: the database's position stays where it is, and the queue
+    /// can be read from there again. Whether it reached further than what was known.
     pub(crate) fn pass(&mut self, empty: &Prepared) -> bool {
         let Some(place) = &mut self.place else { return false };
-        let is_further = empty.next > place.drained;
-        place.drained = place.drained.max(empty.next);
-        is_further
+        let before = (place.drained, place.reached.clone());
+        match &empty.of {
+            Some(table) => place.reached.advance(table, empty.to),
+            None => {
+                place.drained = place.drained.max(empty.next);
+                place.reached.others = empty.to.unwrap_or(place.reached.others);
+            }
+        }
+        before != (place.drained, place.reached.clone())
     }
 
-    /// Reads and coalesces what lies behind `after`.
-    async fn read(&mut self, after: Position, rows_max: usize, pace: Option<f64>) -> Result<Prepared, Error> {
+    /// Reads and coalesces what lies behind `after`: of a stopped table, or of all others.
+    async fn read(
+        &mut self,
+        of: Option<String>,
+        after: Position,
+        rows_max: usize,
+        pace: Option<f64>,
+    ) -> Result<Prepared, Error> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
-        let limit = self.rows_now.min(paced).min(rows_max).max(1);
-        let until = self.uncoalesced_until;
-        let taken = self.queue.read_after(after, Limit { rows: limit, until }, &mut self.schemas).await?;
-        let Taken { mut changes, bytes, to, next } = taken;
+        let mut rows = self.rows_now.min(paced).min(rows_max).max(1);
+        let uncoalesced = self.uncoalesced_until;
+        if uncoalesced.is_some() {
+            rows = rows.min(UNCOALESCED_ROWS);
+        }
+        // A stopped table catches up with where the others are.
+        let others = self.place.as_ref().map(|place| place.drained).filter(|_| of.is_some());
+        let until = uncoalesced.into_iter().chain(others).min();
+        let taken = self.queue.read_after(after, Limit { rows, until }, &mut self.schemas).await?;
+        let Taken { mut changes, bytes, is_end, last, next } = taken;
+        self.stopped.retain(of.as_deref(), &mut changes, &self.schemas.list);
         let rows = changes.len();
-        let (changes, on_error) = match until {
+        let (changes, on_error) = match uncoalesced {
             Some(_) => (Some(changes), OnError::DeadLetter),
             None if self.schemas.mixes(&changes) => (None, OnError::Fail),
-            None => (coalesce(&mut changes, &self.schemas.list), OnError::Fail),
+            None => (coalesce(&mut changes, &self.schemas.list, &self.schemas.is_shared), OnError::Fail),
         };
-        Ok(Prepared { changes, on_error, rows, has_room: rows < limit, bytes, to, next })
+        let is_end = is_end && (of.is_none() || until == others);
+        Ok(Prepared { changes, on_error, rows, is_end, of, bytes, to: last, next })
     }
 
-    /// Makes the next batch ready, when there is much behind the one in hand: at most twice as many rows, so that the database does not wait
-    /// for a large one while a small one would do.
+    /// Makes the next batch ready, when there is much behind the one in hand: at most twice as many rows, so
+    /// that the database does not wait for a large one while a small one would do.
     async fn prepare_ahead(&mut self, rows: usize, next: Position, pace: Option<f64>) {
-        if self.uncoalesced_until.is_some() || !self.queue.is_long_behind(next) {
+        if self.uncoalesced_until.is_some()
+            || self.stopped.catching_up().is_some()
+            || !self.queue.is_long_behind(next)
+        {
             return;
         }
-        let prepared = self.read(next, rows.saturating_mul(2).max(BATCH_ROWS_FIRST), pace).await;
-        self.ahead = (!prepared.as_ref().is_ok_and(|prepared| prepared.rows == 0)).then_some(prepared);
+        let prepared = self.read(None, next, rows.saturating_mul(2).max(BATCH_ROWS_FIRST), pace).await;
+        self.ahead = (!prepared.as_ref().is_ok_and(Prepared::is_empty)).then_some(prepared);
     }
 
     /// Applies a batch, with the position that it reaches, in one transaction.
     pub(crate) async fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<Outcome, Error> {
         let place = self.locate().await?;
-        let Prepared { changes, on_error, rows, bytes, to, next, .. } = prepared;
+        let reached = prepared.reached(&place.reached);
+        let Prepared { changes, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
             return Ok(self.one_by_one(to));
         };
         let count = changes.len();
+        let mut tables: Vec<usize> = changes.iter().map(|change| change.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let batch = Batch {
             log: self.queue.id(),
             from: place.stored.map(|position| position.0),
-            to: to.0,
+            to: reached.all().0,
+            note: Note { from: place.note, to: reached.note() },
             schemas: self.schemas.list.clone(),
             changes,
             on_error,
@@ -191,34 +278,43 @@ impl<Q: Queue> Batcher<Q> {
         let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let database = self.database.clone();
         // Polled in this order: the batch is on its way before the next one is made ready.
-        let ahead = self.prepare_ahead(rows, next, pace);
+        let ahead = async {
+            if of.is_none() {
+                self.prepare_ahead(rows, next, pace).await;
+            }
+        };
         let (applied, ()) = tokio::join!(biased; database.apply(batch), ahead);
         let applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
-                let is_unknown = matches!(error.kind(), DatabaseKind::UnknownOutcome);
-                self.doubtful = touched.filter(|_| is_unknown).map(|touched| (to, touched));
-                return self.refused(to, rows, error);
+                if matches!(error.kind(), DatabaseKind::UnknownOutcome) {
+                    self.uncertain.push((reached, touched.unwrap_or_default()));
+                }
+                return self.refused(to, rows, &tables, error).await;
             }
         };
-        self.committed(to, next, rows, &applied);
+        let drained = if of.is_some() { place.drained } else { next };
+        let stored = reached.all();
+        self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached) });
         if !applied.differing.is_empty() {
             let schemas = &self.schemas.list;
             let rows = applied.differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
             self.queue.undo(rows.collect()).await;
         }
-        let released = self.queue.release(next).await;
+        // What the database has, and not the padding behind it: a log that begins there would seem to lack
+        // what lies between.
+        let released = self.queue.release(stored).await;
         if !matches!(released, Ok(true)) {
             self.forget_place();
         }
-        let dead = applied.dead;
-        Ok(Outcome::Committed(Committed { rows, bytes, changes: count, dead, drained: next, released }))
+        Ok(Outcome::Committed(Committed { rows, bytes, changes: count, dead: applied.dead, released }))
     }
 
-    fn committed(&mut self, to: Position, next: Position, rows: usize, applied: &Applied) {
-        self.place = Some(Place { stored: Some(to), drained: next });
-        self.confirmed = Some(to);
-        self.uncoalesced_until = self.uncoalesced_until.filter(|until| to < *until);
+    fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: Place) {
+        self.stopped.agreed(&place.reached);
+        self.confirmed = place.stored;
+        self.uncertain.clear();
+        self.uncoalesced_until = self.uncoalesced_until.filter(|until| to.is_some_and(|to| to < *until));
         let slice_ms = if applied.others_waited { SLICE_MS } else { BATCH_MS_MAX };
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
         let rows_now = self.rows_now;
@@ -226,34 +322,63 @@ impl<Q: Queue> Batcher<Q> {
             // It would only give way: smaller ones are read from where the database is now.
             self.ahead = None;
         }
+        self.place = Some(place);
     }
 
-    fn refused(
+    async fn refused(
         &mut self,
-        to: Position,
+        to: Option<Position>,
         rows: usize,
+        tables: &[usize],
         error: forebay_database::Error,
     ) -> Result<Outcome, Error> {
         self.forget_place();
         match error.kind() {
-            DatabaseKind::Fenced => Ok(Outcome::Fenced(error)),
+            DatabaseKind::Fenced => {
+                let is_own = !self.uncertain.is_empty() && self.is_at_own().await?;
+                return Ok(if is_own { Outcome::Again } else { Outcome::Fenced(error) });
+            }
             DatabaseKind::Yielded { done } => {
                 self.rows_now = (*done).min(rows / 2).max(BATCH_ROWS_MIN);
-                Ok(Outcome::Again)
+                return Ok(Outcome::Again);
             }
-            _ if error.is_data() && self.uncoalesced_until.is_none() => Ok(self.one_by_one(to)),
-            // Refused at the commit (a deferred foreign key), which names no change: split until the guilty record is the only one.
-            _ if error.is_data() && rows > 1 => {
+            _ => {}
+        }
+        if error.may_retry() || matches!(error.kind(), DatabaseKind::Corrupt | DatabaseKind::Url) {
+            return Err(error.into());
+        }
+        let schemas: Vec<_> = tables.iter().map(|&table| &self.schemas.list[table]).collect();
+        if self.stopped.stop_misfits(&self.database, &schemas, &error).await? {
+            self.uncoalesced_until = None;
+            return Ok(Outcome::Again);
+        }
+        match self.uncoalesced_until {
+            None => Ok(self.one_by_one(to)),
+            // Refused at the commit (a deferred foreign key), which names no change: split until the guilty
+            // record is the only one.
+            Some(_) if rows > 1 => {
                 self.rows_now = rows / 2;
                 Ok(Outcome::Again)
             }
-            _ => Err(error.into()),
+            Some(_) => Err(error.into()),
         }
     }
 
-    /// Has everything up to `to` applied again as it stands in the queue; refused changes become dead letters.
-    fn one_by_one(&mut self, to: Position) -> Outcome {
-        self.uncoalesced_until = Some(to);
+    /// Whether the position in the database is one that a batch of this drain would have reached, whose
+    /// outcome was unknown.
+    async fn is_at_own(&self) -> Result<bool, Error> {
+        let positions = self.database.positions().await?;
+        let Some(stored) = positions.iter().find(|stored| stored.log == self.queue.id()) else {
+            return Ok(false);
+        };
+        let stored = Reached::stored(stored)?;
+        Ok(self.uncertain.iter().any(|(reached, _)| *reached == stored))
+    }
+
+    /// Has everything up to `to` applied again as it stands in the queue; refused changes become dead
+    /// letters.
+    fn one_by_one(&mut self, to: Option<Position>) -> Outcome {
+        self.uncoalesced_until = to;
         self.forget_place();
         Outcome::Again
     }
@@ -272,7 +397,8 @@ fn rows_of(batch: &Batch) -> Vec<RowKey> {
 fn next_size(rows: usize, now: usize, limit: usize, took: Duration, slice_ms: u64) -> usize {
     let fit = rows as f64 * (slice_ms as f64 / 1e3) / took.as_secs_f64().max(1e-6);
     let grown = (fit as usize).min(now.saturating_mul(2));
-    // A small batch says little about a large one: it may not shrink what it did not fill, unless it was too slow.
+    // A small batch says little about a large one: it may not shrink what it did not fill, unless it was too
+    // slow.
     let floored =
         if rows < now && grown < now && took < Duration::from_millis(slice_ms) { now } else { grown };
     floored.clamp(BATCH_ROWS_MIN.min(limit), limit)

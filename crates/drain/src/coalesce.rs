@@ -1,24 +1,29 @@
 //! One change per key out of all that happened to it in a batch.
 //!
 //! ```text
-//! so far \ next   insert     put        delete     increment
-//! nothing         insert     put        delete     add
-//! insert          –          insert'    nothing    insert + n        (') with the newer row
-//! put             –          put'       delete     put + n
-//! delete          replace    replace    delete     –
-//! replace         –          replace'   delete     replace + n       a delete, and an insert
-//! add             –          put        delete     add + n
-//! gone            insert     put        –          –                 inserted and deleted in this batch
+//! so far \ next   insert     put        delete     update     increment
+//! nothing         insert     put        delete     edit       edit
+//! insert          –          insert'    gone       insert'    insert'    (') with the newer row
+//! put             –          put'       delete     put'       put'
+//! delete          replace    replace    delete     delete     –
+//! replace         –          replace'   delete     replace'   replace'   a delete, and an insert
+//! edit            –          put        delete     edit'      edit'      columns that are set, columns that are added to
+//! gone            insert     put        –          gone       –          inserted and deleted in this batch
 //! ```
-//! A dash cannot come from one log of one table; like an update or a sum that does not fit it makes the whole batch go uncoalesced, where the database
-//! decides.
+//! A dash cannot come from one log of one table; like a sum that does not fit it makes the whole batch go
+//! uncoalesced, where the database decides. An update sets a column whatever was added to it before; what is
+//! added to it afterwards changes the value that is set. An update of a row that was deleted before is left
+//! out. In a table that others write to, `insert` and `delete` make a delete and not nothing: the row that is
+//! there may be another's.
 //!
-//! **Order.** Deletes, then puts, then inserts, then increments: a value that a row gave up is free before another row takes it. Within each
-//! the keys ascend, so that rows with random keys touch each page of the key's index once a batch. (What that saves is still to be measured on a
-//! quiet machine: `crates/database/examples/database_rates.rs` shows both orders; on a busy one it was between nothing and 1.8 times.)
-//! Puts of a table with unique values stay in the order of the log, which is right for a chain of moves more often than not.
-//! No order is right for a swap: the database refuses the batch, and it is applied again uncoalesced. What a batch that is accepted leaves
-//! behind depends on no order: each key has one image.
+//! **Order.** Deletes, then puts, then updates, then inserts, then increments: a value that a row gave up is
+//! free before another row takes it. Within each the keys ascend, so that rows with random keys touch each
+//! page of the key's index once a batch. (What that saves is still to be measured on a quiet machine:
+//! `crates/database/examples/database_rates.rs` shows both orders; on a busy one it was between nothing and
+//! 1.8 times.) Puts and updates of a table with unique values stay in the order of the log, which is right
+//! for a chain of moves more often than not. No order is right for a swap: the database refuses the batch,
+//! and it is applied again uncoalesced. What a batch that is accepted leaves behind depends on no order: each
+//! key has one image.
 
 use forebay_database::{Change, Op};
 use forebay_value::{Row, Schema, Uuid, Value, ValueRef};
@@ -64,8 +69,12 @@ enum Net {
     Insert(usize),
     Put(usize),
     Delete(usize),
-    Replace { delete: usize, insert: usize },
-    Add(usize),
+    Replace {
+        delete: usize,
+        insert: usize,
+    },
+    /// The row stays as it is but for the slot's edits. The change has its key.
+    Edit(usize),
     Gone,
 }
 
@@ -75,13 +84,75 @@ struct Slot {
     /// Of the last change.
     position: u64,
     net: Net,
-    /// Column and sum of the increments since the image, or in all when there is none.
+    edits: Edits,
+}
+
+/// Updates and increments since the image, or in all when there is none. A column is in one of the two.
+#[derive(Default)]
+struct Edits {
+    /// Columns and their values, ascending.
+    sets: Vec<(usize, Value)>,
+    /// Columns and their sums.
     adds: Vec<(usize, i64)>,
 }
 
-/// One change per key, or `None` when the changes do not add up that way.
-pub(crate) fn coalesce(changes: &mut Vec<Change>, schemas: &[Arc<Schema>]) -> Option<Vec<Change>> {
-    let slots = fold(changes, schemas)?;
+impl Edits {
+    fn set(&mut self, columns: &[(usize, Value)]) {
+        for (column, value) in columns {
+            self.adds.retain(|(of, _)| of != column);
+            match self.sets.binary_search_by_key(column, |(of, _)| *of) {
+                Ok(place) => self.sets[place].1 = value.clone(),
+                Err(place) => self.sets.insert(place, (*column, value.clone())),
+            }
+        }
+    }
+
+    /// `None`: the sum does not fit, or the column was set to what is no number.
+    fn add(&mut self, column: usize, delta: i64) -> Option<()> {
+        if let Some((_, value)) = self.sets.iter_mut().find(|(of, _)| *of == column) {
+            let Value::Bigint(number) = value else { return None };
+            *number = number.checked_add(delta)?;
+            return Some(());
+        }
+        match self.adds.iter_mut().find(|(of, _)| *of == column) {
+            Some((_, sum)) => *sum = sum.checked_add(delta)?,
+            None => self.adds.push((column, delta)),
+        }
+        Some(())
+    }
+
+    fn clear(&mut self) {
+        self.sets.clear();
+        self.adds.clear();
+    }
+
+    /// The row after them.
+    fn of(&self, row: Row, schema: &Schema) -> Option<Row> {
+        if self.sets.is_empty() && self.adds.is_empty() {
+            return Some(row);
+        }
+        let mut values = row.as_ref().to_values(schema);
+        for (column, value) in &self.sets {
+            values[*column] = value.clone();
+        }
+        for &(column, delta) in &self.adds {
+            let Value::Bigint(value) = &mut values[column] else {
+                return None;
+            };
+            *value = value.checked_add(delta)?;
+        }
+        Some(Row::from_values(schema, &values))
+    }
+}
+
+/// One change per key, or `None` when the changes do not add up that way. `is_shared` says for each table
+/// whether others write to it.
+pub(crate) fn coalesce(
+    changes: &mut Vec<Change>,
+    schemas: &[Arc<Schema>],
+    is_shared: &[bool],
+) -> Option<Vec<Change>> {
+    let slots = fold(changes, schemas, is_shared)?;
     let mut ops: Vec<Option<Op>> =
         std::mem::take(changes).into_iter().map(|change| Some(change.op)).collect();
     let mut out =
@@ -92,7 +163,8 @@ pub(crate) fn coalesce(changes: &mut Vec<Change>, schemas: &[Arc<Schema>]) -> Op
     Some(out.sorted())
 }
 
-/// Changes and where each belongs. The places are sorted without the changes, which are several times as large.
+/// Changes and where each belongs. The places are sorted without the changes, which are several times as
+/// large.
 struct Ordered {
     /// Kind, table, order within; and which change.
     order: Vec<(u8, usize, u128, usize)>,
@@ -111,7 +183,7 @@ impl Ordered {
     }
 }
 
-fn fold(changes: &[Change], schemas: &[Arc<Schema>]) -> Option<Vec<Slot>> {
+fn fold(changes: &[Change], schemas: &[Arc<Schema>], is_shared: &[bool]) -> Option<Vec<Slot>> {
     let mut slots: Vec<Slot> = Vec::with_capacity(changes.len());
     let mut places: HashMap<(usize, Key<'_>), usize> = HashMap::with_capacity(changes.len());
     for (index, change) in changes.iter().enumerate() {
@@ -119,82 +191,91 @@ fn fold(changes: &[Change], schemas: &[Arc<Schema>]) -> Option<Vec<Slot>> {
             Op::Insert(row) | Op::Put(row) => row.as_ref().key(&schemas[change.table]),
             Op::Delete(key) | Op::Update { key, .. } | Op::Increment { key, .. } => key.as_ref(),
         })?;
-        match places.entry((change.table, key)) {
+        let (table, position) = (change.table, change.position);
+        match places.entry((table, key)) {
             Entry::Vacant(place) => {
                 place.insert(slots.len());
-                let (net, adds) = first(index, &change.op)?;
-                slots.push(Slot {
-                    table: change.table,
-                    rank: key.rank(),
-                    position: change.position,
-                    net,
-                    adds,
-                });
+                let (net, edits) = first(index, &change.op)?;
+                slots.push(Slot { table, rank: key.rank(), position, net, edits });
             }
             Entry::Occupied(place) => {
                 let slot = &mut slots[*place.get()];
-                slot.position = change.position;
-                next(slot, index, &change.op)?;
+                slot.position = position;
+                next(slot, index, &change.op, is_shared[table])?;
             }
         }
     }
     Some(slots)
 }
 
-fn first(index: usize, op: &Op) -> Option<(Net, Vec<(usize, i64)>)> {
-    Some(match op {
-        Op::Insert(_) => (Net::Insert(index), Vec::new()),
-        Op::Put(_) => (Net::Put(index), Vec::new()),
-        Op::Delete(_) => (Net::Delete(index), Vec::new()),
-        Op::Increment { column, delta, .. } => (Net::Add(index), vec![(*column, *delta)]),
-        Op::Update { .. } => return None,
-    })
+fn first(index: usize, op: &Op) -> Option<(Net, Edits)> {
+    let mut edits = Edits::default();
+    let net = match op {
+        Op::Insert(_) => Net::Insert(index),
+        Op::Put(_) => Net::Put(index),
+        Op::Delete(_) => Net::Delete(index),
+        Op::Update { columns, .. } => {
+            edits.set(columns);
+            Net::Edit(index)
+        }
+        Op::Increment { column, delta, .. } => {
+            edits.add(*column, *delta)?;
+            Net::Edit(index)
+        }
+    };
+    Some((net, edits))
 }
 
-fn next(slot: &mut Slot, index: usize, op: &Op) -> Option<()> {
-    if let Op::Increment { column, delta, .. } = op {
-        if matches!(slot.net, Net::Delete(_) | Net::Gone) {
-            return None;
+fn next(slot: &mut Slot, index: usize, op: &Op, is_shared: bool) -> Option<()> {
+    let is_there = !matches!(slot.net, Net::Delete(_) | Net::Gone);
+    match op {
+        Op::Increment { column, delta, .. } if is_there => return slot.edits.add(*column, *delta),
+        Op::Update { columns, .. } => {
+            if is_there {
+                slot.edits.set(columns);
+            }
+            return Some(());
         }
-        match slot.adds.iter_mut().find(|(of, _)| of == column) {
-            Some((_, sum)) => *sum = sum.checked_add(*delta)?,
-            None => slot.adds.push((*column, *delta)),
-        }
-        return Some(());
+        _ => {}
     }
     slot.net = match (slot.net, op) {
         (Net::Gone, Op::Insert(_)) => Net::Insert(index),
         (Net::Gone, Op::Put(_)) => Net::Put(index),
         (Net::Insert(_), Op::Put(_)) => Net::Insert(index),
+        (Net::Insert(_), Op::Delete(_)) if is_shared => Net::Delete(index),
         (Net::Insert(_), Op::Delete(_)) => Net::Gone,
-        (Net::Put(_) | Net::Add(_), Op::Put(_)) => Net::Put(index),
-        (Net::Put(_) | Net::Add(_), Op::Delete(_)) => Net::Delete(index),
+        (Net::Put(_) | Net::Edit(_), Op::Put(_)) => Net::Put(index),
+        (Net::Put(_) | Net::Edit(_), Op::Delete(_)) => Net::Delete(index),
         (Net::Delete(delete), Op::Insert(_) | Op::Put(_)) => Net::Replace { delete, insert: index },
         (Net::Delete(delete), Op::Delete(_)) => Net::Delete(delete),
         (Net::Replace { delete, .. }, Op::Put(_)) => Net::Replace { delete, insert: index },
         (Net::Replace { delete, .. }, Op::Delete(_)) => Net::Delete(delete),
         _ => return None,
     };
-    slot.adds.clear();
+    slot.edits.clear();
     Some(())
 }
 
 const DELETES: u8 = 0;
 const PUTS: u8 = 1;
-const INSERTS: u8 = 2;
-const ADDS: u8 = 3;
+const UPDATES: u8 = 2;
+const INSERTS: u8 = 3;
+const ADDS: u8 = 4;
 
 fn emit(slot: &Slot, schema: &Schema, ops: &mut [Option<Op>], out: &mut Ordered) -> Option<()> {
+    let keeps_log_order = schema.unique_columns().next().is_some();
     let mut put = |phase: u8, op: Op| {
-        let keeps_log_order = phase == PUTS && schema.unique_columns().next().is_some();
-        let order = if keeps_log_order { u128::from(slot.position) } else { slot.rank };
+        let (phase, order) = match phase {
+            PUTS | UPDATES if keeps_log_order => (PUTS, u128::from(slot.position)),
+            phase => (phase, slot.rank),
+        };
         out.push(phase, order, Change { table: slot.table, position: slot.position, op });
     };
     let mut image = |index: usize| -> Option<Row> {
         let (Op::Insert(row) | Op::Put(row)) = ops[index].take()? else {
             return None;
         };
-        with_adds(row, &slot.adds, schema)
+        slot.edits.of(row, schema)
     };
     match slot.net {
         Net::Gone => {}
@@ -205,32 +286,20 @@ fn emit(slot: &Slot, schema: &Schema, ops: &mut [Option<Op>], out: &mut Ordered)
             put(INSERTS, Op::Insert(image(insert)?));
             put(DELETES, ops[delete].take()?);
         }
-        Net::Add(index) => {
-            let Op::Increment { key, .. } = ops[index].take()? else {
+        Net::Edit(index) => {
+            let (Op::Update { key, .. } | Op::Increment { key, .. }) = ops[index].take()? else {
                 return None;
             };
-            for &(column, delta) in &slot.adds {
+            for &(column, delta) in &slot.edits.adds {
                 put(ADDS, Op::Increment { key: key.clone(), column, delta });
+            }
+            if !slot.edits.sets.is_empty() {
+                put(UPDATES, Op::Update { key, columns: slot.edits.sets.clone() });
             }
         }
     }
     Some(())
 }
 
-fn with_adds(row: Row, adds: &[(usize, i64)], schema: &Schema) -> Option<Row> {
-    if adds.is_empty() {
-        return Some(row);
-    }
-    let mut values = row.as_ref().to_values(schema);
-    for &(column, delta) in adds {
-        let Value::Bigint(value) = &mut values[column] else {
-            return None;
-        };
-        *value = value.checked_add(delta)?;
-    }
-    Some(Row::from_values(schema, &values))
-}
-
 #[cfg(test)]
-#[path = "coalesce_tests.rs"]
 mod tests;

@@ -1,4 +1,5 @@
-//! What can go wrong while draining, warming, checking or seeding: a kind, a sentence that says what to do, the source.
+//! What can go wrong while draining, warming, checking or seeding: a kind, a sentence that says what to do,
+//! the source.
 
 use std::fmt;
 
@@ -22,6 +23,8 @@ pub enum Kind {
     Fenced,
     /// The drain was stopped before it got there.
     Stopped,
+    /// The database would refuse every change of a table: they wait.
+    TableStopped,
     /// A table is in use that must not be.
     InUse,
 }

@@ -1,9 +1,10 @@
-//! The handle to a running drain: its state, its controls, waiting for it. The same for a log and for the queues on Redis.
+//! The handle to a running drain: its state, its controls, waiting for it. The same for a log and for the
+//! queues on Redis.
 
 use crate::batcher::Batcher;
 use crate::embedded::{self, LogQueue};
 use crate::remote;
-use crate::state::{DrainState, Settings, Shared, Status, Stop};
+use crate::state::{DrainState, Moved, Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
 use forebay_database::Store;
 use forebay_log::{Log, Position};
@@ -36,21 +37,25 @@ enum Source {
 }
 
 impl Drain {
-    /// Starts the drain of a data folder's log on a thread of its own. It finds out by itself where to go on (and ends as [`Status::Failed`] when
-    /// [`reconcile`](crate::reconcile) refuses; call that first to refuse to start).
+    /// Starts the drain of a data folder's log on a thread of its own. It finds out by itself where to go on
+    /// (and ends as [`Status::Failed`] when [`reconcile`](crate::reconcile) refuses; call that first to
+    /// refuse to start).
     ///
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be had.
     pub fn start(log: Log, tables: Tables, database: Store, settings: Settings) -> Result<Drain, Error> {
         let shared = Arc::new(Shared::new(&settings));
+        let own =
+            tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
+        let own = Arc::new(own.collect());
         let queue = LogQueue::new(log.clone(), tables, settings.new_database);
-        let batcher = Batcher::new(queue, database, settings.batch_rows_max);
+        let batcher = Batcher::new(queue, database, settings.batch_rows_max, own);
         let runner = embedded::Runner::new(batcher, shared.clone(), runtime()?);
         Drain::spawn(shared, Source::Log(log), move || runner.run())
     }
 
-    /// Starts a drain of the queues on Redis on a thread of its own, with connections of its own. Any number of these may run: each shard is drained by
-    /// one of them at a time.
+    /// Starts a drain of the queues on Redis on a thread of its own, with connections of its own. Any number
+    /// of these may run: each shard is drained by one of them at a time.
     ///
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be had.
@@ -61,8 +66,11 @@ impl Drain {
         settings: Settings,
     ) -> Result<Drain, Error> {
         let shared = Arc::new(Shared::new(&settings));
+        let own =
+            tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
+        let own = Arc::new(own.collect());
         let queues = remote::Queues { queue: tables.queue(), link: client.link() };
-        let runner = remote::Runner::new(queues, database, shared.clone(), &settings);
+        let runner = remote::Runner::new(queues, database, shared.clone(), &settings, own);
         let runtime = runtime()?;
         let source = Source::Queues(tables.shard_count());
         Drain::spawn(shared, source, move || runtime.block_on(runner.run()))
@@ -89,7 +97,8 @@ impl Drain {
     /// Its state now.
     pub fn state(&self) -> DrainState {
         let shared = &self.inner.shared;
-        let (position, status) = shared.moved.borrow().clone();
+        let Moved { drained, status, since, stopped } = shared.moved.borrow().clone();
+        let position = drained.all;
         let control = shared.control();
         let totals = shared.totals.lock().clone();
         let (shards, shards_held, backlog_bytes, backlog_rows) = match &self.inner.source {
@@ -115,12 +124,14 @@ impl Drain {
             pace_rows_per_s: control.pace_rows_per_s,
             paused: control.paused,
             batch_in_hand: shared.has_batch_in_hand(),
+            status_since: since,
+            stopped_tables: stopped,
             last_error: totals.last_error,
         }
     }
 
-    /// Lets everything stay in the queue; other drains on Redis go on. Resolves when the batch in hand has ended, or after
-    /// [`crate::limits::PAUSE_WAIT`].
+    /// Lets everything stay in the queue; other drains on Redis go on. Resolves when the batch in hand has
+    /// ended, or after [`crate::limits::PAUSE_WAIT`].
     pub async fn pause(&self) {
         self.inner.shared.pause().await;
     }
@@ -130,7 +141,8 @@ impl Drain {
         self.inner.shared.change(|control| control.paused = false);
     }
 
-    /// Rows a second that are written at most, from the next batch on; `None` (or nothing above 0): as fast as the database takes them.
+    /// Rows a second that are written at most, from the next batch on; `None` (or nothing above 0): as fast
+    /// as the database takes them.
     pub fn set_pace(&self, rows_per_s: Option<f64>) {
         self.inner.shared.change(|control| control.pace_rows_per_s = rows_per_s);
     }
@@ -139,23 +151,29 @@ impl Drain {
     ///
     /// # Errors
     /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
+    /// [`Kind::TableStopped`] when only changes of stopped tables are not in the database.
     pub fn drain_to(&self, position: Position) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let shared = self.inner.shared.clone();
         let mut moved = shared.moved.subscribe();
         async move {
-            let seen = moved.wait_for(|(at, status)| *at >= position || status.has_ended()).await;
-            let (at, status) = seen.expect("the sender is in `shared`").clone();
+            let is_over = |moved: &Moved| moved.drained.others >= position || moved.status.has_ended();
+            let seen = moved.wait_for(is_over).await.expect("the sender is in `shared`").clone();
+            let at = seen.drained.all;
             if at >= position {
                 return Ok(());
             }
-            Err(ended(&shared, &status, format_args!("at position {at}, before {position}")))
+            if seen.drained.others >= position {
+                return Err(table_stopped(&seen));
+            }
+            Err(ended(&shared, &seen.status, format_args!("at position {at}, before {position}")))
         }
     }
 
-    /// Resolves when everything that was acknowledged before this call is durable in the database, by this drain or another.
+    /// Resolves when everything that was acknowledged before this call is durable in the database, by this
+    /// drain or another.
     ///
     /// # Errors
-    /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
+    /// As [`Drain::drain_to`].
     pub async fn drain_all(&self) -> Result<(), Error> {
         if let Source::Log(log) = &self.inner.source {
             return self.drain_to(log.end()).await;
@@ -165,21 +183,24 @@ impl Drain {
             (shared.ask_for_all(), shared.answered(), shared.moved.subscribe());
         tokio::select! {
             // Neither fails: the senders are in `shared`.
-            _ = answered.wait_for(|answered| *answered >= request) => Ok(()),
-            seen = moved.wait_for(|(_, status)| status.has_ended()) => {
-                let (_, status) = seen.expect("the sender is in `shared`").clone();
+            _ = answered.wait_for(|answered| *answered >= request) => {
+                let seen = shared.moved.borrow().clone();
+                if seen.stopped.is_empty() { Ok(()) } else { Err(table_stopped(&seen)) }
+            }
+            seen = moved.wait_for(|moved| moved.status.has_ended()) => {
+                let status = seen.expect("the sender is in `shared`").status.clone();
                 Err(ended(&shared, &status, format_args!("before everything was drained")))
             }
         }
     }
 
-    /// Ends the drain and resolves when it has ended, with its last state. Further calls may turn [`Stop::Finish`] into
-    /// [`Stop::Leave`], when finishing takes too long.
+    /// Ends the drain and resolves when it has ended, with its last state. Further calls may turn
+    /// [`Stop::Finish`] into [`Stop::Leave`], when finishing takes too long.
     pub async fn stop(&self, mode: Stop) -> DrainState {
         self.inner.shared.change(|control| control.stop = Some(mode));
         let mut moved = self.inner.shared.moved.subscribe();
         // Fails only when the sender is gone, and it is part of `self`.
-        let _ = moved.wait_for(|(_, status)| status.has_ended()).await;
+        let _ = moved.wait_for(|moved| moved.status.has_ended()).await;
         self.state()
     }
 }
@@ -196,6 +217,10 @@ fn ended(shared: &Shared, status: &Status, when: std::fmt::Arguments<'_>) -> Err
     let reason = shared.totals.lock().last_error.clone().unwrap_or_else(|| "it was stopped".into());
     let kind = if *status == Status::Fenced { Kind::Fenced } else { Kind::Stopped };
     Error::new(kind, format!("the drain has ended {when}: {reason}"))
+}
+
+fn table_stopped(seen: &Moved) -> Error {
+    Error::new(Kind::TableStopped, seen.stopped_reason().unwrap_or("a table is stopped"))
 }
 
 fn backlog_rows(backlog_bytes: u64, rows: u64, bytes: u64) -> Option<u64> {

@@ -2,18 +2,25 @@
 
 use std::time::Duration;
 
-/// Log records in one batch at most, when no direct write wants the writer. At 500-byte rows these are 50 MB in memory, twice. Each batch
-/// rewrites most pages of a random key's index, which speaks for few large ones. Measured so far only on a busy machine
-/// (`crates/drain/examples/drain_rates.rs`, 1,000,000 rows): 100,000 gave 0.87 and 1.06 of SQLite's own rate, 50,000 gave 0.78, 0.84 and 0.89;
-/// the spread is as large as the difference.
+/// Log records in one batch at most, when no direct write wants the writer. At 500-byte rows these are 50 MB
+/// in memory, twice. Each batch rewrites most pages of a random key's index, which speaks for few large ones.
+/// Measured so far only on a busy machine (`crates/drain/examples/drain_rates.rs`, 1,000,000 rows): 100,000
+/// gave 0.87 and 1.06 of SQLite's own rate, 50,000 gave 0.78, 0.84 and 0.89; the spread is as large as the
+/// difference.
 pub const BATCH_ROWS_DEFAULT: usize = 100_000;
 
-/// Log records in one batch at least: what a database applies without giving way (`forebay_database::limits::YIELD_FLOOR`).
+/// Log records in one batch at least: what a database applies without giving way
+/// (`forebay_database::limits::YIELD_FLOOR`).
 pub const BATCH_ROWS_MIN: usize = forebay_database::limits::YIELD_FLOOR;
 
-/// Log records in the first batch of a backlog: a store that has nothing to do shall not wait until the largest batch is ready. The next
-/// ones double, which keeps making ready (about 3 µs a row) and applying (5 µs and more) side by side.
+/// Log records in the first batch of a backlog: a store that has nothing to do shall not wait until the
+/// largest batch is ready. The next ones double, which keeps making ready (about 3 µs a row) and applying (5
+/// µs and more) side by side.
 pub const BATCH_ROWS_FIRST: usize = 10_000;
+
+/// Log records at most in a batch that is applied one by one: whether their tables still fit is asked between
+/// two of them.
+pub const UNCOALESCED_ROWS: usize = 1_000;
 
 /// Bytes of one read of the log. Bounds, with the batch, what the drain holds in memory.
 pub const READ_BYTES: usize = 4 << 20;
@@ -24,17 +31,19 @@ pub const BATCH_BYTES: usize = 64 << 20;
 /// How long a batch may hold the writer while direct writes wait.
 pub const SLICE_MS: u64 = forebay_database::limits::SLICE_MS;
 
-/// How long a batch may take when no direct write waits. One that arrives meanwhile makes it give way within [`SLICE_MS`], so that this
-/// bounds only the work that is then lost.
+/// How long a batch may take when no direct write waits. One that arrives meanwhile makes it give way within
+/// [`SLICE_MS`], so that this bounds only the work that is then lost.
 pub const BATCH_MS_MAX: u64 = 2_000;
 
-/// How long a small batch waits for others to join it. Bounds the commits of a server with little to do to 50 a second.
+/// How long a small batch waits for others to join it. Bounds the commits of a server with little to do to 50
+/// a second.
 pub const LINGER_MS: u64 = 20;
 
 /// What is a small batch, in bytes of the log: below it the commit costs more than the rows.
 pub const LINGER_BYTES: u64 = 256 << 10;
 
-/// Bytes of log behind a batch from which on the next one is made ready while the store is busy: then there is no time for lingering.
+/// Bytes of log behind a batch from which on the next one is made ready while the store is busy: then there
+/// is no time for lingering.
 pub const AHEAD_BYTES: u64 = READ_BYTES as u64;
 
 /// How often an idle drain reads its controls.

@@ -1,4 +1,5 @@
-//! When the next batch may be: what a configured pace allows, and how long an unreachable database is left alone.
+//! When the next batch may be: what a configured pace allows, and how long an unreachable database is left
+//! alone.
 
 use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, PACE_PAUSE_S_MAX};
 use rand::RngExt;
@@ -47,6 +48,10 @@ impl BackOff {
         self.failures += 1;
         // Half of it at random, so that drains that lost the same database do not come back in step.
         Duration::from_millis(doubled).mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failures > 0
     }
 
     pub(crate) fn succeeded(&mut self) {

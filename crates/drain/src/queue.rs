@@ -1,14 +1,17 @@
-//! What the drain reads: a queue of log records, in this process (`embedded`) or one shard's on Redis (`remote`).
+//! What the drain reads: a queue of log records, in this process (`embedded`) or one shard's on Redis
+//! (`remote`).
 //!
-//! A queue gives records in the order in which they happened, as often as it is asked, and knows where the database stands. What becomes of
-//! them (coalescing, sizing, retries, dead letters) is the batcher's business and the same for both.
+//! A queue gives records in the order in which they happened, as often as it is asked, and knows where the
+//! database stands. What becomes of them (coalescing, sizing, retries, dead letters) is the batcher's
+//! business and the same for both.
 
+use crate::stopped::Reached;
 use crate::{Error, Kind};
 use forebay_database::{Change, Op, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, LogRecord, TableId};
 use forebay_value::{Row, Schema, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A queue of log records, with positions that only rise.
@@ -33,14 +36,16 @@ pub(crate) trait Queue {
         schemas: &mut Schemas,
     ) -> Result<Taken, Error>;
 
-    /// The database has made everything before `position` durable: it may be forgotten. False: this drain does not own the queue any more.
+    /// The database has made everything before `position` durable: it may be forgotten. False: this drain
+    /// does not own the queue any more.
     async fn release(&mut self, position: Position) -> Result<bool, Error>;
 
-    /// The database does not have what the changes of these rows (their tables' schemas, their keys) say: memory gives them up, and shows what
-    /// the database has.
+    /// The database does not have what the changes of these rows (their tables' schemas, their keys) say:
+    /// memory gives them up, and shows what the database has.
     async fn undo(&mut self, rows: Vec<RowKey>);
 
-    /// Whether so much lies behind `position` that the next batch is worth reading while the database is busy.
+    /// Whether so much lies behind `position` that the next batch is worth reading while the database is
+    /// busy.
     fn is_long_behind(&self, position: Position) -> bool;
 }
 
@@ -48,12 +53,30 @@ pub(crate) trait Queue {
 pub(crate) type RowKey = (Arc<Schema>, Value);
 
 /// Where a database stands in a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// What the database has for this queue; `None`: nothing yet.
     pub stored: Option<Position>,
-    /// Everything before it is in the database.
+    /// What it has beside that.
+    pub note: String,
+    /// How far each table is, with those stopped since.
+    pub reached: Reached,
+    /// Everything before it is in the database or of a stopped table: `reached.others`, or behind the padding
+    /// that follows it.
     pub drained: Position,
+}
+
+impl Place {
+    /// As the database has it.
+    pub(crate) fn new(stored: Option<Position>, reached: Reached) -> Place {
+        let note = reached.note();
+        Place { stored, note, drained: reached.others, reached }
+    }
+
+    /// Everything before it is in the database, of all tables.
+    pub(crate) fn all(&self) -> Position {
+        if self.reached.stopped.is_empty() { self.drained } else { self.reached.all() }
+    }
 }
 
 /// How much is read.
@@ -71,21 +94,34 @@ pub(crate) struct Taken {
     pub changes: Vec<Change>,
     /// What the records take in the queue.
     pub bytes: u64,
+    /// Whether there is nothing more, or nothing that ends before the limit's `until`.
+    pub is_end: bool,
     /// The end of the last of them: what the database is told.
-    pub to: Position,
-    /// Where the next begin: `to`, or behind the padding that follows it. After a restart the log may end at `to`.
+    pub last: Option<Position>,
+    /// Where the next begin: there, or behind the padding that follows it. After a restart the log may end at
+    /// `last`.
     pub next: Position,
 }
 
 /// The tables that changes speak of, in the order they were first met; shared by all batches of a queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Schemas {
     pub list: Vec<Arc<Schema>>,
+    /// Of each: whether others write to it.
+    pub is_shared: Vec<bool>,
     places: HashMap<TableId, usize>,
+    /// The names of the tables that only Forebay writes to.
+    own: Arc<HashSet<String>>,
 }
 
 impl Schemas {
-    /// Whether changes are of a table as it was and as it is now: a key of both is one row, which only their order in the queue shows.
+    /// `own` are the names of the tables that only Forebay writes to.
+    pub(crate) fn new(own: Arc<HashSet<String>>) -> Schemas {
+        Schemas { list: Vec::new(), is_shared: Vec::new(), places: HashMap::new(), own }
+    }
+
+    /// Whether changes are of a table as it was and as it is now: a key of both is one row, which only their
+    /// order in the queue shows.
     pub fn mixes(&self, changes: &[Change]) -> bool {
         let is_older =
             |schema: &Arc<Schema>| self.list.iter().filter(|other| other.name == schema.name).count() > 1;
@@ -102,7 +138,9 @@ impl Schemas {
         if let Some(&place) = self.places.get(&id) {
             return Some(place);
         }
-        self.list.push(catalogue.schema(id)?.clone());
+        let schema = catalogue.schema(id)?.clone();
+        self.is_shared.push(!self.own.contains(&schema.name));
+        self.list.push(schema);
         self.places.insert(id, self.list.len() - 1);
         Some(self.list.len() - 1)
     }

@@ -1,9 +1,11 @@
 //! At start: do this log and this database belong together, and where does the drain go on?
 //!
-//! The database holds, for each log that was ever drained into it, how far. The log knows what it still holds and what it has given back.
-//! Where the two do not fit, something was deleted, replaced or restored from a backup, and going on would skip rows or
-//! write them twice: it is refused, with what is kept, what is gone and what can be done.
+//! The database holds, for each log that was ever drained into it, how far. The log knows what it still holds
+//! and what it has given back. Where the two do not fit, something was deleted, replaced or restored from a
+//! backup, and going on would skip rows or write them twice: it is refused, with what is kept, what is gone
+//! and what can be done.
 
+use crate::stopped::Reached;
 use crate::{Error, Kind};
 use forebay_database::{Store, StoredPosition};
 use forebay_log::{Log, Position};
@@ -30,6 +32,8 @@ pub enum Start {
     },
     /// The database has everything before this position.
     Continue(Position),
+    /// A table was stopped: the database has more of the others than of it.
+    Uneven(Reached),
 }
 
 impl Start {
@@ -38,6 +42,15 @@ impl Start {
         match self {
             Start::Fresh { from, .. } => *from,
             Start::Continue(position) => *position,
+            Start::Uneven(reached) => reached.all(),
+        }
+    }
+
+    /// How far each table is in the database.
+    pub fn reached(&self) -> Reached {
+        match self {
+            Start::Uneven(reached) => reached.clone(),
+            start => Reached::even(start.position()),
         }
     }
 
@@ -63,16 +76,19 @@ impl Start {
 /// Decides where to begin, or why not to.
 ///
 /// # Errors
-/// [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed. [`Kind::Database`] when the store cannot be asked.
+/// [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed.
+/// [`Kind::Database`] when the store cannot be asked.
 pub async fn reconcile(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Start, Error> {
     // A COMMIT may still be under way: of this process, whose connection was lost, or of one that was killed.
-    let stored = store.settled_position(log.id().0).await?.map(Position);
+    store.settled_position(log.id().0).await?;
     let positions = store.positions().await?;
     // The durable mark may lie behind the end of what was appended: padding.
     let (first, end, released) = (log.first(), log.end().max(log.durable()), log.released());
+    let stored = positions.iter().find(|stored| stored.log == log.id().0);
+    let reached = stored.map(Reached::stored).transpose()?;
     let url = store.describe_url();
-    match stored {
-        Some(position) if position > end => Err(Error::new(
+    match reached.as_ref().map(|reached| (reached.all(), reached.others)) {
+        Some((_, position)) if position > end => Err(Error::new(
             Kind::PositionAhead,
             format!(
                 "{url} has this data folder's log up to position {position}, but the log ends at {end}: it lost its end, or is an older \
@@ -80,7 +96,7 @@ pub async fn reconcile(log: &Log, store: &Store, new_database: NewDatabase) -> R
                  the data folder away and start with an empty one: the tables are loaded from the database."
             ),
         )),
-        Some(position) if position < first => Err(Error::new(
+        Some((position, _)) if position < first => Err(Error::new(
             Kind::PositionBehind,
             format!(
                 "{url} has this data folder's log up to position {position}, but the log begins at {first}: the database is older than \
@@ -88,7 +104,8 @@ pub async fn reconcile(log: &Log, store: &Store, new_database: NewDatabase) -> R
                  newer database back. To go on with this one and without those changes, move the data folder away."
             ),
         )),
-        Some(position) => Ok(Start::Continue(position)),
+        Some((position, others)) if position == others => Ok(Start::Continue(position)),
+        Some(_) => Ok(Start::Uneven(reached.expect("it was just looked at"))),
         None if released > first_of_a_new_log() || first > first_of_a_new_log() => match new_database {
             NewDatabase::Accept => Ok(Start::Fresh { from: first, others: positions }),
             NewDatabase::Refuse => Err(Error::new(

@@ -20,8 +20,8 @@ pub struct Replayed {
 
 /// Applies every dead letter again, oldest first, each in a transaction of its own that also deletes it.
 ///
-/// The change goes to the database and not into memory, which had it when it was made. `schemas` are the tables by name; a letter of
-/// another table stays, with that as its reason.
+/// The change goes to the database and not into memory, which had it when it was made. `schemas` are the
+/// tables by name; a letter of another table stays, with that as its reason.
 ///
 /// # Errors
 /// [`Kind::Database`](crate::Kind::Database) when the store cannot be used; what was applied before is.

@@ -1,7 +1,7 @@
 //! Fills a table with generated rows: everything in it is deleted first.
 //!
-//! Rows are generated here while the database's writer inserts the batch before. Each batch is sorted by key first: random keys
-//! then touch each page of the key's index once a batch.
+//! Rows are generated here while the database's writer inserts the batch before. Each batch is sorted by key
+//! first: random keys then touch each page of the key's index once a batch.
 
 use crate::limits::SEED_ROWS;
 use crate::{Error, Progress};
@@ -9,10 +9,11 @@ use forebay_database::Store;
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 
-/// Deletes all rows and inserts `rows` new ones; `generate` gives the values of row 0, 1, 2, … in column order, its own key among them
-/// (serial keys from 1 on).
+/// Deletes all rows and inserts `rows` new ones; `generate` gives the values of row 0, 1, 2, … in column
+/// order, its own key among them (serial keys from 1 on).
 ///
-/// A hot table of this name must not be served meanwhile, or be told ([`Table::clear`](forebay_table::Table::clear), then [`warm`](crate::warm)).
+/// A hot table of this name must not be served meanwhile, or be told
+/// ([`Table::clear`](forebay_table::Table::clear), then [`warm`](crate::warm)).
 ///
 /// # Errors
 /// [`Kind::Database`](crate::Kind::Database); the batches before it are in the table.

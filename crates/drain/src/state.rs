@@ -1,9 +1,11 @@
 //! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
 
-use crate::batcher::Committed;
+use crate::batcher::{Committed, Drained};
 use crate::limits::{BATCH_ROWS_DEFAULT, PAUSE_WAIT};
 use crate::reconcile::NewDatabase;
+use crate::stopped::StoppedTable;
 use forebay_log::Position;
+use forebay_value::Timestamp;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -73,12 +75,13 @@ impl Status {
 pub struct DrainState {
     /// What it is doing.
     pub status: Status,
-    /// Everything of the log before it is durable in the database. Each shard on Redis has a position of its own; it is 0 there.
+    /// Everything of the log before it is durable in the database. Each shard on Redis has a position of its
+    /// own; it is 0 there.
     pub position: Position,
     /// Bytes of the log behind the position; 0 on Redis.
     pub backlog_bytes: u64,
-    /// Records that are not in the database. In the log by the mean size of those drained so far, `None` before the first; on Redis as counted
-    /// last.
+    /// Records that are not in the database. In the log by the mean size of those drained so far, `None`
+    /// before the first; on Redis as counted last.
     pub backlog_rows: Option<u64>,
     /// Queues that there are: 1 for a log, the shards on Redis.
     pub shards: u16,
@@ -100,6 +103,10 @@ pub struct DrainState {
     pub paused: bool,
     /// Whether a batch is being taken or written at this moment.
     pub batch_in_hand: bool,
+    /// Since when it does that.
+    pub status_since: Timestamp,
+    /// Tables whose changes wait because the database would refuse all of them.
+    pub stopped_tables: Vec<StoppedTable>,
     /// The last failure, until a batch succeeds.
     pub last_error: Option<String>,
 }
@@ -156,6 +163,22 @@ impl Totals {
     }
 }
 
+/// Where a drain is, and what it does.
+#[derive(Debug, Clone)]
+pub(crate) struct Moved {
+    pub drained: Drained,
+    pub status: Status,
+    pub since: Timestamp,
+    pub stopped: Vec<StoppedTable>,
+}
+
+impl Moved {
+    /// Why what waits for a position need not wait longer, if a table is stopped.
+    pub(crate) fn stopped_reason(&self) -> Option<&str> {
+        self.stopped.first().map(|stopped| stopped.reason.as_str())
+    }
+}
+
 /// What the thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -163,10 +186,11 @@ pub(crate) struct Shared {
     pub wake: Condvar,
     pub totals: Mutex<Totals>,
     /// Where it is and what it does: what `drain_to` and `stop` wait on.
-    pub moved: watch::Sender<(Position, Status)>,
+    pub moved: watch::Sender<Moved>,
     /// Whether a batch is in hand: what `pause` waits on.
     in_hand: watch::Sender<bool>,
-    /// How often everything was asked for, and up to which of these requests it is in the database: what `drain_all` waits on, on Redis.
+    /// How often everything was asked for, and up to which of these requests it is in the database: what
+    /// `drain_all` waits on, on Redis.
     asked: AtomicU64,
     answered: watch::Sender<u64>,
 }
@@ -190,7 +214,12 @@ impl Shared {
             }),
             wake: Condvar::new(),
             totals: Mutex::default(),
-            moved: watch::Sender::new((Position(0), Status::Starting)),
+            moved: watch::Sender::new(Moved {
+                drained: Drained::default(),
+                status: Status::Starting,
+                since: Timestamp::now(),
+                stopped: Vec::new(),
+            }),
             in_hand: watch::Sender::new(false),
             asked: AtomicU64::new(0),
             answered: watch::Sender::new(0),
@@ -206,8 +235,9 @@ impl Shared {
         *self.control.lock()
     }
 
-    /// What a batch begins with; `None` while paused, unless it is to finish. Asked for when there is nothing more to wait for: what is appended
-    /// after [`Shared::pause`] has resolved is in no batch that began before.
+    /// What a batch begins with; `None` while paused, unless it is to finish. Asked for when there is nothing
+    /// more to wait for: what is appended after [`Shared::pause`] has resolved is in no batch that began
+    /// before.
     pub(crate) fn begin(&self) -> Option<InHand<'_>> {
         let control = self.control.lock();
         let may = !control.paused || control.stop.is_some();
@@ -221,7 +251,8 @@ impl Shared {
     pub(crate) async fn pause(&self) {
         self.change(|control| control.paused = true);
         let mut in_hand = self.in_hand.subscribe();
-        // It takes longer only with a database that does not answer, which is when people pause: the state says so then.
+        // It takes longer only with a database that does not answer, which is when people pause: the state
+        // says so then.
         let _ = tokio::time::timeout(PAUSE_WAIT, in_hand.wait_for(|is_in_hand| !is_in_hand)).await;
     }
 
@@ -231,7 +262,11 @@ impl Shared {
 
     /// Counts a committed batch.
     pub(crate) fn count(&self, committed: &Committed) {
-        self.totals.lock().count(committed);
+        let mut totals = self.totals.lock();
+        if totals.dead == 0 && committed.dead > 0 {
+            eprintln!("the database refused changes: they are in forebay_dead_letter, with the reasons");
+        }
+        totals.count(committed);
     }
 
     /// Says what failed, until a batch succeeds.
@@ -259,16 +294,44 @@ impl Shared {
         self.answered.subscribe()
     }
 
+    /// Says what it does now. One line for each change that a person should know of.
     pub(crate) fn set_status(&self, status: Status) {
-        self.moved.send_if_modified(|(_, old)| {
-            let is_new = *old != status;
-            *old = status;
-            is_new
+        let why = || self.totals.lock().last_error.clone().unwrap_or_default();
+        self.moved.send_if_modified(|moved| {
+            if moved.status == status {
+                return false;
+            }
+            match (&moved.status, &status) {
+                (_, Status::BackingOff) => eprintln!("the drain waits and tries again: {}", why()),
+                (Status::BackingOff, Status::Running) => eprintln!("the drain goes on"),
+                (_, Status::Fenced | Status::Failed) => eprintln!("the drain has stopped: {}", why()),
+                _ => {}
+            }
+            (moved.status, moved.since) = (status, Timestamp::now());
+            true
         });
     }
 
-    pub(crate) fn set_position(&self, position: Position) {
-        self.moved.send_modify(|(old, _)| *old = position);
+    /// Says which tables are stopped, with one line for each change.
+    pub(crate) fn set_stopped(&self, stopped: Vec<StoppedTable>) {
+        self.moved.send_if_modified(|moved| {
+            if moved.stopped == stopped {
+                return false;
+            }
+            for new in stopped.iter().filter(|new| !moved.stopped.iter().any(|old| old.reason == new.reason))
+            {
+                eprintln!("the drain has stopped a table: {}", new.reason);
+            }
+            for old in moved.stopped.iter().filter(|old| !stopped.iter().any(|new| new.table == old.table)) {
+                eprintln!("table {} has caught up and is drained with the others", old.table);
+            }
+            moved.stopped = stopped;
+            true
+        });
+    }
+
+    pub(crate) fn set_drained(&self, drained: Drained) {
+        self.moved.send_modify(|moved| moved.drained = drained);
     }
 
     /// Waits so long, or until it is told something.

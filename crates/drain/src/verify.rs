@@ -1,8 +1,8 @@
-//! Compares a hot table with the database, row by row: what both tiers share. How each pairs its rows with the database's while a server goes on is in
-//! `embedded/verify.rs` and `remote/verify.rs`.
+//! Compares a hot table with the database, row by row: what both tiers share. How each pairs its rows with
+//! the database's while a server goes on is in `embedded/verify.rs` and `remote/verify.rs`.
 //!
-//! What a row looks like in the database is the database's own business (a `char(4)` pads, a `numeric(10,2)` rounds, `jsonb` puts in order): one that
-//! differs is compared again as the database would give it back.
+//! What a row looks like in the database is the database's own business (a `char(4)` pads, a `numeric(10,2)`
+//! rounds, `jsonb` puts in order): one that differs is compared again as the database would give it back.
 
 use crate::Error;
 use crate::limits::{EXAMPLES, STORED_ROWS};
@@ -14,15 +14,15 @@ use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
 pub struct Differences {
     /// Rows that were compared, value by value.
     pub compared: u64,
-    /// Rows of which memory has only the key, because they were evicted: the store has them.
+    /// Rows of which memory has only the key, because they were evicted: the database has them.
     pub evicted: u64,
-    /// Rows that changed after the snapshot's position: they are in the log, not yet in the store.
+    /// Rows that changed after the snapshot's position: they are in the log, not yet in the database.
     pub undrained: u64,
-    /// Rows that only the store has, of a table that others write to (`shared`): as it should be.
+    /// Rows that only the database has, of a table that others write to (`shared`): as it should be.
     pub only_in_database: u64,
-    /// Rows that memory has and the store has not.
+    /// Rows that memory has and the database has not.
     pub missing_in_database: u64,
-    /// Rows that the store has and memory has not.
+    /// Rows that the database has and memory has not.
     pub missing_in_memory: u64,
     /// Rows that both have, with different values.
     pub different: u64,
@@ -35,25 +35,25 @@ pub struct Differences {
 /// One difference.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// Memory has the row, the store has not.
+    /// Memory has the row, the database has not.
     MissingInDatabase(Value),
-    /// The store has the row, memory has not.
+    /// The database has the row, memory has not.
     MissingInMemory(Value),
-    /// They differ.
+    /// Both have the row, with another value in a column.
     Different {
-        /// The key.
+        /// The key of both rows.
         key: Value,
         /// The first column that differs.
         column: String,
-        /// In memory.
+        /// What memory has in that column.
         memory: Value,
-        /// In the store.
+        /// What the database has in it.
         database: Value,
     },
 }
 
 impl Differences {
-    /// Whether memory and store hold the same, as far as it is drained.
+    /// Whether memory and database hold the same, as far as it is drained.
     pub fn is_clean(&self) -> bool {
         self.missing_in_database == 0 && self.missing_in_memory == 0 && self.different == 0 && self.dead == 0
     }
@@ -68,7 +68,8 @@ impl Differences {
 /// A row as memory has it, and as the store has it.
 pub(crate) type Pair = (Row, Row);
 
-/// Those of the pairs that also differ when the store has made of memory's row what its columns make of any, and as it made it.
+/// Those of the pairs that also differ when the store has made of memory's row what its columns make of any,
+/// and as it made it.
 pub(crate) async fn still_different(
     store: &Store,
     schema: &Schema,
@@ -119,7 +120,8 @@ fn is_same_value(memory: ValueRef<'_>, database: ValueRef<'_>) -> bool {
     }
 }
 
-/// A decimal as its sign, its digits without zeros around them, and the power of ten that these stand for; `None` for one that is out of bounds.
+/// A decimal as its sign, its digits without zeros around them, and the power of ten that these stand for;
+/// `None` for one that is out of bounds.
 fn decimal(text: &str) -> Option<(bool, String, i64)> {
     let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));

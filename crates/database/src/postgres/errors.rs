@@ -124,14 +124,13 @@ fn of_code(code: &str, routine: &str) -> Kind {
         "0A000" if routine == "RevalidateCachedQuery" => Kind::Busy,
         "2200H" | "42P07" | "42710" | "42701" => Kind::Schema,
         "57014" => Kind::Timeout,
-        "55P03" | "55006" => Kind::Busy,
+        "40001" | "40003" | "40P01" | "55P03" | "55006" => Kind::Busy,
         "53100" => Kind::Full,
         "25006" => Kind::ReadOnly,
         "XX001" | "XX002" => Kind::Corrupt,
         _ => match &code[..2] {
             "22" | "54" => Kind::Type,
             "53" | "57" | "08" | "58" | "28" | "3D" => Kind::Unavailable,
-            "40" => Kind::Busy,
             "24" | "25" | "2D" | "34" | "3B" | "XX" => Kind::Internal,
             "03" | "0A" | "0L" | "0P" | "20" | "2B" | "3F" | "42" | "55" | "F0" | "HV" => Kind::Syntax,
             // Constraints, views with a check option, and codes that functions make up.

@@ -9,11 +9,21 @@ use super::{Postgres, errors};
 use crate::{Batch, Error, Kind, Rows, StoredPosition};
 use forebay_value::{Timestamp, Value};
 
-pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS forebay_position (
+/// Made, or brought from the form that an earlier version gave it.
+pub(super) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS forebay_position (
   log text PRIMARY KEY,
   position bigint NOT NULL,
-  updated_at timestamptz NOT NULL
-)";
+  updated_at timestamptz NOT NULL,
+  note text NOT NULL DEFAULT ''
+);
+DO $$ BEGIN
+  IF NOT EXISTS (
+    SELECT FROM pg_attribute WHERE attrelid = 'forebay_position'::regclass AND attname = 'note' AND NOT attisdropped
+  ) THEN
+    ALTER TABLE forebay_position ADD COLUMN note text NOT NULL DEFAULT '';
+  END IF;
+END $$";
 
 const IS_THERE: &str = "SELECT to_regclass('forebay_position') IS NOT NULL";
 
@@ -32,12 +42,16 @@ impl Postgres {
     }
 
     pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
-        let sql = "SELECT log, position, updated_at FROM forebay_position ORDER BY updated_at";
+        // By way of JSON, because the table of an earlier version has no note.
+        let sql =
+            "SELECT log, position, updated_at, coalesce(to_jsonb(p) ->> 'note', '') FROM forebay_position p
+                   ORDER BY updated_at";
         let rows = self.of_drain(sql, Vec::new()).await?;
         let stored = |row: &[Value]| {
             Ok(StoredPosition {
                 log: log_id(&row[0])?,
                 position: integer(&row[1]).unsigned_abs(),
+                note: text(&row[3]).into(),
                 updated_at: time(&row[2]),
             })
         };
@@ -97,15 +111,18 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
             .map(Value::Bigint)
             .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
     };
+    let note = |note: &str| Value::Text(note.into());
     let (log, to) = (log_text(batch.log), stored(batch.to)?);
     let changed = match batch.from.map(stored).transpose()? {
         Some(from) => {
-            let sql = "UPDATE forebay_position SET position = $2, updated_at = clock_timestamp() WHERE log = $1 AND position = $3";
-            session.run(sql, &[log, to, from]).await?.changed
+            let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
+                       WHERE log = $1 AND position = $3 AND note = $5";
+            session.run(sql, &[log, to, from, note(&batch.note.to), note(&batch.note.from)]).await?.changed
         }
         None => {
-            let sql = "INSERT INTO forebay_position (log, position, updated_at) VALUES ($1, $2, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
-            session.run(sql, &[log, to]).await?.changed
+            let sql = "INSERT INTO forebay_position (log, position, note, updated_at)
+                       VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
+            session.run(sql, &[log, to, note(&batch.note.to)]).await?.changed
         }
     };
     if changed == 1 {

@@ -40,7 +40,7 @@ CREATE INDEX forebay_dead_letter_key ON forebay_dead_letter (key_hash) WHERE sup
 /// Makes the drain's tables, or brings them from the form that an earlier version gave them.
 pub(super) fn make_drain_tables(session: &mut Session) -> Result<(), Error> {
     if !session.has_drain_tables {
-        session.connection.execute_batch(positions::TABLE).map_err(map)?;
+        positions::make_table(&session.connection)?;
         session.connection.execute_batch(TABLE).map_err(map)?;
         if !has_columns(&session.connection)? {
             session.connection.execute_batch(COLUMNS).map_err(map)?;

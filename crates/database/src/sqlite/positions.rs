@@ -10,11 +10,12 @@ use crate::{Batch, Error, Kind, StoredPosition};
 use forebay_value::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-pub(super) const TABLE: &str = "
+const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS forebay_position (
   log TEXT PRIMARY KEY NOT NULL,
   position INTEGER NOT NULL,
-  updated_at TIMESTAMP TEXT NOT NULL
+  updated_at TIMESTAMP TEXT NOT NULL,
+  note TEXT NOT NULL DEFAULT ''
 );";
 
 impl Sqlite {
@@ -30,8 +31,10 @@ impl Sqlite {
             if !has_table(connection, "forebay_position").map_err(map)? {
                 return Ok(Vec::new());
             }
-            let sql = "SELECT log, position, updated_at FROM forebay_position ORDER BY updated_at";
-            let mut statement = connection.prepare_cached(sql).map_err(map)?;
+            let note = if has_note(connection)? { "note" } else { "''" };
+            let sql =
+                format!("SELECT log, position, updated_at, {note} FROM forebay_position ORDER BY updated_at");
+            let mut statement = connection.prepare_cached(&sql).map_err(map)?;
             let mut rows = statement.raw_query();
             let mut positions = Vec::new();
             while let Some(row) = rows.next().map_err(map)? {
@@ -39,6 +42,7 @@ impl Sqlite {
                 positions.push(StoredPosition {
                     log: log_id(row, 0)?,
                     position: position.unsigned_abs(),
+                    note: row.get(3).map_err(map)?,
                     updated_at: timestamp(row, 2)?,
                 });
             }
@@ -46,6 +50,23 @@ impl Sqlite {
         };
         self.readers.submit(read).await
     }
+}
+
+/// Makes the table, or brings it from the form that an earlier version gave it.
+pub(super) fn make_table(connection: &Connection) -> Result<(), Error> {
+    connection.execute_batch(TABLE).map_err(map)?;
+    if !has_note(connection)? {
+        let sql = "ALTER TABLE forebay_position ADD COLUMN note TEXT NOT NULL DEFAULT ''";
+        connection.execute_batch(sql).map_err(map)?;
+    }
+    Ok(())
+}
+
+fn has_note(connection: &Connection) -> Result<bool, Error> {
+    connection
+        .prepare_cached("SELECT 1 FROM pragma_table_info('forebay_position') WHERE name = 'note'")
+        .and_then(|mut statement| statement.exists([]))
+        .map_err(map)
 }
 
 pub(super) fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
@@ -92,11 +113,19 @@ pub(super) fn move_position(connection: &Connection, batch: &Batch) -> Result<()
     let (to, now) = (stored(batch.to)?, Timestamp::now().to_string());
     let changed = match batch.from.map(stored).transpose()? {
         Some(from) => connection
-            .prepare_cached("UPDATE forebay_position SET position = ?2, updated_at = ?3 WHERE log = ?1 AND position = ?4")
-            .and_then(|mut statement| statement.execute(params![log, to, now, from])),
+            .prepare_cached(
+                "UPDATE forebay_position SET position = ?2, updated_at = ?3, note = ?5
+                 WHERE log = ?1 AND position = ?4 AND note = ?6",
+            )
+            .and_then(|mut statement| {
+                statement.execute(params![log, to, now, from, batch.note.to, batch.note.from])
+            }),
         None => connection
-            .prepare_cached("INSERT INTO forebay_position (log, position, updated_at) VALUES (?1, ?2, ?3) ON CONFLICT (log) DO NOTHING")
-            .and_then(|mut statement| statement.execute(params![log, to, now])),
+            .prepare_cached(
+                "INSERT INTO forebay_position (log, position, updated_at, note) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (log) DO NOTHING",
+            )
+            .and_then(|mut statement| statement.execute(params![log, to, now, batch.note.to])),
     };
     let changed = changed.map_err(map)?;
     if changed == 1 {

@@ -1,4 +1,5 @@
-//! The memory tier in this process: the drain's thread over the data folder's log, loading at start, the comparison with the database.
+//! The memory tier in this process: the drain's thread over the data folder's log, loading at start, the
+//! comparison with the database.
 
 mod queue;
 mod run;

@@ -1,7 +1,7 @@
 //! The data folder's log as a queue.
 //!
-//! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet taken waits here, bounded
-//! by one read of the log.
+//! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet
+//! taken waits here, bounded by one read of the log.
 
 use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode, op_bytes};
@@ -65,10 +65,10 @@ impl Queue for LogQueue {
         let start = reconcile(&self.log, database, self.new_database).await?;
         let stored = match start {
             Start::Fresh { .. } => None,
-            Start::Continue(position) => Some(position),
+            Start::Continue(_) | Start::Uneven(_) => Some(start.position()),
         };
         self.release(start.position()).await?;
-        Ok(Place { stored, drained: start.position() })
+        Ok(Place::new(stored, start.reached()))
     }
 
     async fn read_after(
@@ -111,8 +111,8 @@ impl Queue for LogQueue {
 }
 
 impl LogQueue {
-    /// Reads the rows that memory gave up, as far as the database has all their changes. One that cannot be read now is read by the client that
-    /// asks for it, or by the next call.
+    /// Reads the rows that memory gave up, as far as the database has all their changes. One that cannot be
+    /// read now is read by the client that asks for it, or by the next call.
     async fn read_undone(&mut self, drained: Position) {
         let is_ready = |(from, ..): &mut (Position, Arc<Table>, Value)| *from <= drained;
         let ready: Vec<_> = self.undone.extract_if(.., is_ready).collect();
@@ -139,12 +139,15 @@ impl Records {
         schemas: &mut Schemas,
     ) -> Result<Taken, Error> {
         let mut changes: Vec<Change> = Vec::new();
-        let mut held_bytes = 0;
+        let (mut held_bytes, mut is_end) = (0, false);
         while changes.len() < limit.rows && held_bytes < BATCH_BYTES {
             if self.read.is_empty() {
                 match self.read_more(log, catalogue, schemas) {
                     Ok(true) => {}
-                    Ok(false) => break,
+                    Ok(false) => {
+                        is_end = true;
+                        break;
+                    }
                     Err(error) if changes.is_empty() && self.read.is_empty() => return Err(error),
                     Err(error) => self.failed = Some(error),
                 }
@@ -153,6 +156,7 @@ impl Records {
                 break;
             };
             if limit.until.is_some_and(|until| next.position > until.0) {
+                is_end = true;
                 break;
             }
             held_bytes += op_bytes(&next.op);
@@ -160,10 +164,9 @@ impl Records {
         }
         let last = changes.last().map(|change| Position(change.position));
         let next = if self.read.is_empty() { self.end } else { last.unwrap_or(self.begin) };
-        let to = last.unwrap_or(next);
         let bytes = next.0 - self.begin.0;
         self.begin = next;
-        Ok(Taken { changes, bytes, to, next })
+        Ok(Taken { changes, bytes, is_end, last, next })
     }
 
     fn read_more(&mut self, log: &Log, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {

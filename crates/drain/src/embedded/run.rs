@@ -3,7 +3,7 @@
 //! One round: wait for something durable and for what the pace allows, then let the batcher take a batch.
 
 use super::LogQueue;
-use crate::batcher::{Batcher, Outcome, Prepared};
+use crate::batcher::{Batcher, Drained, Outcome, Prepared};
 use crate::limits::*;
 use crate::pace::{BackOff, Pace};
 use crate::state::{Shared, Status, Stop};
@@ -93,33 +93,47 @@ impl Runner {
             None => {}
         }
         let drained = self.locate()?;
+        let has_stopped_due = self.batcher.has_stopped_due();
         if let Some(end) = self.finish_at {
-            if drained >= end {
+            // A stopped table is tried once more by the round that the others ended with.
+            if drained.others >= end && !has_stopped_due {
                 return Ok(false);
             }
-        } else if !self.wait_for_records(drained) || !self.wait_for_pace(control.pace_rows_per_s) {
+        } else if !has_stopped_due && !self.wait_for_records(drained.others)
+            || !self.wait_for_pace(control.pace_rows_per_s)
+        {
             return Ok(true);
         }
         let shared = self.shared.clone();
         let Some(_in_hand) = shared.begin() else { return Ok(true) };
         let prepared = self.runtime.block_on(self.batcher.prepare(control.pace_rows_per_s))?;
-        if prepared.rows == 0 {
+        if prepared.is_empty() {
             self.pass(&prepared);
         } else {
             let outcome = self.runtime.block_on(self.batcher.apply(prepared, control.pace_rows_per_s))?;
             self.applied(outcome)?;
         }
+        self.shared.set_stopped(self.batcher.stopped());
         Ok(true)
     }
 
     /// Asks the database where it stands, unless that is known.
-    fn locate(&mut self) -> Result<Position, Trouble> {
-        if let Some(drained) = self.batcher.drained() {
-            return Ok(drained);
+    fn locate(&mut self) -> Result<Drained, Trouble> {
+        let drained = match self.batcher.drained() {
+            Some(drained) => drained,
+            None => {
+                self.runtime.block_on(self.batcher.locate())?;
+                let drained = self.batcher.drained().expect("it was just located");
+                self.shared.set_stopped(self.batcher.stopped());
+                self.shared.set_drained(drained);
+                drained
+            }
+        };
+        // After a failure nothing is well before a batch is, unless there is none.
+        let is_idle = self.log.durable() <= drained.others;
+        if is_idle || self.shared.moved.borrow().status == Status::Starting {
+            self.shared.set_status(Status::Running);
         }
-        let drained = self.runtime.block_on(self.batcher.locate())?.drained;
-        self.shared.set_position(drained);
-        self.shared.set_status(Status::Running);
         Ok(drained)
     }
 
@@ -148,7 +162,7 @@ impl Runner {
 
     fn pass(&mut self, empty: &Prepared) {
         if self.batcher.pass(empty) {
-            self.batcher.drained().into_iter().for_each(|drained| self.shared.set_position(drained));
+            self.batcher.drained().into_iter().for_each(|drained| self.shared.set_drained(drained));
         } else {
             // The durable mark is past the last record, and nothing more can be read yet.
             self.shared.wait(Duration::from_millis(IDLE_MS));
@@ -169,7 +183,8 @@ impl Runner {
                 self.pace.spend(committed.changes);
                 self.shared.count(&committed);
                 self.shared.set_status(Status::Running);
-                self.shared.set_position(committed.drained);
+                self.shared.set_stopped(self.batcher.stopped());
+                self.batcher.drained().into_iter().for_each(|drained| self.shared.set_drained(drained));
                 if let Err(error) = committed.released {
                     self.shared.note(error.to_string());
                 }

@@ -1,8 +1,9 @@
 //! Compares a hot table in this process with the database, beside a server that goes on.
 //!
-//! The database's rows are read in one snapshot, together with the drain position `P` of that same snapshot. So each row has an exact
-//! rule: a row of memory whose last change is at or before `P` must be there and be the same; one that changed later is not drained yet
-//! and says nothing. Of the database's rows only 8 bytes each are kept, to find those that memory has and the database has not.
+//! The database's rows are read in one snapshot, together with the drain position `P` of that same snapshot.
+//! So each row has an exact rule: a row of memory whose last change is at or before `P` must be there and be
+//! the same; one that changed later is not drained yet and says nothing. Of the database's rows only 8 bytes
+//! each are kept, to find those that memory has and the database has not.
 
 use crate::verify::{Difference, Differences, Pair, difference, first_difference, still_different};
 use crate::{Error, Kind, Progress};
@@ -67,7 +68,8 @@ fn compare_all(
         }
         progress.add(message.len() as u64);
     }
-    // Under each shard's lock one lookup in the set for each row: some ten milliseconds a shard at 10,000,000 rows.
+    // Under each shard's lock one lookup in the set for each row: some ten milliseconds a shard at 10,000,000
+    // rows.
     table.for_each(|entry| {
         if stored.contains(&hash_key(&hasher, entry.key)) {
             return;

@@ -1,6 +1,7 @@
 //! Database to memory: at start, and beside a table that is being served.
 //!
-//! Two threads at once: the scan's, which reads and encodes rows, and the one here, which puts them into the table.
+//! Two threads at once: the scan's, which reads and encodes rows, and the one here, which puts them into the
+//! table.
 
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::Store;
@@ -9,10 +10,12 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is newer in memory stays.
+/// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is
+/// newer in memory stays.
 ///
-/// At start (before [`Table::set_loaded`]) the rows become the table's; the caller then replays the log and calls `set_loaded`. With a
-/// filter a table that is not shared would take the other rows for free keys: do not call `set_loaded` after that.
+/// At start (before [`Table::set_loaded`]) the rows become the table's; the caller then replays the log and
+/// calls `set_loaded`. With a filter a table that is not shared would take the other rows for free keys: do
+/// not call `set_loaded` after that.
 ///
 /// # Errors
 /// [`Kind::Database`]; the rows before it are in memory.

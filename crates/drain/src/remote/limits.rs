@@ -8,14 +8,17 @@ pub const LEASE_MS: u64 = 5_000;
 /// How often leases are renewed and free ones looked for: two may fail before one is lost.
 pub const LEASE_ROUND: Duration = Duration::from_millis(1_500);
 
-/// How many shards of one drainer write at the same time. The database's commits are what is waited for, and PostgreSQL shares one flush among those
-/// that come together; more only take connections away from the endpoints.
+/// How many shards of one drainer write at the same time. The database's commits are what is waited for, and
+/// PostgreSQL shares one flush among those that come together; more only take connections away from the
+/// endpoints.
 pub const SHARDS_AT_ONCE: usize = 4;
 
-/// Entries of one read of a stream. A reply is held in memory whole, here and there: 2,000 rows of 500 bytes are 1 MB.
+/// Entries of one read of a stream. A reply is held in memory whole, here and there: 2,000 rows of 500 bytes
+/// are 1 MB.
 pub const READ_ROWS: usize = 2_000;
 
-/// How long a small batch waits for others to join it: with 64 shards, some 600 commits a second when every shard has little to do.
+/// How long a small batch waits for others to join it: with 64 shards, some 600 commits a second when every
+/// shard has little to do.
 pub const LINGER: Duration = Duration::from_millis(100);
 
 /// What is a small batch, in rows.

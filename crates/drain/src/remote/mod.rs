@@ -1,8 +1,10 @@
-//! The memory tier on Redis or Valkey: streams, one a shard, into the database; loading, and the comparison with the database.
+//! The memory tier on Redis or Valkey: streams, one a shard, into the database; loading, and the comparison
+//! with the database.
 //!
-//! Any number of drains may run, in servers and as processes of their own. A **lease** decides who works on a shard, so that the work is spread and the
-//! order of a key is kept; the compare-and-set of the shard's position, in the database's transaction, decides who is right: a drain
-//! whose lease has run out and which does not know it yet is fenced by it, loses its batch, and asks anew where the shard stands.
+//! Any number of drains may run, in servers and as processes of their own. A **lease** decides who works on a
+//! shard, so that the work is spread and the order of a key is kept; the compare-and-set of the shard's
+//! position, in the database's transaction, decides who is right: a drain whose lease has run out and which
+//! does not know it yet is fenced by it, loses its batch, and asks anew where the shard stands.
 
 mod limits;
 mod queue;

@@ -5,6 +5,7 @@ use super::limits::READ_ROWS;
 use super::warm::tier;
 use crate::limits::BATCH_BYTES;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode};
+use crate::stopped::Reached;
 use crate::{Error, Kind};
 use forebay_database::{Op, Store};
 use forebay_log::Position;
@@ -19,7 +20,8 @@ pub(super) struct ShardQueue {
 }
 
 impl Queue for ShardQueue {
-    /// A batch is read when its turn comes: shards are drained side by side, and the others keep the database busy meanwhile.
+    /// A batch is read when its turn comes: shards are drained side by side, and the others keep the database
+    /// busy meanwhile.
     const ROWS_FIRST: usize = usize::MAX;
 
     fn id(&self) -> u128 {
@@ -27,7 +29,12 @@ impl Queue for ShardQueue {
     }
 
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
-        let stored = database.settled_position(self.id()).await?.map(Position);
+        // A COMMIT may still be under way, of a drain that lost its connection or was killed.
+        database.settled_position(self.id()).await?;
+        let positions = database.positions().await?;
+        let stored = positions.iter().find(|stored| stored.log == self.id());
+        let reached = stored.map(Reached::stored).transpose()?;
+        let stored = stored.map(|stored| Position(stored.position));
         let queue = self.queues.status(self.lease.shard).await?;
         let (released, drained) = (Position(queue.drained), stored.unwrap_or_default());
         if drained < released {
@@ -37,7 +44,7 @@ impl Queue for ShardQueue {
             // Committed by one who lost the lease, or the tier, before it could say so.
             self.release(drained).await?;
         }
-        Ok(Place { stored, drained })
+        Ok(Place::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
     }
 
     async fn read_after(
@@ -48,7 +55,7 @@ impl Queue for ShardQueue {
     ) -> Result<Taken, Error> {
         let Queues { queue, link } = &self.queues;
         let shard = self.lease.shard;
-        let mut taken = Taken { to: after, next: after, ..Taken::default() };
+        let mut taken = Taken { next: after, ..Taken::default() };
         let mut catalogue = queue.catalogue();
         loop {
             let wanted = (limit.rows - taken.changes.len()).min(READ_ROWS);
@@ -57,7 +64,7 @@ impl Queue for ShardQueue {
             for (position, record) in records {
                 let position = Position(position);
                 if limit.until.is_some_and(|until| position > until) {
-                    return Ok(taken);
+                    return Ok(Taken { is_end: true, ..taken });
                 }
                 let mut change = decode(position, &record, &catalogue, schemas);
                 if change.is_err() {
@@ -67,8 +74,9 @@ impl Queue for ShardQueue {
                 }
                 taken.changes.push(change.map_err(|what| bad_record(shard, position, &what))?);
                 taken.bytes += (record.len() + size_of::<Op>()) as u64;
-                (taken.to, taken.next) = (position, position);
+                (taken.last, taken.next) = (Some(position), position);
             }
+            taken.is_end = is_last;
             if is_last || taken.changes.len() >= limit.rows || taken.bytes >= BATCH_BYTES as u64 {
                 return Ok(taken);
             }

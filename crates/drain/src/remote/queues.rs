@@ -35,11 +35,18 @@ impl Queues {
         Ok(self.all().await?.iter().map(last).collect())
     }
 
-    /// Whether every shard is drained up to its position, by this drain or another.
-    pub(super) async fn is_drained(&self, positions: &[Position]) -> Result<bool, Error> {
+    /// Whether every shard is drained up to its position, by this drain or another. `others` is how far this
+    /// one is without the stopped tables.
+    pub(super) async fn is_drained(
+        &self,
+        positions: &[Position],
+        others: &[Position],
+    ) -> Result<bool, Error> {
         let all = self.all().await?;
-        let mut pairs = all.iter().zip(positions);
-        Ok(pairs.all(|(status, position)| status.entries == 0 || status.drained >= position.0))
+        let mut shards = all.iter().zip(positions).zip(others);
+        Ok(shards.all(|((status, position), others)| {
+            status.entries == 0 || status.drained >= position.0 || others >= position
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ use forebay_database::Store;
 use forebay_log::Position;
 use forebay_table::Leased;
 use futures_util::StreamExt;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,7 +22,10 @@ pub(crate) struct Runner {
     database: Store,
     shared: Arc<Shared>,
     rows_limit: usize,
+    own: Arc<HashSet<String>>,
     held: Vec<Shard>,
+    /// The last renewal of leases failed: the tier is away.
+    is_tier_away: bool,
     leases_at: Instant,
     maintained_at: Instant,
     pace: Pace,
@@ -30,7 +34,14 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    pub(crate) fn new(queues: Queues, database: Store, shared: Arc<Shared>, settings: &Settings) -> Runner {
+    /// `own` are the names of the tables that only Forebay writes to.
+    pub(crate) fn new(
+        queues: Queues,
+        database: Store,
+        shared: Arc<Shared>,
+        settings: &Settings,
+        own: Arc<HashSet<String>>,
+    ) -> Runner {
         let now = Instant::now();
         Runner {
             queues,
@@ -38,7 +49,9 @@ impl Runner {
             database,
             shared,
             rows_limit: settings.batch_rows_max,
+            own,
             held: Vec::new(),
+            is_tier_away: false,
             leases_at: now,
             maintained_at: now,
             pace: Pace::new(),
@@ -99,7 +112,7 @@ impl Runner {
         }
         self.leases_at = Instant::now() + LEASE_ROUND;
         let Queues { queue, link } = &self.queues;
-        let mut held = Vec::with_capacity(self.held.len());
+        let (mut held, mut is_tier_away) = (Vec::with_capacity(self.held.len()), false);
         for shard in self.held.drain(..) {
             // After an error it is not known whose it is: the database's position decides.
             if queue.renew(link, shard.lease(), LEASE_MS).await.unwrap_or(true) {
@@ -114,17 +127,24 @@ impl Runner {
             match queue.lease(link, number, &self.owner, LEASE_MS).await {
                 Ok(Leased::Held(lease)) => {
                     let (queues, database) = (self.queues.clone(), self.database.clone());
-                    self.held.push(Shard::new(queues, lease, database, self.rows_limit));
+                    self.held.push(Shard::new(queues, lease, database, self.rows_limit, self.own.clone()));
                 }
                 Ok(Leased::Busy { .. }) => {}
-                Err(error) => self.shared.note(format!("cannot take shard {number}: {error}")),
+                Err(error) => {
+                    is_tier_away = true;
+                    self.shared.note(format!("cannot take shard {number}: {error}"));
+                }
             }
         }
         self.shared.totals.lock().shards_held = self.held.len() as u16;
         match self.queues.backlog().await {
             Ok(rows) => self.shared.totals.lock().backlog_rows = rows,
-            Err(error) => self.shared.note(error.to_string()),
+            Err(error) => {
+                is_tier_away = true;
+                self.shared.note(error.to_string());
+            }
         }
+        self.is_tier_away = is_tier_away;
     }
 
     /// Frees memory behind what was drained.
@@ -151,7 +171,7 @@ impl Runner {
             .map(async |shard| (shard.number(), shard.step(pace, is_hurried).await))
             .buffer_unordered(SHARDS_AT_ONCE);
         let outcomes: Vec<_> = steps.collect().await;
-        let (mut moved, mut has_failed) = (false, false);
+        let mut moved = false;
         for (number, outcome) in outcomes {
             match outcome {
                 Ok(None) => {}
@@ -166,17 +186,20 @@ impl Runner {
                 }
                 // Its position has moved: another drain has this shard.
                 Ok(Some(Outcome::Fenced(_))) => self.held.retain(|shard| shard.number() != number),
-                Err(error) => {
-                    has_failed = true;
-                    self.shared.note(error.to_string());
-                }
+                Err(error) => self.shared.note(error.to_string()),
             }
         }
-        self.shared.set_status(if has_failed { Status::BackingOff } else { Status::Running });
+        let is_failing = self.is_tier_away || self.held.iter().any(Shard::is_failing);
+        self.shared.set_status(if is_failing { Status::BackingOff } else { Status::Running });
+        let mut stopped: Vec<_> = self.held.iter().flat_map(Shard::stopped).collect();
+        stopped.sort_by(|one, other| (&one.table, one.since).cmp(&(&other.table, other.since)));
+        stopped.dedup_by(|one, other| one.table == other.table);
+        self.shared.set_stopped(stopped);
         moved
     }
 
-    /// Answers those who wait for everything that was in the queues when they asked. Whether somebody waits: then no batch does.
+    /// Answers those who wait for everything that was in the queues when they asked. Whether somebody waits:
+    /// then no batch does.
     async fn answer_requests(&mut self) -> bool {
         let Some(asked) = self.shared.unanswered() else { return false };
         let answered = async {
@@ -184,7 +207,11 @@ impl Runner {
                 Some(wanted) => wanted,
                 None => (asked, self.queues.last_positions().await?),
             };
-            let is_drained = self.queues.is_drained(&positions).await?;
+            let mut others = vec![Position(0); positions.len()];
+            for shard in &self.held {
+                others[usize::from(shard.number())] = shard.drained_others();
+            }
+            let is_drained = self.queues.is_drained(&positions, &others).await?;
             self.wanted = Some((request, positions)).filter(|_| !is_drained);
             Ok(is_drained.then_some(request))
         };

@@ -6,8 +6,12 @@ use super::queue::ShardQueue;
 use crate::Error;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
+use crate::stopped::StoppedTable;
 use forebay_database::Store;
+use forebay_log::Position;
 use forebay_table::Lease;
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A shard that this drain holds.
@@ -21,9 +25,20 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub fn new(queues: Queues, lease: Lease, database: Store, rows_limit: usize) -> Shard {
+    pub fn new(
+        queues: Queues,
+        lease: Lease,
+        database: Store,
+        rows_limit: usize,
+        own: Arc<HashSet<String>>,
+    ) -> Shard {
         Shard {
-            batcher: Batcher::new(ShardQueue { queues, lease, undone: Vec::new() }, database, rows_limit),
+            batcher: Batcher::new(
+                ShardQueue { queues, lease, undone: Vec::new() },
+                database,
+                rows_limit,
+                own,
+            ),
             back_off: BackOff::default(),
             not_before: Instant::now(),
             few_since: None,
@@ -38,7 +53,23 @@ impl Shard {
         &self.batcher.queue.lease
     }
 
-    /// One batch; `None` when there is nothing, or too little yet. `hurried`: few records do not wait for others.
+    /// Whether its last batch failed.
+    pub fn is_failing(&self) -> bool {
+        self.back_off.is_failing()
+    }
+
+    /// Its stopped tables.
+    pub fn stopped(&self) -> Vec<StoppedTable> {
+        self.batcher.stopped()
+    }
+
+    /// How far it is drained without the stopped tables; 0 while that is not known.
+    pub fn drained_others(&self) -> Position {
+        self.batcher.drained().unwrap_or_default().others
+    }
+
+    /// One batch; `None` when there is nothing, or too little yet. `hurried`: few records do not wait for
+    /// others.
     pub async fn step(&mut self, pace: Option<f64>, hurried: bool) -> Result<Option<Outcome>, Error> {
         let outcome = self.try_step(pace, hurried).await;
         match &outcome {
@@ -54,7 +85,12 @@ impl Shard {
 
     async fn try_step(&mut self, pace: Option<f64>, hurried: bool) -> Result<Option<Outcome>, Error> {
         let prepared = self.batcher.prepare(pace).await?;
-        if prepared.rows == 0 || (!hurried && prepared.has_room && self.lingers(prepared.rows)) {
+        if prepared.is_empty() {
+            self.back_off.succeeded();
+            self.batcher.pass(&prepared);
+            return Ok(None);
+        }
+        if !hurried && prepared.is_end && self.lingers(prepared.rows) {
             return Ok(None);
         }
         self.few_since = None;

@@ -1,8 +1,10 @@
-//! Compares a hot table on Redis or Valkey with the database, row by row, beside servers and drainers that go on.
+//! Compares a hot table on Redis or Valkey with the database, row by row, beside servers and drainers that go
+//! on.
 //!
-//! The positions of all shards are read first, the database's rows in a snapshot after that. So a row of memory whose last change lies at or before its
-//! shard's position must be in the snapshot and be the same; one that changed later says nothing. A row may change, be deleted and drained between
-//! the snapshot and the read of memory: what differs is read again, on both sides, before it counts.
+//! The positions of all shards are read first, the database's rows in a snapshot after that. So a row of
+//! memory whose last change lies at or before its shard's position must be in the snapshot and be the same;
+//! one that changed later says nothing. A row may change, be deleted and drained between the snapshot and the
+//! read of memory: what differs is read again, on both sides, before it counts.
 
 use super::warm::tier;
 use crate::verify::{Difference, Differences, Pair, difference, is_same, still_different};
@@ -14,7 +16,8 @@ use forebay_value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// How often what differs is read again, and after how long: a change takes about as long from memory to the database.
+/// How often what differs is read again, and after how long: a change takes about as long from memory to the
+/// database.
 const READS_MAX: u32 = 5;
 const READ_AGAIN: Duration = Duration::from_millis(100);
 /// Reads of memory under way at a time.

@@ -1,4 +1,5 @@
-//! Database to a tier on Redis or Valkey: when a table's shards have nothing yet or lost theirs, and beside one that is being served.
+//! Database to a tier on Redis or Valkey: when a table's shards have nothing yet or lost theirs, and beside
+//! one that is being served.
 
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::Store;
@@ -14,10 +15,12 @@ use tokio::sync::mpsc::Receiver;
 /// How often another server that loads a table is asked whether it has done so.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Parts of a scan on their way into memory, half a megabyte each at 500 bytes a row: while the servers take some, the next are made ready.
+/// Parts of a scan on their way into memory, half a megabyte each at 500 bytes a row: while the servers take
+/// some, the next are made ready.
 const MESSAGES_AT_ONCE: usize = 8;
 
-/// Fills a table's shards from the database, unless they are filled, by this server or another: when it returns, all are loaded.
+/// Fills a table's shards from the database, unless they are filled, by this server or another: when it
+/// returns, all are loaded.
 ///
 /// # Errors
 /// [`Kind::Database`], [`Kind::Log`].
@@ -45,8 +48,8 @@ pub async fn load_remote(
     }
 }
 
-/// Gives a table that is loaded every row of the database, or those for which the SQL expression `filter` is true. What is newer in memory stays;
-/// rows that were evicted come back.
+/// Gives a table that is loaded every row of the database, or those for which the SQL expression `filter` is
+/// true. What is newer in memory stays; rows that were evicted come back.
 ///
 /// # Errors
 /// [`Kind::Database`], [`Kind::Log`]; [`Kind::InUse`] when another server loads this table.

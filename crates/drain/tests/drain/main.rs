@@ -2,7 +2,9 @@
 
 mod faults;
 mod model;
+mod postgres;
 mod starting;
+mod stopping;
 mod verifying;
 
 use forebay_database::Store;
@@ -19,7 +21,8 @@ pub(crate) struct World {
     pub(crate) log: Log,
     pub(crate) tables: Tables,
     pub(crate) store: Store,
-    pub(crate) database: PathBuf,
+    /// The database's file, or its URL.
+    pub(crate) url: String,
     pub(crate) data: PathBuf,
 }
 
@@ -52,10 +55,14 @@ impl World {
     }
 
     pub(crate) async fn open_parts(data: &Path, database: &Path, shared: bool) -> World {
+        let store = Store::open(&format!("sqlite:{}", database.display()), Default::default()).unwrap();
+        World::open_on(store, data, &database.display().to_string(), shared).await
+    }
+
+    pub(crate) async fn open_on(store: Store, data: &Path, url: &str, shared: bool) -> World {
         let mut options = forebay_log::Options::new(data.join("log"));
         options.segment_bytes = 1 << 20;
         let (log, _) = Log::open(options).unwrap();
-        let store = Store::open(&format!("sqlite:{}", database.display()), Default::default()).unwrap();
         let source = Arc::new(DatabaseSource(store.clone()));
         let mut specs = Vec::new();
         for schema in [people(), hits()] {
@@ -69,9 +76,10 @@ impl World {
         for table in tables.all() {
             warm(table, &store, None, &Arc::new(Progress::default())).await.unwrap();
         }
-        tables.replay(start.position()).unwrap();
+        let reached = start.reached();
+        tables.replay_uneven(reached.all(), |table| reached.of(table)).unwrap();
         tables.all().iter().for_each(|table| table.set_loaded());
-        World { log, tables, store, database: database.to_owned(), data: data.to_owned() }
+        World { log, tables, store, url: url.to_owned(), data: data.to_owned() }
     }
 
     pub(crate) fn people(&self) -> Arc<Table> {
@@ -99,7 +107,7 @@ impl World {
     }
 
     pub(crate) fn plain(&self) -> rusqlite::Connection {
-        let connection = rusqlite::Connection::open(&self.database).unwrap();
+        let connection = rusqlite::Connection::open(&self.url).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
         connection
     }

@@ -6,10 +6,10 @@ use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Drain, DrainState, Loaded, NewDatabase, Progress, Settings, reconcile, verify, warm,
+    Differences, Drain, DrainState, Loaded, NewDatabase, Progress, Reached, Settings, reconcile, verify, warm,
 };
 use forebay_http::Gate;
-use forebay_log::{Log, Position, Recovery, Verify};
+use forebay_log::{Log, Recovery, Verify};
 use forebay_table::{Table, TableSpec, Tables};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Embedded {
     log: Log,
     recovery: Recovery,
-    /// Where the log's records begin that the database does not have.
-    start: Position,
+    /// How far the database has the log's records.
+    reached: Reached,
     pub(super) tables: Tables,
 }
 
@@ -36,11 +36,11 @@ impl Embedded {
         new_database: NewDatabase,
     ) -> Result<Embedded, StartError> {
         let (log, recovery) = open_log(memory)?;
-        let start = agree(&log, store, new_database).await?;
+        let reached = agree(&log, store, new_database).await?;
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
             .map_err(StartError::from)?;
-        Ok(Embedded { log, recovery, start, tables })
+        Ok(Embedded { log, recovery, reached, tables })
     }
 
     /// Says what opening found, connects the gate with the log, and takes memory ahead of use if that is
@@ -86,11 +86,10 @@ impl Embedded {
                 }
             };
         }
-        let (tables, start) = (self.tables.clone(), self.start);
-        let replayed = tokio::task::spawn_blocking(move || tables.replay(start))
-            .await
-            .map_err(StartError::from)?
-            .map_err(StartError::from)?;
+        let (tables, reached) = (self.tables.clone(), self.reached.clone());
+        let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
+        let replayed =
+            tokio::task::spawn_blocking(replay).await.map_err(StartError::from)?.map_err(StartError::from)?;
         for (table, highest) in &replayed.highest_keys {
             store.raise_keys(table.schema(), *highest).await.map_err(StartError::from)?;
         }
@@ -104,7 +103,7 @@ impl Embedded {
                 replayed.records
             );
         }
-        self.tables.drained(self.start);
+        self.tables.drained(self.reached.all());
         Ok(())
     }
 
@@ -122,7 +121,7 @@ impl Embedded {
 
     /// Whether the log holds what the database does not.
     pub fn is_behind(&self, drain: Option<&Drain>) -> bool {
-        self.log.end() > drain.map_or(self.start, |drain| drain.state().position)
+        self.log.end() > drain.map_or(self.reached.all(), |drain| drain.state().position)
     }
 
     /// What is known of the drain of a log beyond what both kinds tell.
@@ -190,12 +189,12 @@ fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
 }
 
 /// Finds where the drain goes on, or why it must not.
-async fn agree(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Position, StartError> {
+async fn agree(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Reached, StartError> {
     let start = reconcile(log, store, new_database).await.map_err(StartError::from)?;
     if let Some(notice) = start.notice(store) {
         eprintln!("note: {notice}");
     }
-    Ok(start.position())
+    Ok(start.reached())
 }
 
 /// Answers are released as the log becomes durable, and never again when it fails. The hooks must not hold

@@ -13,7 +13,9 @@ use crate::start_error::StartError;
 use embedded::Embedded;
 use forebay_config::model;
 use forebay_database::Store;
-use forebay_drain::{Differences, Drain, DrainState, NewDatabase, Progress, Settings, Status, Stop};
+use forebay_drain::{
+    Differences, Drain, DrainState, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
+};
 use forebay_http::Gate;
 use forebay_table::{HotTables, TableSpec};
 use remote::Remote;
@@ -295,8 +297,15 @@ fn drain_json(state: &DrainState) -> Value {
         "pace_rows_per_s": state.pace_rows_per_s,
         "paused": state.paused,
         "batch_in_hand": state.batch_in_hand,
+        "status_since": state.status_since.to_string(),
+        "stopped_tables": state.stopped_tables.iter().map(stopped_json).collect::<Vec<_>>(),
         "last_error": state.last_error,
     })
+}
+
+/// A table whose changes wait, and why.
+fn stopped_json(stopped: &StoppedTable) -> Value {
+    json!({ "table": stopped.table, "reason": stopped.reason, "since": stopped.since.to_string() })
 }
 
 /// A drain's status in a word.

@@ -38,9 +38,10 @@ pub struct Replayed {
 
 /// What is done with the records of a table id.
 enum Target {
-    Apply(Arc<Table>),
+    /// And how far the database has them.
+    Apply(Arc<Table>, Position),
     /// The table still exists, with other columns.
-    Old(OldColumns),
+    Old(OldColumns, Position),
     Skip,
 }
 
@@ -50,9 +51,21 @@ impl Tables {
     /// # Errors
     /// [`Kind::BadRecord`] with the position; [`Kind::OtherKey`]; [`Kind::Log`].
     pub fn replay(&self, from: Position) -> Result<Replayed, Error> {
+        self.replay_uneven(from, |_| from)
+    }
+
+    /// The same, when the database has more than that of some tables: `drained` says how far, by their names.
+    ///
+    /// # Errors
+    /// As [`Tables::replay`].
+    pub fn replay_uneven(
+        &self,
+        from: Position,
+        drained: impl Fn(&str) -> Position,
+    ) -> Result<Replayed, Error> {
         self.drained(from);
         let mut replayed = Replayed { records: 0, skipped: 0, end: from, highest_keys: Vec::new() };
-        let targets = self.targets();
+        let targets = self.targets(drained);
         let reader = self.inner.core.log.reader(from).map_err(unreadable)?;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(REPLAY_THREADS_MAX);
         let shares = thread::scope(|scope| {
@@ -84,12 +97,12 @@ impl Tables {
     }
 
     /// By table id.
-    fn targets(&self) -> Vec<Option<Target>> {
+    fn targets(&self, drained: impl Fn(&str) -> Position) -> Vec<Option<Target>> {
         let mut targets = Vec::new();
         for (id, schema) in self.inner.catalogue.tables() {
             let target = match self.get(&schema.name) {
-                Some(table) if table.id() == id => Target::Apply(table),
-                Some(table) => Target::Old(OldColumns::new(table, schema)),
+                Some(table) if table.id() == id => Target::Apply(table, drained(&schema.name)),
+                Some(table) => Target::Old(OldColumns::new(table, schema), drained(&schema.name)),
                 None => Target::Skip,
             };
             targets.resize_with(usize::from(id.0), || None);
@@ -181,8 +194,11 @@ impl Share<'_> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
         let table = match self.targets.get(usize::from(id)) {
-            Some(Some(Target::Apply(table))) => table,
-            Some(Some(Target::Old(old))) => return self.apply_old(old, &record, position),
+            Some(Some(Target::Apply(_, drained) | Target::Old(_, drained))) if position <= *drained => {
+                return Ok(());
+            }
+            Some(Some(Target::Apply(table, _))) => table,
+            Some(Some(Target::Old(old, _))) => return self.apply_old(old, &record, position),
             Some(Some(Target::Skip)) => {
                 self.records += u64::from(self.number == 0);
                 self.skipped += u64::from(self.number == 0);

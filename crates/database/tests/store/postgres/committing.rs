@@ -14,7 +14,16 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
     };
     let changes = (to * 10..to * 10 + 5).map(|id| Change { table: 0, position: to, op: Op::Insert(row(id)) });
     let (schemas, changes) = (vec![codes()], changes.collect());
-    Batch { log: 1, from, to, schemas, changes, on_error: OnError::Fail, priority: Priority::Holds }
+    Batch {
+        log: 1,
+        from,
+        to,
+        note: Default::default(),
+        schemas,
+        changes,
+        on_error: OnError::Fail,
+        priority: Priority::Holds,
+    }
 }
 
 /// A store that reaches the scratch database through a relay.

@@ -14,7 +14,16 @@ fn row(id: i64, code: &str) -> Row {
 fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
     let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
     let schemas = vec![codes()];
-    Batch { log: LOG, from, to, schemas, changes, on_error: OnError::Fail, priority: Priority::Yields }
+    Batch {
+        log: LOG,
+        from,
+        to,
+        note: Default::default(),
+        schemas,
+        changes,
+        on_error: OnError::Fail,
+        priority: Priority::Yields,
+    }
 }
 
 async fn scratch() -> Scratch {

@@ -1,4 +1,5 @@
-//! The table at the top of the module, and a model: what a batch leaves behind is what its changes one by one leave behind.
+//! The table at the top of the module, and a model: what a batch leaves behind is what its changes one by one
+//! leave behind.
 
 use super::*;
 use forebay_value::{Column, KeyKind, Type};
@@ -22,7 +23,8 @@ fn row(id: i64, name: &str, n: i64) -> Row {
     Row::from_values(&schema(), &[Value::Bigint(id), Value::Text(name.into()), Value::Bigint(n)])
 }
 
-/// `i1a5`: insert key 1, name a, n 5 · `p…`: put · `d1`: delete · `+1 5`: add 5 to key 1.
+/// `i1a5`: insert key 1, name a, n 5 · `p…`: put · `d1`: delete · `+15`: add 5 to key 1 · `u1b5`: set name b
+/// and n 5 of key 1, `-` leaves one.
 fn parse(text: &str) -> Vec<Change> {
     let op = |word: &str| {
         let number = |text: &str| text.parse::<i64>().unwrap();
@@ -30,6 +32,16 @@ fn parse(text: &str) -> Vec<Change> {
             ("i", rest) => Op::Insert(row(number(&rest[..1]), &rest[1..2], number(&rest[2..]))),
             ("p", rest) => Op::Put(row(number(&rest[..1]), &rest[1..2], number(&rest[2..]))),
             ("d", rest) => Op::Delete(Value::Bigint(number(rest))),
+            ("u", rest) => {
+                let name = Some(&rest[1..2]).filter(|name| *name != "-");
+                let n = Some(&rest[2..]).filter(|n| !n.is_empty());
+                let name = name.map(|name| (1, Value::Text(name.into())));
+                let n = n.map(|n| (2, Value::Bigint(number(n))));
+                Op::Update {
+                    key: Value::Bigint(number(&rest[..1])),
+                    columns: name.into_iter().chain(n).collect(),
+                }
+            }
             (_, rest) => {
                 Op::Increment { key: Value::Bigint(number(&rest[..1])), column: 2, delta: number(&rest[1..]) }
             }
@@ -42,7 +54,11 @@ fn parse(text: &str) -> Vec<Change> {
 }
 
 fn check(input: &str, expected: Option<&str>) {
-    let got = coalesce(&mut parse(input), &[schema()]);
+    check_in(input, expected, false);
+}
+
+fn check_in(input: &str, expected: Option<&str>, is_shared: bool) {
+    let got = coalesce(&mut parse(input), &[schema()], &[is_shared]);
     let ops = |changes: Vec<Change>| changes.into_iter().map(|change| change.op).collect::<Vec<_>>();
     assert_eq!(got.map(ops), expected.map(|text| ops(parse(text))), "{input}");
 }
@@ -78,8 +94,45 @@ fn one_key() {
 }
 
 #[test]
+fn updates_of_one_key() {
+    for (input, expected) in [
+        ("u1b", Some("u1b")),
+        ("u1b u1-7", Some("u1b7")),
+        ("u1b u1c7", Some("u1c7")),
+        ("i1a5 u1b", Some("i1b5")),
+        ("p1a5 u1-7 +11", Some("p1a8")),
+        ("p1a5 +11 u1-7", Some("p1a7")),
+        ("d1 i1a5 u1b", Some("d1 i1b5")),
+        ("+15 u1-7", Some("u1-7")),
+        ("+15 u1b", Some("u1b +15")),
+        ("u1-7 +11", Some("u1-8")),
+        ("u1b +11 +12", Some("u1b +13")),
+        ("u1b d1", Some("d1")),
+        ("d1 u1b", Some("d1")),
+        ("i1a5 d1 u1b", Some("")),
+        ("u1b p1a5", Some("p1a5")),
+        ("u1-9223372036854775807 +11", None),
+    ] {
+        check(input, expected);
+    }
+}
+
+#[test]
+fn a_row_inserted_and_deleted_in_a_table_that_others_write_to_is_still_deleted() {
+    for (input, expected) in [
+        ("i1a5 d1", "d1"),
+        ("i1a5 +11 d1 u1b", "d1"),
+        ("i1a5 d1 i1b6", "d1 i1b6"),
+        ("i1a5 d1 p1b6", "d1 i1b6"),
+        ("i1a5 p1b6", "i1b6"),
+    ] {
+        check_in(input, Some(expected), true);
+    }
+}
+
+#[test]
 fn kinds_and_keys_are_in_order() {
-    check("i9a0 +15 d7 i2b0 p4c0 p3d0 d5", Some("d5 d7 p3d0 p4c0 i2b0 i9a0 +15"));
+    check("i9a0 +15 u6a d7 i2b0 p4c0 p3d0 d5", Some("d5 d7 p3d0 p4c0 u6a i2b0 i9a0 +15"));
 }
 
 #[test]
@@ -120,7 +173,18 @@ fn run(changes: &[Change], model: &mut BTreeMap<i64, (String, i64)>) -> bool {
             *n += delta;
             true
         }),
-        Op::Update { .. } => panic!("nothing here makes one"),
+        Op::Update { key, columns } => {
+            if let Some((name, n)) = model.get_mut(&number(key)) {
+                for (column, value) in columns {
+                    match (column, value) {
+                        (1, Value::Text(text)) => *name = text.to_string(),
+                        (2, value) => *n = number(value),
+                        _ => panic!("a column of this table"),
+                    }
+                }
+            }
+            true
+        }
     })
 }
 
@@ -128,7 +192,8 @@ proptest! {
     #[test]
     fn a_batch_leaves_what_its_changes_leave(
         before in proptest::collection::btree_map(0i64..6, ("[a-c]", -5i64..5), 0..6),
-        ops in proptest::collection::vec((0u8..4, 0i64..6, "[a-c]", -5i64..5), 0..60),
+        ops in proptest::collection::vec((0u8..7, 0i64..6, "[a-c]", -5i64..5), 0..60),
+        is_shared: bool,
     ) {
         let mut one_by_one = before.clone();
         let mut changes = Vec::new();
@@ -139,6 +204,11 @@ proptest! {
                 (1, _) => Op::Put(row(id, &name, n)),
                 (2, true) => Op::Delete(Value::Bigint(id)),
                 (3, true) => Op::Increment { key: Value::Bigint(id), column: 2, delta: n },
+                (4..7, true) => {
+                    let both = [(1, Value::Text(name.as_str().into())), (2, Value::Bigint(n))];
+                    let columns = both.into_iter().filter(|(column, _)| kind == 6 || usize::from(kind) == column + 3);
+                    Op::Update { key: Value::Bigint(id), columns: columns.collect() }
+                }
                 _ => continue,
             };
             let change = Change { table: 0, position: changes.len() as u64, op };
@@ -147,7 +217,7 @@ proptest! {
         }
         let mut coalesced = before;
         let count = changes.len();
-        let batch = coalesce(&mut changes, &[schema()]).expect("nothing here overflows");
+        let batch = coalesce(&mut changes, &[schema()], &[is_shared]).expect("nothing here overflows");
         prop_assert!(batch.len() <= count + 6);
         prop_assert!(run(&batch, &mut coalesced));
         prop_assert_eq!(coalesced, one_by_one);
