@@ -302,7 +302,10 @@ impl DeadLetter {
                     let index = schema.position(name).filter(|index| *index != schema.key)?;
                     Some(value(&schema.columns[index]).map(|value| (index, value)))
                 };
-                let columns = fields.iter().filter_map(set).collect::<Result<_, _>>()?;
+                let mut columns: Vec<(usize, Value)> =
+                    fields.iter().filter_map(set).collect::<Result<_, _>>()?;
+                // A letter of an earlier version is a JSON object, which keeps no order.
+                columns.sort_by_key(|(index, _)| *index);
                 Ok(Op::Update { key: key()?, columns })
             }
             "delete" => Ok(Op::Delete(key()?)),

@@ -113,8 +113,12 @@ impl Settings {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         let says = |name: &str| passed_on.iter().any(|pair| pair.starts_with(&format!("{name}=")));
-        if !says("tcp_user_timeout") {
-            config.tcp_user_timeout(Duration::from_millis(TCP_USER_TIMEOUT_MS));
+        // In milliseconds, as libpq reads it; the client library takes seconds. 0 is the system's own.
+        let said_ms = passed_on.iter().find_map(|pair| pair.strip_prefix("tcp_user_timeout="));
+        match said_ms.map_or(Ok(TCP_USER_TIMEOUT_MS), str::parse) {
+            Ok(0) => {}
+            Ok(ms) => drop(config.tcp_user_timeout(Duration::from_millis(ms))),
+            Err(_) => return Err(bad("tcp_user_timeout is no number of milliseconds".into())),
         }
         if !says("keepalives_idle") {
             config.keepalives_idle(Duration::from_secs(KEEPALIVE_IDLE_S));
