@@ -245,7 +245,9 @@ impl Rows {
     /// Puts a row into its locked shard; its bytes and its values were counted before.
     pub fn insert(&self, shard: &mut Shard, hash: KeyHash, slot: Slot) {
         let position = slot.position();
-        shard.settle(key_of(&slot, &self.schema), &self.budget);
+        if shard.has_tombstones() {
+            shard.settle(key_of(&slot, &self.schema), &self.budget);
+        }
         shard.insert(&self.schema, hash, slot, &self.budget);
         self.joined_or_left(hash, shard.slots.len(), position, 1);
     }

@@ -154,9 +154,14 @@ impl Shard {
         }
     }
 
+    /// Whether any key is remembered that is not in memory. Most shards have none: nothing is then looked for.
+    pub fn has_tombstones(&self) -> bool {
+        !self.tombstones.is_empty()
+    }
+
     /// The tombstone of a key.
     pub fn tombstone(&self, key: KeyRef<'_>) -> Option<Tombstone> {
-        if self.tombstones.is_empty() {
+        if !self.has_tombstones() {
             return None;
         }
         self.tombstones.get(&key.to_owned()).copied()
