@@ -1,7 +1,8 @@
-//! What a type says of its values besides their kind: the range of a whole number, the digits of a decimal, the length of a text.
+//! What a type says of its values besides their kind: the range of a whole number, the digits of a decimal,
+//! the length of a text.
 
-use crate::parse::{Invalid, invalid};
-use crate::{Type, ValueRef};
+use crate::invalid::invalid;
+use crate::{Invalid, Type, ValueRef};
 
 /// Whether a value is within the bounds of a type. One of another kind is not looked at.
 pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
@@ -30,8 +31,8 @@ pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
     }
 }
 
-/// Whether a decimal needs at most `precision - scale` digits before the point and `scale` after it. Zeros that change nothing
-/// do not count.
+/// Whether a decimal needs at most `precision - scale` digits before the point and `scale` after it. Zeros
+/// that change nothing do not count.
 fn has_digits(text: &str, precision: i64, scale: i64) -> bool {
     let text = text.trim_start_matches('-');
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));

@@ -7,6 +7,7 @@
 //! What must not move in: anything that stores, sends or logs a value, and any SQL.
 
 mod bounds;
+mod invalid;
 pub mod json;
 mod parse;
 mod row;
@@ -16,7 +17,8 @@ mod types;
 mod value;
 
 pub use bounds::check_bounds;
-pub use parse::{Invalid, from_json, from_text};
+pub use invalid::Invalid;
+pub use parse::{from_json, from_text};
 pub use row::{InvalidRow, Row, RowRef, encode_row};
 pub use schema::{Column, Fill, KeyKind, Schema, SchemaError};
 pub use timestamp::Timestamp;

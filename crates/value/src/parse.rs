@@ -1,27 +1,8 @@
 //! Values from outside: from text (paths, queries, headers, what a database kept as text) and from JSON.
 
-use crate::{Timestamp, Type, Uuid, Value, check_bounds};
+use crate::invalid::invalid;
+use crate::{Invalid, Timestamp, Type, Uuid, Value, check_bounds};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use std::fmt;
-
-/// Text or JSON that is not a value of the type asked for; says what would have been.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invalid {
-    /// What was expected, as the rest of "must be …".
-    pub expected: String,
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "must be {}", self.expected)
-    }
-}
-
-impl std::error::Error for Invalid {}
-
-pub(crate) fn invalid(expected: impl Into<String>) -> Invalid {
-    Invalid { expected: expected.into() }
-}
 
 /// Reads a value of type `ty` from plain text. Never gives [`Value::Null`].
 pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {

@@ -78,7 +78,8 @@ impl Type {
         ("jsonb", "json"),
     ];
 
-    /// Reads a type as written in a config file. `None` when it is none of [`Type::NAMES`] and [`Type::SQL_NAMES`].
+    /// Reads a type as written in a config file. `None` when it is none of [`Type::NAMES`] and
+    /// [`Type::SQL_NAMES`].
     pub fn parse(text: &str) -> Option<Type> {
         let (word, args) = match text.trim().split_once('(') {
             Some((word, rest)) => {

@@ -118,7 +118,7 @@ impl Settings {
         match said_ms.map_or(Ok(TCP_USER_TIMEOUT_MS), str::parse) {
             Ok(0) => {}
             Ok(ms) => drop(config.tcp_user_timeout(Duration::from_millis(ms))),
-            Err(_) => return Err(bad("tcp_user_timeout is no number of milliseconds".into())),
+            Err(_) => return Err(bad("tcp_user_timeout is no number of milliseconds")),
         }
         if !says("keepalives_idle") {
             config.keepalives_idle(Duration::from_secs(KEEPALIVE_IDLE_S));

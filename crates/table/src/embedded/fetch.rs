@@ -10,7 +10,7 @@
 
 use super::shard::{Absence, Shard};
 use super::slab::{EVICTED, REFERENCED, Slot};
-use super::table::Table;
+use super::table::{Fetched, Table};
 use crate::flights::Joined;
 use crate::key::{Key, KeyRef};
 use crate::limits::FETCH_TRIES;
@@ -19,15 +19,6 @@ use crate::source::{BoxFuture, SourceError};
 use forebay_log::Position;
 use forebay_value::{Row, Value};
 use std::sync::atomic::Ordering;
-
-/// What came of a fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fetched {
-    /// The row is in memory.
-    Present,
-    /// There is no such row; what an answer that says so waits for.
-    Gone(Position),
-}
 
 /// What is known of a key without asking the database.
 enum Known {

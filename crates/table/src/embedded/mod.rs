@@ -47,10 +47,9 @@ mod unique;
 pub(crate) mod write;
 
 pub use error::WriteError;
-pub use fetch::Fetched;
 pub use list::List;
 pub use load::Load;
 pub use replay::Replayed;
-pub use table::{Counters, Entry, Read, Table};
+pub use table::{Counters, Entry, Fetched, Read, Table};
 pub use tables::Tables;
 pub use write::Incremented;

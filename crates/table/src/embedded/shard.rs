@@ -154,7 +154,8 @@ impl Shard {
         }
     }
 
-    /// Whether any key is remembered that is not in memory. Most shards have none: nothing is then looked for.
+    /// Whether any key is remembered that is not in memory. Most shards have none: nothing is then looked
+    /// for.
     pub fn has_tombstones(&self) -> bool {
         !self.tombstones.is_empty()
     }

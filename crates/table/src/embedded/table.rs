@@ -4,7 +4,6 @@
 //! of the change that made it say no. Position 0 means nothing to wait for.
 
 use super::core::Core;
-use super::fetch::Fetched;
 use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
@@ -40,6 +39,15 @@ pub enum Read<R> {
     Missing(Position),
     /// Not in memory: [`Table::fetch`] this key, then read again.
     Fetch(Value),
+}
+
+/// What came of a fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetched {
+    /// The row is in memory.
+    Present,
+    /// There is no such row; what an answer that says so waits for.
+    Gone(Position),
 }
 
 /// One row for [`Table::for_each`].
