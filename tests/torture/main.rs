@@ -7,7 +7,7 @@
 //! - memory and database hold the same
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
-//! what is there, and `judge` compares. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
+//! what is there, and `judge` compares. Ten rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
 //! torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own; a failure prints its seed, and FOREBAY_TORTURE_SEED repeats
 //! that round, though not when the kernel scheduled it.
 
@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-const ROUNDS: u64 = 50;
+const ROUNDS: u64 = 10;
 const LANES: usize = 2;
 
 /// A number from the environment.

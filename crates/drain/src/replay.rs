@@ -2,7 +2,7 @@
 
 use crate::{Error, Progress};
 use forebay_database::{DeadLetter, Store};
-use forebay_value::Schema;
+use forebay_value::{Schema, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,14 +14,17 @@ const LETTERS: usize = 1_000;
 pub struct Replayed {
     /// Applied, and gone.
     pub applied: u64,
+    /// Their rows: table and key. Memory shows what the database had when it refused the change.
+    pub rows: Vec<(String, Value)>,
     /// Refused again, each with the reason of now: they stay.
     pub refused: Vec<(DeadLetter, String)>,
 }
 
 /// Applies every dead letter again, oldest first, each in a transaction of its own that also deletes it.
 ///
-/// The change goes to the database and not into memory, which had it when it was made. `schemas` are the
-/// tables by name; a letter of another table stays, with that as its reason.
+/// The change goes to the database and not into memory, which gave it up when it was refused: whoever calls
+/// this has memory read [`Replayed::rows`] again. `schemas` are the tables by name; a letter of another
+/// table stays, with that as its reason.
 ///
 /// # Errors
 /// [`Kind::Database`](crate::Kind::Database) when the store cannot be used; what was applied before is.
@@ -44,7 +47,12 @@ pub async fn replay(
                 continue;
             };
             match store.replay(schema, &letter).await {
-                Ok(true) => replayed.applied += 1,
+                Ok(true) => {
+                    replayed.applied += 1;
+                    if let Ok(op) = letter.change(schema) {
+                        replayed.rows.push((letter.table, op.key(schema).to_owned()));
+                    }
+                }
                 // Somebody else was faster.
                 Ok(false) => {}
                 Err(error) if error.is_data() => replayed.refused.push((letter, error.to_string())),

@@ -166,6 +166,7 @@ impl Admin {
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
             (Method::Post, "/warm") => self.warm(request),
+            (Method::Post, "/refresh") => self.refresh(request),
             (Method::Post, "/verify") => Ok(self.verify()),
             _ => Err(Problem::not_found(
                 "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /cache, /host",
@@ -237,6 +238,20 @@ impl Admin {
             let rows = tier.warm(name.as_deref(), filter.as_deref(), &Arc::default()).await?.into_iter();
             let warmed: Vec<_> = rows.map(|(table, rows)| json!({ "table": table, "rows": rows })).collect();
             Ok(json!({ "warmed": warmed }))
+        }))
+    }
+
+    /// One row, by `table` and `key`.
+    fn refresh(&self, request: &Request<'_>) -> Result<Work, Problem> {
+        let asked = |name: &str| {
+            let value = find_query(request.query(), name)?;
+            value.map(|value| value.into_owned()).ok_or_else(|| Problem::parameter(name, "is required"))
+        };
+        let (table, key) = (asked("table")?, asked("key")?);
+        let tier = self.tier.clone();
+        Ok(self.later(async move {
+            let key = tier.key_of(&table, &key)?;
+            tier.refresh(&table, key).await.map(|()| json!({ "refreshed": table }))
         }))
     }
 

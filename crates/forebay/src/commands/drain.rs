@@ -7,11 +7,14 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::start::{load_config, runtime};
 use forebay_config::Config;
+use forebay_config::model::Tier;
 use forebay_drain::{NewDatabase, Settings};
 use forebay_server::open;
+use forebay_value::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
@@ -23,13 +26,13 @@ pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
         }
         None => drain_here(&config, args.new_database)?,
     };
-    if args.replay { replay_letters(&config) } else { Ok(drained) }
+    if args.replay { replay_letters(&config, args.new_database) } else { Ok(drained) }
 }
 
 /// Dead letters that are named one by one; of more, only their number is said.
 const REFUSED_SHOWN: usize = 20;
 
-fn replay_letters(config: &Config) -> Result<ExitCode, Failure> {
+fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let (store, schemas) = runtime.block_on(open::database(config)).map_err(Failure::from)?;
     let progress = Arc::new(forebay_drain::Progress::default());
@@ -39,6 +42,7 @@ fn replay_letters(config: &Config) -> Result<ExitCode, Failure> {
         Ok::<(), forebay_drain::Error>(())
     }))?;
     println!("{} dead letters were applied", replayed.applied);
+    refresh(config, new_database, &runtime, &replayed.rows)?;
     for (letter, reason) in replayed.refused.iter().take(REFUSED_SHOWN) {
         println!("letter {} ({} {} {}) stays: {reason}", letter.id, letter.op, letter.table, letter.row);
     }
@@ -48,6 +52,44 @@ fn replay_letters(config: &Config) -> Result<ExitCode, Failure> {
             eprintln!("{refused} dead letters were refused again; they are in the table forebay_dead_letter");
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+/// Has memory show what was replayed: that of the running server, or of a tier on Redis. Without either, the
+/// next start loads it.
+fn refresh(
+    config: &Config,
+    new_database: bool,
+    runtime: &Runtime,
+    rows: &[(String, Value)],
+) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    if let Some(server) = AdminClient::find(&config.memory) {
+        for (table, key) in rows {
+            let query = [("table", table.as_str()), ("key", &key_text(key))];
+            server.post("/refresh", &query).map_err(Failure)?;
+        }
+    } else if config.memory.tier != Tier::Embedded {
+        let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
+        let opened = runtime.block_on(open::open(config, new_database)).map_err(Failure::from)?;
+        for (table, key) in rows {
+            let refreshed = runtime.block_on(opened.tier.refresh(table, key.clone()));
+            refreshed.map_err(|problem| Failure(problem.detail))?;
+        }
+        opened.tier.close().map_err(Failure::from)?;
+    }
+    Ok(())
+}
+
+/// A key as the admin listener reads it.
+fn key_text(key: &Value) -> String {
+    match key {
+        Value::Bigint(number) => number.to_string(),
+        Value::Uuid(id) => id.to_string(),
+        Value::Text(text) => text.to_string(),
+        other => format!("{other:?}"),
     }
 }
 

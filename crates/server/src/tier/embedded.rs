@@ -43,6 +43,13 @@ impl Embedded {
         Ok(Embedded { log, recovery, reached, tables })
     }
 
+    /// Has a row shown as the database has it, once that has all its changes.
+    pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
+        let Some(table) = self.tables.get(table) else { return Ok(()) };
+        table.undo(key.as_ref());
+        table.fetch(key).await.map(drop).map_err(|error| Problem::unavailable(error.to_string()))
+    }
+
     /// Says what opening found, connects the gate with the log, and takes memory ahead of use if that is
     /// wanted.
     pub fn prepare(&self, memory: &model::Memory, gate: &Arc<Gate>) {

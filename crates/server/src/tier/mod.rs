@@ -230,6 +230,25 @@ impl Tier {
         Ok(found)
     }
 
+    /// A key of a table, from its text.
+    pub fn key_of(&self, table: &str, text: &str) -> Result<forebay_value::Value, Problem> {
+        let schema = match &self.memory {
+            Memory::Embedded(embedded) => embedded.tables.get(table).map(|table| table.schema().clone()),
+            Memory::Remote(remote) => remote.tables.get(table).map(|table| table.schema().clone()),
+        };
+        let ty = schema.ok_or_else(|| no_table(table))?.key_column().ty;
+        forebay_value::from_text(ty, text).map_err(|error| Problem::parameter("key", error.to_string()))
+    }
+
+    /// Has a row shown as the database has it now: a letter that was replayed has changed it there. A table
+    /// that is not in memory shows it anyway.
+    pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.refresh(table, key).await,
+            Memory::Remote(remote) => remote.refresh(table, key).await,
+        }
+    }
+
     /// Forgets every row of a table whose rows in the database were replaced. Nobody may use it meanwhile.
     pub async fn forget(&self, table: &str) -> Result<(), Problem> {
         match &self.memory {

@@ -151,6 +151,15 @@ impl Remote {
     }
 
     /// Forgets every row of a table. One that is not kept in memory has nothing to forget.
+    /// Has a row shown as the database has it.
+    pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
+        match self.tables.queue().undo(&self.link, table, key.as_ref()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Problem::unavailable("later changes of the row are not drained yet")),
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+
     pub async fn forget(&self, name: &str) -> Result<(), Problem> {
         let Some(table) = self.tables.get(name) else { return Ok(()) };
         table.clear(&self.link).await.map_err(|error| unavailable(&error))
