@@ -1,4 +1,4 @@
-//! That nobody is served at the expense of others: connections over workers, slow SQL beside fast
+//! No client is served at the expense of others: connections over workers, slow SQL beside fast
 //! answers, clients that are slow, deaf or idle.
 
 use super::Lines;

@@ -21,7 +21,7 @@ pub(crate) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Diale
     }
 }
 
-/// What runs SQL needs a statement for the database that there is.
+/// An action that runs SQL needs a statement for the configured database.
 fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
     for action in placed.endpoint.action.each() {
         if let Action::Sql(sql) = action

@@ -58,7 +58,7 @@ impl Statements {
         }
     }
 
-    /// Refuses a database that there is no statement for.
+    /// Refuses a configured database for which there is no statement.
     pub(crate) fn check_dialect(&self, dialect: Dialect) -> Result<(), String> {
         match self.in_dialect(dialect) {
             Some(_) => Ok(()),

@@ -84,7 +84,7 @@ pub struct Endpoint {
     pub cache: Option<Caching>,
     /// Tags that are dropped from all caches before it answers, when it has written.
     pub invalidates: Vec<Expr>,
-    /// Whether its answers have a validator (ETag), so that 304 is answered to who has them.
+    /// Whether its answers have a validator (ETag): a client that sends it back gets 304.
     pub etag: bool,
     /// Whether answers are compressed for who takes that.
     pub compress: bool,
