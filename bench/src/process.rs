@@ -177,7 +177,7 @@ impl Drop for Peer {
 /// Starts, and waits until memory is loaded, however long that takes.
 pub fn start_loaded(start: &Start) -> Result<Server, Box<dyn Error>> {
     let mut server = start.try_start().map_err(|ended| format!("the server did not start: {ended:?}"))?;
-    while server.admin("GET", "/health").status != 200 {
+    while server.admin("GET", "/ready").status != 200 {
         if !server.is_running() {
             return Err(format!("the server ended while loading:\n{}", server.output()).into());
         }

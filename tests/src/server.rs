@@ -340,23 +340,24 @@ impl Server {
         }
     }
 
-    /// Waits until it is healthy: memory is loaded. It serves before that.
+    /// Waits until it is ready: memory is loaded. It serves before that.
     #[track_caller]
     pub fn wait_healthy(&self) {
-        wait_for("the server is healthy", || (self.admin("GET", "/health").status == 200).then_some(()));
+        wait_for("the server is ready", || (self.admin("GET", "/ready").status == 200).then_some(()));
     }
 
-    /// `GET /drain`.
+    /// `GET /drain`, once there is one.
     #[track_caller]
     pub fn drain_state(&self) -> Value {
-        self.wait_healthy();
-        self.admin("GET", "/drain").expect(200)
+        wait_for("there is a drain", || {
+            let answer = self.admin("GET", "/drain");
+            (answer.status == 200).then(|| answer.json())
+        })
     }
 
     /// `POST /drain/pause` or `/drain/resume`.
     #[track_caller]
     pub fn pause_drain(&self, pause: bool) {
-        self.wait_healthy();
         let answer = self.admin("POST", if pause { "/drain/pause" } else { "/drain/resume" });
         assert!((200..300).contains(&answer.status), "{answer:?}");
     }

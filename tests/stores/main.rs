@@ -16,6 +16,7 @@ mod migrations;
 mod others;
 mod pooler;
 mod postgresql;
+mod ready;
 mod refusals;
 mod refused;
 mod servers;

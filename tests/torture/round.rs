@@ -206,8 +206,7 @@ fn serving(ground: &Ground<'_>, mut server: Server, address: &Mutex<SocketAddr>)
 }
 
 fn is_healthy(server: &Server) -> bool {
-    let answer =
-        Client::connect(server.admin).and_then(|mut client| client.call("GET", "/health", &[], None));
+    let answer = Client::connect(server.admin).and_then(|mut client| client.call("GET", "/ready", &[], None));
     answer.is_ok_and(|answer| answer.status == 200)
 }
 

@@ -156,6 +156,10 @@ pub const RECONNECT_FIRST_MS: u64 = 50;
 /// after.
 pub const RECONNECT_LAST_MS: u64 = 1_000;
 
+/// After a failed attempt to connect, how long calls are refused without another one; and how long an attempt
+/// may take for calls to wait for its outcome. A server that is there takes some 10 ms.
+pub const CONNECT_AGAIN_MS: u64 = 100;
+
 /// How often waiting statements are looked through for those whose time is up.
 pub const SWEEP_MS: u64 = 100;
 
@@ -181,6 +185,7 @@ pub const LETTERS_LOOKED_AT: usize = 1_000;
 /// Keys taken one by one from a sequence at most; a larger step sets it.
 pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;
 
+const _: () = assert!(CONNECT_AGAIN_MS < RECONNECT_LAST_MS);
 const _: () = assert!(YIELD_EVERY <= YIELD_FLOOR);
 const _: () = assert!(SHARED_STATEMENT_MS <= SLICE_MS);
 const _: () = assert!(PATIENCE_SLICE_MS * 4 <= SERVER_GRACE_MS);

@@ -141,6 +141,15 @@ impl Store {
         }
     }
 
+    /// Whether requests reach it, as far as is known without asking it: for SQLite, whether its file is where
+    /// it was; for PostgreSQL, whether a connection for requests can be had.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub fn availability(&self) -> Result<(), Error> {
+        on!(self, engine => engine.availability())
+    }
+
     /// Reads a table's schema from the store; `None` when there is no such table.
     pub async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         on!(self, engine => engine.describe(table).await)

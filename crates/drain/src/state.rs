@@ -262,11 +262,7 @@ impl Shared {
 
     /// Counts a committed batch.
     pub(crate) fn count(&self, committed: &Committed) {
-        let mut totals = self.totals.lock();
-        if totals.dead == 0 && committed.dead > 0 {
-            eprintln!("the database refused changes: they are in forebay_dead_letter, with the reasons");
-        }
-        totals.count(committed);
+        self.totals.lock().count(committed);
     }
 
     /// Says what failed, until a batch succeeds.
@@ -294,36 +290,22 @@ impl Shared {
         self.answered.subscribe()
     }
 
-    /// Says what it does now. One line for each change that a person should know of.
+    /// Says what it does now.
     pub(crate) fn set_status(&self, status: Status) {
-        let why = || self.totals.lock().last_error.clone().unwrap_or_default();
         self.moved.send_if_modified(|moved| {
             if moved.status == status {
                 return false;
-            }
-            match (&moved.status, &status) {
-                (_, Status::BackingOff) => eprintln!("the drain waits and tries again: {}", why()),
-                (Status::BackingOff, Status::Running) => eprintln!("the drain goes on"),
-                (_, Status::Fenced | Status::Failed) => eprintln!("the drain has stopped: {}", why()),
-                _ => {}
             }
             (moved.status, moved.since) = (status, Timestamp::now());
             true
         });
     }
 
-    /// Says which tables are stopped, with one line for each change.
+    /// Says which tables are stopped.
     pub(crate) fn set_stopped(&self, stopped: Vec<StoppedTable>) {
         self.moved.send_if_modified(|moved| {
             if moved.stopped == stopped {
                 return false;
-            }
-            for new in stopped.iter().filter(|new| !moved.stopped.iter().any(|old| old.reason == new.reason))
-            {
-                eprintln!("the drain has stopped a table: {}", new.reason);
-            }
-            for old in moved.stopped.iter().filter(|old| !stopped.iter().any(|new| new.table == old.table)) {
-                eprintln!("table {} has caught up and is drained with the others", old.table);
             }
             moved.stopped = stopped;
             true

@@ -3,7 +3,8 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /health` | 200 when every table is loaded and the log sound, else 503 |
+//! | `GET /health` | 200: the process is alive; asks neither database nor tier |
+//! | `GET /ready` | 200 when hot requests are served, else 503; which [`crate::conditions`] hold |
 //! | `GET /drain` | where the drain stands |
 //! | `POST /drain/pause`, `/drain/resume` | stops it, lets it go on |
 //! | `POST /drain/finish` | answers when everything that is in the log now is in the database |
@@ -20,6 +21,7 @@
 //! listener has no password.
 
 use crate::admin_cache::CacheAdmin;
+use crate::conditions::Conditions;
 use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
@@ -41,6 +43,8 @@ use tokio::runtime::Handle;
 pub struct Admin {
     /// The memory tier.
     pub tier: Arc<Tier>,
+    /// What it cannot do.
+    pub conditions: Arc<Conditions>,
     /// Background jobs.
     pub jobs: Jobs,
     /// Jobs that run by themselves.
@@ -65,13 +69,13 @@ impl Service for AdminService {
         match self.0.call(request) {
             Ok(Work::Now(value)) => {
                 let body = value.to_string();
-                answer.respond(&json_head(), body.as_bytes());
+                answer.respond(&json_head(200), body.as_bytes());
                 Outcome::Done
             }
             Ok(Work::Later(work)) => Outcome::Later(Box::pin(async move {
                 let mut out = OwnedOut::default();
                 match work.await {
-                    Ok(value) => return json_reply(&value),
+                    Ok((status, value)) => return json_reply(status, &value),
                     Err(problem) => respond_problem(&problem, &mut out),
                 }
                 out.into_reply()
@@ -90,15 +94,16 @@ impl Service for AdminService {
 
 enum Work {
     Now(serde_json::Value),
-    Later(crate::action::BoxFuture<Result<serde_json::Value, Problem>>),
+    Later(crate::action::BoxFuture<Result<(u16, serde_json::Value), Problem>>),
 }
 
-fn json_head() -> Head {
-    Head::new(200).content_type("application/json")
+fn json_head(status: u16) -> Head {
+    Head::new(status).content_type("application/json")
 }
 
-fn json_reply(value: &serde_json::Value) -> Reply {
-    Reply { head: Arc::new(json_head()), extra: Vec::new(), body: value.to_string().into_bytes(), mark: 0 }
+fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
+    let body = value.to_string().into_bytes();
+    Reply { head: Arc::new(json_head(status)), extra: Vec::new(), body, mark: 0 }
 }
 
 fn check_json(table: &str, found: &Differences) -> serde_json::Value {
@@ -147,7 +152,11 @@ impl Admin {
     fn call(self: &Arc<Self>, request: &Request<'_>) -> Result<Work, Problem> {
         refuse_web_pages(request)?;
         match (request.method(), request.path()) {
-            (Method::Get | Method::Head, "/health") => self.health().map(Work::Now),
+            (Method::Get | Method::Head, "/health") => Ok(Work::Now(self.health())),
+            (Method::Get | Method::Head, "/ready") => {
+                let conditions = self.conditions.clone();
+                Ok(Work::Later(Box::pin(async move { Ok(conditions.ready().await) })))
+            }
             (Method::Get | Method::Head, "/drain") => {
                 Ok(self.ask(|tier| async move { tier.drain_state().await }))
             }
@@ -169,7 +178,7 @@ impl Admin {
             (Method::Post, "/refresh") => self.refresh(request),
             (Method::Post, "/verify") => Ok(self.verify()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /drain, /jobs, /tables, /cache, /host",
+                "the admin listener has nothing here; see /health, /ready, /drain, /jobs, /tables, /cache, /host",
             )),
         }
     }
@@ -179,18 +188,18 @@ impl Admin {
     where
         F: Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
     {
-        Work::Later(Box::pin(question(self.tier.clone())))
+        let question = question(self.tier.clone());
+        Work::Later(Box::pin(async move { Ok((200, question.await?)) }))
     }
 
-    fn health(&self) -> Result<serde_json::Value, Problem> {
-        self.tier.health()?;
+    fn health(&self) -> serde_json::Value {
         let stats = self.stats.total();
-        Ok(json!({
+        json!({
             "status": "ok",
             "connections": stats.connections,
             "requests": stats.requests,
             "uncounted_clicks": self.uncounted.load(Ordering::Relaxed),
-        }))
+        })
     }
 
     /// The machine, this process, and what only the server knows.
@@ -265,7 +274,10 @@ impl Admin {
     fn later(&self, work: impl Future<Output = Result<serde_json::Value, Problem>> + Send + 'static) -> Work {
         let task = self.runtime.spawn(work);
         Work::Later(Box::pin(async move {
-            task.await.unwrap_or_else(|error| Err(Problem::new(500, format!("the work broke off: {error}"))))
+            match task.await {
+                Ok(done) => Ok((200, done?)),
+                Err(error) => Err(Problem::new(500, format!("the work broke off: {error}"))),
+            }
         }))
     }
 }

@@ -11,6 +11,8 @@ mod admin;
 mod admin_cache;
 mod body;
 mod compile;
+mod condition;
+mod conditions;
 mod endpoint;
 mod functions;
 mod handler;
@@ -28,6 +30,8 @@ mod tier;
 
 pub use admin::checks_json;
 pub use body::extract as extract_fields;
+pub use condition::{Condition, State};
+pub use conditions::Conditions;
 pub use handler::{Call, Handler, Handlers};
 pub use problem::Problem;
 pub use seed::RowMaker;

@@ -3,6 +3,7 @@
 use crate::admin::{Admin, AdminService};
 use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, Context, Proxies};
+use crate::conditions::Conditions;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{self, Opened};
@@ -66,11 +67,13 @@ pub fn serve(
 
     let server = Server::bind(http_options(config), routes.clone(), gate).map_err(StartError::from)?;
     let tier = Arc::new(opened.tier);
+    let conditions = Arc::new(Conditions::new(tier.clone()));
     let (stats, handle) = (server.stats(), runtime.handle().clone());
     schedule.start(&handle, &lease);
     proxies.start(&handle);
     let admin = Admin {
         tier: tier.clone(),
+        conditions: conditions.clone(),
         jobs: jobs.clone(),
         schedule,
         runtime: handle,
@@ -82,6 +85,7 @@ pub fn serve(
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
     announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
 
+    let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), failed));
     let (result_sender, result) = std::sync::mpsc::channel();
@@ -92,6 +96,8 @@ pub fn serve(
             Ok(error) = failure => { let _ = result_sender.send(error); }
         }
     });
+    // What a stop does to the drain is no condition.
+    watching.abort();
     jobs.stop();
     runtime.block_on(tier.stop_drain());
     admin_listener.stop();

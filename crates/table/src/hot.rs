@@ -62,6 +62,11 @@ impl HotTables {
     pub fn get(&self, name: &str) -> Option<HotTable> {
         self.0.iter().find(|table| table.schema().name == name).cloned()
     }
+
+    /// All of them.
+    pub fn all(&self) -> &[HotTable] {
+        &self.0
+    }
 }
 
 impl From<&Tables> for HotTables {

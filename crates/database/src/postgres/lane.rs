@@ -10,7 +10,7 @@
 
 use super::errors;
 use super::patience::{lasts, within};
-use super::queue::{Plan, Queue, Waiting, Work};
+use super::queue::{Next, Plan, Queue, Waiting, Work};
 use super::session::{Connector, Failure, Prepared, Role, Session, fly};
 use super::url::Pooler;
 use crate::limits::*;
@@ -20,7 +20,7 @@ use futures_util::stream::FuturesOrdered;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
 pub(super) struct Lane {
@@ -67,28 +67,31 @@ impl Lane {
     pub(super) async fn run(mut self) {
         let bell = self.queue.bell(self.role, self.index);
         loop {
-            if (self.queue.has_work(self.role) || self.queue.is_down(self.role)) && !self.connect().await {
-                if self.queue.is_closed() {
-                    return;
-                }
-                continue;
+            if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
+                self.drop_session();
             }
-            match self.queue.take(self.role, self.index) {
-                Some(work) => self.work(work).await,
-                None if self.queue.is_closed() => return,
-                None => bell.notified().await,
+            match self.queue.next(self.role, self.index, self.session.is_some()) {
+                Next::Connect => {
+                    if !self.connect().await {
+                        // A call may want an attempt sooner.
+                        let _ = timeout(Duration::from_millis(self.pause_ms), bell.notified()).await;
+                        self.pause_ms = (self.pause_ms * 2).min(RECONNECT_LAST_MS);
+                    }
+                }
+                Next::Work(work) => self.work(work).await,
+                Next::Wait => match &self.session {
+                    Some(session) => tokio::select! {
+                        () = bell.notified() => {}
+                        () = session.ended.notified() => {}
+                    },
+                    None => bell.notified().await,
+                },
+                Next::End => return,
             }
         }
     }
 
-    /// Makes sure that there is a connection; after a failed attempt it has waited.
     async fn connect(&mut self) -> bool {
-        if self.session.as_ref().is_some_and(Session::is_alive) {
-            return true;
-        }
-        if self.session.take().is_some() {
-            self.queue.disconnected(self.role);
-        }
         match self.connector.connect(self.role).await {
             Ok(session) => {
                 self.session = Some(session);
@@ -97,9 +100,7 @@ impl Lane {
                 true
             }
             Err(error) => {
-                self.queue.unconnected(self.role, &error);
-                sleep(Duration::from_millis(self.pause_ms)).await;
-                self.pause_ms = (self.pause_ms * 2).min(RECONNECT_LAST_MS);
+                self.queue.unconnected(self.role, self.index, &error);
                 false
             }
         }
@@ -135,9 +136,6 @@ impl Lane {
                 self.alone(call).await;
                 self.queue.single_ended(self.role);
             }
-        }
-        if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
-            self.drop_session();
         }
     }
 

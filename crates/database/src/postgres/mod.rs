@@ -164,6 +164,11 @@ impl Postgres {
         &self.shown
     }
 
+    /// Why no request reaches it, if that is so.
+    pub(crate) fn availability(&self) -> Result<(), Error> {
+        self.queue.availability()
+    }
+
     /// Runs a job on the bulk thread, to its end, whether or not the asker waits for it.
     fn job<T, F, J>(&self, job: J) -> impl Future<Output = Result<T, Error>> + use<T, F, J>
     where

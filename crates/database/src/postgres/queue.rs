@@ -5,10 +5,16 @@
 //! arrives under load travels together: nobody waits for a timer, a flight is what has arrived while the one
 //! before it was under way. Everything else is taken alone. The lane that became idle last is woken first:
 //! under little load few connections are used.
+//!
+//! While no lane of a role has a connection, one of them tries to get one, again and again, and calls are
+//! refused. A call that comes when the last failure is [`CONNECT_AGAIN_MS`] ago is not: it has that lane try
+//! at once, and waits for the outcome.
 
 use super::session::Role;
 use super::sql::Looks;
-use crate::limits::{INSERT_CONNECTIONS, PIPELINED_INSERTS, PIPELINED_READS, QUICK_AGAIN_AFTER};
+use crate::limits::{
+    CONNECT_AGAIN_MS, INSERT_CONNECTIONS, PIPELINED_INSERTS, PIPELINED_READS, QUICK_AGAIN_AFTER,
+};
 use crate::{Error, Kind, Rows};
 use forebay_value::Value;
 use parking_lot::Mutex;
@@ -88,7 +94,19 @@ impl Waiting {
     }
 }
 
-/// What one lane does next.
+/// What a lane does next.
+pub(super) enum Next {
+    /// Opens a connection.
+    Connect,
+    /// Runs something.
+    Work(Work),
+    /// Nothing, until its bell rings or its connection ends.
+    Wait,
+    /// Nothing ever again.
+    End,
+}
+
+/// What is run on one connection at a time.
 pub(super) enum Work {
     /// Reads that travel together.
     Reads(Vec<Waiting>),
@@ -96,6 +114,30 @@ pub(super) enum Work {
     Inserts(Vec<Waiting>),
     /// One statement by itself.
     Alone(Waiting),
+}
+
+/// No lane of a role has a connection.
+struct Down {
+    error: Error,
+    /// The lane that tries until it has one.
+    lane: usize,
+    /// Whether it tries now.
+    is_trying: bool,
+    /// When the attempt began; when the last one failed.
+    at: Instant,
+}
+
+impl Down {
+    /// Whether a call may wait for the attempt that is under way, or begin one. An attempt that takes long
+    /// is one at a server that does not answer: that calls are not held up by it.
+    fn is_worth_waiting(&self) -> bool {
+        let is_recent = self.at.elapsed() < Duration::from_millis(CONNECT_AGAIN_MS);
+        self.is_trying == is_recent
+    }
+
+    fn try_now(&mut self) {
+        (self.is_trying, self.at) = (true, Instant::now());
+    }
 }
 
 /// One role's queues.
@@ -112,8 +154,8 @@ struct Side {
     singles: usize,
     singles_max: usize,
     connected: usize,
-    /// Why no lane has a connection.
-    down: Option<Error>,
+    connecting: usize,
+    down: Option<Down>,
     lanes: Vec<Arc<Notify>>,
 }
 
@@ -141,6 +183,7 @@ impl Queue {
                 singles: 0,
                 singles_max: lanes.saturating_sub(1).max(1),
                 connected: 0,
+                connecting: 0,
                 down: None,
                 lanes: (0..lanes).map(|_| Arc::default()).collect(),
             })
@@ -156,8 +199,8 @@ impl Queue {
         let mut side = self.sides[index(role)].lock();
         let refused = if self.closed.load(Ordering::Relaxed) {
             stopped()
-        } else if let Some(down) = &side.down {
-            down.clone()
+        } else if let Some(down) = side.down.as_ref().filter(|down| !down.is_worth_waiting()) {
+            down.error.clone()
         } else if side.together.len() + side.alone.len() >= self.waiting_max {
             let what = if role == Role::Reader { "reads" } else { "writes" };
             Error::new(
@@ -207,21 +250,27 @@ impl Queue {
         woken.iter().for_each(|lane| lane.notify_one());
     }
 
-    /// What this lane does next; `None`: it is idle now, and woken through [`Queue::bell`].
-    pub(super) fn take(&self, role: Role, lane: usize) -> Option<Work> {
+    /// What this lane does next. One that waits is woken through [`Queue::bell`].
+    pub(super) fn next(&self, role: Role, lane: usize, is_connected: bool) -> Next {
         let mut side = self.sides[index(role)].lock();
         side.idle.retain(|idle| *idle != lane);
-        let work = side.take(role);
-        if work.is_none() {
-            side.idle.push(lane);
+        if is_connected && let Some(work) = side.take(role) {
+            return Next::Work(work);
         }
-        work
-    }
-
-    /// Whether a lane that has just been woken would find something.
-    pub(super) fn has_work(&self, role: Role) -> bool {
-        let side = self.sides[index(role)].lock();
-        !side.together.is_empty() || !side.alone.is_empty()
+        let may_connect = side.down.as_ref().is_none_or(|down| down.lane == lane);
+        // One reader stays connected: so a server that is away is known before a call needs it.
+        let is_first = role == Role::Reader && side.connected + side.connecting == 0;
+        let is_wanted = side.has_work() || !self.is_closed() && (side.down.is_some() || is_first);
+        if !is_connected && may_connect && is_wanted {
+            side.connecting += 1;
+            side.down.iter_mut().for_each(Down::try_now);
+            return Next::Connect;
+        }
+        if self.is_closed() {
+            return Next::End;
+        }
+        side.idle.push(lane);
+        Next::Wait
     }
 
     pub(super) fn bell(&self, role: Role, lane: usize) -> Arc<Notify> {
@@ -247,10 +296,15 @@ impl Queue {
         }
     }
 
+    /// A lane has a connection: others may have one for what waits beside what it takes itself.
     pub(super) fn connected(&self, role: Role) {
         let mut side = self.sides[index(role)].lock();
+        side.connecting -= 1;
         side.connected += 1;
-        side.down = None;
+        let others = if side.down.take().is_some() { side.alone.len() } else { 0 };
+        let woken: Vec<_> = (0..others).map_while(|_| side.wake()).collect();
+        drop(side);
+        woken.iter().for_each(|lane| lane.notify_one());
     }
 
     pub(super) fn disconnected(&self, role: Role) {
@@ -258,8 +312,9 @@ impl Queue {
     }
 
     /// A lane found no connection. When no other has one, all that wait are told; else another is woken.
-    pub(super) fn unconnected(&self, role: Role, error: &Error) {
+    pub(super) fn unconnected(&self, role: Role, lane: usize, error: &Error) {
         let mut side = self.sides[index(role)].lock();
+        side.connecting -= 1;
         if side.connected > 0 {
             let woken = side.wake();
             drop(side);
@@ -268,15 +323,22 @@ impl Queue {
             }
             return;
         }
-        side.down = Some(error.clone());
+        let trying = side.down.as_ref().map_or(lane, |down| down.lane);
+        if trying != lane {
+            // What waits is told by the one that goes on trying.
+            return;
+        }
+        side.down = Some(Down { error: error.clone(), lane, is_trying: false, at: Instant::now() });
         let side = &mut *side;
         for waiting in side.together.drain(..).chain(side.alone.drain(..)) {
             waiting.answer(Err(error.clone()));
         }
     }
 
-    pub(super) fn is_down(&self, role: Role) -> bool {
-        self.sides[index(role)].lock().down.is_some()
+    /// Why calls of a role are refused, if they are.
+    pub(super) fn availability(&self) -> Result<(), Error> {
+        let down = |side: &Mutex<Side>| side.lock().down.as_ref().map(|down| down.error.clone());
+        self.sides.iter().find_map(down).map_or(Ok(()), Err)
     }
 
     /// Answers those who have waited too long.
@@ -308,8 +370,20 @@ impl Queue {
 }
 
 impl Side {
-    /// The idle lane to wake, when one of them may take something.
+    fn has_work(&self) -> bool {
+        !self.together.is_empty() || !self.alone.is_empty()
+    }
+
+    /// The idle lane to wake, when one of them may take something; without any connection the one that tries
+    /// to get one.
     fn wake(&mut self) -> Option<Arc<Notify>> {
+        if let Some(down) = &mut self.down {
+            if down.is_trying {
+                return None;
+            }
+            down.try_now();
+            return Some(self.lanes[down.lane].clone());
+        }
         let together = !self.together.is_empty() && self.flights < self.flights_max;
         let alone = !self.alone.is_empty() && self.singles < self.singles_max;
         if together || alone { self.idle.pop().map(|lane| self.lanes[lane].clone()) } else { None }

@@ -21,6 +21,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
 use tokio_postgres::{Client, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -66,10 +67,16 @@ impl Connector {
             return Err(Error::new(Kind::Unavailable, message));
         };
         let (client, connection) = connected.map_err(|error| explained(&self.settings, error))?;
-        // How the connection ends is told to whoever waits for an answer on it.
-        tokio::spawn(async move { connection.await.ok() });
+        let ended = Arc::new(Notify::new());
+        let ending = ended.clone();
+        tokio::spawn(async move {
+            // How the connection ends is told to whoever waits for an answer on it.
+            connection.await.ok();
+            ending.notify_one();
+        });
         Ok(Session {
             client,
+            ended,
             pooler: self.settings.pooler,
             statements: HashMap::new(),
             in_transaction: false,
@@ -141,6 +148,8 @@ fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
+    /// Rings when the connection is closed.
+    pub(super) ended: Arc<Notify>,
     pub(super) pooler: Pooler,
     statements: HashMap<Arc<str>, Arc<Prepared>>,
     pub(super) in_transaction: bool,

@@ -33,6 +33,7 @@ use writer::{Direct, Writer};
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     path: PathBuf,
+    identity: Identity,
     writer: Writer,
     readers: Readers,
 }
@@ -44,14 +45,19 @@ impl Sqlite {
         open::create(path)?;
         let connection = open::connect(path, Role::Writer)?;
         let identity = Identity::of(path)?;
-        let writer = Writer::start(connection, identity, options.queue, timeout)?;
+        let writer = Writer::start(connection, identity.clone(), options.queue, timeout)?;
         let readers = Readers::start(path, options.readers, options.queue, timeout)?;
-        Ok(Sqlite { path: path.to_owned(), writer, readers })
+        Ok(Sqlite { path: path.to_owned(), identity, writer, readers })
     }
 
     /// Where the file is, as it was given.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Why nothing can be written to it, if that is so.
+    pub(crate) fn availability(&self) -> Result<(), Error> {
+        self.identity.check()
     }
 
     pub(crate) async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {

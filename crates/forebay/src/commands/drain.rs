@@ -9,7 +9,7 @@ use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_config::model::Tier;
 use forebay_drain::{NewDatabase, Settings};
-use forebay_server::open;
+use forebay_server::{Conditions, open};
 use forebay_value::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -106,7 +106,8 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
         new_database: NewDatabase::Accept,
         ..Settings::default()
     };
-    let tier = opened.tier;
+    let tier = Arc::new(opened.tier);
+    let conditions = Conditions::new(tier.clone());
     tier.start_drain(settings).map_err(Failure::from)?;
     let mut progress = Progress::new("drain", None);
     let ended = runtime.block_on(async {
@@ -114,7 +115,10 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
         loop {
             tokio::select! {
                 ended = &mut finished => return ended,
-                () = tokio::time::sleep(TICK) => progress.set(tier.drained_rows()),
+                () = tokio::time::sleep(TICK) => {
+                    progress.set(tier.drained_rows());
+                    conditions.look().await;
+                }
             }
         }
     });

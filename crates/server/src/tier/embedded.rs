@@ -1,5 +1,7 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
+use super::conditions::Trouble;
+use crate::condition::{Condition, State};
 use crate::problem::Problem;
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
@@ -25,6 +27,7 @@ pub(super) struct Embedded {
     /// How far the database has the log's records.
     reached: Reached,
     pub(super) tables: Tables,
+    pub(super) trouble: Trouble,
 }
 
 impl Embedded {
@@ -40,7 +43,7 @@ impl Embedded {
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
             .map_err(StartError::from)?;
-        Ok(Embedded { log, recovery, reached, tables })
+        Ok(Embedded { log, recovery, reached, tables, trouble: Trouble::default() })
     }
 
     /// Has a row shown as the database has it, once that has all its changes.
@@ -84,7 +87,7 @@ impl Embedded {
                 match warm(table, store, None, &Arc::default()).await {
                     Ok(loaded) => break loaded.rows,
                     Err(error) if error.is_transient() => {
-                        eprintln!("loading {}: {error}; trying again", table.schema().name);
+                        self.trouble.set(format!("loading {}: {error}", table.schema().name));
                         tokio::time::sleep(STORE_PAUSE).await;
                     }
                     Err(error) => {
@@ -92,6 +95,7 @@ impl Embedded {
                     }
                 }
             };
+            self.trouble.clear();
         }
         let (tables, reached) = (self.tables.clone(), self.reached.clone());
         let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
@@ -119,11 +123,13 @@ impl Embedded {
     }
 
     /// Whether the log takes writes.
-    pub fn health(&self) -> Result<(), Problem> {
-        match self.log.poisoned() {
-            Some(error) => Err(Problem::new(503, format!("the log has failed: {error}"))),
-            None => Ok(()),
-        }
+    pub fn conditions(&self) -> Vec<Condition> {
+        let failed = |error| {
+            let why =
+                format!("it takes no more writes until a restart; what was acknowledged is safe: {error}");
+            Condition::new(State::LogFailed, why)
+        };
+        self.log.poisoned().map(failed).into_iter().collect()
     }
 
     /// Whether the log holds what the database does not.
@@ -212,9 +218,6 @@ fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
         model::Durability::Sync => log.on_durable(Box::new(move |durable| advancing.advance(durable.0))),
         model::Durability::Async | model::Durability::Replicated(_) => gate.advance(u64::MAX),
     }
-    log.on_poisoned(Box::new(move |error| {
-        eprintln!("the log failed and takes no more writes; what was acknowledged is safe: {error}");
-        failing.fail();
-    }));
+    log.on_poisoned(Box::new(move |_| failing.fail()));
     gate.advance(log.durable().0);
 }

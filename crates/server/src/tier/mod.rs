@@ -4,9 +4,11 @@
 //! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
 //! work without a server. Requests of clients do not come this way (`action` does that).
 
+mod conditions;
 mod embedded;
 mod remote;
 
+use crate::condition::{Condition, State};
 use crate::problem::Problem;
 use crate::schedule::Lease;
 use crate::start_error::StartError;
@@ -130,12 +132,26 @@ impl Tier {
         self.drain.set(drain).map_err(|_| StartError("the drain runs already".into()))
     }
 
-    /// Nothing when every table is loaded and writes are taken.
-    pub fn health(&self) -> Result<(), Problem> {
-        if let Memory::Embedded(embedded) = &self.memory {
-            embedded.health()?;
+    /// What does not work now: in memory, the drain and the database. Takes no longer than a tier over the
+    /// network may take to answer.
+    pub async fn conditions(&self) -> Vec<Condition> {
+        let (mut found, trouble) = match &self.memory {
+            Memory::Embedded(embedded) => (embedded.conditions(), &embedded.trouble),
+            Memory::Remote(remote) => (remote.conditions().await, &remote.trouble),
+        };
+        let loading: Vec<_> = self.tables().all().iter().filter_map(|table| trouble.loading(table)).collect();
+        match self.drain.get() {
+            Some(drain) => found.extend(conditions::of_drain(&drain.state())),
+            None if loading.is_empty() => {
+                found.push(Condition::new(State::Loading, "the drain has not begun"));
+            }
+            None => {}
         }
-        self.drain.get().map(drop).ok_or_else(still_loading)
+        found.extend(loading);
+        if let Err(error) = self.store.availability() {
+            found.push(Condition::new(State::DatabaseAway, error.to_string()));
+        }
+        found
     }
 
     /// Where the drain stands.

@@ -1,6 +1,8 @@
 //! The tier on Redis or Valkey: reaching it, whether it can keep what the config promises, and loading it.
 //! Other servers and drainers may be at work on it at the same time.
 
+use super::conditions::Trouble;
+use crate::condition::{Condition, State};
 use crate::problem::Problem;
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
@@ -10,8 +12,9 @@ use forebay_drain::{
     Differences, Drain, DrainState, Loaded, Progress, Settings, backlog_remote, load_remote, verify_remote,
     warm_remote,
 };
-use forebay_redis::{Client, Link};
+use forebay_redis::{Client, Command, Link, Slot};
 use forebay_table::{HotError, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +23,9 @@ use std::time::Duration;
 const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a shard lost its rows and must be loaded again.
 const WATCH: Duration = Duration::from_secs(1);
+/// How long every primary may take to answer before the tier is away: less than a probe waits for its
+/// answer.
+const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 /// The way to a tier, and its hot tables.
 pub(super) struct Remote {
@@ -27,6 +33,7 @@ pub(super) struct Remote {
     pub(super) tables: RemoteTables,
     /// For work that no client waits for; its connections live on the runtime that opened the tier.
     pub(super) link: Link,
+    pub(super) trouble: Trouble,
 }
 
 impl Remote {
@@ -62,7 +69,7 @@ impl Remote {
         let options = RemoteOptions { shards: at.shards, limit_bytes: memory.limit_bytes };
         let tables = RemoteTables::open(&client, &link, specs, options, source.clone(), source);
         let tables = tables.await.map_err(|error| failed(&error))?;
-        Ok(Remote { client, tables, link })
+        Ok(Remote { client, tables, link, trouble: Trouble::default() })
     }
 
     /// Fills the tier with what the database holds, unless another server has done so.
@@ -73,18 +80,35 @@ impl Remote {
                 match load_remote(table, &self.link, store, &Progress::default()).await {
                     Ok(loaded) => break loaded,
                     Err(error) if error.is_transient() => {
-                        eprintln!("loading {name}: {error}; trying again");
+                        self.trouble.set(format!("loading {name}: {error}"));
                         tokio::time::sleep(LOAD_PAUSE).await;
                     }
                     Err(error) => return Err(StartError(format!("loading {name}: {error}"))),
                 }
             };
+            self.trouble.clear();
             if loaded.rows > 0 {
                 let (rows, seconds) = (loaded.rows, loaded.took.as_secs_f64());
                 eprintln!("loaded {rows} rows of {name} from the database in {seconds:.1} s");
             }
         }
         Ok(())
+    }
+
+    /// Whether every primary takes writes.
+    pub async fn conditions(&self) -> Vec<Condition> {
+        let asked = self.client.primaries().into_iter().filter_map(|node| {
+            let (first, _) = *node.slots.first()?;
+            let mut ping = Command::new();
+            ping.arg("PING");
+            Some(self.link.change(Slot(first), ping))
+        });
+        let why = match tokio::time::timeout(ANSWER_LIMIT, try_join_all(asked)).await {
+            Ok(Ok(_)) => return Vec::new(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {ANSWER_LIMIT:?}"),
+        };
+        vec![Condition::new(State::TierAway, why)]
     }
 
     /// Loads again what a server that changed over has lost, until it is dropped.

@@ -58,13 +58,13 @@ impl Child {
             process,
             pid,
         };
-        child.wait_healthy()?;
+        child.wait_ready()?;
         Ok(child)
     }
 
-    fn wait_healthy(&self) -> Result<(), Failure> {
+    fn wait_ready(&self) -> Result<(), Failure> {
         for _ in 0..600 {
-            if self.admin().get("/health").is_ok() {
+            if self.admin().get("/ready").is_ok() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));

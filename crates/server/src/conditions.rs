@@ -1,0 +1,93 @@
+//! Conditions: what a running server cannot do, or does with a delay, until time passes or a human acts.
+//!
+//! `tier` knows which hold at a moment ([`Tier::conditions`]). Here each is given the time when it was first
+//! seen, and one line on the terminal when it begins and when it ends; `GET /ready` shows them.
+
+use crate::condition::Condition;
+use crate::tier::Tier;
+use forebay_value::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// How often the conditions are compared with those before. Bounds the lines of one that comes and goes.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A condition since it was first seen.
+struct Lasting {
+    condition: Condition,
+    since: Timestamp,
+    began: Instant,
+}
+
+/// The conditions of a tier, and since when they hold.
+pub struct Conditions {
+    tier: Arc<Tier>,
+    /// Locked while the tier is asked, so that an older answer does not follow a newer one.
+    lasting: Mutex<Vec<Lasting>>,
+}
+
+impl Conditions {
+    /// Those of this tier.
+    pub fn new(tier: Arc<Tier>) -> Conditions {
+        Conditions { tier, lasting: Mutex::default() }
+    }
+
+    /// Looks again and again. Never ends.
+    pub(crate) async fn watch(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look().await;
+        }
+    }
+
+    /// Looks once: one line for each that has begun and for each that has ended.
+    pub async fn look(&self) {
+        self.renew(&mut *self.lasting.lock().await).await;
+    }
+
+    /// The answer to `GET /ready`, as it is now: status and body.
+    pub(crate) async fn ready(&self) -> (u16, Value) {
+        let mut lasting = self.lasting.lock().await;
+        self.renew(&mut lasting).await;
+        let is_ready = lasting.iter().all(|lasting| lasting.condition.state.is_served());
+        let status = match lasting.is_empty() {
+            true => "ready",
+            false if is_ready => "degraded",
+            false => "not ready",
+        };
+        let conditions: Vec<_> = lasting.iter().map(shown).collect();
+        (if is_ready { 200 } else { 503 }, json!({ "status": status, "conditions": conditions }))
+    }
+
+    async fn renew(&self, lasting: &mut Vec<Lasting>) {
+        let found = self.tier.conditions().await;
+        lasting.retain(|old| {
+            let holds = found.iter().any(|new| new.is_same(&old.condition));
+            if !holds {
+                let seconds = old.began.elapsed().as_secs_f64();
+                eprintln!("over after {seconds:.1} s: {}", old.condition.name());
+            }
+            holds
+        });
+        for new in found {
+            match lasting.iter_mut().find(|old| old.condition.is_same(&new)) {
+                Some(old) => old.condition = new,
+                None => {
+                    eprintln!("{}: {}: {}", new.state.status(), new.name(), new.why);
+                    lasting.push(Lasting { condition: new, since: Timestamp::now(), began: Instant::now() });
+                }
+            }
+        }
+    }
+}
+
+fn shown(lasting: &Lasting) -> Value {
+    let Condition { state, table, why } = &lasting.condition;
+    let mut shown = json!({ "state": state.word(), "since": lasting.since.to_string(), "why": why });
+    if let Some(table) = table {
+        shown["table"] = table.as_str().into();
+    }
+    shown
+}

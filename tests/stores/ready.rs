@@ -1,0 +1,202 @@
+//! Each condition of `/ready`: shown while it holds, with one line when it begins and one when it ends.
+
+use super::Ground;
+use super::beside::Beside;
+use forebay_tests::{Folder, Postgres, Server, SlowDisk, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Topology};
+use serde_json::Value;
+
+const TABLE: &str = "CREATE TABLE docs (id bigint PRIMARY KEY, code text)";
+
+const CONFIG: &str = r#"
+[table.docs]
+shared = true
+
+[[endpoint]]
+route = "PUT /docs/{id}"
+upsert = "docs"
+values = { code = "$code" }
+
+[[endpoint]]
+route = "GET /docs/{id}"
+get = "docs"
+"#;
+
+const SQL: &str = r#"
+[[endpoint]]
+route = "GET /count"
+sql = "SELECT count(*) AS count FROM docs"
+"#;
+
+fn put(server: &Server, id: u32, code: &str) -> u16 {
+    server.client().ask("PUT", &format!("/docs/{id}"), Some(&format!("{{\"code\":\"{code}\"}}"))).status
+}
+
+fn ready(server: &Server) -> (u16, Value) {
+    // Alive in any case.
+    assert_eq!(server.admin("GET", "/health").expect(200)["status"], "ok");
+    let answer = server.admin("GET", "/ready");
+    (answer.status, answer.json())
+}
+
+fn find(answer: &Value, state: &str) -> Option<Value> {
+    let conditions = answer["conditions"].as_array().expect("a list");
+    conditions.iter().find(|condition| condition["state"] == state).cloned()
+}
+
+/// Waits until it is shown; the status that it comes with is that of its kind.
+#[track_caller]
+fn wait_for_state(server: &Server, state: &str, expected: (u16, &str)) -> Value {
+    wait_for(state, || {
+        let (status, answer) = ready(server);
+        let condition = find(&answer, state)?;
+        assert_eq!((status, answer["status"].as_str()), (expected.0, Some(expected.1)), "{answer}");
+        assert!(condition["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{answer}");
+        assert_ne!(condition["why"], "", "{answer}");
+        Some(condition)
+    })
+}
+
+#[track_caller]
+fn wait_until_over(server: &Server) {
+    wait_for("it is ready", || {
+        let (status, answer) = ready(server);
+        (status == 200 && answer["status"] == "ready" && answer["conditions"] == Value::Array(Vec::new()))
+            .then_some(())
+    });
+}
+
+/// How many lines have said that it begins, and that it is over. `name` is the state, and the table in
+/// brackets.
+fn lines(server: &Server, name: &str) -> (usize, usize) {
+    let output = server.output();
+    let count = |is: &dyn Fn(&str) -> bool| output.lines().filter(|line| is(line)).count();
+    let begins = |line: &str| {
+        let rest = line.strip_prefix("degraded: ").or_else(|| line.strip_prefix("not ready: "));
+        rest.is_some_and(|rest| rest.starts_with(&format!("{name}: ")))
+    };
+    (count(&begins), count(&|line| line.starts_with("over after ") && line.ends_with(&format!(": {name}"))))
+}
+
+#[track_caller]
+fn assert_lines(server: &Server, name: &str, expected: (usize, usize)) {
+    assert_eq!(lines(server, name), expected, "{name}\n{}", server.output());
+}
+
+const SERVED: (u16, &str) = (200, "degraded");
+const NOT_SERVED: (u16, &str) = (503, "not ready");
+
+/// Shown before any request meets it; the drain says as well that it waits, once it has something to write.
+#[test]
+fn a_database_that_is_away_is_shown() {
+    let postgres = Postgres::start(&[]);
+    let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+    stores.archive(&folder).rows(TABLE);
+    let config = folder.write("ready.toml", &format!("{CONFIG}{SQL}"));
+    let server = Start::new(binary(), &folder, &config).stores(&stores, &folder).start();
+    server.wait_healthy();
+    wait_until_over(&server);
+    postgres.kill();
+    wait_for_state(&server, "database away", SERVED);
+    assert_eq!(server.client().get("/count").status, 503);
+    assert_eq!(put(&server, 1, "away"), 200);
+    wait_for_state(&server, "drain backing off", SERVED);
+    postgres.restart();
+    wait_until_over(&server);
+    assert_eq!(server.client().get("/count").status, 200);
+    for state in ["database away", "drain backing off"] {
+        assert_lines(&server, state, (1, 1));
+    }
+}
+
+#[test]
+fn a_table_that_is_stopped_is_shown() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let server = beside.start().start();
+    server.wait_healthy();
+    beside.sql("ALTER TABLE docs DROP COLUMN code");
+    assert_eq!(put(&server, 1, "late"), 200);
+    let stopped = wait_for_state(&server, "table stopped", SERVED);
+    assert_eq!(stopped["table"], "docs");
+    assert!(stopped["why"].as_str().is_some_and(|why| why.contains("column code")), "{stopped}");
+    beside.sql("ALTER TABLE docs ADD COLUMN code text");
+    wait_until_over(&server);
+    assert_eq!(beside.text("SELECT code FROM docs"), "late");
+    assert_lines(&server, "table stopped (docs)", (1, 1));
+}
+
+#[test]
+fn dead_letters_since_the_start_are_shown() {
+    let beside = Beside::new(TABLE, CONFIG);
+    beside.sql("ALTER TABLE docs ADD CONSTRAINT not_bad CHECK (code <> 'bad')");
+    let server = beside.start().start();
+    server.wait_healthy();
+    for (id, count) in [(1, "start: 1;"), (2, "start: 2;")] {
+        assert_eq!(put(&server, id, "bad"), 200);
+        wait_for("the letter is counted", || {
+            let letters = wait_for_state(&server, "dead letters", SERVED);
+            letters["why"].as_str().is_some_and(|why| why.contains(count)).then_some(())
+        });
+    }
+    assert_lines(&server, "dead letters", (1, 0));
+    assert_eq!(beside.letters(), 2);
+    drop(server);
+    let server = beside.start().start();
+    server.wait_healthy();
+    wait_until_over(&server);
+}
+
+#[test]
+fn a_drain_that_is_fenced_is_shown() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let server = beside.start().start();
+    server.wait_healthy();
+    assert_eq!(put(&server, 1, "drained"), 200);
+    beside.wait_for_text(&server, "SELECT code FROM docs WHERE id = 1", "drained");
+    // What another drain of the same log does.
+    beside.sql("UPDATE forebay_position SET position = position + 1000000");
+    assert_eq!(put(&server, 2, "kept"), 200);
+    wait_for_state(&server, "drain fenced", NOT_SERVED);
+    assert_lines(&server, "drain fenced", (1, 0));
+    assert_eq!(server.drain_state()["status"], "fenced");
+}
+
+#[test]
+fn a_log_whose_sync_failed_is_shown() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let disk = SlowDisk::new(beside.folder.path());
+    let server = disk.slows(beside.start()).start();
+    server.wait_healthy();
+    assert_eq!(put(&server, 1, "before"), 200);
+    disk.fail();
+    // It is not acknowledged: the answer never leaves.
+    let lost = server.client().call("PUT", "/docs/2", &[], Some("{\"code\":\"lost\"}"));
+    assert!(!lost.as_ref().is_ok_and(|answer| answer.status == 200), "{lost:?}");
+    wait_for_state(&server, "log failed", NOT_SERVED);
+    assert_lines(&server, "log failed", (1, 0));
+}
+
+#[test]
+fn a_tier_that_is_away_is_shown() {
+    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let server = ground.start("a", "sync").start();
+    server.wait_healthy();
+    wait_until_over(&server);
+    ground.memory.kill("node-1").expect("a node can be killed");
+    wait_for_state(&server, "tier away", NOT_SERVED);
+    ground.memory.start("node-1").expect("a node can be started");
+    wait_until_over(&server);
+    assert_lines(&server, "tier away", (1, 1));
+}
+
+#[test]
+fn a_table_that_is_loading_is_shown() {
+    let beside = Beside::new(TABLE, CONFIG);
+    beside.sql("INSERT INTO docs SELECT id, 'there' FROM generate_series(1, 500000) id");
+    let server = beside.start().start();
+    let loading = wait_for_state(&server, "loading", NOT_SERVED);
+    assert_eq!(loading["table"], "docs");
+    wait_until_over(&server);
+    assert_eq!(server.client().get("/docs/1").expect(200)["code"], "there");
+    assert_lines(&server, "loading (docs)", (1, 1));
+}
