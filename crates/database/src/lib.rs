@@ -2,8 +2,8 @@
 //!
 //! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in
 //! the store, blocks of serial keys, scans, [`Store::apply`], the drain's transaction, and the dead letters
-//! that it leaves, which [`Store::replay`] applies again. [`Store`] is a thin handle; `sqlite/` and
-//! `postgres/` are the engines behind it.
+//! that it leaves, which [`Store::replay`] applies again; what others commit ([`Store::follow`]). [`Store`]
+//! is a thin handle; `sqlite/` and `postgres/` are the engines behind it.
 //!
 //! What must stay true:
 //! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`;
@@ -22,7 +22,10 @@
 mod batch;
 mod dead_letter;
 mod error;
+mod follow;
 pub mod limits;
+mod options;
+mod position;
 mod postgres;
 mod sqlite;
 mod statement;
@@ -30,5 +33,8 @@ mod store;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, Note, OnError, Op, Priority};
 pub use error::{Error, Kind};
+pub use follow::{Follow, Followed, FollowedRow};
+pub use options::Options;
+pub use position::{Scan, StoredPosition};
 pub use statement::{ResultColumn, Rows, Statement};
-pub use store::{Dialect, Options, Scan, Store, StoredPosition};
+pub use store::{Dialect, Follower, Store};

@@ -185,6 +185,29 @@ pub const LETTERS_LOOKED_AT: usize = 1_000;
 /// Keys taken one by one from a sequence at most; a larger step sets it.
 pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;
 
+/// The oldest PostgreSQL that can be followed: `pg_current_snapshot()` is there since 13
+/// (`server_version_num`).
+pub const FOLLOW_SERVER_MIN: i64 = 130_000;
+
+/// Changes in one page of a follower: their rows are in memory at once, and the page's two or three round
+/// trips are spread over thousands of rows.
+pub const FOLLOW_PAGE: usize = 4_000;
+
+/// How long a lock on a table that is to be followed is waited for. Everybody who wants to write waits behind
+/// us meanwhile.
+pub const FOLLOW_LOCK_WAIT_MS: u64 = 2_000;
+
+/// How often it is tried, and the pause between two tries, in which those who waited get their turn.
+pub const FOLLOW_LOCK_TRIES: usize = 15;
+/// See [`FOLLOW_LOCK_TRIES`].
+pub const FOLLOW_LOCK_PAUSE_MS: u64 = 500;
+
+/// How often a follower notes how far it is.
+pub const FOLLOW_NOTE_MS: u64 = 5_000;
+
+/// Changes that are deleted in one transaction: a few milliseconds' work.
+pub const FOLLOW_DELETE_ROWS: u64 = 10_000;
+
 const _: () = assert!(CONNECT_AGAIN_MS < RECONNECT_LAST_MS);
 const _: () = assert!(YIELD_EVERY <= YIELD_FLOOR);
 const _: () = assert!(SHARED_STATEMENT_MS <= SLICE_MS);

@@ -3,35 +3,17 @@
 //! Every method says what any engine must do; `Engine` is matched here and nowhere else.
 
 use crate::postgres::Postgres;
+use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
-use crate::{Applied, Batch, DeadLetter, Error, Kind, Rows, Statement};
-use forebay_value::{Row, Schema, Timestamp, Value};
+use crate::{
+    Applied, Batch, DeadLetter, Error, Follow, Followed, Kind, Options, Rows, Scan, Statement, StoredPosition,
+};
+use forebay_value::{Row, Schema, Value};
 use futures_util::future::Either;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-
-/// How a store is used.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Threads that run reads, each with a connection of its own. SQLite only: PostgreSQL's pool has its size
-    /// in the URL.
-    pub readers: usize,
-    /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
-    pub queue: usize,
-    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for its
-    /// turn, a write twice as long: there is one writer, and whoever arrives while a statement uses up its
-    /// time-out must outlive it.
-    pub statement_timeout_ms: u64,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Options { readers: cores.clamp(2, 8), queue: 1_024, statement_timeout_ms: 5_000 }
-    }
-}
 
 /// Which SQL a store understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,28 +22,6 @@ pub enum Dialect {
     Sqlite,
     /// PostgreSQL's.
     Postgres,
-}
-
-/// The drain's position for one log, as the store holds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredPosition {
-    /// The log's id.
-    pub log: u128,
-    /// Everything of that log before this position is in the store.
-    pub position: u64,
-    /// What the drain keeps beside it.
-    pub note: String,
-    /// When it last moved.
-    pub updated_at: Timestamp,
-}
-
-/// A table's rows as of one moment, and the drain position of that same moment.
-#[derive(Debug)]
-pub struct Scan {
-    /// The position of the log asked for, in the snapshot that the rows come from.
-    pub position: Option<u64>,
-    /// The rows. It ends when the sender is gone; an error is the last message.
-    pub rows: mpsc::Receiver<Result<Vec<Row>, Error>>,
 }
 
 /// A database. Cheap to clone; the last clone that is dropped finishes what is queued and closes the
@@ -292,5 +252,48 @@ impl Store {
     /// How many dead letters of one table there are, from one log.
     pub async fn dead_letter_count_of(&self, log: u128, table: &str) -> Result<u64, Error> {
         on!(self, engine => engine.dead_letter_count_of(log, table).await)
+    }
+
+    /// Begins to follow tables for the server whose log this is: makes the triggers that are missing and
+    /// takes the first snapshot. What is committed from then on is told by [`Follower::poll`]; rows that are
+    /// read after this returns are no older.
+    pub async fn follow(&self, log: u128, tables: Vec<Follow>) -> Result<Follower, Error> {
+        match &self.engine {
+            Engine::Postgres(postgres) => {
+                Ok(Follower { engine: Following::Postgres(postgres.follow(log, tables).await?) })
+            }
+            Engine::Sqlite(_) => {
+                Err(Error::new(Kind::Schema, "tables of SQLite are not followed; write `follow = false`"))
+            }
+        }
+    }
+
+    /// Removes what following has made in the database, once nobody follows; what that was.
+    pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
+        match &self.engine {
+            Engine::Postgres(postgres) => postgres.unfollow().await,
+            Engine::Sqlite(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Polls one database for the server of one log.
+#[derive(Debug)]
+pub struct Follower {
+    engine: Following,
+}
+
+#[derive(Debug)]
+enum Following {
+    Postgres(PostgresFollower),
+}
+
+impl Follower {
+    /// Reads what has changed since the last poll, and these rows. After an error, or when this is dropped
+    /// before it ends, the next poll goes on where the last one that ended left off.
+    pub async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
+        match &mut self.engine {
+            Following::Postgres(follower) => follower.poll(wanted).await,
+        }
     }
 }

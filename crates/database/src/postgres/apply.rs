@@ -146,6 +146,8 @@ async fn attempt(bulk: &Bulk, batch: &Batch, done: &mut Done) -> Result<(), Erro
     bulk.make_drain_tables(session).await?;
     session.begin_job().await?;
     let changed = async {
+        // So that the triggers of followed tables do not tell the drain what it wrote itself.
+        session.execute(&format!("SET LOCAL forebay.drain = '{:032x}'", batch.log)).await?;
         move_position(session, batch).await?;
         let letters = outstanding(session).await?;
         match batch.on_error {

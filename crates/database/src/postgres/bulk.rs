@@ -221,7 +221,8 @@ fn columns_of(schema: &Schema, of: &[usize]) -> String {
     column_list(of.iter().map(|&index| schema.columns[index].name.as_str()))
 }
 
-fn array<'a>(values: impl Iterator<Item = ValueRef<'a>>) -> Value {
+/// Values as an array that a statement takes.
+pub(super) fn array<'a>(values: impl Iterator<Item = ValueRef<'a>>) -> Value {
     let mut out = vec![b'['];
     for value in values {
         if out.len() > 1 {

@@ -19,6 +19,7 @@ mod codec;
 mod dead_letters;
 mod drain_tables;
 mod errors;
+pub(crate) mod follow;
 mod keys;
 mod lane;
 mod numeric;

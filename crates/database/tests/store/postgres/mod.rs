@@ -5,6 +5,7 @@ mod committing;
 mod concurrency;
 mod connecting;
 mod errors;
+mod follow;
 mod keys;
 mod relay;
 mod statements;

@@ -1,0 +1,48 @@
+//! What following keeps in the database beside the triggers: the changes that were told, and who follows.
+
+use crate::Error;
+use crate::postgres::session::Session;
+use crate::postgres::sql::quoted;
+use crate::postgres::table::text;
+
+/// One row for each key that changed; no key: any row of the table may have changed. `xid` is the transaction
+/// that made the change, `relation` the table's oid, `old` an object of the previous values of some columns,
+/// as text.
+const CHANGES: &str = "
+CREATE TABLE IF NOT EXISTS forebay_change (
+  xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+  id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  relation bigint NOT NULL,
+  key text,
+  old jsonb,
+  PRIMARY KEY (xid, id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000)";
+
+/// One row for each log whose server follows. `seen` is a snapshot: every change that is visible in it was
+/// read.
+const FOLLOWERS: &str = "
+CREATE TABLE IF NOT EXISTS forebay_follower (
+  log text PRIMARY KEY,
+  seen text NOT NULL,
+  updated_at timestamptz NOT NULL
+)";
+
+/// Those who start together make them one after the other: without the lock, two would fail on each other's.
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621935)";
+
+/// Makes the tables; the schema that they are in.
+pub(super) async fn make(session: &mut Session) -> Result<String, Error> {
+    session.begin("BEGIN").await?;
+    let made = async {
+        let there = "SELECT to_regclass('forebay_change') IS NOT NULL AND to_regclass('forebay_follower') IS NOT NULL";
+        if session.run(there, &[]).await?.values != [forebay_value::Value::Bool(true)] {
+            session.execute(&format!("{LOCK};{CHANGES};{FOLLOWERS}")).await?;
+        }
+        let home = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.oid = to_regclass('forebay_change')";
+        let found = session.run(home, &[]).await?;
+        Ok(quoted(found.values.first().map_or("", text)))
+    };
+    let made = made.await;
+    session.end(made).await
+}

@@ -1,0 +1,625 @@
+//! Following what others commit: every change is told, in whatever order transactions end, and nobody is
+//! hindered.
+
+use super::{Scratch, client, url_of};
+use crate::{column, key, text};
+use forebay_database::{
+    Batch, Change, Follow, Followed, Follower, Kind, OnError, Op, Options, Priority, Store,
+};
+use forebay_value::{KeyKind, Row, Schema, Type, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LOG: u128 = 0xfeed;
+
+fn schema(name: &str, key_type: Type, kind: KeyKind) -> Arc<Schema> {
+    let columns = vec![key("id", key_type), column("name", Type::TEXT), column("n", Type::Bigint)];
+    Arc::new(Schema::new(name, columns, 0, kind).unwrap())
+}
+
+fn items() -> Arc<Schema> {
+    schema("items", Type::Bigint, KeyKind::Bigint)
+}
+
+fn plain(schema: &Arc<Schema>) -> Follow {
+    Follow { schema: schema.clone(), old: Vec::new(), own: false }
+}
+
+/// A scratch database with this table, followed.
+async fn followed(schema: &Arc<Schema>) -> (Scratch, Follower) {
+    let scratch = Scratch::new().await;
+    scratch.store.create_table(schema).await.unwrap();
+    let mut follower = scratch.store.follow(LOG, vec![plain(schema)]).await.unwrap();
+    assert_eq!(told(&mut follower, schema).await, "");
+    (scratch, follower)
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".into(),
+        Value::Bigint(number) => number.to_string(),
+        Value::Text(text) => text.to_string(),
+        Value::Uuid(uuid) => uuid.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// All that is new, as `table/key: columns` in the order of the keys; what is gone is `-`.
+fn lines(page: &Followed, schemas: &[&Arc<Schema>], lines: &mut BTreeMap<String, String>) {
+    for table in &page.reload {
+        lines.insert(format!("{table}/"), "reload".into());
+    }
+    for row in &page.rows {
+        let schema = schemas[row.table];
+        let values = row.row.as_ref().map(|row| row.as_ref().to_values(schema));
+        let values = values.map_or("-".into(), |values| {
+            assert_eq!(values[schema.key], row.key);
+            values[1..].iter().map(shown).collect::<Vec<_>>().join(" ")
+        });
+        let wanted = if row.wanted { "?" } else { "" };
+        let old: Vec<String> =
+            row.old.iter().map(|old| old.iter().map(shown).collect::<Vec<_>>().join(",")).collect();
+        let old = if old.is_empty() { String::new() } else { format!(" was {}", old.join(";")) };
+        lines.insert(format!("{}/{}{wanted}", row.table, shown(&row.key)), format!("{values}{old}"));
+    }
+}
+
+async fn told_of(follower: &mut Follower, schemas: &[&Arc<Schema>]) -> String {
+    let mut found = BTreeMap::new();
+    loop {
+        let page = follower.poll(&[]).await.unwrap();
+        lines(&page, schemas, &mut found);
+        if !page.more {
+            break;
+        }
+    }
+    found.iter().map(|(key, row)| format!("{key}: {row}")).collect::<Vec<_>>().join(" | ")
+}
+
+async fn told(follower: &mut Follower, schema: &Arc<Schema>) -> String {
+    told_of(follower, &[schema]).await
+}
+
+fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
+    let to = from.unwrap_or(0) + 10;
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
+    Batch {
+        log: LOG,
+        from,
+        to,
+        note: Default::default(),
+        schemas: vec![schema.clone()],
+        changes,
+        on_error: OnError::Fail,
+        priority: Priority::Holds,
+    }
+}
+
+fn row(schema: &Schema, id: i64, name: &str, n: i64) -> Row {
+    Row::from_values(schema, &[Value::Bigint(id), text(name), Value::Bigint(n)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_change_is_told_with_the_row_as_it_is() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    for (sql, expected) in [
+        ("INSERT INTO items VALUES (1, 'a', 1), (2, NULL, NULL)", "0/1: a 1 | 0/2: NULL NULL"),
+        ("", ""),
+        ("UPDATE items SET n = 5 WHERE id = 2", "0/2: NULL 5"),
+        ("UPDATE items SET n = 6 WHERE id = 99", ""),
+        ("UPDATE items SET id = 3 WHERE id = 2", "0/2: - | 0/3: NULL 5"),
+        (
+            "BEGIN; UPDATE items SET id = -1 WHERE id = 1; UPDATE items SET id = 1 WHERE id = 3; UPDATE items SET id = 3 WHERE id = -1; COMMIT",
+            "0/-1: - | 0/1: NULL 5 | 0/3: a 1",
+        ),
+        (
+            "BEGIN; INSERT INTO items VALUES (7, 'x', 1); UPDATE items SET n = 2 WHERE id = 7; COMMIT",
+            "0/7: x 2",
+        ),
+        ("BEGIN; INSERT INTO items VALUES (8, 'x', 1); ROLLBACK", ""),
+        ("BEGIN; INSERT INTO items VALUES (8, 'x', 1); DELETE FROM items WHERE id = 8; COMMIT", "0/8: -"),
+        (
+            "INSERT INTO items VALUES (1, 'b', 2) ON CONFLICT (id) DO UPDATE SET name = excluded.name",
+            "0/1: b 5",
+        ),
+        ("DELETE FROM items WHERE id = 1", "0/1: -"),
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE; UPDATE items SET n = 9 WHERE id = 7; COMMIT", "0/7: x 9"),
+        (
+            "SET session_replication_role = replica; UPDATE items SET n = 10 WHERE id = 7; RESET ALL",
+            "0/7: x 10",
+        ),
+        ("TRUNCATE items", "0/: reload"),
+        (
+            "COPY items FROM PROGRAM 'printf \"1,copied,1\\n2,copied,2\\n\"' (FORMAT csv)",
+            "0/1: copied 1 | 0/2: copied 2",
+        ),
+    ] {
+        scratch.execute(sql).await;
+        assert_eq!(told(&mut follower, &schema).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_every_type_and_odd_names() {
+    let scratch = Scratch::new().await;
+    let uuids = schema("uu \"ids\"", Type::Uuid, KeyKind::Uuid);
+    let texts = schema("Te'xts\\", Type::TEXT, KeyKind::Text);
+    let columns = vec![column("a", Type::Bigint), key("the \"k'ey\\", Type::Bigint)];
+    let odd = Arc::new(Schema::new("odd", columns, 1, KeyKind::Serial).unwrap());
+    let schemas = [&uuids, &texts, &odd];
+    for schema in schemas {
+        scratch.store.create_table(schema).await.unwrap();
+    }
+    let follows = vec![plain(&uuids), plain(&texts), Follow { old: vec![0, 1], own: true, ..plain(&odd) }];
+    let mut follower = scratch.store.follow(LOG, follows).await.unwrap();
+    scratch
+        .execute(
+            "INSERT INTO \"uu \"\"ids\"\"\" VALUES ('06f40771-6460-479a-a47c-177473e240b5', 'u', 1);
+             INSERT INTO \"Te'xts\\\" VALUES ('a\"b\\c', 't', 1), ('', 'e', 2);
+             INSERT INTO odd VALUES (5, 1); UPDATE odd SET a = 6",
+        )
+        .await;
+    let mut found = BTreeMap::new();
+    let page = follower.poll(&[]).await.unwrap();
+    let rows: Vec<(usize, Value)> = page.rows.iter().map(|row| (row.table, row.key.clone())).collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert!(page.rows.iter().all(|row| row.row.is_some()), "{:?}", page.rows);
+    let first = page.rows.iter().find(|row| row.table == 2).unwrap();
+    assert_eq!(first.old, [[Value::Bigint(5), Value::Bigint(1)]]);
+    let others =
+        Followed { rows: page.rows.into_iter().filter(|row| row.table < 2).collect(), ..Default::default() };
+    lines(&others, &schemas, &mut found);
+    let keys: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["0/06f40771-6460-479a-a47c-177473e240b5", "1/", "1/a\"b\\c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_began_first_and_commits_last_is_told_once_it_has() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let slow = client(&url_of(&scratch.database, "")).await;
+    slow.batch_execute("BEGIN; INSERT INTO items VALUES (1, 'slow', 0)").await.unwrap();
+    let idle = client(&url_of(&scratch.database, "")).await;
+    idle.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    for id in 2..6 {
+        scratch.execute(&format!("INSERT INTO items VALUES ({id}, 'fast', 0)")).await;
+        assert_eq!(told(&mut follower, &schema).await, format!("0/{id}: fast 0"));
+    }
+    slow.batch_execute("UPDATE items SET n = 7; COMMIT").await.unwrap();
+    assert_eq!(
+        told(&mut follower, &schema).await,
+        "0/1: slow 7 | 0/2: fast 7 | 0/3: fast 7 | 0/4: fast 7 | 0/5: fast 7"
+    );
+    assert_eq!(told(&mut follower, &schema).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_transactions_are_told_in_pages_beside_others() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let slow = client(&url_of(&scratch.database, "")).await;
+    // The one was open at the last poll, the other was not.
+    slow.batch_execute("BEGIN; INSERT INTO items SELECT i, 'slow', i FROM generate_series(1, 12000) i")
+        .await
+        .unwrap();
+    assert_eq!(told(&mut follower, &schema).await, "");
+    slow.batch_execute("COMMIT").await.unwrap();
+    scratch.execute("INSERT INTO items SELECT i, 'copy', i FROM generate_series(20001, 33000) i").await;
+    let mut found = BTreeMap::new();
+    let mut pages = 0;
+    loop {
+        let page = follower.poll(&[]).await.unwrap();
+        lines(&page, &[&schema], &mut found);
+        pages += 1;
+        if pages == 2 {
+            // Between two pages; its transaction is the newest.
+            slow.batch_execute("UPDATE items SET n = 0 WHERE id IN (1, 33000)").await.unwrap();
+        }
+        if !page.more {
+            break;
+        }
+    }
+    assert!(pages >= 7, "{pages}");
+    assert_eq!(found.len(), 25_000);
+    assert_eq!(told(&mut follower, &schema).await, "0/1: slow 0 | 0/33000: copy 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_writes_are_told_where_the_database_may_have_changed_them() {
+    let plain_items = items();
+    for (setup, own, expected) in [
+        ("", false, ["", "", "", "0/1: a 6", "0/2: -"]),
+        ("", true, ["0/1: a 1 | 0/2: b 2", "0/2: c 3", "0/1: a 6", "0/1: a 6", "0/2: -"]),
+        (
+            "CREATE FUNCTION up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.name := upper(NEW.name); RETURN NEW; END $$;
+             CREATE TRIGGER up BEFORE INSERT OR UPDATE ON items FOR EACH ROW EXECUTE FUNCTION up()",
+            false,
+            ["0/1: A 1 | 0/2: B 2", "0/2: C 3", "0/1: A 6", "0/1: A 6", "0/2: -"],
+        ),
+        ("ALTER TABLE items ALTER name TYPE char(3)", false, ["0/1: a   1 | 0/2: b   2", "0/2: c   3", "0/1: a   6", "0/1: a   6", "0/2: -"]),
+        // Cascades of the drain's statements look like the drain's own.
+        (
+            "ALTER TABLE items ADD FOREIGN KEY (n) REFERENCES items ON DELETE SET NULL DEFERRABLE INITIALLY DEFERRED;
+             INSERT INTO items VALUES (6, 'six', NULL), (3, 'three', NULL)",
+            false,
+            ["", "0/2: c 3", "0/1: a 6", "0/1: a 6", "0/2: -"],
+        ),
+    ] {
+        let scratch = Scratch::new().await;
+        scratch.store.create_table(&plain_items).await.unwrap();
+        scratch.execute(setup).await;
+        let follow = Follow { own, ..plain(&plain_items) };
+        let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
+        let mut position = None;
+        let inserts = vec![Op::Insert(row(&plain_items, 1, "a", 1)), Op::Insert(row(&plain_items, 2, "b", 2))];
+        for (step, ops) in [
+            inserts,
+            vec![Op::Put(row(&plain_items, 2, "c", 3))],
+            vec![Op::Increment { key: Value::Bigint(1), column: 2, delta: 5 }],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let batch = batch(&plain_items, position, ops);
+            position = Some(batch.to);
+            scratch.store.apply(batch).await.unwrap();
+            let page = follower.poll(&[]).await.unwrap();
+            assert_eq!(page.position, position);
+            let mut found = BTreeMap::new();
+            lines(&page, &[&plain_items], &mut found);
+            let found: Vec<String> = found.iter().map(|(key, row)| format!("{key}: {row}")).collect();
+            assert_eq!(found.join(" | "), expected[step], "{setup} {own} {step}");
+        }
+        scratch.execute("UPDATE items SET name = name WHERE id = 1").await;
+        assert_eq!(told(&mut follower, &plain_items).await, expected[3], "{setup}");
+        scratch.execute("DELETE FROM items WHERE id = 2").await;
+        assert_eq!(told(&mut follower, &plain_items).await, expected[4], "{setup}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cascades_of_own_deletes_are_told() {
+    let parents = items();
+    let children = schema("children", Type::Bigint, KeyKind::Bigint);
+    let scratch = Scratch::new().await;
+    for schema in [&parents, &children] {
+        scratch.store.create_table(schema).await.unwrap();
+    }
+    scratch
+        .execute(
+            "ALTER TABLE children ADD FOREIGN KEY (n) REFERENCES items ON DELETE CASCADE;
+             INSERT INTO items VALUES (1, 'p', 0), (2, 'p', 0); INSERT INTO children VALUES (10, 'c', 1), (11, 'c', 2), (12, 'c', 1)",
+        )
+        .await;
+    let mut follower = scratch.store.follow(LOG, vec![plain(&parents), plain(&children)]).await.unwrap();
+    scratch.store.apply(batch(&parents, None, vec![Op::Delete(Value::Bigint(1))])).await.unwrap();
+    assert_eq!(told_of(&mut follower, &[&parents, &children]).await, "1/10: - | 1/12: -");
+    scratch
+        .store
+        .apply(batch(&children, Some(10), vec![Op::Insert(row(&children, 20, "own", 2))]))
+        .await
+        .unwrap();
+    assert_eq!(told_of(&mut follower, &[&parents, &children]).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_server_drains_is_told_to_another() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let mut other = scratch.store.follow(LOG + 1, vec![plain(&schema)]).await.unwrap();
+    scratch.store.apply(batch(&schema, None, vec![Op::Insert(row(&schema, 1, "a", 1))])).await.unwrap();
+    let page = other.poll(&[]).await.unwrap();
+    assert_eq!(page.rows.len(), 1);
+    assert_eq!(page.position, None);
+    // Told to itself as well, for changes are not addressed.
+    assert_eq!(follower.poll(&[]).await.unwrap().position, Some(10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wanted_rows_come_with_the_page() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1), (2, 'b', 2)").await;
+    let wanted = [(0, Value::Bigint(2)), (0, Value::Bigint(3)), (0, Value::Bigint(2))];
+    let page = follower.poll(&wanted).await.unwrap();
+    let mut found = BTreeMap::new();
+    lines(&page, &[&schema], &mut found);
+    let found: Vec<String> = found.iter().map(|(key, row)| format!("{key}: {row}")).collect();
+    assert_eq!(found, ["0/1: a 1", "0/2?: b 2", "0/3?: -"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn previous_values_are_told_where_they_are_asked_for() {
+    let columns = vec![
+        key("id", Type::Bigint),
+        column("customer", Type::Uuid),
+        column("at", Type::Timestamp),
+        column("price", Type::Numeric),
+        column("raw", Type::Bytes),
+        column("name", Type::TEXT),
+    ];
+    let schema = Arc::new(Schema::new("orders", columns, 0, KeyKind::Bigint).unwrap());
+    let scratch = Scratch::new().await;
+    scratch.store.create_table(&schema).await.unwrap();
+    let follow = Follow { old: vec![1, 2, 3, 4, 5], own: true, ..plain(&schema) };
+    let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
+    let insert = "INSERT INTO orders VALUES (1, '06f40771-6460-479a-a47c-177473e240b5', '2026-11-21 10:03:00.000001+02', 1.50, '\\x00ff', 'a''\"\\')";
+    scratch.execute(insert).await;
+    let page = follower.poll(&[]).await.unwrap();
+    let first = page.rows[0].row.as_ref().unwrap().as_ref().to_values(&schema);
+    assert!(page.rows[0].old.is_empty());
+    scratch
+        .execute("SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'; SET bytea_output = escape; UPDATE orders SET price = NULL; DELETE FROM orders")
+        .await;
+    let page = follower.poll(&[]).await.unwrap();
+    assert_eq!(page.rows.len(), 1);
+    let mut second = first.clone();
+    second[3] = Value::Null;
+    assert_eq!(page.rows[0].old, [&first[1..], &second[1..]]);
+    assert_eq!(page.rows[0].row, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_was_forgotten_reads_everything_again() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    // As if it had not been heard of for an hour, and somebody had cleaned up.
+    scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
+    scratch.execute("DELETE FROM forebay_change; INSERT INTO items VALUES (2, 'b', 2)").await;
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");
+    assert_eq!(told(&mut follower, &schema).await, "0/: reload");
+    scratch.execute("UPDATE items SET n = 3 WHERE id = 1").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 3");
+    for sql in [
+        "DELETE FROM forebay_follower",
+        "DROP TABLE forebay_follower",
+        "DROP TABLE forebay_change, forebay_follower",
+    ] {
+        scratch.execute(sql).await;
+        assert_eq!(told(&mut follower, &schema).await, "0/: reload", "{sql}");
+        scratch.execute("UPDATE items SET n = n + 1 WHERE id = 1").await;
+        assert!(told(&mut follower, &schema).await.starts_with("0/1: a "), "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_file_or_triggers_changed_is_read_again() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let mut n = 0;
+    for sql in [
+        "ALTER TABLE items ALTER n TYPE int USING n * 2",
+        "ALTER TABLE items DISABLE TRIGGER forebay_update; UPDATE items SET n = -1",
+        "DROP TRIGGER forebay_delete ON items",
+        "DROP TABLE items; CREATE TABLE items (id bigint PRIMARY KEY, name text, n bigint)",
+        "ALTER TABLE items RENAME TO before; CREATE TABLE items (id int PRIMARY KEY, name text, n bigint)",
+    ] {
+        scratch.execute(sql).await;
+        let found = told(&mut follower, &schema).await;
+        assert!(found.starts_with("0/: reload"), "{sql}: {found}");
+        n += 1;
+        scratch
+            .execute(&format!(
+                "INSERT INTO items VALUES ({n}, 'x', 1); UPDATE items SET n = {n} WHERE id = {n}"
+            ))
+            .await;
+        assert_eq!(told(&mut follower, &schema).await, format!("0/{n}: x {n}"), "{sql}");
+        scratch.execute("DELETE FROM items").await;
+        assert_eq!(told(&mut follower, &schema).await, format!("0/{n}: -"), "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_can_write_whatever_becomes_of_the_tables_columns() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch
+        .execute("ALTER TABLE items RENAME COLUMN id TO number; INSERT INTO items VALUES (1, 'a', 1)")
+        .await;
+    let error = loop {
+        match follower.poll(&[]).await {
+            Ok(page) => assert!(page.rows.is_empty()),
+            Err(error) => break error,
+        }
+        scratch.execute("UPDATE items SET n = 2; DROP TRIGGER forebay_insert ON items").await;
+    };
+    assert!(error.message().contains("items"), "{error}");
+    scratch.execute("UPDATE items SET n = 3; ALTER TABLE items RENAME COLUMN number TO id").await;
+    assert!(told(&mut follower, &schema).await.starts_with("0/: reload"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_everybody_has_passed_is_deleted() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let mut other = scratch.store.follow(LOG + 1, vec![plain(&schema)]).await.unwrap();
+    scratch.execute("INSERT INTO items SELECT i, 'a', i FROM generate_series(1, 15000) i").await;
+    let count = || scratch.text("SELECT count(*) FROM forebay_change");
+    assert_eq!(count().await, "15000");
+    while follower.poll(&[]).await.unwrap().more {}
+    let noted = || scratch.text("SELECT count(DISTINCT seen) || ' ' || count(*) FROM forebay_follower");
+    tokio::time::sleep(Duration::from_millis(forebay_database::limits::FOLLOW_NOTE_MS)).await;
+    follower.poll(&[]).await.unwrap();
+    while noted().await != "2 2" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(count().await, "15000", "the other has not read them");
+    while other.poll(&[]).await.unwrap().more {}
+    for _ in 0..500 {
+        if count().await == "0" {
+            return;
+        }
+        other.poll(&[]).await.unwrap();
+        follower.poll(&[]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{} changes are left", count().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_followers_the_triggers_write_nothing() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema).await;
+    drop(follower);
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "1");
+    scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
+    let writer = client(&url_of(&scratch.database, "")).await;
+    writer.batch_execute("BEGIN; INSERT INTO items VALUES (2, 'untold', 1)").await.unwrap();
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "1");
+    // A follower that comes now waits for who wrote untold.
+    let store = scratch.store.clone();
+    let coming = tokio::spawn({
+        let schema = schema.clone();
+        async move { store.follow(LOG, vec![plain(&schema)]).await }
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'items'::regclass";
+    while scratch.text(waits).await == "0" {
+        assert!(!coming.is_finished());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    writer.batch_execute("COMMIT").await.unwrap();
+    let mut follower = coming.await.unwrap().unwrap();
+    assert!(!told(&mut follower, &schema).await.contains("0/2"), "it is in the tables that are loaded now");
+    scratch.execute("UPDATE items SET n = 2 WHERE id = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/2: untold 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_are_made_once_and_replaced_when_they_differ() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema).await;
+    let made = "SELECT string_agg(concat_ws(' ', t.oid, t.xmin, p.oid, p.xmin), ',' ORDER BY tgname) FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid WHERE tgrelid = 'items'::regclass";
+    let first = scratch.text(made).await;
+    // Not even a lock is asked for.
+    let writer = client(&url_of(&scratch.database, "")).await;
+    writer.batch_execute("BEGIN; INSERT INTO items VALUES (1, 'a', 1)").await.unwrap();
+    drop(follower);
+    let _again = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    assert_eq!(scratch.text(made).await, first);
+    writer.batch_execute("COMMIT").await.unwrap();
+    let mut other =
+        scratch.store.follow(LOG, vec![Follow { old: vec![1], own: true, ..plain(&schema) }]).await.unwrap();
+    assert_ne!(scratch.text(made).await, first);
+    assert_eq!(scratch.text("SELECT count(*) FROM pg_proc WHERE proname LIKE 'forebay%'").await, "1");
+    scratch.execute("UPDATE items SET name = 'b'").await;
+    assert_eq!(told(&mut other, &schema).await, "0/1: b 1 was a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_role_writes_and_one_without_rights_is_told_the_statement() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let role = format!("writer_{}", scratch.database);
+    scratch
+        .execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT INSERT, SELECT, UPDATE ON items TO {role}; GRANT CREATE ON SCHEMA public TO {role}"))
+        .await;
+    let url = url_of(&scratch.database, "");
+    let (_, rest) = url.split_once('@').unwrap();
+    let url = format!("postgres://{role}:x@{rest}");
+    client(&url)
+        .await
+        .batch_execute("SET search_path = pg_temp; INSERT INTO public.items VALUES (1, 'theirs', 1)")
+        .await
+        .unwrap();
+    assert_eq!(told(&mut follower, &schema).await, "0/1: theirs 1");
+    drop(follower);
+    scratch.store.unfollow().await.unwrap();
+    scratch.execute("DROP TABLE forebay_position, forebay_dead_letter").await;
+    let open = move || Store::open(&url, Options::default());
+    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    let error = store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
+    assert!(
+        error.message().contains(&format!("GRANT TRIGGER ON \"public\".\"items\" TO \"{role}\"")),
+        "{error}"
+    );
+    scratch.execute(&format!("GRANT TRIGGER ON items TO {role}")).await;
+    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    scratch.execute("UPDATE items SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: theirs 2");
+    drop(follower);
+    drop(store);
+    scratch.execute(&format!("DROP OWNED BY {role} CASCADE; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_followed_is_refused_with_a_sentence() {
+    let scratch = Scratch::new().await;
+    scratch
+        .execute(
+            "CREATE TABLE parts (id bigint PRIMARY KEY, name text, n bigint) PARTITION BY HASH (id);
+             CREATE TABLE part PARTITION OF parts FOR VALUES WITH (modulus 1, remainder 0);
+             CREATE VIEW seen AS SELECT * FROM parts;
+             CREATE TABLE keyless (id bigint, name text, n bigint);
+             CREATE TABLE dates (id date PRIMARY KEY, name text, n bigint)",
+        )
+        .await;
+    for (table, why) in [
+        ("parts", "is partitioned"),
+        ("part", "is a partition"),
+        ("seen", "is a view"),
+        ("keyless", "has no PRIMARY KEY"),
+        ("dates", "has a key of type date"),
+        ("gone", "is not there"),
+    ] {
+        let schema = schema(table, Type::Bigint, KeyKind::Bigint);
+        let error = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
+        assert_eq!(*error.kind(), Kind::Schema, "{error}");
+        assert!(error.message().contains(why), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_another_schema_in_the_search_path() {
+    let plain_scratch = Scratch::new().await;
+    plain_scratch
+        .execute("CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name text, n bigint)")
+        .await;
+    let url = url_of(&plain_scratch.database, "options=-csearch_path%3Dpublic%2Cshop");
+    let open = move || Store::open(&url, Options::default());
+    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    let schema = items();
+    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    plain_scratch.execute("INSERT INTO shop.items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    assert_eq!(plain_scratch.text("SELECT count(*) FROM public.forebay_change").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_outlives_its_connection() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    scratch
+        .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        .await;
+    let page = loop {
+        match follower.poll(&[]).await {
+            Ok(page) => break page,
+            Err(error) => assert!(error.may_retry(), "{error}"),
+        }
+    };
+    assert_eq!(page.rows.len(), 1);
+    // A poll that is given up tells nothing, and the next one tells all.
+    scratch.execute("INSERT INTO items VALUES (2, 'b', 2)").await;
+    drop(tokio::time::timeout(Duration::from_micros(1), follower.poll(&[])).await);
+    assert_eq!(told(&mut follower, &schema).await, "0/2: b 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unfollow_leaves_nothing() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema).await;
+    drop(follower);
+    let removed = scratch.store.unfollow().await.unwrap();
+    assert_eq!(removed.len(), 3, "{removed:?}");
+    assert!(removed[0].starts_with("the triggers of table items"), "{removed:?}");
+    let left = "SELECT (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal) + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'forebay%') \
+         + (SELECT count(*) FROM pg_class WHERE relname LIKE 'forebay_change%' OR relname LIKE 'forebay_follower%')";
+    assert_eq!(scratch.text(left).await, "0");
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(scratch.store.unfollow().await.unwrap(), Vec::<String>::new());
+}
