@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of servers: a [`History`] and an [`Evidence`] in, faults out, so that each judgement is tried on histories that hold its fault.
 
+use crate::contested::{Claim, Known, claims};
 use crate::model::{Counter, Deed, Fields, History, Outcome, Place, Row, Step};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,10 +55,19 @@ pub enum Fault {
 /// The faults, and how many letters are counted apart: a unique value that others took, or that was taken at the same time.
 pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     let rows = history.rows.lock().expect("no thread panics");
+    let nameless = history.nameless.lock().expect("no thread panics");
+    let taken_by_others = history.taken_by_others.lock().expect("no thread panics");
+    let has_letter = |step: &Step| has_letter(step, evidence);
+    let known = Known {
+        refused_again: &evidence.refused_again,
+        has_letter: &has_letter,
+        taken_by_others: &taken_by_others,
+    };
+    let claims = claims(&rows, &nameless, &known);
     let mut faults = Vec::new();
     let mut apart = 0;
     for letter in &evidence.letters {
-        match judge_letter(letter, &rows, history, evidence) {
+        match judge_letter(letter, &claims, &nameless, &taken_by_others) {
             Justice::Right => {}
             Justice::Apart => apart += 1,
             Justice::Wrong(why) => {
@@ -69,7 +79,7 @@ pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     for (place, row) in &*rows {
         faults.extend(judge_row(place, row, evidence));
     }
-    faults.extend(judge_notes(&rows, history, evidence));
+    faults.extend(judge_notes(&rows, &nameless, evidence));
     for ((key, column), counter) in &*history.counters.lock().expect("no thread panics") {
         faults.extend(judge_counter(key, column, *counter, evidence));
     }
@@ -167,8 +177,7 @@ fn same(one: Option<&Fields>, other: Option<&Fields>) -> bool {
 }
 
 /// Each note was written by somebody, and stands once.
-fn judge_notes(rows: &BTreeMap<Place, Row>, history: &History, evidence: &Evidence) -> Vec<Fault> {
-    let nameless = history.nameless.lock().expect("no thread panics");
+fn judge_notes(rows: &BTreeMap<Place, Row>, nameless: &[Step], evidence: &Evidence) -> Vec<Fault> {
     let mut seen = BTreeSet::new();
     let mut faults = Vec::new();
     for (place, row) in evidence.database.iter().filter(|(place, _)| place.0 == "things") {
@@ -197,29 +206,22 @@ fn judge_counter(key: &str, column: &str, counter: Counter, evidence: &Evidence)
 enum Justice {
     Right,
     Apart,
-    Wrong(&'static str),
+    Wrong(String),
 }
 
-fn judge_letter(
-    letter: &Letter,
-    rows: &BTreeMap<Place, Row>,
-    history: &History,
-    evidence: &Evidence,
-) -> Justice {
+fn judge_letter(letter: &Letter, claims: &[Claim<'_>], nameless: &[Step], taken: &[String]) -> Justice {
     if letter.op == "delete" && letter.table == "parents" {
         // A thing refers to it: which came first is not known.
         return Justice::Apart;
     }
-    let nameless = history.nameless.lock().expect("no thread panics");
     if nameless.iter().any(|step| is_named(step, letter)) {
         // It was never acknowledged.
         return Justice::Right;
     }
-    let steps = || rows.iter().flat_map(|(place, row)| row.steps.iter().map(move |step| (place, step)));
-    let named = |step: &Step| is_named(step, letter);
-    let Some((_, step)) = steps().find(|(_, step)| named(step)) else {
-        return Justice::Wrong("nobody sent this");
+    let Some(own) = claims.iter().find(|claim| is_named(claim.step, letter)) else {
+        return Justice::Wrong("nobody sent this".into());
     };
+    let step = own.step;
     if step.is_bad {
         return Justice::Right;
     }
@@ -227,51 +229,18 @@ fn judge_letter(
         // It has no place in what was acknowledged.
         return Justice::Apart;
     }
-    let taken = history.taken_by_others.lock().expect("no thread panics");
-    if fields(step)
-        .and_then(|fields| fields.get("code")?.as_str())
-        .is_some_and(|code| taken.iter().any(|other| other == code))
-    {
+    let code = fields(step).and_then(|fields| fields.get("code")?.as_str());
+    if code.is_some_and(|code| taken.iter().any(|other| other == code)) {
         return Justice::Apart;
     }
-    if step.token.as_ref().is_some_and(|token| evidence.refused_again.contains(token)) {
+    if own.is_refused_again {
         return Justice::Right;
     }
-    let is_contested =
-        step.token.as_ref().is_some_and(|token| contested(rows, &nameless, evidence).contains(token));
-    if is_contested { Justice::Apart } else { Justice::Wrong("the database would have taken it") }
-}
-
-/// Tokens of the steps of which nobody can say whether the database would have taken them in the order in which they were done: where a plain database
-/// and the drain do not agree, and a step for the same value was under way at the same time, or is one of these itself.
-fn contested(rows: &BTreeMap<Place, Row>, nameless: &[Step], evidence: &Evidence) -> BTreeSet<String> {
-    let unknown_place = ("things", String::new());
-    let named = rows.iter().flat_map(|(place, row)| row.steps.iter().map(move |step| (place, step)));
-    let all: Vec<(&Place, &Step)> = named.chain(nameless.iter().map(|step| (&unknown_place, step))).collect();
-    let is_refused_again =
-        |step: &Step| step.token.as_ref().is_some_and(|token| evidence.refused_again.contains(token));
-    let mut unclear: Vec<_> = all
-        .iter()
-        .filter(|(_, step)| is_refused_again(step) != has_letter(step, evidence))
-        .copied()
-        .collect();
-    let mut contested = BTreeSet::new();
-    loop {
-        let is_contested = |of: &(&Place, &Step)| {
-            all.iter().any(|other| {
-                let overlaps = other.1.began < of.1.ended && of.1.began < other.1.ended;
-                let is_unclear = other.1.token.as_ref().is_some_and(|token| contested.contains(token));
-                let is_open = overlaps || is_unclear || other.1.outcome == Outcome::Unknown;
-                is_open && other.1 != of.1 && shares_value(*of, *other)
-            })
-        };
-        let (new, rest): (Vec<_>, Vec<_>) = unclear.into_iter().partition(is_contested);
-        if new.is_empty() {
-            return contested;
-        }
-        contested.extend(new.iter().filter_map(|(_, step)| step.token.clone()));
-        unclear = rest;
+    if own.is_contested() {
+        return Justice::Apart;
     }
+    let others: Vec<_> = claims.iter().filter(|claim| claim.meets(own)).collect();
+    Justice::Wrong(format!("the database would have taken it; who wants one of its values: {others:#?}"))
 }
 
 fn fields(step: &Step) -> Option<&Fields> {
@@ -279,21 +248,6 @@ fn fields(step: &Step) -> Option<&Fields> {
         Deed::Whole(fields) | Deed::Some(fields) => Some(fields),
         Deed::Views(_) | Deed::Delete => None,
     }
-}
-
-/// Whether two steps want one value of a unique column, or one refers to the parent that the other one is about.
-fn shares_value(one: (&Place, &Step), other: (&Place, &Step)) -> bool {
-    let value = |step: &Step, name: &str| {
-        fields(step).and_then(|fields| fields.get(name).cloned()).unwrap_or_default()
-    };
-    let refers = |(_, step): (&Place, &Step), (place, _): (&Place, &Step)| {
-        place.0 == "parents" && value(step, "parent").as_str() == Some(place.1.as_str())
-    };
-    let is_shared = |name: &&str| {
-        let value_of_one = value(one.1, name);
-        !value_of_one.is_null() && value_of_one == value(other.1, name)
-    };
-    refers(one, other) || refers(other, one) || ["code", "one", "two", "parent"].iter().any(is_shared)
 }
 
 #[cfg(test)]

@@ -7,10 +7,12 @@
 //! - memory and database hold the same
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
-//! what is there, and `judge` compares. Ten rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
+//! what is there, and `judge` compares; `contested` finds what nobody
+//! can judge. Ten rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
 //! torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own; a failure prints its seed, and FOREBAY_TORTURE_SEED repeats
 //! that round, though not when the kernel scheduled it.
 
+mod contested;
 mod evidence;
 mod judge;
 mod model;
@@ -40,9 +42,9 @@ const SETTINGS: [&str; 4] = ["fsync=off", "max_connections=60", "shared_buffers=
 #[test]
 fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
     let seed = from_environment("FOREBAY_TORTURE_SEED");
-    let asked = from_environment("FOREBAY_TORTURE_ROUNDS").unwrap_or(ROUNDS);
-    let rounds = if seed.is_some() { 1 } else { asked };
-    let first = seed.unwrap_or_else(|| rand::rng().random::<u64>() >> 16);
+    let rounds =
+        from_environment("FOREBAY_TORTURE_ROUNDS").unwrap_or(if seed.is_some() { 1 } else { ROUNDS });
+    let first = rand::rng().random::<u64>() >> 16;
     let (next, failures) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let totals = Mutex::new(round::Summary::default());
     let began = Instant::now();
@@ -56,7 +58,7 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
                         break;
                     }
                     // One that panics is a failure like another; the panic itself is printed by then.
-                    let seed = first + number;
+                    let seed = seed.unwrap_or(first + number);
                     let outcome = catch_unwind(AssertUnwindSafe(|| round::run(seed, &postgres)));
                     let failure = match outcome {
                         Ok(Ok(summary)) => {

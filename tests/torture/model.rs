@@ -84,23 +84,30 @@ pub fn after(row: Option<Fields>, deed: &Deed) -> Option<Fields> {
     }
 }
 
+/// The states that a row may be in after a step, from those before it. `is_out` says whether the step was refused, if that is certain.
+pub fn next_states(
+    mut states: Vec<Option<Fields>>,
+    step: &Step,
+    is_out: Option<bool>,
+) -> Vec<Option<Fields>> {
+    let done: Vec<_> = states.iter().map(|state| after(state.clone(), &step.deed)).collect();
+    match is_out {
+        Some(true) => states,
+        Some(false) if step.outcome == Outcome::Acknowledged || step.is_seen => done,
+        None if step.is_settled() => done,
+        _ => {
+            let new = done.into_iter().filter(|state| !states.contains(state)).collect::<Vec<_>>();
+            states.extend(new);
+            states
+        }
+    }
+}
+
 impl Row {
     /// Every state that the row may be in now, as far as steps may have been refused or lost. `is_out` says which steps were refused for certain.
     pub fn states(&self, is_out: impl Fn(&Step) -> Option<bool>) -> Vec<Option<Fields>> {
-        let mut states = vec![self.first.clone()];
-        for step in &self.steps {
-            let done: Vec<_> = states.iter().map(|state| after(state.clone(), &step.deed)).collect();
-            match is_out(step) {
-                Some(true) => {}
-                Some(false) if step.outcome == Outcome::Acknowledged || step.is_seen => states = done,
-                None if step.is_settled() => states = done,
-                _ => {
-                    let new = done.into_iter().filter(|state| !states.contains(state)).collect::<Vec<_>>();
-                    states.extend(new);
-                }
-            }
-        }
-        states
+        let first = vec![self.first.clone()];
+        self.steps.iter().fold(first, |states, step| next_states(states, step, is_out(step)))
     }
 
     /// A read showed a row with this note, or none. False: it cannot have.
