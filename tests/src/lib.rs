@@ -42,6 +42,6 @@ pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
 pub use postmaster::Postgres;
 pub use relay::{At, Fault, Harm, Relay};
-pub use server::{Ended, PATIENCE, Server, Start, wait_for};
+pub use server::{Ended, PATIENCE, Server, Start, Starting, wait_for};
 pub use slow_disk::SlowDisk;
 pub use stores::Stores;

@@ -189,12 +189,23 @@ impl Start {
 
     /// Starts, and waits until it serves or ends.
     pub fn try_start(&self) -> Result<Server, Ended> {
-        let child = self.serve(Stdio::piped);
+        self.begin().serving()
+    }
+
+    /// Starts, and does not wait.
+    pub fn begin(&self) -> Starting {
+        let mut child = self.serve(Stdio::piped);
         if let Some(bytes) = self.file_size_limit_bytes {
             let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
             prlimit(Some(Pid::from_child(&child)), Resource::Fsize, limit).expect("a limit can be lowered");
         }
-        Server::new(child)
+        let began = Instant::now();
+        let printed = Arc::new(Printed::default());
+        let readers = vec![
+            collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed)),
+            collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed)),
+        ];
+        Starting { process: Process(child), began, printed, readers }
     }
 
     /// Runs a command of the same binary on the same folder: `run("verify", &[])` is `forebay verify FILE
@@ -241,7 +252,7 @@ impl Printed {
 
 /// A running server. Killed when dropped.
 pub struct Server {
-    child: Child,
+    process: Process,
     /// Where it serves.
     pub address: SocketAddr,
     /// Its admin listener.
@@ -278,43 +289,101 @@ fn address_behind(text: &str, phrase: &str) -> Option<SocketAddr> {
     rest[..end].trim_end_matches('.').parse().ok()
 }
 
-impl Server {
-    fn new(mut child: Child) -> Result<Server, Ended> {
-        let began = Instant::now();
-        let printed = Arc::new(Printed::default());
-        let mut readers = vec![
-            collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed)),
-            collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed)),
-        ];
+/// Killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn kill(&mut self) -> ExitStatus {
+        // A process that has ended by itself cannot be killed, and need not.
+        let _ = self.0.kill();
+        self.0.wait().expect("a child can be waited for")
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("a child can be waited for")
+    }
+
+    /// Sends a signal and does not wait.
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("a child can be signalled");
+    }
+
+    /// Waits for an end that is under way.
+    #[track_caller]
+    fn wait(&mut self, readers: &mut Vec<JoinHandle<()>>, printed: &Printed) -> Ended {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        loop {
+            if let Some(status) = self.ended() {
+                read_all(readers);
+                return Ended { status, output: printed.text() };
+            }
+            assert!(Instant::now() < deadline, "the server does not stop\n{}", printed.text());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A process that may not serve yet. Killed when dropped.
+pub struct Starting {
+    process: Process,
+    began: Instant,
+    printed: Arc<Printed>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Starting {
+    /// Waits until it has printed this.
+    #[track_caller]
+    pub fn wait_for_text(&self, phrase: &str) {
+        let what = format!("it prints {phrase:?}");
+        wait_for(&what, || self.printed.text().contains(phrase).then_some(()));
+    }
+
+    /// SIGTERM; waits for the end, which must come.
+    #[track_caller]
+    pub fn stop(mut self) -> Ended {
+        self.process.signal(Signal::TERM);
+        self.process.wait(&mut self.readers, &self.printed)
+    }
+
+    /// Waits until it serves or ends.
+    pub fn serving(self) -> Result<Server, Ended> {
+        let Starting { mut process, began, printed, mut readers } = self;
         loop {
             let text = printed.text.lock().expect("no reader panics");
             let address = address_behind(&text, "listening on http://");
             let admin = address_behind(&text, "admin on http://");
             if let (Some(address), Some(admin)) = (address, admin) {
                 drop(text);
-                return Ok(Server { child, address, admin, started_in: began.elapsed(), printed, readers });
+                return Ok(Server { process, address, admin, started_in: began.elapsed(), printed, readers });
             }
             let waited =
                 printed.grown.wait_timeout(text, Duration::from_millis(5)).expect("no reader panics");
             drop(waited);
-            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            if let Some(status) = process.ended() {
                 read_all(&mut readers);
                 return Err(Ended { status, output: printed.text() });
             }
             if began.elapsed() > START_TIMEOUT {
-                let _ = child.kill();
-                let status = child.wait().expect("a child can be waited for");
                 return Err(Ended {
-                    status,
+                    status: process.kill(),
                     output: format!("no ports were printed in time\n{}", printed.text()),
                 });
             }
         }
     }
+}
 
+impl Server {
     /// The process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.0.id()
     }
 
     /// What it has printed so far.
@@ -372,18 +441,12 @@ impl Server {
 
     /// `kill -9`, now.
     pub fn kill(mut self) {
-        self.kill_now();
-    }
-
-    fn kill_now(&mut self) {
-        // A process that has ended by itself cannot be killed, and need not.
-        let _ = self.child.kill();
-        self.child.wait().expect("a child can be waited for");
+        self.process.kill();
     }
 
     /// Sends a signal and does not wait.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("a child can be signalled");
+        self.process.signal(signal);
     }
 
     /// SIGTERM; waits for the end, which must come.
@@ -396,26 +459,18 @@ impl Server {
     /// Waits for an end that is under way.
     #[track_caller]
     pub fn wait(&mut self) -> Ended {
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                read_all(&mut self.readers);
-                return Ended { status, output: self.output() };
-            }
-            assert!(Instant::now() < deadline, "the server does not stop\n{}", self.output());
-            thread::sleep(Duration::from_millis(2));
-        }
+        self.process.wait(&mut self.readers, &self.printed)
     }
 
     /// Whether the process is still there.
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("a child can be waited for").is_none()
+        self.process.ended().is_none()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.kill_now();
+        self.process.kill();
         if thread::panicking() {
             eprintln!("--- the server printed:\n{}---", self.output());
         }

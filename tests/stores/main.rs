@@ -20,6 +20,7 @@ mod ready;
 mod refusals;
 mod refused;
 mod servers;
+mod starting;
 mod tls;
 mod undone;
 mod writers;

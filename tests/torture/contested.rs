@@ -1,12 +1,13 @@
-//! Steps of which nobody can say whether the database would have taken them in the order in which they were done.
+//! Steps of which nobody can say whether the database would have taken them in the order in which they were
+//! done.
 //!
-//! A plain database gets what was acknowledged in the order of the answers; the drain applies it in the order of the log. Where the two differ
-//! about a step (one refuses it, the other takes it), it is contested if
+//! A plain database gets what was acknowledged in the order of the answers; the drain applies it in the order
+//! of the log. Where the two differ about a step (one refuses it, the other takes it), it is contested if
 //!
 //! - it is bad and has no letter: a later step of its row made it good in the same batch; or
 //! - it wants a code that others took by SQL, at a moment that no acknowledgement tells; or
-//! - another step takes or gives up one of its values, and that step was under way at the same time, has an unknown outcome (so that the
-//!   plain database did not get it), or is contested itself.
+//! - another step takes or gives up one of its values, and that step was under way at the same time, has an
+//!   unknown outcome (so that the plain database did not get it), or is contested itself.
 //!
 //! Deleting a row, or giving it another value, gives a value up. A pair of `one` and `two` is one value.
 

@@ -7,10 +7,9 @@
 //! - memory and database hold the same
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
-//! what is there, and `judge` compares; `contested` finds what nobody
-//! can judge. Ten rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make
-//! torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own; a failure prints its seed, and FOREBAY_TORTURE_SEED repeats
-//! that round, though not when the kernel scheduled it.
+//! what is there, `judge` compares, and `contested` finds what nobody can judge. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for
+//! more (`make torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
+//! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it.
 
 mod contested;
 mod evidence;
@@ -27,7 +26,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 50;
 const LANES: usize = 2;
 
 /// A number from the environment.

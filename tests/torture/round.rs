@@ -5,9 +5,7 @@ use crate::judge::judge;
 use crate::model::{Fields, History, Place, Row};
 use crate::schema::{Shape, one_of};
 use crate::workload::{Stage, client, other};
-use forebay_tests::{
-    Archive, At, Client, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary, wait_for,
-};
+use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write;
@@ -19,8 +17,6 @@ use std::time::Duration;
 
 const CLIENTS: usize = 4;
 const OTHERS: usize = 2;
-/// As many faults of the network as may be armed.
-const STARTS: usize = 5;
 
 /// What a round did, for the one who reads along.
 #[derive(Default)]
@@ -181,33 +177,8 @@ fn rage(
         thread::sleep(Duration::from_millis(random.random_range(30..150)));
         stop.store(true, Ordering::Relaxed);
         ground.relay.disarm();
-        server.and_then(|server| serving(ground, server, &address))
+        server
     })
-}
-
-/// The server once it has loaded. One that loads while the network fails may end, and then is started again, as whoever runs it would.
-fn serving(ground: &Ground<'_>, mut server: Server, address: &Mutex<SocketAddr>) -> Result<Server, String> {
-    for _ in 0..STARTS {
-        let has_ended = wait_for("the server has loaded, or ended", || {
-            let is_running = server.is_running();
-            let is_loaded = is_running && is_healthy(&server);
-            (is_loaded || !is_running).then_some(!is_running)
-        });
-        if !has_ended {
-            break;
-        }
-        let before = server.output();
-        if !before.contains("connection") {
-            return Err(format!("the server ended:\n{before}"));
-        }
-        server = restart(ground, address, before)?;
-    }
-    Ok(server)
-}
-
-fn is_healthy(server: &Server) -> bool {
-    let answer = Client::connect(server.admin).and_then(|mut client| client.call("GET", "/ready", &[], None));
-    answer.is_ok_and(|answer| answer.status == 200)
 }
 
 /// One thing happens.
@@ -223,17 +194,16 @@ fn happen(
             ground.tell("kill -9");
             let ended = server.output();
             server.kill();
-            restart(ground, address, ended)
+            restart(ground, address, &ended)
         }
         30..35 => {
             ground.tell("SIGTERM");
             let ended = server.stop();
-            restart(ground, address, ended.output)
+            restart(ground, address, &ended.output)
         }
         35..40 => {
             let pause = random.random_bool(0.6);
             ground.tell(format_args!("pause: {pause}"));
-            let server = serving(ground, server, address)?;
             server.pause_drain(pause);
             Ok(server)
         }
@@ -260,14 +230,9 @@ fn happen(
     }
 }
 
-/// A server on what the one before it left. A start that meets a fault of the network may end, and then is tried again.
-fn restart(ground: &Ground<'_>, address: &Mutex<SocketAddr>, before: String) -> Result<Server, String> {
-    let mut server = ground.start.try_start();
-    for _ in 0..STARTS {
-        if server.is_err() {
-            server = ground.start.try_start();
-        }
-    }
+/// A server on what the one before it left. A fault of the network does not end a start.
+fn restart(ground: &Ground<'_>, address: &Mutex<SocketAddr>, before: &str) -> Result<Server, String> {
+    let server = ground.start.try_start();
     let server = server
         .map_err(|ended| format!("it does not start again: {ended:?}\n{}before:\n{before}", ground.told))?;
     *address.lock().expect("no thread panics") = server.address;

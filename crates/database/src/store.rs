@@ -50,7 +50,8 @@ macro_rules! on {
 impl Store {
     /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is taken as the process
     /// has it), or connects to `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first connection is
-    /// there.
+    /// there, or has failed: [`Kind::Url`] when the server refuses what the URL says, [`Kind::Unavailable`]
+    /// when it is away.
     pub fn open(url: &str, options: Options) -> Result<Store, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         match scheme {

@@ -1,28 +1,18 @@
-//! How far a long job is: numbers that anyone may read while it runs.
+//! How far a long job is: a number that anyone may read while it runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Rows done, of how many. Shared between the job and its display.
+/// Rows done. Shared between the job and its display.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
-    total: AtomicU64,
 }
 
 impl Progress {
     /// Rows done so far.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
-    }
-
-    /// Rows in all; 0 while it is not known.
-    pub fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_total(&self, rows: u64) {
-        self.total.store(rows, Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, rows: u64) {

@@ -33,7 +33,6 @@ pub async fn replay(
     schemas: &HashMap<String, Arc<Schema>>,
     progress: &Progress,
 ) -> Result<Replayed, Error> {
-    progress.set_total(store.dead_letter_count().await?);
     let mut replayed = Replayed::default();
     let mut after = 0;
     loop {

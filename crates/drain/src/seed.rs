@@ -24,7 +24,6 @@ pub async fn seed(
     mut generate: impl FnMut(u64) -> Vec<Value>,
     progress: &Progress,
 ) -> Result<(), Error> {
-    progress.set_total(rows);
     store.clear(schema).await?;
     let mut next = 0;
     let mut waiting = fill(schema, &mut next, rows, &mut generate);

@@ -9,6 +9,7 @@
 mod action;
 mod admin;
 mod admin_cache;
+mod asking;
 mod body;
 mod compile;
 mod condition;

@@ -6,9 +6,10 @@ use crate::compile::{self, Context, Proxies};
 use crate::conditions::Conditions;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{self, Opened};
+use crate::open::{self, Away};
 use crate::problem::Problem;
-use crate::schedule::{Lease, Schedule};
+use crate::schedule::Schedule;
+use crate::service::Routes;
 use crate::start_error::StartError;
 use crate::tier::Tier;
 use forebay_cache::{Cache, Clock, Shared};
@@ -41,7 +42,9 @@ pub fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
     let runtime = background_runtime()?;
-    let opened = runtime.block_on(open::open(config, options.new_database))?;
+    let mut stop = Box::pin(stop);
+    let opened = open::open(config, options.new_database, Away::Wait);
+    let Some(opened) = runtime.block_on(unless_stopped(&mut stop, opened))? else { return Ok(()) };
     let gate = Gate::new(workers_of(config));
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(config, &gate, &runtime)?;
@@ -61,15 +64,14 @@ pub fn serve(
         uncounted: Arc::clone(&uncounted),
         proxies: &proxies,
     };
-    let routes = runtime.block_on(compile::compile(&config.endpoints, &context));
-    let routes = Arc::new(routes.map_err(|errors| compile_errors(config, &errors))?);
-    let (schedule, lease) = runtime.block_on(compile_jobs(config, &opened, &cache))?;
-
+    let compiling = compile_all(config, &context, &cache);
+    let Some(compiled) = runtime.block_on(unless_stopped(&mut stop, compiling))? else { return Ok(()) };
+    let (routes, schedule) = compiled;
     let server = Server::bind(http_options(config), routes.clone(), gate).map_err(StartError::from)?;
+    schedule.start(runtime.handle(), &opened.tier.lease());
     let tier = Arc::new(opened.tier);
     let conditions = Arc::new(Conditions::new(tier.clone()));
     let (stats, handle) = (server.stats(), runtime.handle().clone());
-    schedule.start(&handle, &lease);
     proxies.start(&handle);
     let admin = Admin {
         tier: tier.clone(),
@@ -88,14 +90,8 @@ pub fn serve(
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), failed));
-    let (result_sender, result) = std::sync::mpsc::channel();
-    let ended = server.run(async move {
-        tokio::select! {
-            () = stop => {}
-            // A sender that is dropped has loaded everything: then only `stop` counts.
-            Ok(error) = failure => { let _ = result_sender.send(error); }
-        }
-    });
+    let (failed_with, result) = std::sync::mpsc::channel();
+    let ended = server.run(until_over(stop, failure, failed_with));
     // What a stop does to the drain is no condition.
     watching.abort();
     jobs.stop();
@@ -104,9 +100,32 @@ pub fn serve(
     runtime.shutdown_timeout(Duration::from_secs(1));
     tier.close()?;
     ended.map_err(StartError::from)?;
-    match result.try_recv() {
-        Ok(error) => Err(error),
-        Err(_) => Ok(()),
+    result.try_recv().map_or(Ok(()), Err)
+}
+
+/// What `work` gives, unless the server is told to stop before: it may wait for a database that is away.
+async fn unless_stopped<T>(
+    stop: &mut (impl Future<Output = ()> + Unpin),
+    work: impl Future<Output = Result<T, StartError>>,
+) -> Result<Option<T>, StartError> {
+    tokio::select! {
+        biased;
+        () = stop => Ok(None),
+        done = work => done.map(Some),
+    }
+}
+
+/// Ready when the server is told to stop, or cannot load its tables: then `failed_with` gets the reason.
+async fn until_over(
+    stop: impl Future<Output = ()>,
+    failure: oneshot::Receiver<StartError>,
+    failed_with: std::sync::mpsc::Sender<StartError>,
+) {
+    tokio::select! {
+        () = stop => {}
+        // A sender that is dropped has loaded everything: then only `stop` counts. The receiver lives as long
+        // as the server.
+        Ok(error) = failure => { let _ = failed_with.send(error); }
     }
 }
 
@@ -142,15 +161,17 @@ fn open_cache(config: &Config, gate: &Arc<Gate>, runtime: &Runtime) -> Result<Ca
     Ok(cache)
 }
 
-/// What runs by itself, and who decides on which server.
-async fn compile_jobs(
+/// What clients may ask, and what runs by itself.
+async fn compile_all(
     config: &Config,
-    opened: &Opened,
+    context: &Context<'_>,
     cache: &Cache<Problem>,
-) -> Result<(Schedule, Lease), StartError> {
-    let schedule = Schedule::compile(&config.jobs, &opened.store, config.database.dialect(), cache);
-    let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
-    Ok((schedule, opened.tier.lease()))
+) -> Result<(Arc<Routes>, Schedule), StartError> {
+    let routes = compile::compile(&config.endpoints, context).await;
+    let routes = routes.map_err(|errors| compile_errors(config, &errors))?;
+    let schedule = Schedule::compile(&config.jobs, context.store, context.dialect, cache).await;
+    let schedule = schedule.map_err(|errors| compile_errors(config, &errors))?;
+    Ok((Arc::new(routes), schedule))
 }
 
 /// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store

@@ -7,6 +7,7 @@
 use crate::{Error, Kind};
 use forebay_value::Schema;
 use std::error::Error as _;
+use std::io;
 use tokio_postgres::error::{DbError, Severity};
 
 /// Maps what the client library reports of a statement that a read, or a transaction not yet committed, was
@@ -191,16 +192,53 @@ pub(super) fn map_message(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
 }
 
+/// A first connection that failed: [`Kind::Url`], unless the server is away, full, or on its way up.
+///
+/// A host whose name is not known, a certificate that is not trusted and whatever else the client library
+/// refuses are mistakes of the URL.
+pub(super) fn at_open(error: Error) -> Error {
+    let is_transient = match (code(&error), std::error::Error::source(&error)) {
+        (Some(code), _) => ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)),
+        // It did not answer in time.
+        (None, None) => true,
+        (None, Some(_)) => causes(&error).any(|cause| {
+            cause.downcast_ref().is_some_and(tokio_postgres::Error::is_closed)
+                || cause.downcast_ref().is_some_and(is_of_network)
+        }),
+    };
+    if is_transient { error } else { error.with_kind(Kind::Url) }
+}
+
+/// Nobody listens, or the connection was lost.
+fn is_of_network(error: &io::Error) -> bool {
+    use io::ErrorKind as Io;
+    matches!(
+        error.kind(),
+        Io::ConnectionRefused
+            | Io::ConnectionReset
+            | Io::ConnectionAborted
+            | Io::NotConnected
+            | Io::BrokenPipe
+            | Io::TimedOut
+            | Io::UnexpectedEof
+            | Io::HostUnreachable
+            | Io::NetworkUnreachable
+            | Io::NetworkDown
+            // The socket of a server on this machine.
+            | Io::NotFound
+    )
+}
+
+/// What is behind an error, outermost first.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+}
+
 /// What the server said that is behind an error of ours.
 fn answer(error: &Error) -> Option<&DbError> {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(error) = cause.downcast_ref::<tokio_postgres::Error>() {
-            return error.as_db_error();
-        }
-        source = cause.source();
-    }
-    None
+    causes(error).find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>())?.as_db_error()
 }
 
 /// The SQLSTATE behind an error of ours.

@@ -280,7 +280,7 @@ async fn sweep(queue: Arc<Queue>) {
 }
 
 async fn ask(connector: &Connector) -> Result<Facts, Error> {
-    let session = connector.connect(Role::Bulk).await?;
+    let session = connector.connect(Role::Bulk).await.map_err(errors::at_open)?;
     let sql = "SELECT current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int, \
          current_setting('synchronous_commit'), current_setting('server_version_num')::int, current_setting('server_version')";
     let row = session.answer(session.client.simple_query(sql)).await?.map_err(errors::map)?;
@@ -293,7 +293,7 @@ async fn ask(connector: &Connector) -> Result<Facts, Error> {
     if number(3) < OLDEST_SERVER {
         let message =
             format!("{} runs PostgreSQL {}; 12 or newer is needed", connector.settings.shown(), text(4));
-        return Err(Error::new(Kind::Unavailable, message));
+        return Err(Error::new(Kind::Url, message));
     }
     let is_asynchronous = matches!(text(2), "off" | "local");
     Ok(Facts { connections: number(0).saturating_sub(number(1)), is_asynchronous })
@@ -321,7 +321,7 @@ fn pool_size(settings: &Settings, facts: &Facts) -> Result<usize, Error> {
             settings.shown(),
             facts.connections
         );
-        return Err(Error::new(Kind::Unavailable, message));
+        return Err(Error::new(Kind::Url, message));
     }
     Ok(most)
 }

@@ -26,7 +26,6 @@ pub async fn verify(
     log: LogId,
     progress: &Arc<Progress>,
 ) -> Result<Differences, Error> {
-    progress.set_total(store.count(table.schema()).await?);
     let dead = store.dead_letter_count_of(log.0, &table.schema().name).await?;
     let scan = store.scan_at(table.schema(), None, log.0).await?;
     let (table, store, progress) = (table.clone(), store.clone(), progress.clone());

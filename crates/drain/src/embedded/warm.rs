@@ -26,7 +26,6 @@ pub async fn warm(
     progress: &Arc<Progress>,
 ) -> Result<Loaded, Error> {
     let began = Instant::now();
-    progress.set_total(store.count(table.schema()).await?);
     let (table, store, filter) = (table.clone(), store.clone(), filter.map(str::to_owned));
     let progress = progress.clone();
     let (answer, answered) = oneshot::channel();

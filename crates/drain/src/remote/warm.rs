@@ -82,7 +82,6 @@ async fn fill(
     filter: Option<&str>,
     progress: &Progress,
 ) -> Result<u64, Error> {
-    progress.set_total(store.count(table.schema()).await?);
     let scan = store.scan(table.schema(), filter);
     let rows = match take_all(&load, link, scan, progress).await {
         Ok(rows) => rows,

@@ -155,14 +155,14 @@ async fn seeded_rows_are_warmed() {
     for rows in [120_000, 3, 0, 1000] {
         let progress = Progress::default();
         seed(&schema, &world.store, rows, row, &progress).await.unwrap();
-        assert_eq!((progress.done(), progress.total()), (rows, rows));
+        assert_eq!(progress.done(), rows);
         assert_eq!(world.store.count(&schema).await.unwrap(), rows);
     }
     drop(world);
     let world = World::open(folder.path()).await;
     assert_eq!(world.people().count().0, 1000);
     let loaded = warm(&world.people(), &world.store, Some("n % 2 = 0"), &progress).await.unwrap();
-    assert_eq!((loaded.rows, progress.done(), progress.total()), (500, 500, 1000));
+    assert_eq!((loaded.rows, progress.done()), (500, 500));
     assert_eq!(world.people().count().0, 1000);
     let error = warm(&world.people(), &world.store, Some("missing = 1"), &progress).await.unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");

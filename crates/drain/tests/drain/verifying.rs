@@ -17,7 +17,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     let progress = Arc::default();
     let found = verify(&world.people(), &world.store, world.log.id(), &progress).await.unwrap();
     assert!(found.is_clean(), "{found:?}");
-    assert_eq!((found.compared, progress.done(), progress.total()), (1000, 1000, 1000));
+    assert_eq!((found.compared, progress.done()), (1000, 1000));
 
     let sql = "DELETE FROM people WHERE id = 5; UPDATE people SET name = 'q' WHERE id = 6; INSERT INTO people VALUES (5000, 'r', NULL, 0)";
     world.plain().execute_batch(sql).unwrap();

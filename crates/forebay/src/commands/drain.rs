@@ -34,7 +34,8 @@ const REFUSED_SHOWN: usize = 20;
 
 fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
-    let (store, schemas) = runtime.block_on(open::database(config)).map_err(Failure::from)?;
+    let (store, schemas) =
+        runtime.block_on(open::database(config, open::Away::Fail)).map_err(Failure::from)?;
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut replayed = forebay_drain::Replayed::default();
     runtime.block_on(Progress::new("replay", None).watch(&progress, async {
@@ -73,7 +74,8 @@ fn refresh(
         }
     } else if config.memory.tier != Tier::Embedded {
         let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
-        let opened = runtime.block_on(open::open(config, new_database)).map_err(Failure::from)?;
+        let opened =
+            runtime.block_on(open::open(config, new_database, open::Away::Fail)).map_err(Failure::from)?;
         for (table, key) in rows {
             let refreshed = runtime.block_on(opened.tier.refresh(table, key.clone()));
             refreshed.map_err(|problem| Failure(problem.detail))?;
@@ -99,7 +101,8 @@ const TICK: Duration = Duration::from_millis(200);
 fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
     let runtime = runtime()?;
-    let opened = runtime.block_on(open::open(config, new_database)).map_err(Failure::from)?;
+    let opened =
+        runtime.block_on(open::open(config, new_database, open::Away::Fail)).map_err(Failure::from)?;
     let settings = Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         // Decided when the log was opened; by now the two belong together.

@@ -16,7 +16,9 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
         return Err(Failure("a server runs on this data folder; stop it before its table is cleared".into()));
     }
     let runtime = runtime()?;
-    let opened = runtime.block_on(open::open(&config, NewDatabase::Refuse)).map_err(Failure::from)?;
+    let opened = runtime
+        .block_on(open::open(&config, NewDatabase::Refuse, open::Away::Fail))
+        .map_err(Failure::from)?;
     let Some(schema) = opened.schemas.get(&args.table).cloned() else {
         let names: Vec<_> = config.tables.iter().map(|table| table.name.as_str()).collect();
         return Err(Failure(format!("there is no table {} (there are: {})", args.table, names.join(", "))));

@@ -29,7 +29,8 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
 fn verify_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let tier = open::open(config, NewDatabase::Refuse).await.map_err(Failure::from)?.tier;
+        let tier =
+            open::open(config, NewDatabase::Refuse, open::Away::Fail).await.map_err(Failure::from)?.tier;
         tier.load().await.map_err(Failure::from)?;
         let checks = tier.verify().await.map_err(|problem| Failure(problem.detail))?;
         tier.close().map_err(Failure::from)?;

@@ -3,9 +3,10 @@
 
 mod schemas;
 
+use crate::asking::{Trouble, until_answered};
 use crate::start_error::StartError;
 use crate::tier::Tier;
-use forebay_config::Config;
+use forebay_config::{Config, model};
 use forebay_database::{Options as StoreOptions, Store};
 use forebay_drain::NewDatabase;
 use forebay_value::Schema;
@@ -22,16 +23,36 @@ pub struct Opened {
     pub schemas: HashMap<String, Arc<Schema>>,
 }
 
+/// What to do when the database is away at the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Away {
+    /// Ask again until it answers: a server that is started before its database.
+    Wait,
+    /// Say so and end: a command that a person has typed.
+    Fail,
+}
+
 /// Opens the database alone: it, and every table of the config.
-pub async fn database(config: &Config) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
-    let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
+pub async fn database(
+    config: &Config,
+    away: Away,
+) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
+    let open = || Store::open(&config.database.url, StoreOptions::default());
+    // A file that cannot be opened is put right by a person, a server that is away by time.
+    let is_server = config.database.dialect() == model::Dialect::Postgres;
+    let opened = if is_server && away == Away::Wait {
+        until_answered(&Trouble::default(), "opening the database", || async { open() }).await
+    } else {
+        open()
+    };
+    let store = opened.map_err(StartError::from)?;
     let schemas = schemas::prepare_tables(config, &store).await?;
     Ok((store, schemas))
 }
 
 /// Opens everything. Nothing is served and nothing drained yet.
-pub async fn open(config: &Config, new_database: NewDatabase) -> Result<Opened, StartError> {
-    let (store, schemas) = database(config).await?;
+pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
+    let (store, schemas) = database(config, away).await?;
     let specs = schemas::hot_specs(config, &schemas);
     let tier = Tier::open(&config.memory, specs, store.clone(), new_database).await?;
     Ok(Opened { store, tier, schemas })

@@ -1,9 +1,10 @@
 //! The tables of a config against those of the database: made when missing, read when the config leaves them
 //! to it, compared when both say.
 
+use crate::asking::{Trouble, until_answered};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
-use forebay_database::Store;
+use forebay_database::{Error, Store};
 use forebay_table::TableSpec;
 use forebay_value::Schema;
 use std::collections::HashMap;
@@ -14,17 +15,22 @@ pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
 ) -> Result<HashMap<String, Arc<Schema>>, StartError> {
-    let mut schemas = HashMap::new();
+    let (mut schemas, trouble) = (HashMap::new(), Trouble::default());
     for table in &config.tables {
         let at = |what: String| {
             StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
         };
-        let stored = store.describe(&table.name).await.map_err(|error| at(error.to_string()))?;
-        let schema = match (&table.columns, stored) {
-            (Some(wanted), None) => {
-                store.create_table(wanted).await.map_err(|error| at(error.to_string()))?;
-                wanted.clone()
+        let doing = format!("table {}", table.name);
+        let found = until_answered(&trouble, &doing, || async {
+            let stored = store.describe(&table.name).await?;
+            if let (Some(wanted), None) = (&table.columns, &stored) {
+                store.create_table(wanted).await?;
             }
+            Ok::<_, Error>(stored)
+        });
+        let stored = found.await.map_err(|error| at(error.to_string()))?;
+        let schema = match (&table.columns, stored) {
+            (Some(wanted), None) => wanted.clone(),
             (Some(wanted), Some(stored)) => {
                 compare(wanted, &stored).map_err(at)?;
                 wanted.clone()

@@ -6,6 +6,7 @@
 
 mod lease;
 
+use crate::asking::{Trouble, until_answered};
 use crate::compile::CompileError;
 use crate::problem::Problem;
 use forebay_cache::Cache;
@@ -107,7 +108,8 @@ async fn prepare(
 ) -> Result<Job, String> {
     let sql = job.statements.in_dialect(dialect);
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
-    let statement = store.prepare(sql).await.map_err(|error| error.to_string())?;
+    let prepared = until_answered(&Trouble::default(), "preparing SQL", || store.prepare(sql)).await;
+    let statement = prepared.map_err(|error| error.to_string())?;
     if let Some(name) = statement.params.first() {
         return Err(format!("`${name}`: a job has no parameters, since nobody asks for it"));
     }

@@ -1,9 +1,9 @@
 //! The conditions of a drain, and of tables that are being loaded.
 
+use crate::asking::Trouble;
 use crate::condition::{Condition, State};
 use forebay_drain::{DrainState, Status};
 use forebay_table::HotTable;
-use parking_lot::Mutex;
 
 /// Those of a drain.
 pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
@@ -28,28 +28,8 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
     found
 }
 
-/// Why loading does not get on.
-#[derive(Default)]
-pub(super) struct Trouble(Mutex<Option<String>>);
-
-impl Trouble {
-    /// Loading failed and is tried again. One line for each new reason.
-    pub fn set(&self, reason: String) {
-        let mut last = self.0.lock();
-        if last.as_ref() != Some(&reason) {
-            eprintln!("{reason}; trying again");
-            *last = Some(reason);
-        }
-    }
-
-    /// It gets on.
-    pub fn clear(&self) {
-        *self.0.lock() = None;
-    }
-
-    /// The condition of a table that is not loaded.
-    pub fn loading(&self, table: &HotTable) -> Option<Condition> {
-        let reason = || self.0.lock().clone().unwrap_or_else(|| "its rows are being loaded".into());
-        (!table.is_loaded()).then(|| Condition::new(State::Loading, reason()).of(&table.schema().name))
-    }
+/// The condition of a table that is not loaded.
+pub(super) fn of_loading(trouble: &Trouble, table: &HotTable) -> Option<Condition> {
+    let reason = || trouble.why().unwrap_or_else(|| "its rows are being loaded".into());
+    (!table.is_loaded()).then(|| Condition::new(State::Loading, reason()).of(&table.schema().name))
 }

@@ -1,6 +1,6 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
-use super::conditions::Trouble;
+use crate::asking::{Trouble, until_answered};
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
 use crate::source::DatabaseSource;
@@ -15,10 +15,7 @@ use forebay_log::{Log, Recovery, Verify};
 use forebay_table::{Table, TableSpec, Tables};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long to wait before a database that is away is asked again.
-const STORE_PAUSE: Duration = Duration::from_secs(1);
+use std::time::Instant;
 
 /// Log and hot tables of a data folder.
 pub(super) struct Embedded {
@@ -83,26 +80,18 @@ impl Embedded {
         let started = Instant::now();
         let mut rows = 0;
         for table in self.tables.all() {
-            rows += loop {
-                match warm(table, store, None, &Arc::default()).await {
-                    Ok(loaded) => break loaded.rows,
-                    Err(error) if error.is_transient() => {
-                        self.trouble.set(format!("loading {}: {error}", table.schema().name));
-                        tokio::time::sleep(STORE_PAUSE).await;
-                    }
-                    Err(error) => {
-                        return Err(StartError(format!("loading {}: {error}", table.schema().name)));
-                    }
-                }
-            };
-            self.trouble.clear();
+            let (doing, progress) = (loading(table), Arc::default());
+            let warmed = until_answered(&self.trouble, &doing, || warm(table, store, None, &progress));
+            rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
         }
         let (tables, reached) = (self.tables.clone(), self.reached.clone());
         let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
         let replayed =
             tokio::task::spawn_blocking(replay).await.map_err(StartError::from)?.map_err(StartError::from)?;
         for (table, highest) in &replayed.highest_keys {
-            store.raise_keys(table.schema(), *highest).await.map_err(StartError::from)?;
+            let doing = loading(table);
+            let raised = until_answered(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
+            raised.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
         }
         for table in self.tables.all() {
             table.set_loaded();
@@ -186,6 +175,11 @@ impl Embedded {
     }
 }
 
+/// What waits while a table is loaded.
+fn loading(table: &Table) -> String {
+    format!("loading {}", table.schema().name)
+}
+
 fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
     let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
     options.durability = match memory.durability {
@@ -203,7 +197,9 @@ fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
 
 /// Finds where the drain goes on, or why it must not.
 async fn agree(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Reached, StartError> {
-    let start = reconcile(log, store, new_database).await.map_err(StartError::from)?;
+    let trouble = Trouble::default();
+    let asked = until_answered(&trouble, "the drain's position", || reconcile(log, store, new_database));
+    let start = asked.await.map_err(StartError::from)?;
     if let Some(notice) = start.notice(store) {
         eprintln!("note: {notice}");
     }

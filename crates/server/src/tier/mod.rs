@@ -139,7 +139,8 @@ impl Tier {
             Memory::Embedded(embedded) => (embedded.conditions(), &embedded.trouble),
             Memory::Remote(remote) => (remote.conditions().await, &remote.trouble),
         };
-        let loading: Vec<_> = self.tables().all().iter().filter_map(|table| trouble.loading(table)).collect();
+        let loading: Vec<_> =
+            self.tables().all().iter().filter_map(|table| conditions::of_loading(trouble, table)).collect();
         match self.drain.get() {
             Some(drain) => found.extend(conditions::of_drain(&drain.state())),
             None if loading.is_empty() => {

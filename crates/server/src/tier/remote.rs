@@ -1,7 +1,7 @@
 //! The tier on Redis or Valkey: reaching it, whether it can keep what the config promises, and loading it.
 //! Other servers and drainers may be at work on it at the same time.
 
-use super::conditions::Trouble;
+use crate::asking::{Trouble, until_answered};
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
 use crate::source::DatabaseSource;
@@ -19,8 +19,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait before a tier or database that is away is asked again, while loading.
-const LOAD_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a shard lost its rows and must be loaded again.
 const WATCH: Duration = Duration::from_secs(1);
 /// How long every primary may take to answer before the tier is away: less than a probe waits for its
@@ -67,26 +65,24 @@ impl Remote {
         let link = client.link();
         let source = Arc::new(DatabaseSource(store.clone()));
         let options = RemoteOptions { shards: at.shards, limit_bytes: memory.limit_bytes };
-        let tables = RemoteTables::open(&client, &link, specs, options, source.clone(), source);
+        let trouble = Trouble::default();
+        let tables = until_answered(&trouble, "opening the memory tier", || {
+            let (specs, options) = (specs.clone(), options.clone());
+            RemoteTables::open(&client, &link, specs, options, source.clone(), source.clone())
+        });
         let tables = tables.await.map_err(|error| failed(&error))?;
-        Ok(Remote { client, tables, link, trouble: Trouble::default() })
+        Ok(Remote { client, tables, link, trouble })
     }
 
     /// Fills the tier with what the database holds, unless another server has done so.
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
         for table in self.tables.all() {
             let name = &table.schema().name;
-            let loaded = loop {
-                match load_remote(table, &self.link, store, &Progress::default()).await {
-                    Ok(loaded) => break loaded,
-                    Err(error) if error.is_transient() => {
-                        self.trouble.set(format!("loading {name}: {error}"));
-                        tokio::time::sleep(LOAD_PAUSE).await;
-                    }
-                    Err(error) => return Err(StartError(format!("loading {name}: {error}"))),
-                }
-            };
-            self.trouble.clear();
+            let doing = format!("loading {name}");
+            let progress = Progress::default();
+            let loaded =
+                until_answered(&self.trouble, &doing, || load_remote(table, &self.link, store, &progress));
+            let loaded = loaded.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
             if loaded.rows > 0 {
                 let (rows, seconds) = (loaded.rows, loaded.took.as_secs_f64());
                 eprintln!("loaded {rows} rows of {name} from the database in {seconds:.1} s");

@@ -20,6 +20,8 @@ fn what_is_wrong_at_the_start_is_one_clear_line() {
         let error = Store::open(&url, Options::default()).unwrap_err();
         assert!(error.message().contains(part), "{part}: {error}");
         assert!(!error.message().contains("secret") && !error.message().contains('\n'), "{error}");
+        // Time mends a server that is away, and nothing else of these.
+        assert_eq!(error.may_retry(), part.contains("refused"), "{error}");
     }
 }
 
@@ -164,6 +166,7 @@ async fn a_full_server_and_a_wrong_password_are_named() {
     let url = format!("postgres://forebay:wrong@127.0.0.1:{}/postgres", own.port);
     let error = tokio::task::block_in_place(|| Store::open(&url, Options::default())).unwrap_err();
     assert!(error.message().contains("password") && !error.message().contains("wrong@"), "{error}");
+    assert!(!error.may_retry(), "{error:?}");
     // The pool is made to fit: 20, of which 5 are left to others.
     let store = Store::open(&own.url(""), Options::default()).unwrap();
     let mut others = Vec::new();
@@ -172,7 +175,7 @@ async fn a_full_server_and_a_wrong_password_are_named() {
         others.push(client);
     }
     let full = Store::open(&own.url(""), Options::default()).unwrap_err();
-    assert!(full.message().contains("max_connections is used up"), "{full}");
+    assert!(full.message().contains("max_connections is used up") && full.may_retry(), "{full}");
     drop(others);
     let began = Instant::now();
     loop {
