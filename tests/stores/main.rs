@@ -23,6 +23,7 @@ mod servers;
 mod starting;
 mod tls;
 mod undone;
+mod unwritten;
 mod writers;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};

@@ -111,8 +111,10 @@ pub enum Priority {
 /// A batch that was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
-    /// Changes that went to `forebay_dead_letter`.
+    /// Changes that were refused: they went to `forebay_dead_letter`, or were kept elsewhere.
     pub dead: u64,
+    /// Those of them that were kept elsewhere.
+    pub unwritten: u64,
     /// Updates and increments that met no row: others deleted it.
     pub missing: u64,
     /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in which one met no row. The index of

@@ -124,6 +124,10 @@ impl Seen {
 }
 
 impl Outstanding {
+    pub(crate) fn none() -> Outstanding {
+        Outstanding::Keys(HashSet::new())
+    }
+
     /// Those that were found by a look for at most [`LETTERS_LOOKED_AT`].
     pub(crate) fn of(found: Vec<i64>) -> Outstanding {
         let is_all = found.len() < LETTERS_LOOKED_AT;

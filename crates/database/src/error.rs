@@ -2,7 +2,6 @@
 //!
 //! The same kinds serve every engine; each engine has one place that maps its own codes to them.
 
-use forebay_value::Schema;
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,7 +61,11 @@ pub enum Kind {
     DeadLetter {
         /// Which change, counted from 0.
         index: usize,
+        /// The table that the change is of.
+        table: String,
     },
+    /// `forebay_dead_letter` cannot be made, read or changed. Nothing of the batch was applied.
+    NoLetters,
     /// A dead letter is not applied: its row was changed since.
     Newer,
     /// The server failed in itself: neither the row nor the statement is at fault. Nothing was changed.
@@ -119,12 +122,12 @@ impl Error {
     }
 
     /// A change was refused, and writing its letter failed.
-    pub(crate) fn no_letter(index: usize, schema: &Schema, refused: &Error, failed: &Error) -> Error {
+    pub(crate) fn no_letter(index: usize, table: &str, refused: &Error, failed: impl fmt::Display) -> Error {
         let message = format!(
-            "a change of table {} was refused ({}), and its dead letter cannot be written: {}",
-            schema.name, refused.message, failed.message
+            "has a change that the database refuses ({}), and its dead letter cannot be kept ({failed})",
+            refused.message
         );
-        Error::new(Kind::DeadLetter { index }, message).with_source(failed.clone())
+        Error::new(Kind::DeadLetter { index, table: table.to_owned() }, message).with_source(refused.clone())
     }
 
     /// The same failure, told as that of a whole table.
@@ -145,7 +148,9 @@ impl Error {
     pub(crate) fn moved(self, by: usize) -> Error {
         match self.kind {
             Kind::Row { index, reason } => Error { kind: Kind::Row { index: index + by, reason }, ..self },
-            Kind::DeadLetter { index } => Error { kind: Kind::DeadLetter { index: index + by }, ..self },
+            Kind::DeadLetter { index, table } => {
+                Error { kind: Kind::DeadLetter { index: index + by, table }, ..self }
+            }
             _ => self,
         }
     }

@@ -30,6 +30,7 @@ mod postgres;
 mod sqlite;
 mod statement;
 mod store;
+mod unwritten;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, Note, OnError, Op, Priority};
 pub use error::{Error, Kind};
@@ -38,3 +39,4 @@ pub use options::Options;
 pub use position::{Scan, StoredPosition};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Follower, Store};
+pub use unwritten::{KeepLetters, UnwrittenLetter};

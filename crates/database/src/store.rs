@@ -6,7 +6,8 @@ use crate::postgres::Postgres;
 use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
 use crate::{
-    Applied, Batch, DeadLetter, Error, Follow, Followed, Kind, Options, Rows, Scan, Statement, StoredPosition,
+    Applied, Batch, DeadLetter, Error, Follow, Followed, KeepLetters, Kind, Options, Rows, Scan, Statement,
+    StoredPosition, UnwrittenLetter,
 };
 use forebay_value::{Row, Schema, Value};
 use futures_util::future::Either;
@@ -204,7 +205,23 @@ impl Store {
     /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of
     /// it behind, except [`Kind::UnknownOutcome`]: then the store's position tells.
     pub async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
-        on!(self, engine => engine.apply(batch).await)
+        self.apply_keeping(batch, None).await
+    }
+
+    /// The same; a letter that `forebay_dead_letter` does not take is kept in `elsewhere`. Without that, the
+    /// batch fails ([`Kind::DeadLetter`]).
+    pub async fn apply_keeping(
+        &self,
+        batch: Batch,
+        elsewhere: Option<Arc<dyn KeepLetters>>,
+    ) -> Result<Applied, Error> {
+        on!(self, engine => engine.apply(batch, elsewhere).await)
+    }
+
+    /// Writes letters that were kept elsewhere into `forebay_dead_letter`, in one transaction; one that is
+    /// there already stays as it is.
+    pub async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
+        on!(self, engine => engine.write_letters(letters).await)
     }
 
     /// Inserts rows in bulk: one transaction when nobody waits, else commits between slices, so that after an

@@ -21,7 +21,9 @@ use crate::coalesce::coalesce;
 use crate::limits::*;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, replaced_while_open};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
-use forebay_database::{Applied, Batch, Change, Kind as DatabaseKind, Note, OnError, Priority, Store};
+use forebay_database::{
+    Applied, Batch, Change, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
+};
 use forebay_log::Position;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,6 +44,8 @@ pub(crate) struct Batcher<Q> {
     /// A batch was refused: up to here the records are applied one by one.
     uncoalesced_until: Option<Position>,
     stopped: StoppedTables,
+    /// Where letters go that the database does not take.
+    letters: Option<Arc<dyn KeepLetters>>,
     /// The last position that the database was known to have.
     confirmed: Option<Position>,
     /// What batches would have reached whose outcome is unknown, and their rows when changes may have been
@@ -102,6 +106,8 @@ pub(crate) struct Committed {
     /// After coalescing.
     pub changes: usize,
     pub dead: u64,
+    /// Those of them whose letters are in the file.
+    pub unwritten: u64,
     /// Whether the queue has released it; false: another drain has the queue now.
     pub released: Result<bool, Error>,
 }
@@ -117,7 +123,13 @@ pub(crate) struct Drained {
 
 impl<Q: Queue> Batcher<Q> {
     /// `own` are the names of the tables that only Forebay writes to.
-    pub(crate) fn new(queue: Q, database: Store, rows_limit: usize, own: Arc<HashSet<String>>) -> Batcher<Q> {
+    pub(crate) fn new(
+        queue: Q,
+        database: Store,
+        rows_limit: usize,
+        own: Arc<HashSet<String>>,
+        letters: Option<Arc<dyn KeepLetters>>,
+    ) -> Batcher<Q> {
         let rows_limit = rows_limit.max(1);
         Batcher {
             queue,
@@ -129,6 +141,7 @@ impl<Q: Queue> Batcher<Q> {
             ahead: None,
             uncoalesced_until: None,
             stopped: StoppedTables::default(),
+            letters,
             confirmed: None,
             uncertain: Vec::new(),
         }
@@ -276,14 +289,14 @@ impl<Q: Queue> Batcher<Q> {
         };
         // Which of them are refused is in the answer, and the answer to a commit can be lost.
         let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
-        let database = self.database.clone();
+        let (database, letters) = (self.database.clone(), self.letters.clone());
         // Polled in this order: the batch is on its way before the next one is made ready.
         let ahead = async {
             if of.is_none() {
                 self.prepare_ahead(rows, next, pace).await;
             }
         };
-        let (applied, ()) = tokio::join!(biased; database.apply(batch), ahead);
+        let (applied, ()) = tokio::join!(biased; database.apply_keeping(batch, letters), ahead);
         let applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
@@ -307,7 +320,8 @@ impl<Q: Queue> Batcher<Q> {
         if !matches!(released, Ok(true)) {
             self.forget_place();
         }
-        Ok(Outcome::Committed(Committed { rows, bytes, changes: count, dead: applied.dead, released }))
+        let Applied { dead, unwritten, .. } = applied;
+        Ok(Outcome::Committed(Committed { rows, bytes, changes: count, dead, unwritten, released }))
     }
 
     fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: Place) {
@@ -340,6 +354,11 @@ impl<Q: Queue> Batcher<Q> {
             }
             DatabaseKind::Yielded { done } => {
                 self.rows_now = (*done).min(rows / 2).max(BATCH_ROWS_MIN);
+                return Ok(Outcome::Again);
+            }
+            DatabaseKind::DeadLetter { table, .. } => {
+                self.stopped.stop(table.clone(), error.message().to_owned());
+                self.uncoalesced_until = None;
                 return Ok(Outcome::Again);
             }
             _ => {}

@@ -11,6 +11,8 @@ pub enum Kind {
     Database,
     /// The log cannot be read.
     Log,
+    /// The file of letters cannot be read or written.
+    Letters,
     /// The log holds a record that is none of its tables'.
     BadRecord,
     /// The log had been drained into a database that is not this one.

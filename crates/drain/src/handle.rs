@@ -3,6 +3,7 @@
 
 use crate::batcher::Batcher;
 use crate::embedded::{self, LogQueue};
+use crate::letter_file::LetterFile;
 use crate::remote;
 use crate::state::{DrainState, Moved, Settings, Shared, Status, Stop};
 use crate::{Error, Kind};
@@ -49,7 +50,8 @@ impl Drain {
             tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
         let queue = LogQueue::new(log.clone(), tables, settings.new_database);
-        let batcher = Batcher::new(queue, database, settings.batch_rows_max, own);
+        let letters = settings.letters.as_deref().map(|folder| Arc::new(LetterFile::new(folder)) as Arc<_>);
+        let batcher = Batcher::new(queue, database, settings.batch_rows_max, own, letters);
         let runner = embedded::Runner::new(batcher, shared.clone(), runtime()?);
         Drain::spawn(shared, Source::Log(log), move || runner.run())
     }
@@ -119,6 +121,7 @@ impl Drain {
             rows_total: totals.rows,
             changes_total: totals.changes,
             dead_total: totals.dead,
+            unwritten_total: totals.unwritten,
             batches_total: totals.batches,
             rate_rows_per_s: totals.rate_at(Instant::now()),
             pace_rows_per_s: control.pace_rows_per_s,

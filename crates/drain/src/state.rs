@@ -7,6 +7,7 @@ use crate::stopped::StoppedTable;
 use forebay_log::Position;
 use forebay_value::Timestamp;
 use parking_lot::{Condvar, Mutex};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -22,6 +23,9 @@ pub struct Settings {
     pub batch_rows_max: usize,
     /// Whether a log that was drained into another database may go on with this one.
     pub new_database: NewDatabase,
+    /// The folder for letters that the database does not take. Without it (and on Redis) the table of such a
+    /// change is stopped.
+    pub letters: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -31,6 +35,7 @@ impl Default for Settings {
             paused: false,
             batch_rows_max: BATCH_ROWS_DEFAULT,
             new_database: NewDatabase::Refuse,
+            letters: None,
         }
     }
 }
@@ -93,6 +98,8 @@ pub struct DrainState {
     pub changes_total: u64,
     /// Changes that became dead letters since the start.
     pub dead_total: u64,
+    /// Those of them that are in the file of the data folder, because the database did not take the letter.
+    pub unwritten_total: u64,
     /// Batches committed since the start.
     pub batches_total: u64,
     /// Records drained a second, over the last seconds.
@@ -126,6 +133,7 @@ pub(crate) struct Totals {
     pub bytes: u64,
     pub changes: u64,
     pub dead: u64,
+    pub unwritten: u64,
     pub batches: u64,
     pub last_error: Option<String>,
     /// On Redis, as counted last.
@@ -144,6 +152,7 @@ impl Totals {
         self.bytes += committed.bytes;
         self.changes += committed.changes as u64;
         self.dead += committed.dead;
+        self.unwritten += committed.unwritten;
         self.batches += 1;
         self.last_error = None;
         let now = Instant::now();

@@ -180,7 +180,8 @@ impl StoppedTables {
         changes.retain(|change| is_taken[change.table]);
     }
 
-    fn stop(&mut self, table: String, reason: String) {
+    /// Has its changes wait. `reason` is the rest of a sentence that begins with its name.
+    pub(crate) fn stop(&mut self, table: String, reason: String) {
         if self.catching_up.as_ref() == Some(&table) {
             self.catching_up = None;
         }

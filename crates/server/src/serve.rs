@@ -196,6 +196,7 @@ fn drain_settings(config: &Config) -> Settings {
         paused: config.drain.paused,
         // Decided when the log was opened; by now the two belong together.
         new_database: NewDatabase::Accept,
+        letters: Some(config.memory.data_dir.clone()),
         ..Settings::default()
     }
 }

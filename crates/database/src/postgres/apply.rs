@@ -17,7 +17,8 @@ use crate::dead_letter::Outstanding;
 use crate::limits::{
     BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, SAVEPOINT_CHANGES, WHOLE_TABLE_MS,
 };
-use crate::{Applied, Batch, Change, Error, Kind, OnError, Op};
+use crate::unwritten::{Letters, of_letters};
+use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
 use forebay_value::{Row, Schema, Value, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,8 +27,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Postgres {
-    pub(crate) async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
-        self.job(|bulk| async move { apply(&bulk, &batch).await }).await
+    pub(crate) async fn apply(
+        &self,
+        batch: Batch,
+        elsewhere: Option<Arc<dyn KeepLetters>>,
+    ) -> Result<Applied, Error> {
+        self.job(|bulk| async move { apply(&bulk, &batch, elsewhere).await }).await
     }
 
     pub(crate) async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
@@ -95,6 +100,7 @@ async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Re
 #[derive(Default)]
 struct Done {
     dead: u64,
+    unwritten: u64,
     missing: u64,
     differing: Vec<(usize, Value)>,
 }
@@ -109,25 +115,43 @@ impl Done {
         }
     }
 
-    /// This change was refused, and is a letter.
-    fn buried(&mut self, batch: &Batch, change: &Change) {
+    /// This change was refused, and is a letter, in the database or elsewhere.
+    fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
         self.dead += 1;
+        self.unwritten += u64::from(!is_written);
         self.differing.push(batch.place(change));
     }
 }
 
-async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
+async fn apply(
+    bulk: &Bulk,
+    batch: &Batch,
+    elsewhere: Option<Arc<dyn KeepLetters>>,
+) -> Result<Applied, Error> {
     let began = Instant::now();
-    let mut done = Done::default();
-    let mut outcome = attempt(bulk, batch, &mut done).await;
+    let mut letters = Letters { outstanding: Outstanding::none(), broken: None, elsewhere };
+    let (mut done, mut tries) = (Done::default(), 0);
+    let mut outcome = loop {
+        tries += 1;
+        match attempt(bulk, batch, &mut letters, &mut done).await {
+            Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
+                // Somebody may have dropped the table: it is made again, if that is allowed.
+                bulk.has_drain_tables.store(false, Ordering::Relaxed);
+                letters.broken = (tries > 1).then_some(error);
+                done = Done::default();
+            }
+            outcome => break outcome,
+        }
+    };
     if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
     {
         // The only change was refused at the commit (a deferred constraint).
         let error = error.clone();
-        outcome = bury_alone(bulk, batch, &error).await;
         done = Done::default();
-        done.buried(batch, change);
+        outcome = bury_alone(bulk, batch, &error, &mut letters).await.map(|is_written| {
+            done.buried(batch, change, is_written);
+        });
     }
     if outcome.as_ref().is_err_and(|error| *error.kind() == Kind::UnknownOutcome) {
         outcome = ask_after(bulk, batch).await;
@@ -136,33 +160,44 @@ async fn apply(bulk: &Bulk, batch: &Batch) -> Result<Applied, Error> {
         // Somebody may have dropped the drain's own tables.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
-    let Done { dead, missing, differing } = done;
-    outcome.map(|()| Applied { dead, missing, differing, took: began.elapsed(), others_waited: false })
+    let Done { dead, unwritten, missing, differing } = done;
+    let took = began.elapsed();
+    outcome.map(|()| Applied { dead, unwritten, missing, differing, took, others_waited: false })
 }
 
-async fn attempt(bulk: &Bulk, batch: &Batch, done: &mut Done) -> Result<(), Error> {
+async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut Done) -> Result<(), Error> {
     let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
     let session = &mut *session;
-    bulk.make_drain_tables(session).await?;
+    if letters.broken.is_none() {
+        bulk.make_drain_tables(session).await.map_err(of_letters)?;
+    }
     session.begin_job().await?;
     let changed = async {
         // So that the triggers of followed tables do not tell the drain what it wrote itself.
         session.execute(&format!("SET LOCAL forebay.drain = '{:032x}'", batch.log)).await?;
         move_position(session, batch).await?;
-        let letters = outstanding(session).await?;
+        letters.outstanding = outstanding_unless(session, &letters.broken).await?;
         match batch.on_error {
             OnError::Fail => {
                 // Coalescing orders by kind and key: a row may come before the one it refers to. For
                 // constraints that may be deferred.
                 session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
                 *done = in_bulk(session, batch).await?;
-                supersede(session, batch, &batch.changes, &letters).await
+                supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)
             }
             OnError::DeadLetter => with_letters(session, batch, letters, done).await,
         }
     };
     let changed = changed.await;
     session.end(changed).await
+}
+
+/// The letters that a batch may supersede; none when the database takes none.
+async fn outstanding_unless(session: &mut Session, broken: &Option<Error>) -> Result<Outstanding, Error> {
+    match broken {
+        None => outstanding(session).await.map_err(of_letters),
+        Some(_) => Ok(Outstanding::none()),
+    }
 }
 
 /// Whether a batch was committed whose COMMIT was not answered: a new connection waits until that COMMIT has
@@ -188,14 +223,15 @@ async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
     }
 }
 
-async fn bury_alone(bulk: &Bulk, batch: &Batch, error: &Error) -> Result<(), Error> {
+/// The position moves past the only change of a batch, which becomes a letter; whether the database has that.
+async fn bury_alone(bulk: &Bulk, batch: &Batch, error: &Error, letters: &mut Letters) -> Result<bool, Error> {
     let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
     let session = &mut *session;
     session.begin_job().await?;
     let buried = async {
         move_position(session, batch).await?;
-        let mut letters = outstanding(session).await?;
-        dead_letters::write(session, batch, 0, error, &mut letters).await
+        letters.outstanding = outstanding_unless(session, &letters.broken).await?;
+        dead_letters::write(session, batch, 0, error, letters).await
     };
     let buried = buried.await;
     session.end(buried).await
@@ -320,7 +356,7 @@ async fn apply_run(
 async fn with_letters(
     session: &mut Session,
     batch: &Batch,
-    mut letters: Outstanding,
+    letters: &mut Letters,
     done: &mut Done,
 ) -> Result<(), Error> {
     for (part, changes) in batch.changes.chunks(SAVEPOINT_CHANGES).enumerate() {
@@ -328,14 +364,14 @@ async fn with_letters(
         match change::run_all(session, &batch.schemas, changes).await {
             Ok(missing) => {
                 session.execute("RELEASE changes").await?;
-                supersede(session, batch, changes, &letters).await?;
+                supersede(session, batch, changes, &letters.outstanding).await.map_err(of_letters)?;
                 done.met(missing, batch, changes);
             }
             Err((_, error)) if !error.is_data() => return Err(error),
             Err(_) => {
                 session.execute("ROLLBACK TO changes").await?;
                 for index in 0..changes.len() {
-                    one(session, batch, part * SAVEPOINT_CHANGES + index, &mut letters, done).await?;
+                    one(session, batch, part * SAVEPOINT_CHANGES + index, letters, done).await?;
                 }
             }
         }
@@ -348,7 +384,7 @@ async fn one(
     session: &mut Session,
     batch: &Batch,
     index: usize,
-    letters: &mut Outstanding,
+    letters: &mut Letters,
     done: &mut Done,
 ) -> Result<(), Error> {
     let change = &batch.changes[index];
@@ -357,14 +393,15 @@ async fn one(
     match change::run(session, schema, &change.op).await.map_err(|error| errors::of_change(error, schema)) {
         Ok(is_there) => {
             session.execute("RELEASE change").await?;
-            supersede(session, batch, std::slice::from_ref(change), letters).await?;
+            let superseded = supersede(session, batch, std::slice::from_ref(change), &letters.outstanding);
+            superseded.await.map_err(of_letters)?;
             done.met(u64::from(!is_there), batch, std::slice::from_ref(change));
             Ok(())
         }
         Err(error) if error.is_data() => {
             session.execute("ROLLBACK TO change").await?;
-            dead_letters::write(session, batch, index, &error, letters).await?;
-            done.buried(batch, change);
+            let is_written = dead_letters::write(session, batch, index, &error, letters).await?;
+            done.buried(batch, change, is_written);
             Ok(())
         }
         Err(error) => Err(error),

@@ -2,7 +2,8 @@
 //! superseded, and replayed.
 //!
 //! What a letter holds and when it may be replayed is said in `crate::dead_letter`. What must stay true: a
-//! letter can be written whatever the row holds and whatever the database's encoding.
+//! letter can be written whatever the row holds and whatever the database's encoding; one that the database
+//! does not take at all is kept elsewhere (`crate::unwritten`) before the transaction is committed.
 
 use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
@@ -11,9 +12,13 @@ use super::table::{columns, number, row_from_values, text};
 use super::{Postgres, change, errors};
 use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, plain, replayed};
 use crate::limits::{BULK_ANSWER_MS, LETTERS_LOOKED_AT};
-use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows};
-use forebay_value::{Row, Schema, Value};
+use crate::unwritten::Letters;
+use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows, UnwrittenLetter};
+use forebay_value::{Row, Schema, Timestamp, Value};
 use std::sync::Arc;
+
+const INSERT: &str = "INSERT INTO forebay_dead_letter (log, position, table_name, op, row, reason, at, change, seen, key_hash) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// Made, or brought from the form that an earlier version gave it.
 pub(super) const TABLE: &str = "
@@ -78,6 +83,17 @@ impl Postgres {
         Ok(rows.map_or(0, |rows| number(&rows, 0, 0).unsigned_abs()))
     }
 
+    pub(crate) async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+            bulk.make_drain_tables(&mut session).await?;
+            session.begin_job().await?;
+            let outcome = write_unwritten(&mut session, &letters).await;
+            session.end(outcome).await
+        })
+        .await
+    }
+
     /// Applies a dead letter's change again and deletes the letter, both or neither. False: the letter is
     /// gone.
     pub(crate) async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
@@ -91,6 +107,32 @@ impl Postgres {
         })
         .await
     }
+}
+
+async fn write_unwritten(session: &mut Session, letters: &[UnwrittenLetter]) -> Result<(), Error> {
+    for letter in letters {
+        let text = |text: &str| Value::Text(text.into());
+        let place = [log_text(letter.log), Value::Bigint(letter.position.cast_signed())];
+        let there = "SELECT 1 FROM forebay_dead_letter WHERE log = $1 AND position = $2";
+        if session.run(there, &place).await?.iter().next().is_some() {
+            continue;
+        }
+        let [log, position] = place;
+        let values = [
+            log,
+            position,
+            text(&letter.table),
+            text(&letter.op),
+            text(&plain(&letter.row, true)),
+            text(&plain(&letter.reason, true)),
+            Value::Timestamp(letter.at),
+            Value::Bytes(letter.change.as_slice().into()),
+            letter.seen.as_deref().map_or(Value::Null, |seen| Value::Bytes(seen.into())),
+            Value::Bigint(letter.key_hash),
+        ];
+        session.run(INSERT, &values).await?;
+    }
+    Ok(())
 }
 
 async fn replay(session: &mut Session, schema: &Schema, op: Op, id: i64) -> Result<bool, Error> {
@@ -153,26 +195,47 @@ pub(super) async fn supersede(
     session.run(sql, &[position, Value::Json(hashes.into())]).await.map(drop)
 }
 
-/// Writes the letter of a change that was refused, in the transaction that is open.
+/// Writes the letter of a change that was refused, in the transaction that is open, or has it kept elsewhere
+/// when the database does not take it; whether the database has it.
 pub(super) async fn write(
     session: &mut Session,
     batch: &Batch,
     index: usize,
     error: &Error,
-    letters: &mut Outstanding,
-) -> Result<(), Error> {
+    letters: &mut Letters,
+) -> Result<bool, Error> {
     let change = &batch.changes[index];
     let schema = &batch.schemas[change.table];
     let kept = Kept::of(schema, &change.op);
-    letters.add(kept.key_hash);
     session.execute("SAVEPOINT letter").await?;
     let seen = match row_of(session, schema, &change.op.key(schema).to_owned(), "").await {
-        Ok(row) => Value::Bytes(image(schema, row.as_ref()).into()),
+        Ok(row) => Some(image(schema, row.as_ref())),
         Err(error) if error.may_retry() => return Err(error),
-        Err(_) => Value::Null,
+        Err(_) => None,
     };
-    let sql = "INSERT INTO forebay_dead_letter (log, position, table_name, op, row, reason, at, change, seen, key_hash) \
-         VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), $7, $8, $9)";
+    let failed = match &letters.broken {
+        Some(broken) => Some(broken.clone()),
+        None => insert(session, batch, index, &kept, seen.as_deref(), error).await?,
+    };
+    let Some(failed) = failed else {
+        letters.outstanding.add(kept.key_hash);
+        session.execute("RELEASE letter").await?;
+        return Ok(true);
+    };
+    session.execute("ROLLBACK TO letter; RELEASE letter").await?;
+    letters.keep(batch, index, kept, seen, error, &failed).map(|()| false)
+}
+
+/// Writes a letter behind the savepoint `letter`; why the database does not take it, if it does not.
+async fn insert(
+    session: &mut Session,
+    batch: &Batch,
+    index: usize,
+    kept: &Kept,
+    seen: Option<&[u8]>,
+    error: &Error,
+) -> Result<Option<Error>, Error> {
+    let change = &batch.changes[index];
     let mut failed = None;
     // A database of another encoding than UTF-8 does not have all characters.
     for is_ascii in [false, true] {
@@ -181,21 +244,22 @@ pub(super) async fn write(
         let values = [
             log_text(batch.log),
             Value::Bigint(change.position.cast_signed()),
-            Value::Text(schema.name.as_str().into()),
+            Value::Text(batch.schemas[change.table].name.as_str().into()),
             text(kept.op),
             text(&kept.row),
             text(error.message()),
+            Value::Timestamp(Timestamp::now()),
             Value::Bytes(kept.change.as_slice().into()),
-            seen.clone(),
+            seen.map_or(Value::Null, |seen| Value::Bytes(seen.into())),
             Value::Bigint(kept.key_hash),
         ];
-        match session.run(sql, &values).await {
-            Ok(_) => return session.execute("RELEASE letter").await,
+        match session.run(INSERT, &values).await {
+            Ok(_) => return Ok(None),
             Err(error) if error.may_retry() => return Err(error),
             Err(error) => failed = Some(error),
         }
     }
-    Err(failed.map_or_else(|| error.clone(), |failed| Error::no_letter(index, schema, error, &failed)))
+    Ok(failed)
 }
 
 fn count(limit: usize) -> Value {

@@ -13,8 +13,10 @@ use super::errors::{map, of_change};
 use super::positions::{has_table, move_position};
 use super::schema::quoted;
 use super::writer::Session;
+use crate::dead_letter::Outstanding;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
-use crate::{Applied, Batch, Error, Kind, OnError, Priority};
+use crate::unwritten::{Letters, of_letters};
+use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority};
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +25,13 @@ const SLICE: Duration = Duration::from_millis(SLICE_MS);
 const LOCK_WAIT: Duration = Duration::from_millis(BULK_LOCK_WAIT_MS);
 
 impl Sqlite {
-    pub(crate) async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
-        self.writer.bulk(move |session| apply(session, &batch)).await
+    pub(crate) async fn apply(
+        &self,
+        batch: Batch,
+        elsewhere: Option<Arc<dyn KeepLetters>>,
+    ) -> Result<Applied, Error> {
+        let mut letters = Letters { outstanding: Outstanding::none(), broken: None, elsewhere };
+        self.writer.bulk(move |session| apply(session, &batch, &mut letters)).await
     }
 
     pub(crate) async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
@@ -57,51 +64,102 @@ impl Sqlite {
 #[derive(Default)]
 struct Done {
     dead: u64,
+    unwritten: u64,
     missing: u64,
     differing: Vec<(usize, Value)>,
 }
 
-fn apply(session: &mut Session, batch: &Batch) -> Result<Applied, Error> {
-    let began = Instant::now();
-    session.begin(LOCK_WAIT)?;
-    let mut outcome = apply_changes(session, batch, began).and_then(|done| session.commit().map(|()| done));
-    if let (Err(error), [_], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
-        && error.is_data()
-    {
-        let error = error.clone();
-        outcome = bury_alone(session, batch, &error);
+impl Done {
+    /// This change was refused, and is a letter, in the database or elsewhere.
+    fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
+        self.dead += 1;
+        self.unwritten += u64::from(!is_written);
+        self.differing.push(batch.place(change));
     }
+}
+
+fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<Applied, Error> {
+    let began = Instant::now();
+    let mut tries = 0;
+    let outcome = loop {
+        tries += 1;
+        match try_apply(session, batch, began, letters) {
+            Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
+                // Somebody may have dropped the table: it is made again, if that can be done.
+                session.undo();
+                letters.broken = (tries > 1).then_some(error);
+            }
+            outcome => break outcome,
+        }
+    };
     match outcome {
-        Ok(Done { dead, missing, differing }) => {
+        Ok(Done { dead, unwritten, missing, differing }) => {
             let (took, others_waited) = (began.elapsed(), session.others_wait());
-            Ok(Applied { dead, missing, differing, took, others_waited })
+            Ok(Applied { dead, unwritten, missing, differing, took, others_waited })
         }
         Err(error) => {
-            session.rollback();
-            // The tables may have been made by the very transaction that is gone now.
-            session.has_drain_tables = false;
+            session.undo();
             Err(error)
         }
     }
 }
 
-/// The only change of a batch was refused at the commit (a deferred foreign key): the position moves, and it
-/// is a dead letter.
-fn bury_alone(session: &mut Session, batch: &Batch, error: &Error) -> Result<Done, Error> {
-    session.rollback();
+fn try_apply(
+    session: &mut Session,
+    batch: &Batch,
+    began: Instant,
+    letters: &mut Letters,
+) -> Result<Done, Error> {
     session.begin(LOCK_WAIT)?;
-    make_drain_tables(session)?;
-    move_position(&session.connection, batch)?;
-    let mut letters = outstanding(&session.connection)?;
-    dead_letters::write(&session.connection, batch, 0, error, &mut letters)?;
-    session.commit()?;
-    Ok(Done { dead: 1, missing: 0, differing: vec![batch.place(&batch.changes[0])] })
+    let mut outcome =
+        apply_changes(session, batch, began, letters).and_then(|done| session.commit().map(|()| done));
+    if let (Err(error), [_], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+        && error.is_data()
+    {
+        let error = error.clone();
+        outcome = bury_alone(session, batch, &error, letters);
+    }
+    outcome
 }
 
-fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result<Done, Error> {
-    make_drain_tables(session)?;
+/// The only change of a batch was refused at the commit (a deferred foreign key): the position moves, and it
+/// is a dead letter.
+fn bury_alone(
+    session: &mut Session,
+    batch: &Batch,
+    error: &Error,
+    letters: &mut Letters,
+) -> Result<Done, Error> {
+    session.rollback();
+    session.begin(LOCK_WAIT)?;
+    begin_changes(session, batch, letters)?;
+    let is_written = dead_letters::write(&session.connection, batch, 0, error, letters)?;
+    session.commit()?;
+    let mut done = Done::default();
+    done.buried(batch, &batch.changes[0], is_written);
+    Ok(done)
+}
+
+/// Moves the position, and looks for the letters that the batch may supersede.
+fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<(), Error> {
+    if letters.broken.is_none() {
+        make_drain_tables(session).map_err(of_letters)?;
+    }
     move_position(&session.connection, batch)?;
-    let mut letters = outstanding(&session.connection)?;
+    letters.outstanding = match &letters.broken {
+        None => outstanding(&session.connection).map_err(of_letters)?,
+        Some(_) => Outstanding::none(),
+    };
+    Ok(())
+}
+
+fn apply_changes(
+    session: &mut Session,
+    batch: &Batch,
+    began: Instant,
+    letters: &mut Letters,
+) -> Result<Done, Error> {
+    begin_changes(session, batch, letters)?;
     if batch.on_error == OnError::Fail {
         // Coalescing orders by kind and key: a row may come before the one it refers to. Until the commit
         // only, which ends it.
@@ -117,7 +175,7 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
         }
         let error = match tables[change.table].execute(&change.op) {
             Ok(is_there) => {
-                supersede(connection, batch, change, &letters)?;
+                supersede(connection, batch, change, &letters.outstanding).map_err(of_letters)?;
                 if !is_there {
                     done.missing += 1;
                     done.differing.push(batch.place(change));
@@ -129,12 +187,11 @@ fn apply_changes(session: &mut Session, batch: &Batch, began: Instant) -> Result
         if session.connection.is_autocommit() || !error.is_data() {
             return Err(error);
         }
-        match batch.on_error {
-            OnError::Fail => return Err(error.at_row(index)),
-            OnError::DeadLetter => dead_letters::write(connection, batch, index, &error, &mut letters)?,
+        if batch.on_error == OnError::Fail {
+            return Err(error.at_row(index));
         }
-        done.dead += 1;
-        done.differing.push(batch.place(change));
+        let is_written = dead_letters::write(connection, batch, index, &error, letters)?;
+        done.buried(batch, change, is_written);
     }
     Ok(done)
 }

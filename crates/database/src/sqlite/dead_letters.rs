@@ -2,7 +2,8 @@
 //! superseded, and replayed.
 //!
 //! What a letter holds and when it may be replayed is said in `crate::dead_letter`. What must stay true: a
-//! letter can be written whatever the row holds.
+//! letter can be written whatever the row holds; one that the database does not take at all is kept elsewhere
+//! (`crate::unwritten`) before the transaction is committed.
 
 use super::Sqlite;
 use super::change::TableStatements;
@@ -12,7 +13,8 @@ use super::scan::row_of;
 use super::writer::Session;
 use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, plain, replayed};
 use crate::limits::LETTERS_LOOKED_AT;
-use crate::{Batch, Change, DeadLetter, Error, Kind, Op};
+use crate::unwritten::Letters;
+use crate::{Batch, Change, DeadLetter, Error, Kind, Op, UnwrittenLetter};
 use forebay_value::{Schema, Timestamp, Value};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::Arc;
@@ -81,6 +83,16 @@ impl Sqlite {
         self.readers.submit(read).await
     }
 
+    pub(crate) async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
+        let write = move |session: &mut Session| {
+            session.transaction(|session| {
+                make_drain_tables(session)?;
+                write_unwritten(&session.connection, &letters)
+            })
+        };
+        self.writer.urgent(write).await
+    }
+
     /// Applies a dead letter's change again and deletes the letter, both or neither. False: the letter is
     /// gone.
     pub(crate) async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
@@ -146,25 +158,23 @@ pub(super) fn supersede(
     Ok(())
 }
 
-/// Writes the letter of a change that was refused, in the transaction that is open.
+/// Writes the letter of a change that was refused, in the transaction that is open, or has it kept elsewhere
+/// when the database does not take it; whether the database has it.
 pub(super) fn write(
     connection: &Connection,
     batch: &Batch,
     index: usize,
     error: &Error,
-    letters: &mut Outstanding,
-) -> Result<(), Error> {
+    letters: &mut Letters,
+) -> Result<bool, Error> {
     let change = &batch.changes[index];
     let schema = &batch.schemas[change.table];
     let kept = Kept::of(schema, &change.op);
-    letters.add(kept.key_hash);
     let seen = match row_of(connection, schema, change.op.key(schema)) {
         Ok(row) => Some(image(schema, row.as_ref())),
         Err(error) if error.may_retry() => return Err(error),
         Err(_) => None,
     };
-    let sql = "INSERT INTO forebay_dead_letter (log, position, table_name, op, row, reason, at, change, seen, key_hash) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let values = params![
         log_text(batch.log),
         change.position.cast_signed(),
@@ -177,11 +187,51 @@ pub(super) fn write(
         seen,
         kept.key_hash,
     ];
-    let written = connection.prepare_cached(sql).and_then(|mut letter| letter.execute(values)).map_err(map);
-    match written {
-        Err(failed) if !failed.may_retry() => Err(Error::no_letter(index, schema, error, &failed)),
-        written => written.map(drop),
+    let written = match &letters.broken {
+        None => insert(connection, values),
+        Some(broken) => Err(broken.clone()),
+    };
+    let failed = match written {
+        Ok(()) => {
+            letters.outstanding.add(kept.key_hash);
+            return Ok(true);
+        }
+        Err(failed) if failed.may_retry() => return Err(failed),
+        Err(failed) => failed,
+    };
+    letters.keep(batch, index, kept, seen, error, &failed).map(|()| false)
+}
+
+fn insert(connection: &Connection, values: impl rusqlite::Params) -> Result<(), Error> {
+    let sql = "INSERT INTO forebay_dead_letter (log, position, table_name, op, row, reason, at, change, seen, key_hash) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    connection.prepare_cached(sql).and_then(|mut letter| letter.execute(values)).map(drop).map_err(map)
+}
+
+fn write_unwritten(connection: &Connection, letters: &[UnwrittenLetter]) -> Result<(), Error> {
+    for letter in letters {
+        let (log, position) = (log_text(letter.log), letter.position.cast_signed());
+        let there = "SELECT 1 FROM forebay_dead_letter WHERE log = ?1 AND position = ?2";
+        let is_there =
+            connection.prepare_cached(there).and_then(|mut there| there.exists(params![log, position]));
+        if is_there.map_err(map)? {
+            continue;
+        }
+        let values = params![
+            log,
+            position,
+            letter.table,
+            letter.op,
+            plain(&letter.row, false),
+            plain(&letter.reason, false),
+            letter.at.to_string(),
+            letter.change,
+            letter.seen,
+            letter.key_hash,
+        ];
+        insert(connection, values)?;
     }
+    Ok(())
 }
 
 fn count_letters(connection: &Connection, filter: &str, values: impl rusqlite::Params) -> Result<u64, Error> {

@@ -403,6 +403,12 @@ impl Session {
         }
     }
 
+    /// The same of a batch: its transaction may have made the drain's tables.
+    pub(super) fn undo(&mut self) {
+        self.rollback();
+        self.has_drain_tables = false;
+    }
+
     /// One transaction around `work`, under the statement time-out; rolled back when it fails.
     pub(super) fn transaction<T>(
         &mut self,

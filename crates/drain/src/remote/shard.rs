@@ -38,6 +38,8 @@ impl Shard {
                 database,
                 rows_limit,
                 own,
+                // A server may go for good, and its folder with it.
+                None,
             ),
             back_off: BackOff::default(),
             not_before: Instant::now(),

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_config::model::Tier;
-use forebay_drain::{NewDatabase, Settings};
+use forebay_drain::{LETTER_FILE, NewDatabase, Settings, take_letters};
 use forebay_server::{Conditions, open};
 use forebay_value::Value;
 use std::process::ExitCode;
@@ -36,6 +36,10 @@ fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failu
     let runtime = runtime()?;
     let (store, schemas) =
         runtime.block_on(open::database(config, open::Away::Fail)).map_err(Failure::from)?;
+    let taken = runtime.block_on(take_letters(&config.memory.data_dir, &store)).map_err(Failure::from)?;
+    if taken > 0 {
+        println!("{taken} dead letters were moved from {LETTER_FILE} into the database");
+    }
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut replayed = forebay_drain::Replayed::default();
     runtime.block_on(Progress::new("replay", None).watch(&progress, async {
@@ -107,6 +111,7 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
         pace_rows_per_s: config.drain.pace_rows_per_s,
         // Decided when the log was opened; by now the two belong together.
         new_database: NewDatabase::Accept,
+        letters: Some(config.memory.data_dir.clone()),
         ..Settings::default()
     };
     let tier = Arc::new(opened.tier);

@@ -2,7 +2,7 @@
 
 use crate::asking::Trouble;
 use crate::condition::{Condition, State};
-use forebay_drain::{DrainState, Status};
+use forebay_drain::{DrainState, LETTER_FILE, Status};
 use forebay_table::HotTable;
 
 /// Those of a drain.
@@ -19,10 +19,15 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
     };
     found.extend(state.stopped_tables.iter().map(stopped));
     if state.dead_total > 0 {
-        let why = format!(
-            "changes that the database has refused since the start: {}; they are in forebay_dead_letter, with the reasons",
-            state.dead_total
+        let (dead, unwritten) = (state.dead_total, state.unwritten_total);
+        let mut why = format!(
+            "changes that the database has refused since the start: {dead}; they are in forebay_dead_letter, with the reasons"
         );
+        if unwritten > 0 {
+            why += &format!(
+                ", {unwritten} of them in {LETTER_FILE} of the data folder: the table takes no letters"
+            );
+        }
         found.push(Condition::new(State::DeadLetters, why));
     }
     found

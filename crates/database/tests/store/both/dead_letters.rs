@@ -3,15 +3,17 @@
 use super::applying::{batch, content, row, with_letters};
 use super::{Scratch, on_both};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Kind, OnError, Op};
+use forebay_database::{Batch, KeepLetters, Kind, OnError, Op, UnwrittenLetter};
 use forebay_value::{KeyKind, Row, Schema, Type, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 on_both!(
     dead_letters_are_replayed_once_the_reason_is_gone,
     a_replay_keeps_what_is_newer,
     letters_of_one_row_are_replayed_in_their_order,
     a_letter_that_cannot_be_written_names_its_change,
+    a_letter_that_cannot_be_written_is_kept_elsewhere,
+    a_table_of_letters_that_was_dropped_is_made_again,
     letters_of_an_earlier_version_are_read_and_replayed,
     a_column_that_may_not_be_null_any_more_is_the_tables_fault,
 );
@@ -179,8 +181,75 @@ async fn a_letter_that_cannot_be_written_names_its_change(scratch: &Scratch) {
     let ops = vec![Op::Insert(row(1, "a")), Op::Insert(row(2, "a")), Op::Insert(row(3, "b"))];
     let batch = Batch { on_error: OnError::DeadLetter, ..batch(Some(1), 2, ops) };
     let error = store.apply(batch).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_data()), (&Kind::DeadLetter { index: 1 }, false), "{error}");
+    assert_eq!(
+        (error.kind(), error.is_data()),
+        (&Kind::DeadLetter { index: 1, table: "codes".into() }, false),
+        "{error}"
+    );
     assert_eq!((content(scratch).await.as_str(), store.position(0xfeed).await.unwrap()), ("", Some(1)));
+}
+
+/// Letters in memory.
+#[derive(Debug, Default)]
+struct Elsewhere(Mutex<Vec<UnwrittenLetter>>);
+
+impl KeepLetters for Elsewhere {
+    fn keep(&self, letter: &UnwrittenLetter) -> std::io::Result<()> {
+        self.0.lock().unwrap().push(letter.clone());
+        Ok(())
+    }
+}
+
+async fn a_letter_that_cannot_be_written_is_kept_elsewhere(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    store.apply(batch(None, 1, vec![])).await.unwrap();
+    let (forbid, permit) = match scratch {
+        Scratch::Sqlite(_) => (
+            "CREATE TRIGGER no BEFORE INSERT ON forebay_dead_letter BEGIN SELECT RAISE(ABORT, 'no letters'); END",
+            "DROP TRIGGER no",
+        ),
+        Scratch::Postgres(_) => (
+            "ALTER TABLE forebay_dead_letter ADD CONSTRAINT none CHECK (id < 0) NOT VALID",
+            "ALTER TABLE forebay_dead_letter DROP CONSTRAINT none",
+        ),
+    };
+    scratch.execute(forbid).await;
+    let ops = vec![Op::Insert(row(1, "a")), Op::Insert(row(2, "a")), Op::Insert(row(3, "b"))];
+    let batch = Batch { on_error: OnError::DeadLetter, ..batch(Some(1), 2, ops) };
+    let elsewhere = Arc::new(Elsewhere::default());
+    let applied = store.apply_keeping(batch, Some(elsewhere.clone())).await.unwrap();
+    assert_eq!((applied.dead, applied.unwritten, applied.differing.len()), (1, 1, 1));
+    assert_eq!(
+        (content(scratch).await.as_str(), store.position(0xfeed).await.unwrap()),
+        ("1=a 3=b", Some(2))
+    );
+    scratch.execute(permit).await;
+    scratch.execute("DELETE FROM codes WHERE id = 1").await;
+    let letters = elsewhere.0.lock().unwrap().clone();
+    let read: Vec<_> =
+        letters.iter().map(|letter| UnwrittenLetter::from_json(&letter.to_json()).unwrap()).collect();
+    assert_eq!(read, letters);
+    // Once, however often.
+    for _ in 0..2 {
+        store.write_letters(read.clone()).await.unwrap();
+    }
+    let letters = store.dead_letters_after(0, 10).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert!(store.replay(&codes(), &letters[0]).await.unwrap());
+    assert_eq!(content(scratch).await, "2=a 3=b");
+}
+
+async fn a_table_of_letters_that_was_dropped_is_made_again(scratch: &Scratch) {
+    let store = scratch.store();
+    store.create_table(&codes()).await.unwrap();
+    store.apply(batch(None, 1, vec![Op::Insert(row(1, "a"))])).await.unwrap();
+    scratch.execute("DROP TABLE forebay_dead_letter").await;
+    let refused = vec![Op::Insert(row(2, "a"))];
+    let batch = Batch { on_error: OnError::DeadLetter, ..batch(Some(1), 2, refused) };
+    let applied = store.apply(batch).await.unwrap();
+    assert_eq!((applied.dead, applied.unwritten), (1, 0));
+    assert_eq!(store.dead_letter_count().await.unwrap(), 1);
 }
 
 async fn letters_of_an_earlier_version_are_read_and_replayed(scratch: &Scratch) {
