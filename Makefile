@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo test lint bench bench-peers load-long freshness-long torture torture-database fuzz tools test-bodies
+.PHONY: run demo test lint bench bench-peers load-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -27,6 +27,7 @@ test-bodies: tools
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) check --workspace --features planted
 
 # The figures of docs/performance.md: `make bench`, or `make bench ROWS="1 2 4"`.
 bench:
@@ -59,6 +60,16 @@ torture:
 # FOREBAY_TORTURE_SEED=N make torture-database repeats that round.
 torture-database:
 	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} $(CARGO) test -p forebay-tests --test torture -- --nocapture
+
+# Whether the torture finds what it is for: a server with one bug at a time must fail within fifty rounds.
+PLANTED ?= commit-taken-for-failed whole-row-update outcome-judged-again letter-cannot-be-written position-never-checked
+torture-database-planted:
+	$(CARGO) build --workspace --bin forebay --features planted
+	cp $${CARGO_TARGET_DIR:-target}/debug/forebay $${CARGO_TARGET_DIR:-target}/forebay-planted
+	$(CARGO) build --workspace --bin forebay
+	@set -e; export FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/forebay-planted; for bug in $(PLANTED); do \
+		FOREBAY_PLANTED=$$bug FOREBAY_TORTURE_ROUNDS=50 $(CARGO) test --workspace --test torture -- --nocapture nothing_is; \
+	done
 
 # Five minutes a target; needs a nightly toolchain.
 fuzz: tools

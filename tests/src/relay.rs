@@ -236,9 +236,9 @@ fn message_length(input: &[u8], is_starting: &mut bool, side: Side, link: &Link)
     Some(length)
 }
 
-/// A simple query, or the preparation of a statement, that is COMMIT.
+/// A simple query that is COMMIT, and nothing else beside it.
 fn is_commit(message: &[u8]) -> bool {
-    matches!(message.first(), Some(b'Q' | b'P')) && message.windows(6).any(|word| word == b"COMMIT")
+    message.first() == Some(&b'Q') && message.get(5..) == Some(b"COMMIT\0")
 }
 
 fn is_committed(message: &[u8]) -> bool {

@@ -76,6 +76,7 @@ pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
             }
         }
     }
+    faults.extend(judged_twice(&claims, evidence));
     for (place, row) in &*rows {
         faults.extend(judge_row(place, row, evidence));
     }
@@ -94,6 +95,15 @@ pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     }
     faults.extend(evidence.differences.iter().cloned().map(Fault::Unclean));
     (faults, apart)
+}
+
+/// A step is refused once: what was judged is not judged again, whatever is read again.
+fn judged_twice(claims: &[Claim<'_>], evidence: &Evidence) -> Vec<Fault> {
+    let letters = |step: &Step| evidence.letters.iter().filter(|letter| is_named(step, letter)).count();
+    let twice = claims.iter().filter(|claim| claim.has_letter && letters(claim.step) > 1);
+    twice
+        .map(|claim| Fault::Doubled(format!("{} letters of {:?}", letters(claim.step), claim.step)))
+        .collect()
 }
 
 fn has_letter(step: &Step, evidence: &Evidence) -> bool {
@@ -377,6 +387,18 @@ mod tests {
         assert_eq!(judge(&history, &evidence).0, []);
         evidence.letters.push(letter("insert", "{\"note\":\"nobody\"}"));
         assert!(matches!(judge(&history, &evidence).0[..], [Fault::Letter(_)]));
+    }
+
+    #[test]
+    fn a_step_that_was_refused_twice_is_found() {
+        let mut bad = step(Deed::Whole(row("a", 1)), Acknowledged);
+        (bad.is_bad, bad.may_be_refused) = (true, true);
+        let history = history(vec![bad]);
+        let mut evidence =
+            Evidence { letters: vec![letter("insert", "{\"note\":\"a\"}")], ..Evidence::default() };
+        assert_eq!(judge(&history, &evidence).0, []);
+        evidence.letters.push(letter("insert", "{\"note\":\"a\"}"));
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Doubled(_)]));
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
 //! what is there, `judge` compares, and `contested` finds what nobody can judge. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for
 //! more (`make torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
-//! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it.
+//! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it. With FOREBAY_PLANTED the
+//! server has that bug (`make torture-database-planted`), and it is a failure when no round fails.
 
 mod contested;
 mod evidence;
@@ -43,6 +44,7 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
     let seed = from_environment("FOREBAY_TORTURE_SEED");
     let rounds =
         from_environment("FOREBAY_TORTURE_ROUNDS").unwrap_or(if seed.is_some() { 1 } else { ROUNDS });
+    let planted = std::env::var("FOREBAY_PLANTED").ok();
     let first = rand::rng().random::<u64>() >> 16;
     let (next, failures) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let totals = Mutex::new(round::Summary::default());
@@ -53,7 +55,8 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
                 let postgres = Postgres::start(&SETTINGS);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= rounds {
+                    let is_found = planted.is_some() && !failures.lock().expect("no thread panics").is_empty();
+                    if number >= rounds || is_found {
                         break;
                     }
                     // One that panics is a failure like another; the panic itself is printed by then.
@@ -84,6 +87,11 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
         totals.faults
     );
     let failures = failures.into_inner().expect("no thread panics");
+    if let Some(bug) = planted {
+        assert!(!failures.is_empty(), "{bug} is planted, and none of {rounds} rounds found it");
+        println!("{bug}: found within {} rounds", next.into_inner());
+        return;
+    }
     assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{}", failures.len(), failures.join("\n"));
 }
 

@@ -5,7 +5,9 @@ use crate::judge::judge;
 use crate::model::{Fields, History, Place, Row};
 use crate::schema::{Shape, one_of};
 use crate::workload::{Stage, client, other};
-use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
+use forebay_tests::{
+    Archive, At, Client, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write;
@@ -17,6 +19,8 @@ use std::time::Duration;
 
 const CLIENTS: usize = 4;
 const OTHERS: usize = 2;
+/// How often a drain that has not finished is waited for again, by the time-out of a client.
+const PATIENCE: usize = 3;
 
 /// What a round did, for the one who reads along.
 #[derive(Default)]
@@ -98,7 +102,7 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     }
     let server = ground.start.try_start().map_err(|ended| format!("it does not start: {ended:?}"))?;
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
-    server.drain();
+    drain(&ground, &server)?;
     // What the server shows that goes on is compared with what the one shows that reads all of it again.
     let before = (!shape.is_shared && !shape.changes && !has_letters(&ground, &shape)).then(|| {
         let database = evidence::rows(&ground.archive(), &shape);
@@ -109,7 +113,7 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
         .start
         .try_start()
         .map_err(|ended| format!("it does not start again: {ended:?}\n{}", ground.told))?;
-    server.drain();
+    drain(&ground, &server)?;
     let mut evidence = evidence::gather(&ground.archive(), &shape, &history, &server);
     let (mut faults, apart) = judge(&history, &evidence);
     if let Some(before) = before {
@@ -143,6 +147,36 @@ fn begin(history: &History, place: Place, fields: Fields) {
     let is_counted = place.0 == "things";
     let row = Row { first: Some(fields), steps: Vec::new(), is_counted };
     history.rows.lock().expect("no thread panics").insert(place, row);
+}
+
+/// Has everything drained. The error says what the server and the database were doing instead.
+fn drain(ground: &Ground<'_>, server: &Server) -> Result<(), String> {
+    server.pause_drain(false);
+    let finish = || Client::connect(server.admin)?.call("POST", "/drain/finish", &[], None);
+    let mut answer = finish();
+    // A busy machine takes its time.
+    for _ in 0..PATIENCE {
+        if answer.is_err() {
+            answer = finish();
+        }
+    }
+    if answer.as_ref().is_ok_and(|answer| answer.status < 300) {
+        return Ok(());
+    }
+    let state = server.drain_state();
+    let activity = match ground.stores {
+        Some(_) => ground.archive().rows(
+            "SELECT pid, state, wait_event, pg_blocking_pids(pid), now() - xact_start, query FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        ),
+        None => Vec::new(),
+    };
+    let happened = ground.relay.happened();
+    Err(format!(
+        "it does not drain: {answer:?}\n{state}\n{activity:#?}\n{}{happened:#?}\n{}",
+        ground.told,
+        server.output()
+    ))
 }
 
 fn has_letters(ground: &Ground<'_>, shape: &Shape) -> bool {
@@ -221,7 +255,8 @@ fn happen(
         _ => {
             let late = Duration::from_millis(random.random_range(5..400));
             let message = At::Message(random.random_range(1..200));
-            let at = *one_of(random, &[message, message, At::Commit, At::Committed]);
+            // A COMMIT whose answer is lost is what most can go wrong at.
+            let at = *one_of(random, &[message, At::Commit, At::Committed, At::Committed]);
             let harm = *one_of(random, &[Harm::Cut, Harm::CutBehind, Harm::Delay(late), Harm::Swallow(late)]);
             ground.tell(format_args!("armed: {at:?} {harm:?}"));
             ground.relay.arm(Fault { at, harm });

@@ -25,6 +25,8 @@ mod error;
 mod follow;
 pub mod limits;
 mod options;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod position;
 mod postgres;
 mod sqlite;

@@ -208,6 +208,11 @@ async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
     loop {
         let settled = async { settled(&mut *bulk.sessions.lease().await?, batch.log).await };
         let error = match settled.await {
+            #[cfg(feature = "planted")]
+            Ok(Some(position)) if position == batch.to && crate::planted::is("commit-taken-for-failed") => {
+                super::positions::planted_back(&mut *bulk.sessions.lease().await?, batch).await?;
+                return Err(Error::new(Kind::Unavailable, "planted: the batch is applied again"));
+            }
             Ok(Some(position)) if position == batch.to => return Ok(()),
             Ok(position) if position == batch.from => {
                 let message = "the connection to PostgreSQL was lost before the batch was committed";

@@ -206,6 +206,10 @@ pub(super) async fn write(
 ) -> Result<bool, Error> {
     let change = &batch.changes[index];
     let schema = &batch.schemas[change.table];
+    #[cfg(feature = "planted")]
+    if crate::planted::is("letter-cannot-be-written") {
+        return Err(Error::no_letter(index, &schema.name, error, error));
+    }
     let kept = Kept::of(schema, &change.op);
     session.execute("SAVEPOINT letter").await?;
     let seen = match row_of(session, schema, &change.op.key(schema).to_owned(), "").await {

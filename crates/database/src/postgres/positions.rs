@@ -113,10 +113,29 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
     };
     let note = |note: &str| Value::Text(note.into());
     let (log, to) = (log_text(batch.log), stored(batch.to)?);
+    #[cfg(feature = "planted")]
+    if crate::planted::is("position-never-checked") {
+        let sql = "INSERT INTO forebay_position (log, position, note, updated_at)
+                   VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (log) DO UPDATE SET position = $2, note = $3";
+        return session.run(sql, &[log, to, note(&batch.note.to)]).await.map(drop);
+    }
+    #[cfg(feature = "planted")]
+    if crate::planted::is("outcome-judged-again")
+        && batch.from.is_some()
+        && batch.on_error == crate::OnError::DeadLetter
+    {
+        // What was judged lies behind the position that a restart finds.
+        return Ok(());
+    }
     let changed = match batch.from.map(stored).transpose()? {
         Some(from) => {
             let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
                        WHERE log = $1 AND position = $3 AND note = $5";
+            #[cfg(feature = "planted")]
+            let sql = &match crate::planted::is("outcome-judged-again") {
+                true => sql.replace("position = $3", "position <= $3"),
+                false => sql.to_owned(),
+            };
             session.run(sql, &[log, to, from, note(&batch.note.to), note(&batch.note.from)]).await?.changed
         }
         None => {
@@ -130,6 +149,15 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
     }
     let found = position(session, batch.log).await?;
     Err(taken_over(batch, found))
+}
+
+/// Puts the position back to where the batch begins.
+#[cfg(feature = "planted")]
+pub(super) async fn planted_back(session: &mut Session, batch: &Batch) -> Result<(), Error> {
+    let from = i64::try_from(batch.from.unwrap_or(0)).unwrap_or(0);
+    let sql = "UPDATE forebay_position SET position = $2, note = $3 WHERE log = $1";
+    let values = [log_text(batch.log), Value::Bigint(from), Value::Text(batch.note.from.as_str().into())];
+    session.run(sql, &values).await.map(drop)
 }
 
 /// The position is not where the batch begins.

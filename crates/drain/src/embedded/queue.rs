@@ -63,6 +63,11 @@ impl Queue for LogQueue {
 
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
         let start = reconcile(&self.log, database, self.new_database).await?;
+        #[cfg(feature = "planted")]
+        let start = match self.records.is_none() && forebay_database::planted::is("position-never-checked") {
+            true => Start::Continue(self.log.first()),
+            false => start,
+        };
         let stored = match start {
             Start::Fresh { .. } => None,
             Start::Continue(_) | Start::Uneven(_) => Some(start.position()),
