@@ -1,4 +1,4 @@
-//! Types by SQL's words: what is beyond their bounds is a 400 that names the parameter and the bound, and
+//! Types by SQL's words: what is beyond their bounds is a 422 that names the parameter and the bound, and
 //! what is within them arrives in the database.
 
 use super::App;
@@ -46,11 +46,19 @@ fn bounds_are_held_before_the_answer() {
         let mut wrong = order.clone();
         wrong[name] = value;
         let answer = client.post_json("/orders", &wrong.to_string());
-        answer.expect_problem(400, name);
-        answer.expect_problem(400, bound);
+        answer.expect_problem(422, name);
+        answer.expect_problem(422, bound);
     }
+    for (name, value, status) in
+        [("qty", json!("x"), 400), ("qty", json!(null), 422), ("email", json!("a\u{0}"), 422)]
+    {
+        let mut wrong = order.clone();
+        wrong[name] = value;
+        client.post_json("/orders", &wrong.to_string()).expect_problem(status, name);
+    }
+    client.post_json("/orders", "{}").expect_problem(400, "qty");
     client.get("/qty?qty=32767").expect(200);
-    client.get("/qty?qty=32768").expect_problem(400, "from -32768 to 32767");
+    client.get("/qty?qty=32768").expect_problem(422, "from -32768 to 32767");
     app.server.drain();
     let archive = app.archive();
     assert_eq!(archive.number("SELECT count(*) FROM orders"), 1);

@@ -1,6 +1,6 @@
 //! Errors as clients see them: RFC 9457 problem details, the parameter at fault named.
 
-use forebay_value::json;
+use forebay_value::{Invalid, json};
 
 /// What went wrong with one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,12 @@ impl Problem {
     /// 400: this parameter is wrong; `what` continues "`name` …".
     pub fn parameter(name: &str, what: impl std::fmt::Display) -> Problem {
         Problem { parameter: Some(name.into()), ..Problem::new(400, format!("`{name}` {what}")) }
+    }
+
+    /// 400 when this parameter is no value of its type, 422 when it is one that cannot be held.
+    pub fn invalid(name: &str, invalid: &Invalid) -> Problem {
+        let status = if invalid.is_beyond { 422 } else { 400 };
+        Problem { status, ..Problem::parameter(name, invalid) }
     }
 
     /// 404 with the sentence of the endpoint.

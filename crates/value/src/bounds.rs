@@ -1,7 +1,6 @@
 //! What a type says of its values besides their kind: the range of a whole number, the digits of a decimal,
 //! the length of a text.
 
-use crate::invalid::invalid;
 use crate::{Invalid, Type, ValueRef};
 
 /// Whether a value is within the bounds of a type. One of another kind is not looked at.
@@ -11,7 +10,7 @@ pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
             let (min, max) = ty.range().expect("a type of whole numbers");
             match (min..=max).contains(&number) {
                 true => Ok(()),
-                false => Err(invalid(format!("a whole number from {min} to {max}"))),
+                false => Err(Invalid::beyond(format!("a whole number from {min} to {max}"))),
             }
         }
         (Type::Decimal { precision, scale }, ValueRef::Numeric(text))
@@ -20,12 +19,12 @@ pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
             let whole = precision - scale;
             let what =
                 format!("a decimal number of at most {whole} digits before the point and {scale} after it");
-            Err(invalid(what))
+            Err(Invalid::beyond(what))
         }
         (Type::Text { max_chars: Some(max) }, ValueRef::Text(text))
             if text.len() > max as usize && text.chars().count() > max as usize =>
         {
-            Err(invalid(format!("a text of at most {max} characters")))
+            Err(Invalid::beyond(format!("a text of at most {max} characters")))
         }
         _ => Ok(()),
     }

@@ -2,15 +2,19 @@
 //!
 //! What must stay true here: one value has one JSON text whatever store it came from (UUIDs
 //! lower-case with dashes, timestamps RFC 3339 in UTC with six digits, integers with all their
-//! digits), and parsing refuses what it cannot represent instead of rounding it.
+//! digits), and parsing refuses what it cannot represent instead of rounding it; what a
+//! database rounds, cuts or puts in order is done by its [`Rules`] alone.
 //!
 //! What must not move in: anything that stores, sends or logs a value, and any SQL.
 
 mod bounds;
+pub mod decimal;
 mod invalid;
 pub mod json;
+pub mod jsonb;
 mod parse;
 mod row;
+mod rules;
 mod schema;
 mod timestamp;
 mod types;
@@ -20,6 +24,7 @@ pub use bounds::check_bounds;
 pub use invalid::Invalid;
 pub use parse::{from_json, from_text};
 pub use row::{InvalidRow, Row, RowRef, encode_row};
+pub use rules::{Bound, Rule, Rules};
 pub use schema::{Column, Fill, KeyKind, Schema, SchemaError};
 pub use timestamp::Timestamp;
 pub use types::Type;

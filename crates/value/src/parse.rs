@@ -1,8 +1,9 @@
 //! Values from outside: from text (paths, queries, headers, what a database kept as text) and from JSON.
 
-use crate::invalid::invalid;
 use crate::{Invalid, Timestamp, Type, Uuid, Value, check_bounds};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+use std::num::ParseIntError;
 
 /// Reads a value of type `ty` from plain text. Never gives [`Value::Null`].
 pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
@@ -10,40 +11,45 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
         Type::Bool => match text {
             "true" | "1" => Ok(Value::Bool(true)),
             "false" | "0" => Ok(Value::Bool(false)),
-            _ => Err(invalid("true or false")),
+            _ => Err(Invalid::form("true or false")),
         },
         Type::Bigint => {
-            text.parse().map(Value::Bigint).map_err(|_| invalid("a whole number of at most 64 bits"))
+            text.parse().map(Value::Bigint).map_err(|_| Invalid::form("a whole number of at most 64 bits"))
         }
         Type::Smallint | Type::Integer => {
             let (min, max) = ty.range().expect("a type of whole numbers");
-            let what = || invalid(format!("a whole number from {min} to {max}"));
-            text.parse().map(Value::Bigint).map_err(|_| what())
+            text.parse().map(Value::Bigint).map_err(|error: ParseIntError| {
+                let what = format!("a whole number from {min} to {max}");
+                match error.kind() {
+                    PosOverflow | NegOverflow => Invalid::beyond(what),
+                    _ => Invalid::form(what),
+                }
+            })
         }
         Type::Double => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Value::Double(number)),
-            _ => Err(invalid("a number")),
+            _ => Err(Invalid::form("a number")),
         },
         Type::Numeric | Type::Decimal { .. } if is_decimal(text) => {
             Ok(Value::Numeric(without_leading_zeros(text)))
         }
-        Type::Numeric | Type::Decimal { .. } => Err(invalid("a decimal number")),
+        Type::Numeric | Type::Decimal { .. } => Err(Invalid::form("a decimal number")),
         Type::Text { .. } => text_value(text.into()),
         Type::Uuid => Uuid::try_parse(text)
             .ok()
             .filter(|_| text.len() == uuid::fmt::Hyphenated::LENGTH)
             .map(Value::Uuid)
-            .ok_or_else(|| invalid("a UUID such as 06f40771-6460-479a-a47c-177473e240b5")),
+            .ok_or_else(|| Invalid::form("a UUID such as 06f40771-6460-479a-a47c-177473e240b5")),
         Type::Timestamp => Timestamp::parse(text)
             .map(Value::Timestamp)
-            .ok_or_else(|| invalid("a time such as 2016-11-01T14:11:51Z")),
+            .ok_or_else(|| Invalid::form("a time such as 2016-11-01T14:11:51Z")),
         Type::Json => match serde_json::from_str::<serde::de::IgnoredAny>(text) {
             Ok(_) => Ok(Value::Json(text.into())),
-            Err(_) => Err(invalid("JSON")),
+            Err(_) => Err(Invalid::form("JSON")),
         },
         Type::Bytes => match STANDARD.decode(text) {
             Ok(bytes) => Ok(Value::Bytes(bytes.into())),
-            Err(_) => Err(invalid("base64")),
+            Err(_) => Err(Invalid::form("base64")),
         },
     };
     value.and_then(|value| within(ty, value))
@@ -67,11 +73,11 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
                 Type::Text { .. } => {
                     text_value(text.into_owned().into_boxed_str()).and_then(|value| within(ty, value))
                 }
-                Type::Bool => Err(invalid("true or false")),
+                Type::Bool => Err(Invalid::form("true or false")),
                 _ => from_text(ty, &text),
             }
         }
-        (Type::Text { .. }, _) => Err(invalid("a string")),
+        (Type::Text { .. }, _) => Err(Invalid::form("a string")),
         (Type::Bool, Some(b't' | b'f')) => from_text(ty, raw),
         (Type::Smallint | Type::Integer | Type::Bigint | Type::Double, Some(b'-' | b'0'..=b'9')) => {
             from_text(ty, raw)
@@ -79,7 +85,7 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
         (Type::Numeric | Type::Decimal { .. }, Some(b'-' | b'0'..=b'9')) => {
             within(ty, Value::Numeric(raw.into()))
         }
-        (Type::Bool, _) => Err(invalid("true or false")),
+        (Type::Bool, _) => Err(Invalid::form("true or false")),
         _ => Err(from_text(ty, "\u{0}").expect_err("a NUL is no value of these types")),
     }
 }
@@ -90,13 +96,13 @@ fn unquote(raw: &str) -> Result<std::borrow::Cow<'_, str>, Invalid> {
     if raw.len() >= 2 && raw.ends_with('"') && !inner.bytes().any(|b| b == b'\\' || b == b'"' || b < 0x20) {
         return Ok(inner.into());
     }
-    serde_json::from_str::<String>(raw).map(Into::into).map_err(|_| invalid("a valid JSON string"))
+    serde_json::from_str::<String>(raw).map(Into::into).map_err(|_| Invalid::form("a valid JSON string"))
 }
 
 fn text_value(text: Box<str>) -> Result<Value, Invalid> {
     // PostgreSQL cannot store it, and in SQLite plain SQL would see a text cut short.
     if text.contains('\0') {
-        return Err(invalid("a text without NUL characters"));
+        return Err(Invalid::beyond("a text without NUL characters"));
     }
     Ok(Value::Text(text))
 }
@@ -171,5 +177,25 @@ mod tests {
         check("bytes", "\"YWI=\"", Ok(Value::Bytes((*b"ab").into())));
         check("bytes", "\"YWJ=\"", Err("must be base64"));
         check("bytes", "\"\"", Ok(Value::Bytes([].into())));
+    }
+
+    #[test]
+    fn beyond_a_bound_is_told_from_no_value_of_the_type() {
+        for (ty, input, is_beyond) in [
+            ("smallint", "32768", true),
+            ("smallint", "99999999999999999999", true),
+            ("smallint", "\"x\"", false),
+            ("integer", "1.5", false),
+            ("bigint", "9223372036854775808", false),
+            ("numeric(5,2)", "1000", true),
+            ("numeric(5,2)", "\"1.\"", false),
+            ("text(2)", "\"abc\"", true),
+            ("text(2)", "1", false),
+            ("text", "\"a\\u0000\"", true),
+            ("uuid", "\"06f40771\"", false),
+        ] {
+            let invalid = from_json(Type::parse(ty).unwrap(), input).unwrap_err();
+            assert_eq!(invalid.is_beyond, is_beyond, "{ty} from {input}: {invalid}");
+        }
     }
 }

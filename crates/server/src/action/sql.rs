@@ -53,7 +53,7 @@ impl SqlAction {
             .map(|(eval, ty, name)| {
                 let value = eval.evaluate(&scope)?;
                 match ty {
-                    Some(ty) => coerce(value, *ty).map_err(|what| Problem::parameter(name, what)),
+                    Some(ty) => coerce(value, *ty).map_err(|invalid| Problem::invalid(name, &invalid)),
                     None => Ok(value),
                 }
             })

@@ -11,7 +11,7 @@ use crate::functions;
 use crate::problem::Problem;
 use forebay_http::Reply;
 use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable, completed};
-use forebay_value::{Fill, Row, RowRef, Schema, Timestamp, Value, ValueRef, encode_row};
+use forebay_value::{Fill, Invalid, Row, RowRef, Schema, Timestamp, Value, ValueRef, encode_row};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -196,7 +196,7 @@ impl RowPlan {
                     match (eval.evaluate_as(column.ty, name, &scope.with_own(&values))?, fill) {
                         (Value::Null, Some(fill)) => filled(fill),
                         (Value::Null, None) if !column.nullable => {
-                            return Err(Problem::parameter(name, "is required"));
+                            return Err(Problem::invalid(name, &Invalid::null()));
                         }
                         (value, _) => value,
                     }
@@ -255,7 +255,7 @@ impl Update {
             }
             let of = &self.table.schema().columns[*column];
             match eval.evaluate_as(of.ty, name, &Scope::new(slots))? {
-                Value::Null if !of.nullable => return Err(Problem::parameter(name, "must not be null")),
+                Value::Null if !of.nullable => return Err(Problem::invalid(name, &Invalid::null())),
                 value => values.push((*column, value)),
             }
         }

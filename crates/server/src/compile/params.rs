@@ -181,6 +181,14 @@ impl ParamTable {
                 Columns::Answer(names) if names.contains(name) => {
                     Eval::Column(names.iter().position(|column| column == name).expect("it is among them"))
                 }
+                Columns::Own(_) if !wanted.may_be_null => {
+                    let slot = self.slot(name, wanted);
+                    let entry = &mut self.entries[slot];
+                    if entry.is_implicit {
+                        entry.plan.missing = Missing::NotNull;
+                    }
+                    Eval::Slot(slot)
+                }
                 _ => Eval::Slot(self.slot(name, wanted)),
             },
             Expr::Column(name) => match columns {

@@ -3,7 +3,7 @@
 
 use crate::functions;
 use crate::problem::Problem;
-use forebay_value::{Timestamp, Type, Value, ValueRef, check_bounds, from_text, json};
+use forebay_value::{Invalid, Timestamp, Type, Value, ValueRef, check_bounds, from_text, json};
 
 /// A compiled expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,10 +157,10 @@ impl Eval {
         })
     }
 
-    /// The value as one of a column of this type; a wrong one is a 400 that names `name`.
+    /// The value as one of a column of this type; a wrong one is a 400 or 422 that names `name`.
     pub fn evaluate_as(&self, ty: Type, name: &str, scope: &Scope<'_>) -> Result<Value, Problem> {
         let value = self.evaluate(scope)?;
-        coerce(value, ty).map_err(|what| Problem::parameter(name, what))
+        coerce(value, ty).map_err(|invalid| Problem::invalid(name, &invalid))
     }
 
     /// Whether the value was drawn here, so that drawing again may give another: not when the client gave it.
@@ -210,7 +210,7 @@ impl Eval {
 /// So many seconds from now, before the end of the year 9999.
 fn now_in(seconds: Value, name: &str) -> Result<Value, Problem> {
     const YEAR_10000_MICROS: i64 = 253_402_300_800_000_000;
-    let seconds = coerce(seconds, Type::Bigint).map_err(|what| Problem::parameter(name, what))?;
+    let seconds = coerce(seconds, Type::Bigint).map_err(|invalid| Problem::invalid(name, &invalid))?;
     let Value::Bigint(seconds) = seconds else { return Ok(Value::Null) };
     let micros = seconds.checked_mul(1_000_000).and_then(|micros| micros.checked_add(Timestamp::now().0));
     match micros {
@@ -239,10 +239,10 @@ fn random_int(low: Value, high: Value, name: &str) -> Result<Value, Problem> {
 }
 
 /// Makes a value one of this type, or says what it must be.
-pub fn coerce(value: Value, ty: Type) -> Result<Value, String> {
+pub fn coerce(value: Value, ty: Type) -> Result<Value, Invalid> {
     let coerced = match (value, ty.unbounded()) {
         (value, ty) if value.as_ref().fits(ty) => Ok(value),
-        (Value::Text(text), ty) => from_text(ty, &text).map_err(|invalid| invalid.to_string()),
+        (Value::Text(text), ty) => from_text(ty, &text),
         (Value::Bigint(number), Type::Double) => Ok(Value::Double(number as f64)),
         (Value::Bigint(number), Type::Numeric) => Ok(Value::Numeric(number.to_string().into())),
         (value, Type::Text { .. }) => {
@@ -250,10 +250,10 @@ pub fn coerce(value: Value, ty: Type) -> Result<Value, String> {
             write_text(value.as_ref(), &mut text);
             Ok(Value::Text(String::from_utf8(text).expect("values write themselves as UTF-8").into()))
         }
-        (_, ty) => Err(format!("must be a {ty}")),
+        (_, ty) => Err(Invalid::form(format!("a {ty}"))),
     }?;
     // Bounds are the column's; a parameter of plain text does not know them.
-    check_bounds(ty, coerced.as_ref()).map_err(|invalid| invalid.to_string())?;
+    check_bounds(ty, coerced.as_ref())?;
     Ok(coerced)
 }
 
@@ -310,8 +310,8 @@ mod tests {
             Eval::RandomInt(Box::new(Eval::Const(Value::Bigint(9))), Box::new(Eval::Slot(0)), "max".into());
         assert_eq!(backwards.evaluate(&scope).unwrap_err().detail, "`max` must be at least 9");
         assert_eq!(coerce(text("8"), Type::Bigint), Ok(Value::Bigint(8)));
-        assert_eq!(coerce(Value::Bool(true), Type::Bigint), Err("must be a bigint".into()));
-        let beyond = Err("must be a whole number from -32768 to 32767".into());
+        assert_eq!(coerce(Value::Bool(true), Type::Bigint), Err(Invalid::form("a bigint")));
+        let beyond = Err(Invalid::beyond("a whole number from -32768 to 32767"));
         assert_eq!(coerce(Value::Bigint(32_768), Type::Smallint), beyond);
         assert_eq!(
             coerce(text("1.50"), Type::Decimal { precision: 3, scale: 2 }),

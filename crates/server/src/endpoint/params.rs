@@ -10,7 +10,7 @@ use crate::handler::find_query;
 use crate::problem::Problem;
 use fluent_uri::Uri;
 use forebay_http::{Method, Request, percent_decode};
-use forebay_value::{Type, Value, from_json, from_text};
+use forebay_value::{Invalid, Type, Value, from_json, from_text};
 use smallvec::SmallVec;
 
 /// One parameter, compiled.
@@ -61,6 +61,8 @@ pub enum Check {
 pub enum Missing {
     /// 400.
     Refuse,
+    /// 400; 422 when it is there as null, which the column that it is for may not be.
+    NotNull,
     /// It is null.
     Null,
     /// It is what this gives.
@@ -111,7 +113,7 @@ impl Params {
         for plan in &self.plans {
             let found = plan.find(request, path, &in_body, slots)?;
             let given = found.is_some();
-            let value = plan.settle(found.unwrap_or(Value::Null), slots)?;
+            let value = plan.settle(found, slots)?;
             slots.push(value, given);
         }
         Ok(())
@@ -140,7 +142,7 @@ impl ParamPlan {
             Source::Field(index) => match in_body[*index] {
                 Some(raw) => from_json(self.ty, raw)
                     .map(Some)
-                    .map_err(|invalid| Problem::parameter(&self.name, invalid)),
+                    .map_err(|invalid| Problem::invalid(&self.name, &invalid)),
                 None => match find_query(request.query(), &self.name)? {
                     Some(text) => self.parse_text(&text).map(Some),
                     None => Ok(None),
@@ -163,17 +165,21 @@ impl ParamPlan {
     }
 
     fn parse_text(&self, text: &str) -> Result<Value, Problem> {
-        from_text(self.ty, text).map_err(|invalid| Problem::parameter(&self.name, invalid))
+        from_text(self.ty, text).map_err(|invalid| Problem::invalid(&self.name, &invalid))
     }
 
     /// Fills in what is missing and checks what is there.
-    fn settle(&self, given: Value, slots: &Slots) -> Result<Value, Problem> {
-        let value = match (given, &self.missing) {
-            (Value::Null, Missing::Refuse) => return Err(Problem::parameter(&self.name, "is required")),
+    fn settle(&self, found: Option<Value>, slots: &Slots) -> Result<Value, Problem> {
+        let is_given = found.is_some();
+        let value = match (found.unwrap_or(Value::Null), &self.missing) {
+            (Value::Null, Missing::NotNull) if is_given => return Err(Problem::invalid(&self.name, &Invalid::null())),
+            (Value::Null, Missing::Refuse | Missing::NotNull) => {
+                return Err(Problem::parameter(&self.name, "is required"));
+            }
             (Value::Null, Missing::Null) => return Ok(Value::Null),
             (Value::Null, Missing::Default(eval)) => {
                 let value = eval.evaluate(&Scope::new(slots))?;
-                coerce(value, self.ty).map_err(|what| Problem::parameter(&self.name, what))?
+                coerce(value, self.ty).map_err(|invalid| Problem::invalid(&self.name, &invalid))?
             }
             (value, _) => value,
         };

@@ -1,0 +1,170 @@
+//! Decimal numbers as PostgreSQL writes them: digits without an exponent, no zeros in front, no sign before
+//! zero, rounded to a scale half away from zero.
+//!
+//! What comes in is a decimal as [`from_text`](crate::from_text) takes it: an optional minus, digits, and
+//! perhaps a point with digits and an exponent.
+
+use std::borrow::Cow;
+
+/// Digits that PostgreSQL's `numeric` holds before and behind the point.
+const WHOLE_MAX: i64 = 131_072;
+const SCALE_MAX: i64 = 16_383;
+
+/// The same number without an exponent; `None` when it has more digits than PostgreSQL holds.
+pub fn plain(text: &str) -> Option<Cow<'_, str>> {
+    let has_exponent = text.bytes().any(|byte| matches!(byte, b'e' | b'E'));
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let has_zeros = digits.starts_with('0') && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+    let is_zero = || digits.bytes().all(|byte| matches!(byte, b'0' | b'.'));
+    if !has_exponent && !has_zeros && !(text.starts_with('-') && is_zero()) {
+        return (text.len() as i64 <= SCALE_MAX || Parts::of(text).is_some()).then_some(text.into());
+    }
+    Parts::of(text).map(|parts| parts.write().into())
+}
+
+/// The number by which values are compared: [`plain`], no zeros behind the last digit. Text that is no such
+/// number (`NaN`) is what it is.
+pub fn canonical(text: &str) -> Cow<'_, str> {
+    if text.bytes().any(|byte| byte.is_ascii_alphabetic() && !matches!(byte, b'e' | b'E')) {
+        return text.into();
+    }
+    let shortened = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').len(),
+        false => text.len(),
+    };
+    match plain(text) {
+        Some(Cow::Borrowed(text)) => text[..shortened(text)].into(),
+        Some(Cow::Owned(mut text)) => {
+            text.truncate(shortened(&text));
+            text.into()
+        }
+        None => text.into(),
+    }
+}
+
+/// The same number with `scale` digits behind the point, rounded half away from zero; `None` when it then has
+/// more than `precision - scale` digits before the point.
+pub fn rounded(text: &str, precision: u16, scale: u16) -> Option<String> {
+    let mut parts = Parts::of(text)?;
+    parts.round(scale.into());
+    let whole = parts.whole.trim_start_matches('0').len();
+    (whole <= usize::from(precision - scale)).then(|| parts.write())
+}
+
+/// A number in pieces, the exponent worked in.
+struct Parts {
+    is_negative: bool,
+    whole: String,
+    fraction: String,
+}
+
+impl Parts {
+    fn of(text: &str) -> Option<Parts> {
+        let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let exponent: i64 = exponent.parse().ok()?;
+        let digits = [whole, fraction].concat();
+        // The point stands before the digit with this index, which may be before the first or behind the last.
+        let point = (whole.len() as i64).checked_add(exponent)?;
+        if point > WHOLE_MAX || (digits.len() as i64).checked_sub(point)? > SCALE_MAX {
+            return None;
+        }
+        let zeros = |count: i64| "0".repeat(count.max(0) as usize);
+        let at = point.clamp(0, digits.len() as i64) as usize;
+        Some(Parts {
+            is_negative,
+            whole: digits[..at].to_owned() + &zeros(point - digits.len() as i64),
+            fraction: zeros(-point) + &digits[at..],
+        })
+    }
+
+    fn round(&mut self, scale: usize) {
+        let is_up = self.fraction.as_bytes().get(scale).is_some_and(|digit| *digit >= b'5');
+        self.fraction.truncate(scale);
+        self.fraction.extend(std::iter::repeat_n('0', scale - self.fraction.len()));
+        if is_up {
+            let mut carries = increase(&mut self.fraction);
+            carries = carries && increase(&mut self.whole);
+            if carries {
+                self.whole.insert(0, '1');
+            }
+        }
+    }
+
+    fn write(&self) -> String {
+        let whole = self.whole.trim_start_matches('0');
+        let is_zero = whole.is_empty() && self.fraction.bytes().all(|digit| digit == b'0');
+        let sign = if self.is_negative && !is_zero { "-" } else { "" };
+        let point = if self.fraction.is_empty() { "" } else { "." };
+        [sign, if whole.is_empty() { "0" } else { whole }, point, &self.fraction].concat()
+    }
+}
+
+/// Adds one to the last digit; whether it carries beyond the first.
+fn increase(digits: &mut String) -> bool {
+    let nines = digits.bytes().rev().take_while(|digit| *digit == b'9').count();
+    digits.truncate(digits.len() - nines);
+    let last = digits.pop();
+    digits.extend(last.map(|digit| char::from(digit as u8 + 1)));
+    digits.extend(std::iter::repeat_n('0', nines));
+    last.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_without_an_exponent() {
+        for (text, expected) in [
+            ("1.50", "1.50"),
+            ("1e3", "1000"),
+            ("1.50e1", "15.0"),
+            ("12.5e-3", "0.0125"),
+            ("-0", "0"),
+            ("-0.00", "0.00"),
+            ("007.50", "7.50"),
+            ("0e5", "0"),
+            ("-1E+2", "-100"),
+        ] {
+            assert_eq!(plain(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["1e131072", "1e-16384", "1e99999999999999999999"] {
+            assert_eq!(plain(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn equal_numbers_have_one_canonical_form() {
+        for (text, expected) in
+            [("1.0", "1"), ("1.00", "1"), ("100", "100"), ("1e2", "100"), ("-0.0", "0"), ("0.50", "0.5"), ("NaN", "NaN")]
+        {
+            assert_eq!(canonical(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_rounded_as_postgresql_rounds_them() {
+        for (text, expected) in [
+            ("1.5", Some("1.50")),
+            ("1", Some("1.00")),
+            ("1.004", Some("1.00")),
+            ("1.005", Some("1.01")),
+            ("-1.005", Some("-1.01")),
+            ("-0.001", Some("0.00")),
+            ("0.995", Some("1.00")),
+            ("9.999", Some("10.00")),
+            ("999.994", Some("999.99")),
+            ("999.995", None),
+            ("1000", None),
+            ("1e2", Some("100.00")),
+            ("0001.5", Some("1.50")),
+            ("1e-9", Some("0.00")),
+        ] {
+            assert_eq!(rounded(text, 5, 2).as_deref(), expected, "{text}");
+        }
+        assert_eq!(rounded("0.5", 3, 0).as_deref(), Some("1"));
+        assert_eq!(rounded("9.5", 3, 0).as_deref(), Some("10"));
+    }
+}

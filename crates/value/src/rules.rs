@@ -1,0 +1,279 @@
+//! What a database enforces on columns and can be told from one value; and what it makes of a value that it
+//! takes, so that memory shows what the database will hold.
+//!
+//! What is not here: what needs another row, another table or the database's own language (CHECK, foreign
+//! keys, triggers).
+
+use crate::{Invalid, Schema, Type, Value, decimal, jsonb};
+
+/// The labels of an enum that an error names.
+const LABELS_SHOWN: usize = 12;
+
+/// What a column takes, beyond what its type says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// Whole numbers between two, both included (`int2`, `int4`).
+    Range {
+        /// The least.
+        min: i64,
+        /// The greatest.
+        max: i64,
+    },
+    /// Decimals, kept with all their digits and without an exponent (`numeric`).
+    Plain,
+    /// Decimals, rounded to `scale` digits behind the point, of `precision` digits at most (`numeric(p,s)`).
+    Decimal {
+        /// Most digits in all.
+        precision: u16,
+        /// Digits behind the point.
+        scale: u16,
+    },
+    /// Decimals, kept as a whole number or a double when they are one (SQLite's NUMERIC affinity).
+    Affinity,
+    /// Text of so many characters at most, spaces at the end cut off beyond (`varchar(n)`).
+    Chars(u32),
+    /// Text of so many characters, filled up with spaces (`char(n)`).
+    Padded(u32),
+    /// One of these texts (an enum).
+    Labels(Box<[Box<str>]>),
+    /// Numbers of 32 bits (`float4`).
+    Real,
+    /// JSON as `jsonb` keeps it.
+    Jsonb,
+}
+
+impl Bound {
+    /// The value as the database will hold it. One of another kind is left as it is.
+    ///
+    /// # Errors
+    /// When the database would refuse it.
+    pub fn judge(&self, value: Value) -> Result<Value, Invalid> {
+        Ok(match (self, value) {
+            (Bound::Range { min, max }, Value::Bigint(number)) if !(*min..=*max).contains(&number) => {
+                return Err(Invalid::beyond(format!("a whole number from {min} to {max}")));
+            }
+            (Bound::Plain, Value::Numeric(text)) => {
+                let plain = decimal::plain(&text).ok_or_else(|| {
+                    Invalid::beyond("a decimal number with no more digits than the database holds")
+                })?;
+                if *plain == *text { Value::Numeric(text) } else { Value::Numeric(plain.into()) }
+            }
+            (Bound::Decimal { precision, scale }, Value::Numeric(text)) => {
+                let whole = precision - scale;
+                let rounded = decimal::rounded(&text, *precision, *scale).ok_or_else(|| {
+                    Invalid::beyond(format!("a decimal number of at most {whole} digits before the point"))
+                })?;
+                Value::Numeric(rounded.into())
+            }
+            (Bound::Affinity, Value::Numeric(text)) => Value::Numeric(by_affinity(&text)?.into()),
+            (Bound::Chars(max), Value::Text(text)) => Value::Text(cut(text, *max)?),
+            (Bound::Padded(chars), Value::Text(text)) => {
+                let text = cut(text, *chars)?;
+                let missing = *chars as usize - text.chars().count();
+                Value::Text((String::from(text) + &" ".repeat(missing)).into())
+            }
+            (Bound::Labels(labels), Value::Text(text)) if !labels.contains(&text) => {
+                return Err(Invalid::beyond(named(labels)));
+            }
+            (Bound::Real, Value::Double(number)) => {
+                let narrow = number as f32;
+                if !narrow.is_finite() {
+                    return Err(Invalid::beyond("a number of 32 bits"));
+                }
+                // The shortest digits that name it, as it is read back.
+                Value::Double(narrow.to_string().parse().unwrap_or(f64::from(narrow)))
+            }
+            (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::kept(&text)?.into()),
+            (_, value) => value,
+        })
+    }
+
+    /// Whether every value of this type is within the bound, and kept as it is.
+    fn is_implied_by(&self, ty: Type) -> bool {
+        match (self, ty) {
+            (Bound::Range { min, max }, ty) => {
+                ty.range().is_some_and(|(least, greatest)| *min <= least && greatest <= *max)
+            }
+            (Bound::Chars(max), Type::Text { max_chars: Some(chars) }) => chars <= *max,
+            _ => false,
+        }
+    }
+}
+
+/// A text of so many characters at most; spaces beyond them are cut off.
+fn cut(text: Box<str>, max: u32) -> Result<Box<str>, Invalid> {
+    if text.len() <= max as usize {
+        return Ok(text);
+    }
+    match text.char_indices().nth(max as usize) {
+        None => Ok(text),
+        Some((end, _)) if text[end..].bytes().all(|byte| byte == b' ') => Ok(text[..end].into()),
+        Some(_) => Err(Invalid::beyond(format!("a text of at most {max} characters"))),
+    }
+}
+
+/// What SQLite keeps of a number that a NUMERIC column takes as text.
+fn by_affinity(text: &str) -> Result<String, Invalid> {
+    if let Ok(whole) = text.parse::<i64>() {
+        return Ok(whole.to_string());
+    }
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok((number + 0.0).to_string()),
+        _ => Err(Invalid::beyond("a decimal number that fits in 64 bits")),
+    }
+}
+
+fn named(labels: &[Box<str>]) -> String {
+    let shown = &labels[..labels.len().min(LABELS_SHOWN)];
+    let rest = if shown.len() < labels.len() { ", …" } else { "" };
+    format!("one of {}{rest}", shown.join(", "))
+}
+
+/// What the database enforces on one column.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// Whether null is refused.
+    pub not_null: bool,
+    /// What values it takes.
+    pub bound: Option<Bound>,
+}
+
+impl Rule {
+    fn judge(&self, value: Value) -> Result<Value, Invalid> {
+        match (&self.bound, value) {
+            (_, Value::Null) if self.not_null => Err(Invalid::null()),
+            (_, Value::Null) => Ok(Value::Null),
+            (Some(bound), value) => bound.judge(value),
+            (None, value) => Ok(value),
+        }
+    }
+}
+
+/// The rules of a table, by column of its schema. What the schema says itself is not among them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules(Box<[Option<Rule>]>);
+
+impl Rules {
+    /// Those of a table, one for each column of its schema.
+    pub fn new(schema: &Schema, rules: impl IntoIterator<Item = Rule>) -> Rules {
+        let relevant = |(index, rule): (usize, Rule)| {
+            let column = &schema.columns[index];
+            let is_key = index == schema.key;
+            let bound = rule.bound.filter(|bound| !bound.is_implied_by(column.ty));
+            // A key is asked for as it was given: it is not filled up.
+            let bound = match bound {
+                Some(Bound::Padded(chars)) if is_key => Some(Bound::Chars(chars)),
+                bound => bound,
+            };
+            let not_null = rule.not_null && column.nullable;
+            (not_null || bound.is_some()).then_some(Rule { not_null, bound })
+        };
+        Rules(rules.into_iter().enumerate().map(relevant).collect())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// The value of a column as the database will hold it.
+    ///
+    /// # Errors
+    /// When the database would refuse it.
+    pub fn judge(&self, column: usize, value: Value) -> Result<Value, Invalid> {
+        match self.0.get(column) {
+            Some(Some(rule)) => rule.judge(value),
+            _ => Ok(value),
+        }
+    }
+
+    /// Whether a whole number is within a column's range.
+    pub fn allows(&self, column: usize, number: i64) -> bool {
+        self.range(column).is_none_or(|(min, max)| (min..=max).contains(&number))
+    }
+
+    /// The range of a column of whole numbers, if it has one.
+    pub fn range(&self, column: usize) -> Option<(i64, i64)> {
+        match self.0.get(column)?.as_ref()?.bound {
+            Some(Bound::Range { min, max }) => Some((min, max)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, KeyKind};
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.into())
+    }
+
+    fn number(text: &str) -> Value {
+        Value::Numeric(text.into())
+    }
+
+    #[track_caller]
+    fn check(bound: Bound, value: Value, expected: Result<Value, &str>) {
+        let got = bound.judge(value.clone()).map_err(|invalid| invalid.to_string());
+        assert_eq!(got, expected.map_err(str::to_owned), "{value:?} by {bound:?}");
+    }
+
+    #[test]
+    fn values_are_judged_as_the_database_judges_them() {
+        let small = || Bound::Range { min: -32_768, max: 32_767 };
+        check(small(), Value::Bigint(32_767), Ok(Value::Bigint(32_767)));
+        check(small(), Value::Bigint(32_768), Err("must be a whole number from -32768 to 32767"));
+        let money = || Bound::Decimal { precision: 8, scale: 2 };
+        check(money(), number("19.8"), Ok(number("19.80")));
+        check(money(), number("19.805"), Ok(number("19.81")));
+        check(money(), number("12345678.9"), Err("must be a decimal number of at most 6 digits before the point"));
+        check(money(), number("999999.995"), Err("must be a decimal number of at most 6 digits before the point"));
+        check(Bound::Plain, number("1e2"), Ok(number("100")));
+        check(Bound::Affinity, number("1.50"), Ok(number("1.5")));
+        check(Bound::Affinity, number("3.00"), Ok(number("3")));
+        check(Bound::Affinity, number("1e999"), Err("must be a decimal number that fits in 64 bits"));
+        check(Bound::Chars(2), text("äö"), Ok(text("äö")));
+        check(Bound::Chars(2), text("äö   "), Ok(text("äö")));
+        check(Bound::Chars(2), text("a "), Ok(text("a ")));
+        check(Bound::Chars(2), text("äöü"), Err("must be a text of at most 2 characters"));
+        check(Bound::Padded(3), text("ä"), Ok(text("ä  ")));
+        check(Bound::Padded(3), text("abcd"), Err("must be a text of at most 3 characters"));
+        let labels = || Bound::Labels(Box::new(["pending".into(), "paid".into()]));
+        check(labels(), text("paid"), Ok(text("paid")));
+        check(labels(), text("lost"), Err("must be one of pending, paid"));
+        check(Bound::Real, Value::Double(0.1), Ok(Value::Double(0.1)));
+        check(Bound::Real, Value::Double(1e300), Err("must be a number of 32 bits"));
+        check(Bound::Jsonb, Value::Json("{\"b\": 1, \"a\": 2}".into()), Ok(Value::Json("{\"a\":2,\"b\":1}".into())));
+    }
+
+    #[test]
+    fn what_the_schema_says_is_no_rule() {
+        let column = |name: &str, ty, nullable| Column {
+            name: name.into(),
+            ty,
+            nullable,
+            unique: false,
+            indexed: false,
+            fill: None,
+        };
+        let columns = vec![
+            column("id", Type::Bigint, false),
+            column("qty", Type::Smallint, false),
+            column("name", Type::Text { max_chars: Some(8) }, true),
+        ];
+        let schema = Schema::new("things", columns, 0, KeyKind::Bigint).unwrap();
+        let rules = |name: Rule| {
+            let qty = Rule { not_null: true, bound: Some(Bound::Range { min: -32_768, max: 32_767 }) };
+            Rules::new(&schema, [Rule { not_null: true, bound: None }, qty, name])
+        };
+        assert!(rules(Rule { not_null: false, bound: Some(Bound::Chars(9)) }).is_empty());
+        let narrower = rules(Rule { not_null: true, bound: Some(Bound::Chars(7)) });
+        assert!(!narrower.is_empty());
+        assert_eq!(narrower.judge(2, Value::Null), Err(Invalid::null()));
+        assert_eq!(narrower.judge(2, text("1234567 ")), Ok(text("1234567")));
+        assert!(narrower.judge(2, text("12345678")).is_err());
+        assert!(narrower.allows(1, i64::MAX), "the type judges it");
+    }
+}
