@@ -9,6 +9,7 @@ mod beside;
 mod checking;
 mod deadlines;
 mod drainers;
+mod enforced;
 mod failover;
 mod generating;
 mod letters;

@@ -1,9 +1,10 @@
 //! Databases: the archive behind the hot tables, and what direct SQL runs on: SQLite and PostgreSQL.
 //!
 //! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in
-//! the store, blocks of serial keys, scans, [`Store::apply`], the drain's transaction, and the dead letters
-//! that it leaves, which [`Store::replay`] applies again; what others commit ([`Store::follow`]). [`Store`]
-//! is a thin handle; `sqlite/` and `postgres/` are the engines behind it.
+//! the store, what the store enforces on a table ([`Enforced`]), blocks of serial keys, scans,
+//! [`Store::apply`], the drain's transaction, and the dead letters that it leaves, which [`Store::replay`]
+//! applies again; what others commit ([`Store::follow`]). [`Store`] is a thin handle; `sqlite/` and
+//! `postgres/` are the engines behind it.
 //!
 //! What must stay true:
 //! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`;
@@ -21,6 +22,7 @@
 
 mod batch;
 mod dead_letter;
+mod enforced;
 mod error;
 mod follow;
 pub mod limits;
@@ -35,6 +37,7 @@ mod store;
 mod unwritten;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, Note, OnError, Op, Priority};
+pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};
 pub use follow::{Follow, Followed, FollowedRow};
 pub use options::Options;

@@ -6,8 +6,8 @@ use crate::postgres::Postgres;
 use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
 use crate::{
-    Applied, Batch, DeadLetter, Error, Follow, Followed, KeepLetters, Kind, Options, Rows, Scan, Statement,
-    StoredPosition, UnwrittenLetter,
+    Applied, Batch, DeadLetter, Enforced, Error, Follow, Followed, KeepLetters, Kind, Options, Rows, Scan,
+    Statement, StoredPosition, UnwrittenLetter,
 };
 use forebay_value::{Row, Schema, Value};
 use futures_util::future::Either;
@@ -115,6 +115,11 @@ impl Store {
     /// Reads a table's schema from the store; `None` when there is no such table.
     pub async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         on!(self, engine => engine.describe(table).await)
+    }
+
+    /// What the store enforces on a table, as it is now; nothing when there is no such table.
+    pub async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+        on!(self, engine => engine.enforced(schema).await)
     }
 
     /// Makes a table (and its indexes), with types and defaults such that plain SQL works on it.

@@ -81,7 +81,7 @@ async fn drain_and_warm(folder: &Path, rows: u64) -> (f64, f64) {
     let (log, _) = Log::open(options).expect("a log");
     let store = Store::open(&format!("sqlite:{}", folder.join("r.db").display()), Default::default());
     let store = store.expect("a database");
-    let spec = TableSpec { schema: schema("ucodes"), shared: false, ordered: false };
+    let spec = TableSpec { schema: schema("ucodes"), shared: false, ordered: false, rules: Arc::default() };
     store.create_table(&spec.schema).await.expect("a table");
     let open = |log: &Log, at: &Path| {
         Tables::open(log.clone(), at, 64 << 30, vec![spec.clone()], Arc::new(NoSource)).expect("tables")

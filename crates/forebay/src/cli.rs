@@ -25,7 +25,7 @@ pub enum Command {
   forebay serve --example codes
   forebay serve links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
     Serve(Serve),
-    /// Explain a config, or every mistake in it; nothing that it names is opened.
+    /// Explain a config, or every mistake in it; list what only its database can judge, if that answers.
     #[command(after_help = "Examples:
   forebay check
   forebay check examples/links.toml")]

@@ -6,7 +6,7 @@ use crate::compile::{self, Context, Proxies};
 use crate::conditions::Conditions;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{self, Away};
+use crate::open::{self, Away, Watched};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::service::Routes;
@@ -60,6 +60,7 @@ pub fn serve(
         runtime: runtime.handle(),
         public_url: config.server.public_url.as_deref(),
         keeping: compile::Keeping::new(config, &cache),
+        enforced: &opened.enforced,
         incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
         uncounted: Arc::clone(&uncounted),
         proxies: &proxies,
@@ -85,11 +86,17 @@ pub fn serve(
         cache: CacheAdmin::new(cache.clone(), &config.endpoints),
     };
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
-    announce(config, &server.addresses().map_err(StartError::from)?, admin_listener.address);
+    announce(
+        config,
+        &opened.enforced,
+        &server.addresses().map_err(StartError::from)?,
+        admin_listener.address,
+    );
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), failed));
+    runtime.spawn(opened.enforced.watch(opened.store));
     let (failed_with, result) = std::sync::mpsc::channel();
     let ended = server.run(until_over(stop, failure, failed_with));
     // What a stop does to the drain is no condition.
@@ -222,8 +229,9 @@ fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartErr
     StartError(lines.join("\n"))
 }
 
-fn announce(config: &Config, addresses: &[SocketAddr], admin: SocketAddr) {
+fn announce(config: &Config, enforced: &Watched, addresses: &[SocketAddr], admin: SocketAddr) {
     eprint!("{}", forebay_config::explain(config));
+    enforced.announce();
     for address in addresses {
         eprintln!("listening on http://{address}");
     }

@@ -90,7 +90,7 @@ fn open(dir: &Path, schema: &Schema) -> (Log, Tables, Arc<Table>) {
         ..Options::new(dir.join("log"))
     };
     let (log, _) = Log::open(options).expect("a log");
-    let spec = TableSpec { schema: schema.clone(), shared: false, ordered: false };
+    let spec = TableSpec { schema: schema.clone(), shared: false, ordered: false, rules: Arc::default() };
     let tables = Tables::open(log.clone(), dir, 1 << 40, vec![spec], Arc::new(NoStore)).expect("tables");
     let table = tables.all()[0].clone();
     (log, tables, table)

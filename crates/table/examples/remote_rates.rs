@@ -124,7 +124,8 @@ async fn measure() -> Result<(), Box<dyn Error>> {
         let local = Local::up(Spec::new(Topology::Single).keep(Persistence::None))?;
         let client = Client::connect(&local.url(), Options::default()).await?;
         let link = client.link();
-        let specs = vec![TableSpec { schema: schema(unique), shared: false, ordered: false }];
+        let specs =
+            vec![TableSpec { schema: schema(unique), shared: false, ordered: false, rules: Arc::default() }];
         let (source, options) = (Arc::new(Nothing), RemoteOptions::default());
         let tables = RemoteTables::open(&client, &link, specs, options, source.clone(), source).await?;
         let table = tables.all()[0].clone();

@@ -1,6 +1,7 @@
 //! What can go wrong: opening and replaying ([`Error`]), and a single call on a table of either tier
 //! ([`HotError`]).
 
+use crate::limits::RECORD_BYTES_MAX;
 use crate::source::SourceError;
 use forebay_log::Position;
 use std::borrow::Cow;
@@ -87,15 +88,19 @@ pub enum HotKind {
     Missing,
     /// The memory limit is reached and nothing can be evicted before more is drained. Nothing happened.
     MemoryFull,
-    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer. Nothing
-    /// happened.
+    /// The log takes no more: it is at its limit. Nothing happened.
     LogFull,
+    /// The row is larger than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX) lets through. Nothing happened.
+    TooLarge,
     /// The log's buffer is full: the disk is behind. Nothing happened.
     Busy,
     /// The log failed or was closed: nothing more is written.
     Poisoned,
-    /// The counter would not fit in 64 bits. Nothing happened.
-    Overflow,
+    /// The sum is beyond the column's range, or that of 64 bits. Nothing happened.
+    Overflow {
+        /// The column, an index into the schema's.
+        column: usize,
+    },
     /// The servers are away, are changing over, or the table is being loaded. Nothing happened: the same may
     /// be asked again.
     Unavailable,
@@ -136,6 +141,14 @@ impl HotError {
 
     pub(crate) fn missing() -> HotError {
         HotError::new(HotKind::Missing, "there is no such row")
+    }
+
+    pub(crate) fn overflow(column: usize) -> HotError {
+        HotError::new(HotKind::Overflow { column }, "the sum is beyond the column's range")
+    }
+
+    pub(crate) fn too_large() -> HotError {
+        HotError::new(HotKind::TooLarge, format!("a row has {} MiB at most", RECORD_BYTES_MAX >> 20))
     }
 
     pub(crate) fn unavailable(what: impl Into<Cow<'static, str>>) -> HotError {

@@ -7,7 +7,7 @@
 
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
-use forebay_value::ValueRef;
+use forebay_value::{ValueRef, decimal};
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret, xxh3_128_with_seed};
 
 const SECRET_BYTES: usize = 192;
@@ -80,7 +80,9 @@ impl Hasher {
             ValueRef::Double(v) => of(&(v + 0.0).to_le_bytes()),
             ValueRef::Timestamp(v) => of(&v.0.to_le_bytes()),
             ValueRef::Uuid(v) => of(v.as_bytes()),
-            ValueRef::Numeric(v) | ValueRef::Text(v) | ValueRef::Json(v) => of(v.as_bytes()),
+            // 1.0 and 1.00 are one number.
+            ValueRef::Numeric(v) => of(decimal::canonical(v).as_bytes()),
+            ValueRef::Text(v) | ValueRef::Json(v) => of(v.as_bytes()),
             ValueRef::Bytes(v) => of(v),
         };
         let column = (column as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);

@@ -13,6 +13,7 @@ use crate::embedded::{Counters, Fetched, Read, Table, Tables, WriteError};
 use crate::error::HotError;
 use crate::limits::SHARDS;
 use crate::remote::{RemoteTable, RemoteTables};
+use crate::rules::LiveRules;
 use crate::source::BoxFuture;
 use forebay_log::Position;
 use forebay_redis::Link;
@@ -103,6 +104,14 @@ impl HotTable {
         match self {
             HotTable::Embedded(table) => table.schema(),
             HotTable::Remote(table) => table.schema(),
+        }
+    }
+
+    /// What the database enforces on its columns.
+    pub fn rules(&self) -> &LiveRules {
+        match self {
+            HotTable::Embedded(table) => &table.rules,
+            HotTable::Remote(table) => &table.rules,
         }
     }
 

@@ -24,6 +24,7 @@ mod limits;
 mod reads;
 mod record;
 mod remote;
+mod rules;
 mod source;
 mod spec;
 
@@ -33,10 +34,12 @@ pub use embedded::{
 };
 pub use error::{Error, HotError, HotKind, Kind};
 pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};
+pub use limits::RECORD_BYTES_MAX;
 pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId};
 pub use remote::{
     Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteLoad, RemoteOptions,
     RemoteTable, RemoteTables,
 };
+pub use rules::LiveRules;
 pub use source::{BoxFuture, Source, SourceError};
 pub use spec::TableSpec;

@@ -72,6 +72,9 @@ pub(crate) const REPLAY_BATCHES: usize = 4;
 /// gain by sharing is used up slowly.
 pub(crate) const REPLAY_THREADS_MAX: usize = 4;
 
+/// The longest record, in bytes: what the log's buffer takes, and far below what a server's commands may have.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
+
 /// Bits of a position that a slot keeps; 2^56 bytes of log are 64 PiB.
 pub(crate) const POSITION_BITS: u32 = 56;
 

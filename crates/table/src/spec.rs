@@ -1,6 +1,8 @@
 //! What a hot table is to be, on either tier.
 
+use crate::rules::LiveRules;
 use forebay_value::Schema;
+use std::sync::Arc;
 
 /// What a table is to be.
 #[derive(Debug, Clone)]
@@ -11,4 +13,6 @@ pub struct TableSpec {
     pub shared: bool,
     /// Whether it is listed in the order of its keys.
     pub ordered: bool,
+    /// What the database enforces on its columns.
+    pub rules: Arc<LiveRules>,
 }

@@ -102,8 +102,12 @@ impl World<'_> {
     }
 
     fn open(&mut self) {
-        let spec =
-            forebay_table::TableSpec { schema: self.schema.clone(), shared: self.is_shared, ordered: true };
+        let spec = forebay_table::TableSpec {
+            schema: self.schema.clone(),
+            shared: self.is_shared,
+            ordered: true,
+            rules: Arc::default(),
+        };
         self.opened = Some(open(self.dir, spec, self.limit_bytes, &self.store));
     }
 
@@ -232,7 +236,7 @@ impl World<'_> {
                 }
                 assert_eq!(&incremented.shown, values);
             }
-            (Some(Err(WriteError::Overflow)), Some(values)) => {
+            (Some(Err(WriteError::Overflow { .. })), Some(values)) => {
                 assert!(
                     matches!(values[CLICKS], Value::Bigint(clicks) if clicks.checked_add(delta).is_none())
                 );

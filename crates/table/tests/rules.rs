@@ -92,7 +92,7 @@ fn overflow_changes_nothing() {
     table.insert(row(table.schema(), 1, None, "").as_ref()).unwrap();
     table.increment(key, CLICKS, i64::MAX, |_| ()).unwrap();
     let end = log.end();
-    assert_eq!(table.increment(key, CLICKS, 1, |_| ()), Err(WriteError::Overflow));
+    assert_eq!(table.increment(key, CLICKS, 1, |_| ()), Err(WriteError::Overflow { column: CLICKS }));
     assert_eq!(log.end(), end);
     let clicks = |row: RowRef<'_>| row.get(table.schema(), CLICKS).to_owned();
     assert!(matches!(table.get(key, Counters::Shown, clicks), Read::Found(Value::Bigint(i64::MAX), _)));

@@ -16,7 +16,8 @@ pub fn plain(text: &str) -> Option<Cow<'_, str>> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let has_zeros = digits.starts_with('0') && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     let is_zero = || digits.bytes().all(|byte| matches!(byte, b'0' | b'.'));
-    if !has_exponent && !has_zeros && !(text.starts_with('-') && is_zero()) {
+    let is_negative_zero = text.starts_with('-') && is_zero();
+    if !(has_exponent || has_zeros || is_negative_zero) {
         return (text.len() as i64 <= SCALE_MAX || Parts::of(text).is_some()).then_some(text.into());
     }
     Parts::of(text).map(|parts| parts.write().into())
@@ -65,7 +66,8 @@ impl Parts {
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let exponent: i64 = exponent.parse().ok()?;
         let digits = [whole, fraction].concat();
-        // The point stands before the digit with this index, which may be before the first or behind the last.
+        // The point stands before the digit with this index, which may be before the first or behind
+        // the last.
         let point = (whole.len() as i64).checked_add(exponent)?;
         if point > WHOLE_MAX || (digits.len() as i64).checked_sub(point)? > SCALE_MAX {
             return None;
@@ -137,9 +139,15 @@ mod tests {
 
     #[test]
     fn equal_numbers_have_one_canonical_form() {
-        for (text, expected) in
-            [("1.0", "1"), ("1.00", "1"), ("100", "100"), ("1e2", "100"), ("-0.0", "0"), ("0.50", "0.5"), ("NaN", "NaN")]
-        {
+        for (text, expected) in [
+            ("1.0", "1"),
+            ("1.00", "1"),
+            ("100", "100"),
+            ("1e2", "100"),
+            ("-0.0", "0"),
+            ("0.50", "0.5"),
+            ("NaN", "NaN"),
+        ] {
             assert_eq!(canonical(text), expected, "{text}");
         }
     }

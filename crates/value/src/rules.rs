@@ -4,7 +4,7 @@
 //! What is not here: what needs another row, another table or the database's own language (CHECK, foreign
 //! keys, triggers).
 
-use crate::{Invalid, Schema, Type, Value, decimal, jsonb};
+use crate::{Invalid, Schema, Timestamp, Type, Value, decimal, jsonb};
 
 /// The labels of an enum that an error names.
 const LABELS_SHOWN: usize = 12;
@@ -40,6 +40,12 @@ pub enum Bound {
     Real,
     /// JSON as `jsonb` keeps it.
     Jsonb,
+    /// Text that is a date, or an instant of which the day in UTC is kept (`date`).
+    Date,
+    /// Text that is a time of day (`time`).
+    Time,
+    /// Instants, rounded to so many digits of a second, six at most (`timestamp(p)`).
+    Instant(u32),
 }
 
 impl Bound {
@@ -84,6 +90,9 @@ impl Bound {
                 Value::Double(narrow.to_string().parse().unwrap_or(f64::from(narrow)))
             }
             (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::kept(&text)?.into()),
+            (Bound::Date, Value::Text(text)) => Value::Text(date(text)?),
+            (Bound::Time, Value::Text(text)) => Value::Text(time_of_day(&text)?),
+            (Bound::Instant(digits), Value::Timestamp(at)) => Value::Timestamp(to_digits(at, *digits)),
             (_, value) => value,
         })
     }
@@ -91,6 +100,8 @@ impl Bound {
     /// Whether every value of this type is within the bound, and kept as it is.
     fn is_implied_by(&self, ty: Type) -> bool {
         match (self, ty) {
+            // SQLite's bool is 0 or 1.
+            (Bound::Range { .. }, Type::Bool) => true,
             (Bound::Range { min, max }, ty) => {
                 ty.range().is_some_and(|(least, greatest)| *min <= least && greatest <= *max)
             }
@@ -110,6 +121,38 @@ fn cut(text: Box<str>, max: u32) -> Result<Box<str>, Invalid> {
         Some((end, _)) if text[end..].bytes().all(|byte| byte == b' ') => Ok(text[..end].into()),
         Some(_) => Err(Invalid::beyond(format!("a text of at most {max} characters"))),
     }
+}
+
+/// A date as PostgreSQL writes it.
+fn date(text: Box<str>) -> Result<Box<str>, Invalid> {
+    if matches!(&*text, "infinity" | "-infinity") {
+        return Ok(text);
+    }
+    let at = Timestamp::parse_stored(&format!("{text}T00:00:00")).or_else(|| Timestamp::parse_stored(&text));
+    let at = at.ok_or_else(|| Invalid::beyond("a date such as 2016-11-01"))?;
+    Ok(at.to_string()[.."2016-11-01".len()].into())
+}
+
+/// A time of day as it is read from PostgreSQL.
+fn time_of_day(text: &str) -> Result<Box<str>, Invalid> {
+    const DAY_MICROS: i64 = 86_400_000_000;
+    if matches!(text, "24:00" | "24:00:00" | "24:00:00.000000") {
+        return Ok("24:00:00.000000".into());
+    }
+    let at = Timestamp::parse_stored(&format!("1970-01-01T{text}"));
+    let at = at.filter(|at| (0..DAY_MICROS).contains(&at.0));
+    let at = at.ok_or_else(|| Invalid::beyond("a time of day such as 14:11:51"))?;
+    Ok(at.to_string()["1970-01-01T".len().."1970-01-01T14:11:51.000000".len()].into())
+}
+
+/// An instant to so many digits of a second, rounded half away from the year 2000, from which PostgreSQL
+/// counts.
+fn to_digits(at: Timestamp, digits: u32) -> Timestamp {
+    const EPOCH_MICROS: i64 = 946_684_800_000_000;
+    let unit = 10i64.pow(6 - digits.min(6));
+    let micros = at.0 - EPOCH_MICROS;
+    let rounded = (micros.abs() + unit / 2) / unit * unit * micros.signum();
+    Timestamp(rounded + EPOCH_MICROS)
 }
 
 /// What SQLite keeps of a number that a NUMERIC column takes as text.
@@ -228,8 +271,16 @@ mod tests {
         let money = || Bound::Decimal { precision: 8, scale: 2 };
         check(money(), number("19.8"), Ok(number("19.80")));
         check(money(), number("19.805"), Ok(number("19.81")));
-        check(money(), number("12345678.9"), Err("must be a decimal number of at most 6 digits before the point"));
-        check(money(), number("999999.995"), Err("must be a decimal number of at most 6 digits before the point"));
+        check(
+            money(),
+            number("12345678.9"),
+            Err("must be a decimal number of at most 6 digits before the point"),
+        );
+        check(
+            money(),
+            number("999999.995"),
+            Err("must be a decimal number of at most 6 digits before the point"),
+        );
         check(Bound::Plain, number("1e2"), Ok(number("100")));
         check(Bound::Affinity, number("1.50"), Ok(number("1.5")));
         check(Bound::Affinity, number("3.00"), Ok(number("3")));
@@ -243,9 +294,22 @@ mod tests {
         let labels = || Bound::Labels(Box::new(["pending".into(), "paid".into()]));
         check(labels(), text("paid"), Ok(text("paid")));
         check(labels(), text("lost"), Err("must be one of pending, paid"));
+        check(Bound::Date, text("2016-11-01T23:00:00-05:00"), Ok(text("2016-11-02")));
+        check(Bound::Date, text("2016-02-30"), Err("must be a date such as 2016-11-01"));
+        check(Bound::Time, text("14:11"), Ok(text("14:11:00.000000")));
+        check(Bound::Time, text("24:00:00"), Ok(text("24:00:00.000000")));
+        check(Bound::Time, text("noon"), Err("must be a time of day such as 14:11:51"));
+        let at = |text: &str| Value::Timestamp(Timestamp::parse(text).unwrap());
+        check(Bound::Instant(0), at("2016-11-01T09:11:51.5Z"), Ok(at("2016-11-01T09:11:52Z")));
+        check(Bound::Instant(0), at("1999-12-31T23:59:58.5Z"), Ok(at("1999-12-31T23:59:58Z")));
+        check(Bound::Instant(3), at("2016-11-01T09:11:51.000499Z"), Ok(at("2016-11-01T09:11:51Z")));
         check(Bound::Real, Value::Double(0.1), Ok(Value::Double(0.1)));
         check(Bound::Real, Value::Double(1e300), Err("must be a number of 32 bits"));
-        check(Bound::Jsonb, Value::Json("{\"b\": 1, \"a\": 2}".into()), Ok(Value::Json("{\"a\":2,\"b\":1}".into())));
+        check(
+            Bound::Jsonb,
+            Value::Json("{\"b\": 1, \"a\": 2}".into()),
+            Ok(Value::Json("{\"a\":2,\"b\":1}".into())),
+        );
     }
 
     #[test]

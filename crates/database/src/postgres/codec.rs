@@ -19,7 +19,8 @@
 //! for a text.
 
 use super::{array, numeric};
-use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json};
+use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json, jsonb};
+use std::borrow::Cow;
 use tokio_postgres::types::{Kind, Type as PgType};
 
 /// Where encoded bytes go: a buffer of ours or of the client library.
@@ -191,7 +192,10 @@ impl Codec {
                 };
             }
             Codec::Json => ValueRef::Json(text(bytes)?),
-            Codec::Jsonb => ValueRef::Json(text(bytes.strip_prefix(&[JSONB_VERSION])?)?),
+            Codec::Jsonb => match jsonb::compact(text(bytes.strip_prefix(&[JSONB_VERSION])?)?) {
+                Cow::Borrowed(text) => ValueRef::Json(text),
+                Cow::Owned(text) => return Some(Decoded::Owned(Value::Json(text.into()))),
+            },
             Codec::Bytes => ValueRef::Bytes(bytes),
             Codec::Void => ValueRef::Null,
             Codec::Array { element, .. } => return Some(Decoded::Owned(array::decode(element, bytes)?)),

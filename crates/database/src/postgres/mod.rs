@@ -18,6 +18,7 @@ mod change;
 mod codec;
 mod dead_letters;
 mod drain_tables;
+mod enforced;
 mod errors;
 pub(crate) mod follow;
 mod keys;

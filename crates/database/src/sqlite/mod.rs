@@ -8,6 +8,7 @@
 mod apply;
 mod change;
 mod dead_letters;
+mod enforced;
 mod errors;
 mod keys;
 mod open;

@@ -177,6 +177,14 @@ pub(super) fn declaration(ty: Type) -> String {
     }
 }
 
+/// Whether a column declared so has NUMERIC affinity: a text of digits becomes a number there
+/// (<https://www.sqlite.org/datatype3.html>, section 3.1).
+pub(super) fn is_numeric(declaration: &str) -> bool {
+    let upper = declaration.to_ascii_uppercase();
+    let others = ["INT", "CHAR", "CLOB", "TEXT", "BLOB", "REAL", "FLOA", "DOUB"];
+    !upper.is_empty() && !others.iter().any(|word| upper.contains(word))
+}
+
 /// The type that a declaration means, our own or anybody's; `None` when it says nothing.
 pub(super) fn declared(declaration: &str) -> Option<Type> {
     let upper = declaration.trim().to_ascii_uppercase();

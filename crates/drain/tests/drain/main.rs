@@ -69,7 +69,7 @@ impl World {
             if store.describe(&schema.name).await.unwrap().is_none() {
                 store.create_table(&schema).await.unwrap();
             }
-            specs.push(TableSpec { schema, shared, ordered: false });
+            specs.push(TableSpec { schema, shared, ordered: false, rules: Arc::default() });
         }
         let tables = Tables::open(log.clone(), data, 1 << 30, specs, source).unwrap();
         let start = reconcile(&log, &store, NewDatabase::Accept).await.unwrap();

@@ -1,12 +1,18 @@
-//! `forebay check`: explains a config, or every mistake in it; opens nothing that it names.
+//! `forebay check`: explains a config, or every mistake in it; then asks its database, when that can be
+//! reached, what it enforces that memory cannot judge. Makes nothing.
 
 use crate::cli::Check;
 use crate::failure::Failure;
-use crate::start::load_config;
+use crate::start::{load_config, runtime};
+use forebay_server::open;
 use std::process::ExitCode;
 
 pub fn run(args: &Check) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     print!("{}", forebay_config::explain(&config));
+    match runtime()?.block_on(open::unjudged(&config)) {
+        Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
+        Err(error) => println!("what the database enforces is not known: {error}"),
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -132,10 +132,14 @@ impl Generate {
         slots: &Slots,
         next_key: &mut dyn FnMut() -> Option<i64>,
     ) -> Result<Row, String> {
-        let values = plan
+        let mut values = plan
             .values(self.schema(), &Scope::new(slots), next_key)
             .map_err(|problem| problem.detail)?
             .ok_or("the database gave no keys")?;
+        if let Target::Hot(table) = &self.target {
+            let judged = table.rules().judge_row(&mut values);
+            judged.map_err(|(column, invalid)| plan.problem(self.schema(), column, &invalid).detail)?;
+        }
         Ok(Row::from_values(self.schema(), &values))
     }
 

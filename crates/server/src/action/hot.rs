@@ -9,7 +9,7 @@ use crate::endpoint::eval::{Scope, Slots};
 use crate::endpoint::out::{Out, OwnedOut};
 use crate::problem::Problem;
 use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable};
-use forebay_value::{Row, RowRef, Schema};
+use forebay_value::{Invalid, Row, RowRef, Schema};
 use std::sync::Arc;
 
 /// Room for keys and punctuation beside the bytes of a row, for the guess at an answer's length.
@@ -90,7 +90,11 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             HotKind::LogFull => Problem::unavailable("the log is full until rows are drained"),
             HotKind::Busy => Problem::unavailable("the log's disk is behind"),
             HotKind::Poisoned => Problem::new(503, "the log failed; nothing more is written until a restart"),
-            HotKind::Overflow => Problem::new(422, "the number would not fit in 64 bits"),
+            HotKind::Overflow { column } => {
+                let name = &self.table().schema().columns[column].name;
+                Problem::invalid(name, &Invalid::beyond("a sum within the column's range"))
+            }
+            HotKind::TooLarge => Problem::new(413, error.to_string()),
             HotKind::Source => Problem::unavailable(error.to_string()),
             HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
             HotKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),

@@ -91,9 +91,11 @@ impl Insert {
             };
             let scope = Scope::beside_rows(slots, rows);
             let mut next_key = || self.table.next_key();
-            let Some(values) = self.row.values(self.table.schema(), &scope, &mut next_key)? else {
+            let Some(mut values) = self.row.values(self.table.schema(), &scope, &mut next_key)? else {
                 return Ok(self.wait(self.table.wait_keys()));
             };
+            let judged = self.table.rules().judge_row(&mut values);
+            judged.map_err(|(column, invalid)| self.row.problem(self.table.schema(), column, &invalid))?;
             match self.write(&values) {
                 (Ok(Called::Now((), mark)), row_bytes) => {
                     self.respond_own(&values, row_bytes, slots, out);
@@ -213,6 +215,16 @@ impl RowPlan {
     }
 }
 
+impl RowPlan {
+    /// What the client sees of a value that the database would refuse, by the name that it knows.
+    pub fn problem(&self, schema: &Schema, column: usize, invalid: &Invalid) -> Problem {
+        match &self.sources[column] {
+            ColumnSource::Eval(_, name, _) => Problem::invalid(name, invalid),
+            _ => Problem::invalid(&schema.columns[column].name, invalid),
+        }
+    }
+}
+
 /// What a column is filled with.
 fn filled(fill: &Fill) -> Value {
     match fill {
@@ -248,7 +260,7 @@ impl Update {
     }
 
     fn values(&self, slots: &Slots) -> Result<SmallVec<[(usize, Value); 12]>, Problem> {
-        let mut values = SmallVec::new();
+        let mut values: SmallVec<[(usize, Value); 12]> = SmallVec::new();
         for (column, eval, name) in &self.changes {
             if matches!(eval, Eval::Slot(slot) if !slots.is_given(*slot) && slots.values[*slot].is_null()) {
                 continue;
@@ -259,6 +271,10 @@ impl Update {
                 value => values.push((*column, value)),
             }
         }
+        self.table.rules().judge_changes(&mut values).map_err(|(column, invalid)| {
+            let changed = self.changes.iter().find(|(changed, ..)| *changed == column);
+            Problem::invalid(changed.map_or("value", |(_, _, name)| name), &invalid)
+        })?;
         Ok(values)
     }
 }

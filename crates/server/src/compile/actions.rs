@@ -69,6 +69,9 @@ impl Compiler<'_, '_> {
             }
             From::Upsert(model::Upsert { table, key, values }) => {
                 let schema = self.table(table)?.schema().clone();
+                for (column, _) in values {
+                    self.check_fixed(&schema, column)?;
+                }
                 let mut all = vec![(schema.key_column().name.clone(), key.clone())];
                 all.extend(values.iter().cloned());
                 self.insert(table, &all, OnConflict::Replace, 200)?
@@ -109,6 +112,7 @@ impl Compiler<'_, '_> {
                 if index == table.schema().key {
                     return Err(format!("`{column}` is the key, which an update cannot change"));
                 }
+                self.check_fixed(table.schema(), column)?;
                 let wanted = Wanted::typed(table.schema().columns[index].ty).or_null();
                 let eval = self.params.compile(expr, wanted, Columns::None)?;
                 Ok((index, eval, name_of(expr, column)))
@@ -296,6 +300,15 @@ impl Compiler<'_, '_> {
             true => format!("table `{name}` is not kept in memory (hot = false)"),
             false => format!("there is no table `{name}`"),
         })
+    }
+
+    /// A column that the database lets nobody set in a row that is there.
+    fn check_fixed(&self, schema: &Schema, column: &str) -> Result<(), String> {
+        let index = column_index(schema, column)?;
+        match self.context.enforced.fixed(&schema.name).contains(&index) {
+            true => Err(format!("column `{column}` is GENERATED ALWAYS: the database lets nobody set it")),
+            false => Ok(()),
+        }
     }
 
     fn key(&mut self, table: &HotTable, expr: &Expr) -> Result<KeyOf, String> {

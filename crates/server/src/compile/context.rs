@@ -4,6 +4,7 @@ use super::keeping::Keeping;
 use super::proxies::Proxies;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
+use crate::open::Watched;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_table::HotTables;
@@ -31,6 +32,8 @@ pub struct Context<'a> {
     pub runtime: &'a Handle,
     /// What `base_url()` gives.
     pub public_url: Option<&'a str>,
+    /// What the database enforces on the hot tables.
+    pub enforced: &'a Watched,
     /// By table: the columns that some endpoint increments.
     pub incremented: HashMap<String, Vec<usize>>,
     /// The response cache, and what of the config it depends on.

@@ -10,7 +10,7 @@ use crate::handler::find_query;
 use crate::problem::Problem;
 use fluent_uri::Uri;
 use forebay_http::{Method, Request, percent_decode};
-use forebay_value::{Invalid, Type, Value, from_json, from_text};
+use forebay_value::{Invalid, Type, Value, from_json, from_text, jsonb};
 use smallvec::SmallVec;
 
 /// One parameter, compiled.
@@ -172,7 +172,9 @@ impl ParamPlan {
     fn settle(&self, found: Option<Value>, slots: &Slots) -> Result<Value, Problem> {
         let is_given = found.is_some();
         let value = match (found.unwrap_or(Value::Null), &self.missing) {
-            (Value::Null, Missing::NotNull) if is_given => return Err(Problem::invalid(&self.name, &Invalid::null())),
+            (Value::Null, Missing::NotNull) if is_given => {
+                return Err(Problem::invalid(&self.name, &Invalid::null()));
+            }
             (Value::Null, Missing::Refuse | Missing::NotNull) => {
                 return Err(Problem::parameter(&self.name, "is required"));
             }
@@ -195,6 +197,10 @@ impl ParamPlan {
             }
             (Check::Range(low, high), Value::Bigint(number)) if !(low..=high).contains(number) => {
                 Err(Problem::parameter(&self.name, format!("must be between {low} and {high}")))
+            }
+            (_, Value::Json(text)) => {
+                jsonb::check_depth(text).map_err(|invalid| Problem::invalid(&self.name, &invalid))?;
+                Ok(value)
             }
             _ => Ok(value),
         }

@@ -1,6 +1,7 @@
 //! Opening what a config names: database, hot tables, memory tier, in the order in which each can say what is
 //! wrong with the next.
 
+mod enforced;
 mod schemas;
 
 use crate::asking::{Trouble, until_answered};
@@ -13,6 +14,8 @@ use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use enforced::Watched;
+
 /// Database and memory tier of one config, open.
 pub struct Opened {
     /// The database.
@@ -21,6 +24,8 @@ pub struct Opened {
     pub tier: Tier,
     /// Every table of the config.
     pub schemas: HashMap<String, Arc<Schema>>,
+    /// What the database enforces on the hot tables.
+    pub enforced: Watched,
 }
 
 /// What to do when the database is away at the beginning.
@@ -50,10 +55,27 @@ pub async fn database(
     Ok((store, schemas))
 }
 
+/// What only the database can judge of the hot tables that are there: a line each. Makes nothing.
+///
+/// # Errors
+/// When the database cannot be asked, or a table cannot be a hot one.
+pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
+    let file =
+        config.database.url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+    if file.is_some_and(|path| !std::path::Path::new(path).exists()) {
+        return Ok(Vec::new());
+    }
+    let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
+    let schemas = schemas::tables_there(config, &store).await?;
+    let mut specs = schemas::hot_specs(config, &schemas);
+    Ok(Watched::begin(config, &store, &mut specs).await?.lines())
+}
+
 /// Opens everything. Nothing is served and nothing drained yet.
 pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
     let (store, schemas) = database(config, away).await?;
-    let specs = schemas::hot_specs(config, &schemas);
+    let mut specs = schemas::hot_specs(config, &schemas);
+    let enforced = Watched::begin(config, &store, &mut specs).await?;
     let tier = Tier::open(&config.memory, specs, store.clone(), new_database).await?;
-    Ok(Opened { store, tier, schemas })
+    Ok(Opened { store, tier, schemas, enforced })
 }

@@ -10,6 +10,27 @@ use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The tables that are there, each as the config or the database has it. Nothing is created.
+pub(super) async fn tables_there(
+    config: &Config,
+    store: &Store,
+) -> Result<HashMap<String, Arc<Schema>>, StartError> {
+    let mut schemas = HashMap::new();
+    for table in config.tables.iter().filter(|table| table.hot) {
+        let at = |what: String| {
+            StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
+        };
+        let Some(stored) = store.describe(&table.name).await.map_err(|error| at(error.to_string()))? else {
+            continue;
+        };
+        if let Some(wanted) = &table.columns {
+            compare(wanted, &stored).map_err(at)?;
+        }
+        schemas.insert(table.name.clone(), Arc::new(table.columns.clone().unwrap_or(stored)));
+    }
+    Ok(schemas)
+}
+
 /// Creates the tables that are missing in the database and reads those whose columns the config leaves to it.
 pub(super) async fn prepare_tables(
     config: &Config,
@@ -89,11 +110,12 @@ pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>)
             action => is_list(action),
         })
     };
-    let hot = config.tables.iter().filter(|table| table.hot);
+    let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {
         schema: Schema::clone(&schemas[&table.name]),
         shared: table.shared,
         ordered: lists(&table.name),
+        rules: Arc::default(),
     })
     .collect()
 }

@@ -24,20 +24,26 @@ pub enum WriteError {
     Fetch(Value),
     /// The memory limit is reached and nothing can be evicted before more is drained.
     MemoryFull,
-    /// The log takes no more: it is at its limit, or the record alone is larger than its buffer.
+    /// The log takes no more: it is at its limit.
     LogFull,
+    /// The record is larger than the log's buffer.
+    TooLarge,
     /// The log's buffer is full: the disk is behind. Passes soon.
     Busy,
     /// The log failed or was closed: nothing more is written.
     Poisoned,
-    /// The counter would not fit in 64 bits.
-    Overflow,
+    /// The sum is beyond the column's range.
+    Overflow {
+        /// The column, an index into the schema's.
+        column: usize,
+    },
 }
 
 impl From<AppendError> for WriteError {
     fn from(error: AppendError) -> WriteError {
         match error {
-            AppendError::Full | AppendError::TooLarge => WriteError::LogFull,
+            AppendError::Full => WriteError::LogFull,
+            AppendError::TooLarge => WriteError::TooLarge,
             AppendError::Busy => WriteError::Busy,
             _ => WriteError::Poisoned,
         }
@@ -52,9 +58,10 @@ impl From<WriteError> for HotError {
             WriteError::Fetch(_) => HotError::unavailable("the row is not in memory"),
             WriteError::MemoryFull => HotError::new(HotKind::MemoryFull, "the memory limit is reached"),
             WriteError::LogFull => HotError::new(HotKind::LogFull, "the log is full"),
+            WriteError::TooLarge => HotError::too_large(),
             WriteError::Busy => HotError::new(HotKind::Busy, "the log's disk is behind"),
             WriteError::Poisoned => HotError::new(HotKind::Poisoned, "the log has failed"),
-            WriteError::Overflow => HotError::new(HotKind::Overflow, "the number does not fit in 64 bits"),
+            WriteError::Overflow { column } => HotError::overflow(column),
         }
     }
 }
@@ -67,9 +74,10 @@ impl fmt::Display for WriteError {
             WriteError::Fetch(_) => "the row is not in memory",
             WriteError::MemoryFull => "the memory limit is reached and nothing can be evicted",
             WriteError::LogFull => "the log is full",
+            WriteError::TooLarge => "the row is larger than the log's buffer",
             WriteError::Busy => "the log's disk is behind",
             WriteError::Poisoned => "the log has failed",
-            WriteError::Overflow => "the number does not fit in 64 bits",
+            WriteError::Overflow { .. } => "the sum is beyond the column's range",
         })
     }
 }

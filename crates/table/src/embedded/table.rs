@@ -14,6 +14,7 @@ use crate::key::KeyRef;
 use crate::keys::Keys;
 use crate::limits::SHARDS;
 use crate::record::TableId;
+use crate::rules::LiveRules;
 use crate::source::SourceError;
 use crate::spec::TableSpec;
 use forebay_log::Position;
@@ -71,6 +72,7 @@ pub struct Table {
     pub(crate) keys: Keys,
     pub(crate) flights: Flights<Result<Fetched, SourceError>>,
     pub(crate) readers: Readers,
+    pub(crate) rules: Arc<LiveRules>,
     is_shared: bool,
     loaded: SetOnce<()>,
 }
@@ -86,6 +88,7 @@ impl Table {
             rows: Arc::new(rows),
             flights: Flights::default(),
             readers: Readers::default(),
+            rules: spec.rules,
             is_shared: spec.shared,
             loaded: SetOnce::new(),
         })

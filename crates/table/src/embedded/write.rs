@@ -188,7 +188,8 @@ impl Table {
             let (row_mark, mark) = (slot.row_mark(), slot.position());
             return Ok(Incremented { shown: show(RowRef(&slot.bytes)), row_mark, mark });
         };
-        let sum = value.checked_add(delta).ok_or(WriteError::Overflow)?;
+        let sum = value.checked_add(delta).filter(|sum| self.rules.allows(column, *sum));
+        let sum = sum.ok_or(WriteError::Overflow { column })?;
         if self.rows.is_tracked(column) {
             // Its value matters beyond the row: in memory it is an update like any other.
             let changes = [(column, ValueRef::Bigint(sum))];

@@ -7,7 +7,7 @@ use super::tier::Call;
 use super::{scripts, wire};
 use crate::error::{HotError, HotKind};
 use crate::hash::{Fingerprint, NO_VALUE};
-use crate::limits::REMOTE_TRIES;
+use crate::limits::{RECORD_BYTES_MAX, REMOTE_TRIES};
 use crate::record;
 use forebay_redis::{Link, Value as Answer};
 
@@ -87,6 +87,9 @@ impl Tracked {
 impl RemoteTable {
     /// Sends a change. Outside a cluster its unique values are claimed by the script itself.
     pub(crate) async fn commit(&self, link: &Link, change: &Change<'_>) -> Result<Written, HotError> {
+        if change.record.len() > RECORD_BYTES_MAX {
+            return Err(HotError::too_large());
+        }
         if self.tier.is_cluster && self.exchanged(change).next().is_some() {
             return self.commit_reserved(link, change).await;
         }

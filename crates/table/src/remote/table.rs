@@ -13,6 +13,7 @@ use crate::key::{Key, KeyRef};
 use crate::keys::Keys;
 use crate::limits::{REMOTE_COUNTS_AGE, REMOTE_LOADED_PAUSE, REMOTE_RANDOM_DRAWS};
 use crate::record::TableId;
+use crate::rules::LiveRules;
 use crate::spec::TableSpec;
 use forebay_redis::{Command, Link, Value as Answer};
 use forebay_value::{Row, Schema, Type, ValueRef};
@@ -31,6 +32,7 @@ pub struct RemoteTable {
     /// By shard.
     pub(crate) names: Vec<TableNames>,
     pub(crate) loaded_field: Vec<u8>,
+    pub(crate) rules: Arc<LiveRules>,
     pub(crate) is_shared: bool,
     pub(crate) is_ordered: bool,
     pub(crate) keys: Keys,
@@ -75,6 +77,7 @@ impl RemoteTable {
             loaded_field: names::loaded_field(id),
             keys: Keys::new(spec.schema.key_kind),
             schema: Arc::new(spec.schema),
+            rules: spec.rules,
             is_shared: spec.shared,
             is_ordered: spec.ordered,
             highest_key: AtomicI64::new(i64::MIN),

@@ -117,13 +117,14 @@ impl RemoteTable {
     ) -> Result<Row, HotError> {
         let is_counter = self.schema.columns[column].ty == Type::Bigint && column != self.schema.key;
         assert!(is_counter, "only bigints are counted up");
-        if super::encode::tracked_columns(&self.schema).any(|tracked| tracked == column) {
-            // Its value matters beyond the row: an update like any other.
+        let is_tracked = super::encode::tracked_columns(&self.schema).any(|tracked| tracked == column);
+        if is_tracked || self.rules.has_range(column) {
+            // Its value matters beyond the row, or must be judged: an update like any other.
             let add = |row: RowRef<'_>| match row.get(&self.schema, column) {
-                ValueRef::Bigint(number) => match number.checked_add(delta) {
-                    Some(sum) => Ok(Some(vec![(column, ValueRef::Bigint(sum))])),
-                    None => Err(overflow()),
-                },
+                ValueRef::Bigint(number) => {
+                    let sum = number.checked_add(delta).filter(|sum| self.rules.allows(column, *sum));
+                    Ok(Some(vec![(column, ValueRef::Bigint(sum.ok_or_else(|| HotError::overflow(column))?))]))
+                }
                 _ => Ok(None),
             };
             return self.change(link, key, add).await;
@@ -139,7 +140,7 @@ impl RemoteTable {
                 other => first_word(other)?,
             };
             match &why[..] {
-                b"overflow" => return Err(overflow()),
+                b"overflow" => return Err(HotError::overflow(column)),
                 b"missing" if !self.is_shared => return Err(HotError::missing()),
                 b"missing" | b"stub" => self.bring(link, key, &place).await?,
                 _ => return Err(HotError::foreign("a row in memory is not one of its table")),
@@ -286,8 +287,4 @@ fn row_of(entry: Entry) -> Result<Row, HotError> {
 fn first_word(answer: Answer) -> Result<Vec<u8>, HotError> {
     let first = wire::array("a script", answer)?.into_iter().next();
     wire::bytes("a script", first.unwrap_or(Answer::Nil))
-}
-
-fn overflow() -> HotError {
-    HotError::new(crate::HotKind::Overflow, "the number does not fit in 64 bits")
 }

@@ -48,7 +48,7 @@ pub fn schema(kind: KeyKind) -> Schema {
 }
 
 pub fn spec(kind: KeyKind) -> TableSpec {
-    TableSpec { schema: schema(kind), shared: false, ordered: true }
+    TableSpec { schema: schema(kind), shared: false, ordered: true, rules: Arc::default() }
 }
 
 pub fn text(text: &str) -> Value {

@@ -165,7 +165,7 @@ impl World<'_> {
                 }
                 assert_eq!(&done.unwrap().as_ref().to_values(&self.schema), values);
             }
-            (Some(HotKind::Overflow), Some(values)) => {
+            (Some(HotKind::Overflow { .. }), Some(values)) => {
                 let Value::Bigint(clicks) = values[CLICKS] else { panic!("NULL overflows") };
                 assert_eq!(clicks.checked_add(delta), None);
             }
@@ -262,7 +262,12 @@ fn kind_of<T>(done: &Result<T, HotError>) -> Option<HotKind> {
 }
 
 async fn check(local: &Local, kind: KeyKind, is_shared: bool, ops: Vec<Op>) {
-    let spec = TableSpec { schema: schema(kind), shared: is_shared, ordered: true };
+    let spec = TableSpec {
+        schema: schema(kind),
+        shared: is_shared,
+        ordered: true,
+        rules: std::sync::Arc::default(),
+    };
     let record = Record::default();
     let options = RemoteOptions::default();
     let flushed = serve(local, spec.clone(), options.clone(), &record).await;

@@ -246,7 +246,12 @@ fn what_an_insert_took_is_given_back_when_another_of_its_values_is_taken() {
         let body = columns.iter().position(|column| column.name == "body").unwrap();
         columns[body].unique = true;
         let schema = Schema::new("things", columns, ID, KeyKind::Bigint).unwrap();
-        let spec = TableSpec { schema: schema.clone(), shared: false, ordered: true };
+        let spec = TableSpec {
+            schema: schema.clone(),
+            shared: false,
+            ordered: true,
+            rules: std::sync::Arc::default(),
+        };
         let one = serve(&local, spec, RemoteOptions::default(), &Record::default()).await;
         one.load().await;
         let insert = async |id, code: &str, body: &str| {

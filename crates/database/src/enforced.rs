@@ -1,0 +1,143 @@
+//! What a database enforces on a table: what can be told from the values of one row, and what only the
+//! database can judge, listed for people.
+
+use forebay_value::{Rule, Rules, Schema};
+use std::collections::HashMap;
+use std::fmt;
+
+/// The most characters of a definition that are shown.
+const DEFINITION_CHARS: usize = 100;
+
+/// What is enforced on one table. Two that are equal enforce the same.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Enforced {
+    /// What the value of each column can be judged by.
+    pub rules: Rules,
+    /// The columns, by their index, of which no two rows may have the same value.
+    pub unique: Vec<usize>,
+    /// The columns, by their index, whose value in a row that is there nobody may set.
+    pub fixed: Vec<usize>,
+    /// What the database alone judges or does.
+    pub listed: Vec<Listed>,
+}
+
+/// One thing that the database alone judges or does.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// What it is, by name and definition.
+    pub what: String,
+    /// What it means for hot writes.
+    pub means: Means,
+}
+
+/// What something that the database alone judges means for hot writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Means {
+    /// Rows are refused after the answer.
+    Refused,
+    /// Deletes are refused after the answer.
+    DeletesRefused,
+    /// Something else is done, and perhaps refused.
+    Acts,
+    /// Rows are hidden or refused by who asks.
+    Policies,
+    /// A default that hot inserts do not compute.
+    Default,
+    /// Uniqueness that memory knows too little of.
+    Unique,
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.what, self.means)
+    }
+}
+
+/// The rest of a sentence that begins with what it is about.
+impl fmt::Display for Means {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Means::Refused => {
+                "is judged by the database alone, after the answer: refused rows are undone and become dead letters"
+            }
+            Means::DeletesRefused => {
+                "may refuse a delete after the answer: the row comes back, the delete becomes a dead letter"
+            }
+            Means::Acts => {
+                "runs in the database alone, after the answer: what it changes is seen here when the row is read again"
+            }
+            Means::Policies => {
+                "hides rows from Forebay or refuses them as dead letters: give Forebay's user BYPASSRLS"
+            }
+            Means::Default => "is not computed for hot inserts, which write null: give the column a value in `values`",
+            Means::Unique => {
+                "is judged by the database alone, after the answer: the second of two equal rows becomes a dead letter"
+            }
+        })
+    }
+}
+
+/// What is known of one column when the catalogue has been read.
+#[derive(Debug, Default)]
+pub(crate) struct ColumnFacts {
+    pub rule: Rule,
+    pub is_fixed: bool,
+}
+
+/// What was found, put together for a schema.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub columns: HashMap<String, ColumnFacts>,
+    pub unique: Vec<String>,
+    pub listed: Vec<Listed>,
+}
+
+impl Found {
+    pub fn list(&mut self, what: String, means: Means) {
+        self.listed.push(Listed { what: shortened(&what), means });
+    }
+
+    /// Those of the columns that a schema has.
+    pub fn of(mut self, schema: &Schema) -> Enforced {
+        let mut fixed = Vec::new();
+        let mut rules = Vec::with_capacity(schema.columns.len());
+        for (index, column) in schema.columns.iter().enumerate() {
+            let facts = self.columns.remove(&column.name).unwrap_or_default();
+            fixed.extend(facts.is_fixed.then_some(index));
+            rules.push(facts.rule);
+        }
+        let unique = (0..schema.columns.len())
+            .filter(|&index| index != schema.key && self.unique.contains(&schema.columns[index].name));
+        let unique = unique.collect();
+        self.listed.sort();
+        self.listed.dedup();
+        Enforced { rules: Rules::new(schema, rules), unique, fixed, listed: self.listed }
+    }
+}
+
+/// A definition in one line, not too long.
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(DEFINITION_CHARS) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_rule_says_what_it_means() {
+        let mut found = Found::default();
+        found.list("CHECK positive (qty >\n  0)".into(), Means::Refused);
+        found.list(format!("TRIGGER t {}", "x".repeat(200)), Means::Acts);
+        let lines: Vec<String> = found.listed.iter().map(Listed::to_string).collect();
+        assert!(
+            lines[0].starts_with("CHECK positive (qty > 0) is judged by the database alone, after the"),
+            "{lines:?}"
+        );
+        assert!(lines[1].contains("xx … runs in the database alone"), "{lines:?}");
+    }
+}

@@ -1,0 +1,214 @@
+//! What PostgreSQL enforces on a table, from its catalogue: column types and domains down to their base, NOT
+//! NULL, identity, every unique index, constraints, triggers, row-level security.
+
+use super::Postgres;
+use super::session::Session;
+use super::sql::quoted;
+use super::table::{number, text};
+use crate::enforced::{ColumnFacts, Found, Means};
+use crate::{Enforced, Error};
+use forebay_value::{Bound, Rule, Schema, Value};
+
+/// Of each column: its base type, domains looked through, with the outermost modifier and any NOT NULL on the
+/// way.
+const COLUMNS: &str = "WITH RECURSIVE down AS ( \
+     SELECT a.attnum, a.attname, a.attnotnull AS refuses_null, a.attidentity, a.atttypid AS type, a.atttypmod AS modifier \
+     FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped \
+     UNION ALL \
+     SELECT d.attnum, d.attname, d.refuses_null OR t.typnotnull, d.attidentity, t.typbasetype, \
+       CASE WHEN d.modifier >= 0 THEN d.modifier ELSE t.typtypmod END \
+     FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd') \
+     SELECT d.attname::text, d.refuses_null, d.attidentity::text, \
+       CASE WHEN t.typtype = 'e' THEN 'enum' WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END, \
+       d.modifier::int8, ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder), \
+       format_type(t.oid, d.modifier), pg_get_expr(def.adbin, def.adrelid) \
+     FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' \
+     LEFT JOIN pg_attrdef def ON def.adrelid = $1::int8::oid AND def.adnum = d.attnum ORDER BY d.attnum";
+
+/// Unique indexes besides the primary key. The last column: whether texts that differ may be equal.
+const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), \
+       i.indnkeyatts = 1 AND i.indpred IS NULL AND i.indexprs IS NULL, a.attname::text, \
+       coalesce(t.typname = 'citext', false) OR EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used \
+         WHERE NOT l.collisdeterministic) \
+     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+     LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] LEFT JOIN pg_type t ON t.oid = a.atttypid \
+     WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT i.indisprimary AND i.indislive ORDER BY c.relname";
+
+/// Constraints of the table, of its columns' domains, and of other tables that refer to it.
+const CONSTRAINTS: &str = "WITH RECURSIVE down(type) AS ( \
+     SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped \
+     UNION SELECT t.typbasetype FROM down JOIN pg_type t ON t.oid = down.type AND t.typtype = 'd') \
+     SELECT c.contype::text, c.conname::text, pg_get_constraintdef(c.oid), c.conrelid = $1::int8::oid OR c.contypid <> 0, \
+       coalesce(c.contypid::regtype::text, ''), coalesce(c.conrelid::regclass::text, '') \
+     FROM pg_constraint c WHERE c.contype IN ('c', 'f', 'x') AND c.conparentid = 0 \
+       AND (c.conrelid = $1::int8::oid OR c.confrelid = $1::int8::oid OR c.contypid IN (SELECT type FROM down)) ORDER BY c.conname";
+
+/// Triggers of others; Forebay's own change nothing.
+const TRIGGERS: &str = "SELECT tgname::text, pg_get_triggerdef(oid) FROM pg_trigger \
+     WHERE tgrelid = $1::int8::oid AND NOT tgisinternal AND tgname !~ '^forebay_' AND tgenabled IN ('O', 'A') ORDER BY tgname";
+
+const TABLE: &str = "SELECT c.oid::int8, row_security_active(c.oid), c.relkind = 'p', getdatabaseencoding()::text \
+     FROM pg_class c WHERE c.oid = to_regclass($1)";
+
+impl Postgres {
+    pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+        let schema = schema.clone();
+        self.job(|bulk| async move { read(&mut *bulk.sessions.lease().await?, &schema).await }).await
+    }
+}
+
+async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error> {
+    let mut found = Found::default();
+    let table = session.run(TABLE, &[Value::Text(quoted(&schema.name).into())]).await?;
+    let Some(facts) = table.iter().next() else { return Ok(Enforced::default()) };
+    if facts[1] == Value::Bool(true) {
+        found.list("row-level security".into(), Means::Policies);
+    }
+    if facts[2] == Value::Bool(true) {
+        found.list("which partition takes a row".into(), Means::Refused);
+    }
+    if text(&facts[3]) != "UTF8" {
+        let what = format!("what the encoding {} lacks", text(&facts[3]));
+        found.list(what, Means::Refused);
+    }
+    let oid = [Value::Bigint(number(&table, 0, 0))];
+    for row in session.run(COLUMNS, &oid).await?.iter() {
+        column(row, schema, &mut found);
+    }
+    for row in session.run(UNIQUE, &oid).await?.iter() {
+        unique(row, &mut found);
+    }
+    for row in session.run(CONSTRAINTS, &oid).await?.iter() {
+        constraint(row, &mut found);
+    }
+    for row in session.run(TRIGGERS, &oid).await?.iter() {
+        // Its events stand between its name and the table's.
+        let events = text(&row[1]).split_once(text(&row[0])).map_or("", |(_, rest)| rest);
+        let events = events.trim_start_matches('"').split(" ON ").next().unwrap_or_default();
+        found.list(format!("TRIGGER {} {events}", text(&row[0])), Means::Acts);
+    }
+    Ok(found.of(schema))
+}
+
+fn column(row: &[Value], schema: &Schema, found: &mut Found) {
+    let name = text(&row[0]);
+    let Some(column) = schema.position(name).map(|index| &schema.columns[index]) else { return };
+    let modifier = if let Value::Bigint(modifier) = row[4] { modifier } else { -1 };
+    let labels = if let Value::Json(labels) = &row[5] { labels } else { "[]" };
+    let bound = bound(text(&row[3]), modifier, labels);
+    if bound.is_none() && is_judged_by_form(text(&row[3]), modifier) {
+        found.list(format!("the form of {name} ({})", text(&row[6])), Means::Refused);
+    }
+    let default = text(&row[7]);
+    let is_computed = !default.is_empty() && !default.starts_with("NULL") && text(&row[2]).is_empty();
+    if is_computed && column.fill.is_none() && column.nullable {
+        found.list(format!("DEFAULT {default} of {name}"), Means::Default);
+    }
+    let rule = Rule { not_null: row[1] == Value::Bool(true), bound };
+    found.columns.insert(name.into(), ColumnFacts { rule, is_fixed: text(&row[2]) == "a" });
+}
+
+/// What a base type takes and makes of it.
+fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
+    /// A modifier that says a length counts the four bytes of a length word.
+    const LENGTH_WORD: i64 = 4;
+    let length = u32::try_from(modifier - LENGTH_WORD).ok();
+    Some(match (base, length) {
+        ("int2", _) => Bound::Range { min: i16::MIN.into(), max: i16::MAX.into() },
+        ("int4", _) => Bound::Range { min: i32::MIN.into(), max: i32::MAX.into() },
+        ("oid", _) => Bound::Range { min: 0, max: u32::MAX.into() },
+        ("numeric", None) => Bound::Plain,
+        ("numeric", Some(modifier)) => {
+            let (precision, scale) = digits(modifier);
+            Bound::Decimal {
+                precision,
+                scale: u16::try_from(scale).ok().filter(|scale| *scale <= precision)?,
+            }
+        }
+        ("varchar", Some(chars)) => Bound::Chars(chars),
+        ("bpchar", Some(chars)) => Bound::Padded(chars),
+        ("float4", _) => Bound::Real,
+        ("jsonb", _) => Bound::Jsonb,
+        ("date", _) => Bound::Date,
+        ("time", _) if modifier < 0 => Bound::Time,
+        ("timestamp" | "timestamptz", _) => Bound::Instant(u32::try_from(modifier).ok()?),
+        ("enum", _) => Bound::Labels(serde_json::from_str(labels).ok()?),
+        _ => return None,
+    })
+}
+
+/// Precision and scale of a numeric's modifier; the scale has eleven bits and a sign.
+fn digits(modifier: u32) -> (u16, i32) {
+    let scale = ((modifier & 0x7ff) ^ 1024) as i32 - 1024;
+    ((modifier >> 16) as u16, scale)
+}
+
+/// Whether values of a base type, which are texts or JSON here, may be none of it.
+fn is_judged_by_form(base: &str, modifier: i64) -> bool {
+    matches!(base, "time" | "xml" | "name") || base.starts_with('_') || base == "numeric" && modifier >= 0
+}
+
+fn unique(row: &[Value], found: &mut Found) {
+    let (name, definition) = (text(&row[0]), text(&row[1]));
+    let is_simple = row[2] == Value::Bool(true);
+    let is_loose = row[4] == Value::Bool(true) || definition.contains(" NULLS NOT DISTINCT");
+    if is_simple {
+        found.unique.push(text(&row[3]).into());
+    }
+    if !is_simple || is_loose {
+        // What it is over stands behind its kind: `… USING btree (a, b) WHERE (c)`.
+        let over = definition.split_once(" USING ").and_then(|(_, rest)| rest.split_once(' '));
+        found.list(format!("UNIQUE {name} {}", over.map_or("", |(_, over)| over)), Means::Unique);
+    }
+}
+
+fn constraint(row: &[Value], found: &mut Found) {
+    let (kind, name, definition) = (text(&row[0]), text(&row[1]), text(&row[2]));
+    let (is_own, domain, table) = (row[3] == Value::Bool(true), text(&row[4]), text(&row[5]));
+    match kind {
+        _ if !is_own => found.list(format!("FOREIGN KEY {name} of {table}"), Means::DeletesRefused),
+        "c" => {
+            let condition = definition.strip_prefix("CHECK ").unwrap_or(definition);
+            let inner = condition.strip_prefix("((").and_then(|rest| rest.strip_suffix("))"));
+            let condition = inner.map_or_else(|| condition.to_owned(), |inner| format!("({inner})"));
+            let of = if matches!(domain, "" | "-") { String::new() } else { format!(" of domain {domain}") };
+            found.list(format!("CHECK {name}{of} {condition}"), Means::Refused);
+        }
+        "f" => {
+            let of = definition.strip_prefix("FOREIGN KEY ").unwrap_or(definition);
+            found.list(format!("FOREIGN KEY {name} {of}"), Means::Refused);
+        }
+        _ => found
+            .list(format!("EXCLUDE {name} {}", definition.trim_start_matches("EXCLUDE ")), Means::Refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modifiers_say_length_precision_and_scale() {
+        let numeric = |precision: i64, scale: i64| (precision << 16 | (scale & 0x7ff)) + 4;
+        for (base, modifier, expected) in [
+            ("int2", -1, Some(Bound::Range { min: -32_768, max: 32_767 })),
+            ("int8", -1, None),
+            ("varchar", 44, Some(Bound::Chars(40))),
+            ("varchar", -1, None),
+            ("bpchar", 7, Some(Bound::Padded(3))),
+            ("numeric", -1, Some(Bound::Plain)),
+            ("numeric", numeric(8, 2), Some(Bound::Decimal { precision: 8, scale: 2 })),
+            ("numeric", numeric(2, -3), None),
+            ("numeric", numeric(3, 5), None),
+            ("jsonb", -1, Some(Bound::Jsonb)),
+            ("timestamptz", 0, Some(Bound::Instant(0))),
+            ("timestamp", -1, None),
+            ("time", 3, None),
+        ] {
+            assert_eq!(bound(base, modifier, "[]"), expected, "{base} {modifier}");
+        }
+        let labels = Bound::Labels(Box::new(["pending".into(), "paid".into()]));
+        assert_eq!(bound("enum", -1, r#"["pending","paid"]"#), Some(labels));
+        assert!(is_judged_by_form("numeric", numeric(2, -3)));
+    }
+}

@@ -1,0 +1,223 @@
+//! What SQLite enforces on a table, from its pragmas and from the SQL that made it: NOT NULL, unique indexes,
+//! CHECK, foreign keys, triggers; and what its NUMERIC affinity makes of decimals.
+//!
+//! The length in `varchar(40)` is none of it: SQLite takes longer texts. A CHECK that Forebay wrote itself
+//! ([`create_sql`](super::schema::create_sql)) is judged in memory, every other one by SQLite alone.
+
+use super::errors::map;
+use super::{Sqlite, types};
+use crate::enforced::{ColumnFacts, Found, Means};
+use crate::{Enforced, Error};
+use forebay_value::{Bound, Rule, Schema, Type};
+use rusqlite::{Connection, Row};
+
+impl Sqlite {
+    pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+        let schema = schema.clone();
+        self.readers.submit(move |connection| read(connection, &schema)).await
+    }
+}
+
+fn read(connection: &Connection, schema: &Schema) -> Result<Enforced, Error> {
+    let mut found = Found::default();
+    let table = &schema.name;
+    let sql = "SELECT coalesce(sql, '') FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
+    let definition: Vec<String> = rows(connection, sql, table, |row| row.get(0))?;
+    let mut own = Vec::new();
+    for check in definition.iter().flat_map(|sql| checks(sql)) {
+        match own_bound(&check, schema) {
+            Some(bound) => own.push(bound),
+            None => found.list(format!("CHECK ({check})"), Means::Refused),
+        }
+    }
+    columns(connection, schema, &own, &mut found)?;
+    uniques(connection, table, &mut found)?;
+    references(connection, table, &mut found)?;
+    let sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND substr(name, 1, 8) <> 'forebay_' AND tbl_name = ?1 COLLATE NOCASE";
+    for (name, sql) in
+        rows(connection, sql, table, |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?
+    {
+        let events = sql.split_once(&name).map_or("", |(_, rest)| rest);
+        let events =
+            events.trim_start_matches(['"', '`', ']']).split_once(" ON ").map_or("", |(events, _)| events);
+        found.list(format!("TRIGGER {name} {events}"), Means::Acts);
+    }
+    Ok(found.of(schema))
+}
+
+fn rows<T>(
+    connection: &Connection,
+    sql: &str,
+    of: &str,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, Error> {
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let rows = statement.query_map([of], read).and_then(Iterator::collect);
+    rows.map_err(map)
+}
+
+fn columns(
+    connection: &Connection,
+    schema: &Schema,
+    own: &[(usize, Bound)],
+    found: &mut Found,
+) -> Result<(), Error> {
+    let sql = "SELECT name, type, \"notnull\", coalesce(dflt_value, '') FROM pragma_table_info(?1)";
+    let read = |row: &Row<'_>| {
+        Ok((
+            row.get::<_, String>(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, bool>(2)?,
+            row.get::<_, String>(3)?,
+        ))
+    };
+    for (name, declared, not_null, default) in rows(connection, sql, &schema.name, read)? {
+        let Some(index) = schema.position(&name) else { continue };
+        let column = &schema.columns[index];
+        let is_computed = !default.is_empty() && !default.eq_ignore_ascii_case("null");
+        if is_computed && column.fill.is_none() && column.nullable {
+            found.list(format!("DEFAULT {default} of {name}"), Means::Default);
+        }
+        let bound = match column.ty.unbounded() {
+            Type::Numeric if types::is_numeric(&declared) => Some(Bound::Affinity),
+            _ => own.iter().find(|(of, _)| *of == index).map(|(_, bound)| bound.clone()),
+        };
+        found.columns.insert(name, ColumnFacts { rule: Rule { not_null, bound }, is_fixed: false });
+    }
+    Ok(())
+}
+
+fn uniques(connection: &Connection, table: &str, found: &mut Found) -> Result<(), Error> {
+    let sql = "SELECT list.name, list.partial, \
+         (SELECT group_concat(coalesce(info.name, '(expression)'), ', ') FROM pragma_index_xinfo(list.name) info WHERE info.key), \
+         (SELECT count(*) FROM pragma_index_xinfo(list.name) info WHERE info.key AND info.cid >= 0), \
+         (SELECT count(*) FROM pragma_index_xinfo(list.name) info WHERE info.key), \
+         EXISTS (SELECT 1 FROM pragma_index_xinfo(list.name) info WHERE info.key AND info.coll <> 'BINARY') \
+         FROM pragma_index_list(?1) list WHERE list.\"unique\" AND list.origin <> 'pk'";
+    let read = |row: &Row<'_>| {
+        let over: String = row.get(2)?;
+        let (columns, parts): (i64, i64) = (row.get(3)?, row.get(4)?);
+        let is_simple = !row.get::<_, bool>(1)? && (columns, parts) == (1, 1);
+        Ok((row.get::<_, String>(0)?, over, is_simple, row.get::<_, bool>(5)?))
+    };
+    for (name, over, is_simple, is_loose) in rows(connection, sql, table, read)? {
+        if !is_simple || is_loose {
+            found.list(format!("UNIQUE {name} ({over})"), Means::Unique);
+        }
+        if is_simple {
+            found.unique.push(over);
+        }
+    }
+    Ok(())
+}
+
+fn references(connection: &Connection, table: &str, found: &mut Found) -> Result<(), Error> {
+    let sql = "SELECT \"table\", group_concat(\"from\", ', ') FROM pragma_foreign_key_list(?1) GROUP BY id";
+    let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    for (other, from) in rows(connection, sql, table, read)? {
+        found.list(format!("FOREIGN KEY ({from}) REFERENCES {other}"), Means::Refused);
+    }
+    let sql = "SELECT DISTINCT m.name FROM sqlite_schema m, pragma_foreign_key_list(m.name) f \
+         WHERE m.type = 'table' AND f.\"table\" = ?1 COLLATE NOCASE";
+    for other in rows(connection, sql, table, |row| row.get::<_, String>(0))? {
+        found.list(format!("FOREIGN KEY of {other}"), Means::DeletesRefused);
+    }
+    Ok(())
+}
+
+/// The conditions of the CHECKs in a table's SQL; names, literals and comments are not looked into.
+fn checks(sql: &str) -> Vec<String> {
+    let bytes = sql.as_bytes();
+    let (mut at, mut found, mut word_start) = (0, Vec::new(), None);
+    let mut is_check = false;
+    // Where the condition begins, and how many parentheses are open in it.
+    let mut condition: Option<(usize, usize)> = None;
+    while at < bytes.len() {
+        let byte = bytes[at];
+        let is_word = byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
+        if let Some(start) = word_start.filter(|_| !is_word) {
+            is_check = sql[start..at].eq_ignore_ascii_case("CHECK");
+            word_start = None;
+        }
+        let next = skipped(sql, at);
+        if next > at {
+            at = next;
+            continue;
+        }
+        match (byte, &mut condition) {
+            (b'(', Some((_, open))) => *open += 1,
+            (b'(', None) if is_check => condition = Some((at + 1, 1)),
+            (b')', Some((start, open))) => {
+                *open -= 1;
+                if *open == 0 {
+                    found.push(sql[*start..at].trim().to_owned());
+                    condition = None;
+                }
+            }
+            _ => {}
+        }
+        if is_word {
+            word_start = word_start.or(Some(at));
+        } else if !byte.is_ascii_whitespace() {
+            is_check = false;
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Where the quoted name, literal or comment ends that begins here; the same place when none does.
+fn skipped(sql: &str, at: usize) -> usize {
+    let rest = &sql[at..];
+    let behind = |end: &str, from: usize| {
+        rest[from..].find(end).map_or(sql.len(), |found| at + from + found + end.len())
+    };
+    match rest.as_bytes() {
+        [quote @ (b'\'' | b'"' | b'`'), ..] => behind(char::from(*quote).encode_utf8(&mut [0; 4]), 1),
+        [b'[', ..] => behind("]", 1),
+        [b'-', b'-', ..] => behind("\n", 2),
+        [b'/', b'*', ..] => behind("*/", 2),
+        _ => at,
+    }
+}
+
+/// The bound of a CHECK as Forebay writes it, and its column.
+fn own_bound(check: &str, schema: &Schema) -> Option<(usize, Bound)> {
+    (0..schema.columns.len()).find_map(|index| {
+        let name = super::schema::quoted(&schema.columns[index].name);
+        let length = check.strip_prefix(&format!("length({name}) <= "));
+        let between =
+            check.strip_prefix(&format!("{name} BETWEEN ")).and_then(|rest| rest.split_once(" AND "));
+        let bound = match (length, between) {
+            (Some(chars), _) => Bound::Chars(chars.parse().ok()?),
+            (_, Some((min, max))) => Bound::Range { min: min.parse().ok()?, max: max.parse().ok()? },
+            _ if check == format!("{name} IN (0, 1)") => Bound::Range { min: 0, max: 1 },
+            _ => return None,
+        };
+        Some((index, bound))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_found_in_what_made_a_table() {
+        for (sql, expected) in [
+            ("CREATE TABLE t (a int CHECK (a > 0), b text)", vec!["a > 0"]),
+            (
+                "CREATE TABLE t (a int check(a IN (1, 2)), CONSTRAINT c CHECK ((a + b) > (2)))",
+                vec!["a IN (1, 2)", "(a + b) > (2)"],
+            ),
+            (
+                "CREATE TABLE t (a text DEFAULT 'CHECK (x)', \"CHECK\" int, b int CHECK\n (b <> ')'))",
+                vec!["b <> ')'"],
+            ),
+            ("CREATE TABLE t (a int -- CHECK (no)\n, b /* CHECK (no) */ int)", vec![]),
+            ("CREATE TABLE t (recheck int, a int DEFAULT (1))", vec![]),
+        ] {
+            assert_eq!(checks(sql), expected, "{sql}");
+        }
+    }
+}

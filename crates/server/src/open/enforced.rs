@@ -1,0 +1,121 @@
+//! What the database enforces on the hot tables: read at the start and every few seconds after it, put where
+//! requests are judged by it, and told as far as only the database can judge it.
+
+use crate::asking::{Trouble, until_answered};
+use crate::start_error::StartError;
+use forebay_config::{Config, model};
+use forebay_database::{Enforced, Means, Store};
+use forebay_table::{LiveRules, TableSpec};
+use forebay_value::Schema;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the catalogue is read: a few statements a table.
+const POLL: Duration = Duration::from_secs(5);
+
+/// The most lines that a start prints of one table.
+const LINES_MAX: usize = 5;
+
+/// What was last read of each hot table.
+pub struct Watched {
+    tables: Vec<WatchedTable>,
+}
+
+struct WatchedTable {
+    schema: Schema,
+    rules: Arc<LiveRules>,
+    enforced: Enforced,
+}
+
+impl Watched {
+    /// Reads what is enforced on the tables, and makes them judge by it.
+    pub(super) async fn begin(
+        config: &Config,
+        store: &Store,
+        specs: &mut [TableSpec],
+    ) -> Result<Watched, StartError> {
+        let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
+        let (mut tables, trouble) = (Vec::with_capacity(specs.len()), Trouble::default());
+        for spec in specs {
+            let is_declared =
+                |table: &model::TableConfig| table.name == spec.schema.name && table.columns.is_some();
+            if !config.tables.iter().any(is_declared) {
+                // Its bounds are the database's, and may change while it is served.
+                spec.schema.columns.iter_mut().for_each(|column| column.ty = column.ty.unbounded());
+            }
+            let doing = format!("what is enforced on {}", spec.schema.name);
+            let enforced = until_answered(&trouble, &doing, || store.enforced(&spec.schema));
+            let enforced = enforced.await.map_err(StartError::from)?;
+            // What Redis or Valkey holds of a table was made for the columns that were unique then.
+            if is_embedded {
+                enforced.unique.iter().for_each(|&column| spec.schema.columns[column].unique = true);
+            }
+            spec.rules.set(enforced.rules.clone());
+            tables.push(WatchedTable { schema: spec.schema.clone(), rules: spec.rules.clone(), enforced });
+        }
+        Ok(Watched { tables })
+    }
+
+    /// The columns of a table that nobody may set in a row that is there.
+    pub fn fixed(&self, table: &str) -> &[usize] {
+        let found = self.tables.iter().find(|watched| watched.schema.name == table);
+        found.map_or(&[], |watched| &watched.enforced.fixed)
+    }
+
+    /// Prints what only the database can judge, a few lines a table.
+    pub fn announce(&self) {
+        for table in &self.tables {
+            let lines = table.lines(&table.enforced);
+            let shown = if lines.len() > LINES_MAX { LINES_MAX - 1 } else { lines.len() };
+            lines[..shown].iter().for_each(|line| eprintln!("{line}"));
+            if lines.len() > shown {
+                let rest = lines.len() - shown;
+                eprintln!(
+                    "{}: {rest} more rules that the database alone judges; `forebay check` lists them",
+                    table.schema.name
+                );
+            }
+        }
+    }
+
+    /// Reads the catalogue again and again, and judges by what it says. Never ends.
+    pub async fn watch(mut self, store: Store) {
+        loop {
+            tokio::time::sleep(POLL).await;
+            for table in &mut self.tables {
+                // A database that cannot be asked is told of by whoever needs it; the rules stay as they are.
+                if let Ok(enforced) = store.enforced(&table.schema).await
+                    && enforced != table.enforced
+                {
+                    table.change(enforced);
+                }
+            }
+        }
+    }
+
+    /// Every line about every table.
+    pub fn lines(&self) -> Vec<String> {
+        self.tables.iter().flat_map(|table| table.lines(&table.enforced)).collect()
+    }
+}
+
+impl WatchedTable {
+    fn change(&mut self, enforced: Enforced) {
+        self.rules.set(enforced.rules.clone());
+        let known = self.lines(&self.enforced);
+        eprintln!("{}: the database enforces other rules now; writes are judged by them", self.schema.name);
+        let added = self.lines(&enforced).into_iter().filter(|line| !known.contains(line));
+        added.take(LINES_MAX).for_each(|line| eprintln!("{line}"));
+        self.enforced = enforced;
+    }
+
+    /// One line for each thing that the database alone judges.
+    fn lines(&self, enforced: &Enforced) -> Vec<String> {
+        let listed = enforced.listed.iter().map(|listed| format!("{}: {listed}", self.schema.name));
+        let unjudged = enforced.unique.iter().map(|&column| &self.schema.columns[column]);
+        let unjudged = unjudged.filter(|column| !column.unique);
+        let unique = unjudged
+            .map(|column| format!("{}: UNIQUE ({}) {}", self.schema.name, column.name, Means::Unique));
+        listed.chain(unique).collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! What the database enforces on a table's columns, as it was last read: a reader of the catalogue sets it
+//! while requests are judged by it.
+
+use forebay_value::{Invalid, Rules, Value};
+use parking_lot::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The rules of one table. A table without rules costs one load and one branch.
+#[derive(Debug, Default)]
+pub struct LiveRules {
+    is_there: AtomicBool,
+    rules: RwLock<Rules>,
+}
+
+impl LiveRules {
+    /// Judges by these from now on.
+    pub fn set(&self, rules: Rules) {
+        let mut current = self.rules.write();
+        self.is_there.store(!rules.is_empty(), Ordering::Relaxed);
+        *current = rules;
+    }
+
+    /// Makes each value of a new row, in the order of the columns, what the database will hold.
+    ///
+    /// # Errors
+    /// The first column whose value it would refuse.
+    pub fn judge_row(&self, values: &mut [Value]) -> Result<(), (usize, Invalid)> {
+        self.judge(values.iter_mut().enumerate())
+    }
+
+    /// The same for some columns of a row.
+    ///
+    /// # Errors
+    /// As [`LiveRules::judge_row`].
+    pub fn judge_changes(&self, changes: &mut [(usize, Value)]) -> Result<(), (usize, Invalid)> {
+        self.judge(changes.iter_mut().map(|(column, value)| (*column, value)))
+    }
+
+    fn judge<'v>(
+        &self,
+        values: impl Iterator<Item = (usize, &'v mut Value)>,
+    ) -> Result<(), (usize, Invalid)> {
+        if !self.is_there.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let rules = self.rules.read();
+        for (column, value) in values {
+            let judged = rules.judge(column, std::mem::replace(value, Value::Null));
+            *value = judged.map_err(|invalid| (column, invalid))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a sum is within its column's range.
+    pub(crate) fn allows(&self, column: usize, sum: i64) -> bool {
+        !self.is_there.load(Ordering::Relaxed) || self.rules.read().allows(column, sum)
+    }
+
+    /// Whether the column has a range.
+    pub(crate) fn has_range(&self, column: usize) -> bool {
+        self.is_there.load(Ordering::Relaxed) && self.rules.read().range(column).is_some()
+    }
+}
