@@ -4,6 +4,7 @@
 //! A data folder holds
 //!     LOCK                      locked while the log is open; the holder's process id in decimal
 //!     MANIFEST                  56 bytes, replaced by rename only
+//!     HISTORY                   the openings of the log, replaced by rename only
 //!     00000000000000000000.log  segments, named by their start position, 20 decimal digits
 //!     *.new                     files that are being made; deleted when the log is opened
 //!
@@ -12,6 +13,10 @@
 //! MANIFEST
 //!     0  magic "FBMANIF1"      8  version u32 (1)     12  zero u32      16  log id u128
 //!    32  salt u64             40  released u64        48  zero u32      52  crc u32 of bytes 0..52
+//!
+//! HISTORY = header (32 bytes) + openings, oldest first + crc u32 of all bytes before it
+//!     0  magic "FBHISTO1"      8  version u32 (1)     12  number of openings u32      16  log id u128
+//!     Opening: nonce u128, end u64: where the log ended when it was opened
 //!
 //! Segment = header (one sector, 512 bytes) + groups, back to back + zeros up to the end of the file
 //!     0  magic "FBSEGMT1"      8  version u32 (1)     12  zero u32      16  log id u128
@@ -48,11 +53,13 @@
 //! valid can stand behind a torn one.
 
 use crate::limits::{
-    GROUP_HEADER_BYTES, MANIFEST_BYTES, RECORD_HEADER_BYTES, SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up,
+    GROUP_HEADER_BYTES, HISTORY_HEADER_BYTES, MANIFEST_BYTES, OPENING_BYTES, RECORD_HEADER_BYTES,
+    SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up,
 };
-use crate::position::{LogId, Position};
+use crate::position::{LogId, Opening, Position};
 
 const MANIFEST_MAGIC: &[u8; 8] = b"FBMANIF1";
+const HISTORY_MAGIC: &[u8; 8] = b"FBHISTO1";
 const SEGMENT_MAGIC: &[u8; 8] = b"FBSEGMT1";
 pub(crate) const GROUP_MAGIC: &[u8; 8] = b"FBGROUP1";
 const VERSION: u32 = 1;
@@ -128,6 +135,42 @@ pub(crate) fn encode_manifest(identity: Identity, released: Position) -> [u8; MA
 
 pub(crate) fn decode_manifest(bytes: &[u8]) -> Result<(Identity, Position), Invalid> {
     decode_header(MANIFEST_MAGIC, MANIFEST_BYTES, bytes)
+}
+
+/// The history of a log.
+pub(crate) fn encode_history(log: LogId, openings: &[Opening]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HISTORY_HEADER_BYTES + openings.len() * OPENING_BYTES + 4);
+    bytes.extend_from_slice(HISTORY_MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&(openings.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&log.0.to_le_bytes());
+    for opening in openings {
+        bytes.extend_from_slice(&opening.nonce.to_le_bytes());
+        bytes.extend_from_slice(&opening.end.0.to_le_bytes());
+    }
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+pub(crate) fn decode_history(bytes: &[u8], log: LogId) -> Result<Vec<Opening>, Invalid> {
+    let Some(content) = bytes.len().checked_sub(4).filter(|content| *content >= HISTORY_HEADER_BYTES) else {
+        return Err(Invalid::Damaged);
+    };
+    if &bytes[..8] != HISTORY_MAGIC || crc32c::crc32c(&bytes[..content]) != u32_at(bytes, content) {
+        return Err(Invalid::Damaged);
+    }
+    let version = u32_at(bytes, 8);
+    if version != VERSION {
+        return Err(Invalid::Version(version));
+    }
+    let openings = bytes[HISTORY_HEADER_BYTES..content].chunks_exact(OPENING_BYTES);
+    if openings.len() != u32_at(bytes, 12) as usize
+        || !openings.remainder().is_empty()
+        || u128_at(bytes, 16) != log.0
+    {
+        return Err(Invalid::Damaged);
+    }
+    Ok(openings.map(|bytes| Opening { nonce: u128_at(bytes, 0), end: Position(u64_at(bytes, 16)) }).collect())
 }
 
 /// A segment's first sector.

@@ -15,6 +15,7 @@
 //!   [`Verify::WhenRead`] the reader, refuses and names the place.
 //! - After a failed write or sync nothing more is acknowledged (the log is poisoned) until it is
 //!   opened again.
+//! - What was released is deleted when it was kept for [`Options::keep`], or when its space is needed.
 //! - A full disk is refused at [`Log::append`], before the record is in a group: space is reserved ahead.
 //! - The appenders' mutex is never held over I/O.
 //!
@@ -28,6 +29,7 @@ mod buffer;
 mod disk;
 mod error;
 mod format;
+mod history;
 mod lane;
 mod limits;
 mod lock;
@@ -49,6 +51,6 @@ pub use limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MIN,
 };
 pub use log::{Durability, Log, Options};
-pub use position::{LogId, Position};
+pub use position::{LogId, Opening, Position};
 pub use reader::{Batch, Reader};
 pub use recovery::{Recovery, Verify};

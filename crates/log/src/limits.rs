@@ -18,6 +18,15 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = SECTOR_BYTES;
 /// Bytes before each record: its length.
 pub(crate) const RECORD_HEADER_BYTES: usize = 4;
 
+/// Bytes of the history before its openings, and of one of them.
+pub(crate) const HISTORY_HEADER_BYTES: usize = 32;
+/// See [`HISTORY_HEADER_BYTES`].
+pub(crate) const OPENING_BYTES: usize = 24;
+
+/// Openings that the history keeps, the newest. A database that was last written to by an older one is not
+/// recognised any more; such a backup is older than what the log keeps.
+pub(crate) const OPENINGS_MAX: usize = 1000;
+
 /// Bytes of the manifest.
 pub(crate) const MANIFEST_BYTES: usize = 56;
 

@@ -2,6 +2,7 @@
 
 use crate::disk::{Disk, DiskLock, RealDisk};
 use crate::error::{AppendError, Error, Kind};
+use crate::history;
 use crate::lane::{Lane, Urgency};
 use crate::limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SECTOR_BYTES, SEGMENT_BYTES_DEFAULT,
@@ -9,8 +10,8 @@ use crate::limits::{
 };
 use crate::lock;
 use crate::manifest;
-use crate::position::{LogId, Position};
-use crate::reader::Reader;
+use crate::position::{LogId, Opening, Position};
+use crate::reader::{self, Reader};
 use crate::recovery::{self, Recovery, Verify};
 use crate::reserve;
 use crate::segment::{Segments, discard};
@@ -46,6 +47,9 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Appends are refused as full when this much is not released. The disk holds up to three segments more.
     pub limit_bytes: u64,
+    /// How long what was released stays readable at least, while it and what is not released fit
+    /// `limit_bytes` together and the disk is not full.
+    pub keep: Duration,
     /// Appends are refused as busy when this much waits for the disk; also the largest group. Two
     /// such buffers are held.
     pub buffer_bytes: usize,
@@ -60,6 +64,7 @@ impl Options {
             verify: Verify::default(),
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             limit_bytes: LIMIT_BYTES_DEFAULT,
+            keep: Duration::ZERO,
             buffer_bytes: BUFFER_BYTES_DEFAULT,
         }
     }
@@ -89,6 +94,9 @@ pub struct Log {
 struct Inner {
     shared: Arc<Shared>,
     durability: Durability,
+    keep: Duration,
+    limit_bytes: u64,
+    openings: Vec<Opening>,
     /// The released position that the manifest holds. Taken to release.
     remembered: Mutex<Position>,
     running: Mutex<Option<Running>>,
@@ -124,6 +132,7 @@ impl Log {
         let lock = lock::take(&*disk, &folder)?;
         let opened = recovery::open(&*disk, &folder, options.segment_bytes, options.verify)?;
         let end = opened.recovery.end;
+        let openings = history::add_opening(&*disk, &folder, opened.identity.id, end)?;
         let lane = Lane::new(
             end,
             opened.released,
@@ -136,7 +145,7 @@ impl Log {
             folder,
             opened.identity,
             lane,
-            Segments::new(opened.segments),
+            Segments::new(opened.segments, opened.released),
             options.segment_bytes - SEGMENT_HEADER_BYTES,
             end,
         ));
@@ -157,6 +166,9 @@ impl Log {
         let inner = Inner {
             shared,
             durability: options.durability,
+            keep: options.keep,
+            limit_bytes: options.limit_bytes,
+            openings,
             remembered: Mutex::new(opened.released),
             running: Mutex::new(Some(Running { writer, reserve, _lock: lock })),
         };
@@ -167,6 +179,11 @@ impl Log {
     /// Which log this is.
     pub fn id(&self) -> LogId {
         self.inner.shared.identity.id
+    }
+
+    /// Every opening of this log that is known, oldest first. The last is this one.
+    pub fn openings(&self) -> &[Opening] {
+        &self.inner.openings
     }
 
     /// Copies the record into the group that is being gathered; the position behind it. The record
@@ -236,9 +253,9 @@ impl Log {
         self.inner.shared.segments.first()
     }
 
-    /// Gives back everything before `before`, which must be durable. Whole segments are deleted;
-    /// going backwards does nothing. The position is remembered on disk when a segment goes, and at
-    /// closing: a crash may find an older one.
+    /// Gives back everything before `before`, which must be durable; going backwards does nothing.
+    /// Whole segments are deleted once they were kept for [`Options::keep`]. The position is
+    /// remembered on disk when a segment is released, and at closing: a crash may find an older one.
     ///
     /// # Errors
     /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when deleting failed: the log is
@@ -250,18 +267,33 @@ impl Log {
             return Err(Error::new(Kind::NotABoundary(before), text));
         }
         let mut remembered = self.inner.remembered.lock();
-        if before <= shared.lane.released() {
-            return Ok(());
+        if before > shared.lane.released() {
+            if before > *remembered && shared.segments.any_before(before) {
+                // On disk first: a folder whose oldest segment starts above what was released is one
+                // that lost data.
+                manifest::write(&*shared.disk, &shared.folder, shared.identity, before)?;
+                *remembered = before;
+            }
+            shared.lane.set_released(before);
+            shared.segments.release(before);
         }
-        if shared.segments.any_before(before) {
-            // On disk first: a folder whose oldest segment starts above what was released is one
-            // that lost data.
-            manifest::write(&*shared.disk, &shared.folder, shared.identity, before)?;
-            *remembered = before;
-        }
-        shared.lane.set_released(before);
-        for segment in shared.segments.take_before(before) {
-            shared.disk.remove(&segment.path).map_err(|error| Error::io("delete", &segment.path, error))?;
+        let (end, keep, limit_bytes) = (self.end(), self.inner.keep, self.inner.limit_bytes);
+        shared.delete_kept(|start, since| since.elapsed() >= keep || end.0 - start.0 > limit_bytes)
+    }
+
+    /// What was released behind `from` is needed again, and is no longer deleted.
+    ///
+    /// # Errors
+    /// [`Kind::Released`] when some of it was deleted.
+    pub fn unrelease(&self, from: Position) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        let _turn = self.inner.remembered.lock();
+        if from < shared.lane.released() {
+            shared.segments.unrelease(from);
+            if from < self.first() {
+                return Err(reader::released(shared));
+            }
+            shared.lane.set_released(from);
         }
         Ok(())
     }

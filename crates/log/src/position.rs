@@ -1,4 +1,4 @@
-//! Names for places in a log: where (`Position`) and which log (`LogId`).
+//! Names for places in a log: where (`Position`), which log (`LogId`), and which of its openings (`Opening`).
 
 use std::fmt;
 
@@ -28,4 +28,13 @@ impl fmt::Display for LogId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
+}
+
+/// One opening of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// Drawn at random.
+    pub nonce: u128,
+    /// Where the log ended: what lies before was written by earlier openings.
+    pub end: Position,
 }

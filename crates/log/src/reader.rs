@@ -240,7 +240,7 @@ fn open_segment(shared: &Shared, position: Position) -> Result<(Arc<Segment>, Ar
     }
 }
 
-fn released(shared: &Shared) -> Error {
+pub(crate) fn released(shared: &Shared) -> Error {
     let first = shared.segments.first();
     Error::new(Kind::Released { first }, format!("the position was released; the oldest held is {first}"))
 }

@@ -45,6 +45,9 @@ pub struct Recovery {
     pub created: bool,
 }
 
+/// Segments, oldest first.
+type SegmentList = Vec<Arc<Segment>>;
+
 /// A log that was found good, ready to be written.
 pub(crate) struct Opened {
     pub recovery: Recovery,
@@ -151,12 +154,13 @@ impl Opening<'_> {
     }
 
     fn recover(&self, identity: Identity, released: Position, starts: &[Position]) -> Result<Opened, Error> {
-        let (dropped, segments) = self.split_released(released, starts)?;
+        let (mut dropped, segments) = self.split_released(released, starts)?;
         let walked = self.walk(identity, &segments)?;
         let opened = if walked.end < released {
             self.begin_again(identity, released, segments, &walked)?
         } else {
-            self.finish(identity, released, segments, &walked)?
+            let kept = self.kept(identity, &mut dropped, &segments[0])?;
+            self.finish(identity, released, [kept, segments].concat(), &walked)?
         };
         for segment in &dropped {
             self.disk.remove(&segment.path).map_err(self.error("delete", &segment.path))?;
@@ -164,12 +168,12 @@ impl Opening<'_> {
         Ok(opened)
     }
 
-    /// Segments that were released as a whole (a crash came before they were deleted), and the others.
+    /// Segments that were released as a whole, and the others.
     fn split_released(
         &self,
         released: Position,
         starts: &[Position],
-    ) -> Result<(Vec<Segment>, Vec<Arc<Segment>>), Error> {
+    ) -> Result<(SegmentList, SegmentList), Error> {
         let before = starts.partition_point(|start| *start <= released);
         let Some(first) = before.checked_sub(1) else {
             let segment = Segment::new(self.folder, released);
@@ -177,10 +181,29 @@ impl Opening<'_> {
                 format!("the segment of log position {released} is missing in {}", self.folder.display());
             return Err(Error::new(Kind::Missing(segment.path), text));
         };
-        let segment = |start: &Position| Segment::new(self.folder, *start);
-        let dropped = starts[..first].iter().map(segment).collect();
-        let kept = starts[first..].iter().map(|start| Arc::new(segment(start)));
-        Ok((dropped, kept.collect()))
+        let segment = |start: &Position| Arc::new(Segment::new(self.folder, *start));
+        let (released, others) = starts.split_at(first);
+        Ok((released.iter().map(segment).collect(), others.iter().map(segment).collect()))
+    }
+
+    /// Takes out of `released` those that can still be read up to where `next` begins. Nobody is promised
+    /// them: one that is damaged or missing only ends what is kept.
+    fn kept(
+        &self,
+        identity: Identity,
+        released: &mut Vec<Arc<Segment>>,
+        next: &Arc<Segment>,
+    ) -> Result<Vec<Arc<Segment>>, Error> {
+        let mut kept = VecDeque::from([next.clone()]);
+        while let Some(segment) = released.pop() {
+            if !self.is_whole(identity, &segment, &kept[0])? {
+                released.push(segment);
+                break;
+            }
+            kept.push_front(segment);
+        }
+        kept.pop_back();
+        Ok(kept.into())
     }
 
     /// Checks every segment: every group of those that are to be verified now.
@@ -199,24 +222,20 @@ impl Opening<'_> {
                 return Err(self.gap(&segments[at - 1], walked.end, segment));
             }
             match next {
-                Some(next) if self.may_be_read_later(identity, segment, next)? => walked.end = next.start,
+                Some(next)
+                    if self.verify == Verify::WhenRead && self.is_whole(identity, segment, next)? =>
+                {
+                    walked.end = next.start;
+                }
                 next => self.walk_segment(identity, segment, next, &mut walked)?,
             }
         }
         Ok(walked)
     }
 
-    /// Whether a segment that another follows is left to its readers: its header must be good, and
-    /// it must be long enough. Readers find out whether its groups end where the next one starts.
-    fn may_be_read_later(
-        &self,
-        identity: Identity,
-        segment: &Segment,
-        next: &Segment,
-    ) -> Result<bool, Error> {
-        if self.verify == Verify::WhenOpened {
-            return Ok(false);
-        }
+    /// Whether the header of a segment that another follows is good, and it is long enough. Readers find
+    /// out whether its groups end where the next one starts.
+    fn is_whole(&self, identity: Identity, segment: &Segment, next: &Segment) -> Result<bool, Error> {
         let file = self.open_segment(segment)?;
         let mut header = [0; SEGMENT_HEADER_BYTES as usize];
         let read = read_full(&*file, &mut header, 0).and_then(|filled| Ok((filled, file.length()?)));

@@ -13,11 +13,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Allocates a blank without zeroing it: quick, for when there is no time.
+/// Allocates a blank without zeroing it: quick, for when there is no time. On a full disk what is only kept
+/// goes first.
 pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank> {
-    let number = shared.wanted.blanks.fetch_add(1, Ordering::Relaxed);
-    let path = shared.folder.join(format!("blank-{number}{NEW_SUFFIX}"));
-    make_blank(&*shared.disk, path, capacity_bytes)
+    loop {
+        let number = shared.wanted.blanks.fetch_add(1, Ordering::Relaxed);
+        let path = shared.folder.join(format!("blank-{number}{NEW_SUFFIX}"));
+        match make_blank(&*shared.disk, path, capacity_bytes) {
+            Err(error) if is_full(&error) && shared.delete_oldest_kept() => {}
+            made => return made,
+        }
+    }
 }
 
 /// Puts a blank where the next segment is taken from, and deletes what it replaces.
@@ -33,6 +39,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         match zeroed(shared) {
             Ok(Some(blank)) => offer(shared, blank),
             Ok(None) => return,
+            // The file system reserves nothing: it was full when the zeros were written.
+            Err(error) if is_full(&error) && shared.delete_oldest_kept() => shared.wanted.ask(),
             Err(error) if is_full(&error) => {
                 if shared.lane.has_reserve() {
                     continue;

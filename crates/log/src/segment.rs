@@ -33,6 +33,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 const NAME_SUFFIX: &str = ".log";
 const NAME_DIGITS: usize = 20;
@@ -145,19 +146,35 @@ pub(crate) fn activate(
 
 /// The segments of the log, oldest first. Never empty: the last is the one that is written.
 pub(crate) struct Segments {
-    list: Mutex<VecDeque<Arc<Segment>>>,
+    list: Mutex<List>,
+}
+
+struct List {
+    segments: VecDeque<Arc<Segment>>,
+    /// The first so many are released and kept: since when. Never the last one.
+    kept_since: VecDeque<Instant>,
+}
+
+impl List {
+    /// Whether the segment behind the kept ones ends at or before `position`.
+    fn may_keep_next(&self, position: Position) -> bool {
+        self.segments.get(self.kept_since.len() + 1).is_some_and(|next| next.start <= position)
+    }
 }
 
 impl Segments {
-    pub fn new(list: VecDeque<Arc<Segment>>) -> Segments {
-        assert!(!list.is_empty());
-        Segments { list: Mutex::new(list) }
+    /// What ends at or before `released` counts as released now.
+    pub fn new(segments: VecDeque<Arc<Segment>>, released: Position) -> Segments {
+        assert!(!segments.is_empty());
+        let segments = Segments { list: Mutex::new(List { segments, kept_since: VecDeque::new() }) };
+        segments.release(released);
+        segments
     }
 
     /// Adds the newest. It replaces the last one when that is still empty (and too small for the
     /// group that comes): the two then start at the same position, and are the same file name.
     pub fn push(&self, segment: Arc<Segment>) {
-        let mut list = self.list.lock();
+        let list = &mut self.list.lock().segments;
         if list.back().is_some_and(|last| last.start == segment.start) {
             list.pop_back();
         }
@@ -166,31 +183,47 @@ impl Segments {
 
     /// Start of the oldest.
     pub fn first(&self) -> Position {
-        self.list.lock()[0].start
+        self.list.lock().segments[0].start
     }
 
     /// The segment that holds `position` (or will), and where it ends if it is not the last. `None`
     /// when it was given back.
     pub fn find(&self, position: Position) -> Option<(Arc<Segment>, Option<Position>)> {
-        let list = self.list.lock();
+        let list = &self.list.lock().segments;
         let after = list.partition_point(|segment| segment.start <= position);
         let at = after.checked_sub(1)?;
         Some((list[at].clone(), list.get(after).map(|next| next.start)))
     }
 
-    /// Takes out those that end at or before `position`, oldest first; never the last one.
-    pub fn take_before(&self, position: Position) -> Vec<Arc<Segment>> {
-        let mut list = self.list.lock();
-        let mut taken = Vec::new();
-        while list.len() > 1 && list[1].start <= position {
-            taken.extend(list.pop_front());
-        }
-        taken
+    /// Whether [`Segments::release`] would release a whole one.
+    pub fn any_before(&self, position: Position) -> bool {
+        self.list.lock().may_keep_next(position)
     }
 
-    /// Whether [`Segments::take_before`] would take any.
-    pub fn any_before(&self, position: Position) -> bool {
-        let list = self.list.lock();
-        list.len() > 1 && list[1].start <= position
+    /// Those that end at or before `position` may be deleted from now on.
+    pub fn release(&self, position: Position) {
+        let mut list = self.list.lock();
+        while list.may_keep_next(position) {
+            list.kept_since.push_back(Instant::now());
+        }
+    }
+
+    /// What lies behind `position` is needed again.
+    pub fn unrelease(&self, position: Position) {
+        let mut list = self.list.lock();
+        while !list.kept_since.is_empty() && list.segments[list.kept_since.len()].start > position {
+            list.kept_since.pop_back();
+        }
+    }
+
+    /// Takes the oldest out if it is released and `may_go`, by its start and since when it is kept.
+    pub fn take_kept(&self, may_go: impl FnOnce(Position, Instant) -> bool) -> Option<Arc<Segment>> {
+        let mut list = self.list.lock();
+        let since = *list.kept_since.front()?;
+        if !may_go(list.segments[0].start, since) {
+            return None;
+        }
+        list.kept_since.pop_front();
+        list.segments.pop_front()
     }
 }

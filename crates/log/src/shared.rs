@@ -100,6 +100,21 @@ impl Shared {
         }
     }
 
+    /// Deletes released segments, oldest first, as long as they may go by their start and since when
+    /// they are kept.
+    pub fn delete_kept(&self, may_go: impl Fn(Position, Instant) -> bool) -> Result<(), Error> {
+        while let Some(segment) = self.segments.take_kept(&may_go) {
+            self.disk.remove(&segment.path).map_err(|error| Error::io("delete", &segment.path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the oldest segment that is only kept, for its space; whether there was one.
+    pub fn delete_oldest_kept(&self) -> bool {
+        let oldest = self.segments.take_kept(|_, _| true);
+        oldest.is_some_and(|segment| self.disk.remove(&segment.path).is_ok())
+    }
+
     pub fn wake_waiters(&self) {
         drop(self.turn.lock());
         self.moved.notify_all();

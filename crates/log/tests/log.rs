@@ -352,3 +352,97 @@ fn a_record_that_nobody_waits_for_becomes_durable_by_itself_and_goes_with_others
     let (_, recovery) = Log::open(Options::new(dir.path())).expect("open");
     assert_eq!(recovery.records, 4);
 }
+
+/// Fills some segments; what was written.
+fn fill(log: &Log, from: Position) -> Vec<(Position, Vec<u8>)> {
+    let mut written = Vec::new();
+    while log.end().0 < from.0 + 40 * 1024 {
+        let record = vec![written.len() as u8; 900];
+        let position = append(log, &record);
+        log.flush().expect("durable");
+        written.push((position, record));
+    }
+    written
+}
+
+#[test]
+fn what_was_released_is_kept_for_a_time_and_can_be_needed_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = Options { keep: Duration::from_secs(3600), ..options(dir.path()) };
+    let (log, _) = Log::open(kept.clone()).expect("open");
+    let written = fill(&log, Position(0));
+    let end = log.durable();
+    log.release(end).expect("release");
+    assert_eq!((log.first(), log.released()), (Position(0), end));
+    assert_eq!(read_all(&log, Position(0), 4096), written);
+    log.close().expect("close");
+    // Also by the next opening.
+    let (log, recovery) = Log::open(kept).expect("open again");
+    assert_eq!((recovery.first, log.first(), log.released()), (Position(0), Position(0), end));
+    let half = written[written.len() / 2].0;
+    log.unrelease(half).expect("it is there");
+    assert_eq!((log.released(), log.backlog_bytes()), (half, log.end().0 - half.0));
+    log.close().expect("close");
+    // Without a time to keep it, the next release deletes what is not needed, and no more.
+    let (log, _) = Log::open(options(dir.path())).expect("open a third time");
+    log.unrelease(half).expect("it is there");
+    log.release(half).expect("release");
+    assert!(log.first() > Position(0) && log.first() <= half, "{} {half}", log.first());
+    assert_eq!(read_all(&log, half, 4096), written[written.len() / 2 + 1..]);
+    log.release(log.durable()).expect("release");
+    assert!(log.first() > half);
+    let Err(error) = log.unrelease(half) else { panic!("it is gone") };
+    assert!(matches!(error.kind(), Kind::Released { .. }), "{error}");
+}
+
+#[test]
+fn what_is_kept_takes_no_room_from_what_is_not_released() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let limit_bytes = 64 * 1024;
+    let kept = Options { keep: Duration::from_secs(3600), limit_bytes, ..options(dir.path()) };
+    let (log, _) = Log::open(kept).expect("open");
+    for _ in 0..4 {
+        fill(&log, log.end());
+        log.release(log.durable()).expect("release");
+        assert!(log.end().0 - log.first().0 <= limit_bytes, "{} {}", log.first(), log.end());
+    }
+    assert!(log.end().0 - log.first().0 > limit_bytes / 2, "nothing is kept");
+}
+
+#[test]
+fn a_damaged_segment_that_was_only_kept_does_not_keep_the_log_from_opening() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = Options { keep: Duration::from_secs(3600), ..options(dir.path()) };
+    let (log, _) = Log::open(kept.clone()).expect("open");
+    fill(&log, Position(0));
+    log.release(log.durable()).expect("release");
+    log.close().expect("close");
+    let mut names: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == "log"))
+        .collect();
+    names.sort();
+    std::fs::write(&names[1], b"gone").expect("written");
+    let (log, _) = Log::open(kept).expect("open");
+    assert!(log.first() > Position(0) && !names[0].exists() && !names[1].exists());
+    assert!(read_all(&log, log.first(), 4096).len() > 1);
+}
+
+#[test]
+fn each_opening_is_remembered_with_the_end_that_it_found() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (log, _) = Log::open(options(dir.path())).expect("open");
+    let first = log.openings().to_vec();
+    assert_eq!((first.len(), first[0].end), (1, Position(0)));
+    fill(&log, Position(0));
+    log.close().expect("close");
+    let (log, recovery) = Log::open(options(dir.path())).expect("open again");
+    assert_eq!((log.openings().len(), log.openings()[0]), (2, first[0]));
+    assert_eq!(log.openings()[1].end, recovery.end);
+    assert_ne!(log.openings()[1].nonce, first[0].nonce);
+    log.close().expect("close");
+    std::fs::write(dir.path().join("HISTORY"), b"damaged").expect("written");
+    let Err(error) = Log::open(options(dir.path())) else { panic!("it is damaged") };
+    assert!(matches!(error.kind(), Kind::Corrupt(_)), "{error}");
+}
