@@ -7,11 +7,13 @@
 
 mod beside;
 mod checking;
+mod claims;
 mod deadlines;
 mod drainers;
 mod enforced;
 mod failover;
 mod generating;
+mod history;
 mod letters;
 mod migrations;
 mod others;

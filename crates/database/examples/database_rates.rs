@@ -188,8 +188,17 @@ fn apply(
             let changes = changes.map(|row| Change { table: 0, position: 0, op: Op::Insert(row) }).collect();
             let (schemas, on_error, priority) = (vec![schema.clone()], OnError::Fail, Priority::Yields);
             let to = index as u64 + 1;
-            let batch =
-                Batch { log: 1, from, to, note: Default::default(), schemas, changes, on_error, priority };
+            let batch = Batch {
+                log: 1,
+                from,
+                to,
+                note: Default::default(),
+                opening: String::new(),
+                schemas,
+                changes,
+                on_error,
+                priority,
+            };
             runtime.block_on(store.apply(batch)).expect("an accepted batch");
             from = Some(to);
         }

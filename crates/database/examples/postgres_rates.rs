@@ -96,6 +96,7 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
             from,
             to,
             note: Default::default(),
+            opening: String::new(),
             schemas: vec![schema.clone()],
             changes,
             on_error,

@@ -15,6 +15,9 @@ pub struct Batch {
     pub to: u64,
     /// What the drain keeps beside the position.
     pub note: Note,
+    /// The opening of the log that the store must know as the one that moves the position
+    /// ([`Claim`](crate::Claim)); empty for a queue without openings.
+    pub opening: String,
     /// The tables that the changes speak of.
     pub schemas: Vec<Arc<Schema>>,
     /// The changes, executed in this order.

@@ -21,6 +21,7 @@
 //! write.
 
 mod batch;
+mod claim;
 mod dead_letter;
 mod enforced;
 mod error;
@@ -37,6 +38,7 @@ mod store;
 mod unwritten;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, Note, OnError, Op, Priority};
+pub use claim::{Claim, Claimed, Expected, Holder, Queue};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};
 pub use follow::{Follow, Followed, FollowedRow};

@@ -185,6 +185,10 @@ pub const LETTERS_LOOKED_AT: usize = 1_000;
 /// Keys taken one by one from a sequence at most; a larger step sets it.
 pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;
 
+/// How old a claim on tables is when another server may take them over: several times the seconds between
+/// two signs of life, and more than a batch takes.
+pub const CLAIM_MS: u64 = 20_000;
+
 /// The oldest PostgreSQL that can be followed: `pg_current_snapshot()` is there since 13
 /// (`server_version_num`).
 pub const FOLLOW_SERVER_MIN: i64 = 130_000;

@@ -13,6 +13,12 @@ pub struct StoredPosition {
     pub position: u64,
     /// What the drain keeps beside it.
     pub note: String,
+    /// The opening of the log that moved it last; empty when that is not known.
+    pub opening: String,
+    /// Where the server is that moved it.
+    pub server: String,
+    /// The log of the server that has taken over its tables; empty when none has.
+    pub taken_by: String,
     /// When it last moved.
     pub updated_at: Timestamp,
 }

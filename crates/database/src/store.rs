@@ -6,8 +6,8 @@ use crate::postgres::Postgres;
 use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
 use crate::{
-    Applied, Batch, DeadLetter, Enforced, Error, Follow, Followed, KeepLetters, Kind, Options, Rows, Scan,
-    Statement, StoredPosition, UnwrittenLetter,
+    Applied, Batch, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, KeepLetters, Kind,
+    Options, Rows, Scan, Statement, StoredPosition, UnwrittenLetter,
 };
 use forebay_value::{Row, Schema, Value};
 use futures_util::future::Either;
@@ -165,6 +165,23 @@ impl Store {
         on!(self, engine => engine.fetch(schema, key).await)
     }
 
+    /// As [`Store::fetch`], as of a moment at which everything of `log` before `position` is in the store:
+    /// [`Kind::Unavailable`] when it is not, because the store has lost commits.
+    pub async fn fetch_at(
+        &self,
+        schema: &Schema,
+        key: Value,
+        log: u128,
+        position: u64,
+    ) -> Result<Option<Row>, Error> {
+        let (found, row) = on!(self, engine => engine.fetch_at(schema, key, log).await?);
+        if found >= position {
+            return Ok(row);
+        }
+        let message = "the database has lost its last commits; they come back from the log";
+        Err(Error::new(Kind::Unavailable, message))
+    }
+
     /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order the
     /// store reads fastest, on a thread of its own; dropping the receiver ends it.
     pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<Vec<Row>, Error>> {
@@ -205,6 +222,16 @@ impl Store {
     /// drain must ask before it goes on. [`Kind::Busy`] when one does not end.
     pub async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
         on!(self, engine => engine.settled_position(log).await)
+    }
+
+    /// Claims tables and the positions of the queues that their changes come from, in one transaction.
+    pub async fn claim(&self, claim: Claim) -> Result<Claimed, Error> {
+        on!(self, engine => engine.claim(claim).await)
+    }
+
+    /// Gives a log's claim on tables back, if it is that of `opening`: another server may claim them at once.
+    pub async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
+        on!(self, engine => engine.give_back(log, opening).await)
     }
 
     /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of

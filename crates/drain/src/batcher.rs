@@ -17,9 +17,10 @@
 //! what a pace allows is decided by the callers (`embedded`, `remote`).
 
 use crate::Error;
+use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, replaced_while_open};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
     Applied, Batch, Change, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
@@ -46,8 +47,6 @@ pub(crate) struct Batcher<Q> {
     stopped: StoppedTables,
     /// Where letters go that the database does not take.
     letters: Option<Arc<dyn KeepLetters>>,
-    /// The last position that the database was known to have.
-    confirmed: Option<Position>,
     /// What batches would have reached whose outcome is unknown, and their rows when changes may have been
     /// refused.
     uncertain: Vec<(Reached, Vec<RowKey>)>,
@@ -142,7 +141,6 @@ impl<Q: Queue> Batcher<Q> {
             uncoalesced_until: None,
             stopped: StoppedTables::default(),
             letters,
-            confirmed: None,
             uncertain: Vec::new(),
         }
     }
@@ -174,10 +172,6 @@ impl<Q: Queue> Batcher<Q> {
             return Ok(place.clone());
         }
         let mut place = self.queue.locate(&self.database).await?;
-        if let Some(before) = self.confirmed.filter(|before| place.stored.is_none_or(|now| now < *before)) {
-            return Err(replaced_while_open(&self.database, before));
-        }
-        self.confirmed = place.stored;
         if let Some(own) = self.uncertain.iter().position(|(reached, _)| *reached == place.reached) {
             // Which changes were refused was in the answer that was lost.
             let (_, rows) = self.uncertain.swap_remove(own);
@@ -281,7 +275,8 @@ impl<Q: Queue> Batcher<Q> {
             log: self.queue.id(),
             from: place.stored.map(|position| position.0),
             to: reached.all().0,
-            note: Note { from: place.note, to: reached.note() },
+            note: Note { from: place.note.clone(), to: reached.note() },
+            opening: self.queue.opening(),
             schemas: self.schemas.list.clone(),
             changes,
             on_error,
@@ -303,7 +298,7 @@ impl<Q: Queue> Batcher<Q> {
                 if matches!(error.kind(), DatabaseKind::UnknownOutcome) {
                     self.uncertain.push((reached, touched.unwrap_or_default()));
                 }
-                return self.refused(to, rows, &tables, error).await;
+                return self.refused(&place, to, rows, &tables, error).await;
             }
         };
         let drained = if of.is_some() { place.drained } else { next };
@@ -326,7 +321,6 @@ impl<Q: Queue> Batcher<Q> {
 
     fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: Place) {
         self.stopped.agreed(&place.reached);
-        self.confirmed = place.stored;
         self.uncertain.clear();
         self.uncoalesced_until = self.uncoalesced_until.filter(|until| to.is_some_and(|to| to < *until));
         let slice_ms = if applied.others_waited { SLICE_MS } else { BATCH_MS_MAX };
@@ -339,8 +333,21 @@ impl<Q: Queue> Batcher<Q> {
         self.place = Some(place);
     }
 
+    /// Tells the database that this drain lives, by a batch without changes: its position stays. Whether it
+    /// was told.
+    pub(crate) async fn beat(&mut self) -> Result<Outcome, Error> {
+        let place = self.locate().await?;
+        let batch = sign_of_life(self.queue.id(), place.stored, &place.note, self.queue.opening());
+        match self.database.apply(batch).await {
+            Ok(_) => Ok(Outcome::Again),
+            Err(error) if *error.kind() == DatabaseKind::Fenced => self.fenced(&place, error).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
     async fn refused(
         &mut self,
+        before: &Place,
         to: Option<Position>,
         rows: usize,
         tables: &[usize],
@@ -348,10 +355,7 @@ impl<Q: Queue> Batcher<Q> {
     ) -> Result<Outcome, Error> {
         self.forget_place();
         match error.kind() {
-            DatabaseKind::Fenced => {
-                let is_own = !self.uncertain.is_empty() && self.is_at_own().await?;
-                return Ok(if is_own { Outcome::Again } else { Outcome::Fenced(error) });
-            }
+            DatabaseKind::Fenced => return self.fenced(before, error).await,
             DatabaseKind::Yielded { done } => {
                 self.rows_now = (*done).min(rows / 2).max(BATCH_ROWS_MIN);
                 return Ok(Outcome::Again);
@@ -383,15 +387,24 @@ impl<Q: Queue> Batcher<Q> {
         }
     }
 
-    /// Whether the position in the database is one that a batch of this drain would have reached, whose
-    /// outcome was unknown.
-    async fn is_at_own(&self) -> Result<bool, Error> {
+    /// The position was not where this drain had left it.
+    async fn fenced(&mut self, before: &Place, error: forebay_database::Error) -> Result<Outcome, Error> {
+        self.forget_place();
         let positions = self.database.positions().await?;
-        let Some(stored) = positions.iter().find(|stored| stored.log == self.queue.id()) else {
-            return Ok(false);
-        };
-        let stored = Reached::stored(stored)?;
-        Ok(self.uncertain.iter().any(|(reached, _)| *reached == stored))
+        let stored = positions.iter().find(|stored| stored.log == self.queue.id());
+        let reached = stored.map(Reached::stored).transpose()?;
+        if self.uncertain.iter().any(|(own, _)| Some(own) == reached.as_ref()) {
+            // A batch of this drain, whose outcome was unknown.
+            return Ok(Outcome::Again);
+        }
+        let is_own = Q::IS_OWN && stored.is_none_or(|stored| stored.opening == self.queue.opening());
+        let now = stored.map(|stored| Position(stored.position));
+        if !Q::IS_OWN || is_own && now > before.stored {
+            return Ok(Outcome::Fenced(error));
+        }
+        // The database has lost commits, or the queue is no longer this drain's: its error says why.
+        let now = self.locate().await?.stored;
+        if now < before.stored { Ok(Outcome::Again) } else { Err(error.into()) }
     }
 
     /// Has everything up to `to` applied again as it stands in the queue; refused changes become dead

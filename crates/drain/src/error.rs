@@ -1,6 +1,7 @@
 //! What can go wrong while draining, warming, checking or seeding: a kind, a sentence that says what to do,
 //! the source.
 
+use forebay_database::Holder;
 use std::fmt;
 
 /// What kind of failure it was.
@@ -23,6 +24,10 @@ pub enum Kind {
     PositionAhead,
     /// Another drain has taken over.
     Fenced,
+    /// Another copy of the data folder has written to the database.
+    Copied,
+    /// Another server writes to one of the tables.
+    Claimed,
     /// The drain was stopped before it got there.
     Stopped,
     /// The database would refuse every change of a table: they wait.
@@ -37,11 +42,12 @@ pub struct Error {
     kind: Kind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    holder: Option<Box<Holder>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), source: None }
+        Error { kind, message: message.into(), source: None, holder: None }
     }
 
     pub(crate) fn caused(
@@ -49,7 +55,17 @@ impl Error {
         message: impl Into<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        Error { kind, message: message.into(), source: Some(Box::new(source)) }
+        Error { kind, message: message.into(), source: Some(Box::new(source)), holder: None }
+    }
+
+    /// Another server writes to a table.
+    pub(crate) fn claimed(holder: Holder, message: String) -> Error {
+        Error { holder: Some(Box::new(holder)), ..Error::new(Kind::Claimed, message) }
+    }
+
+    /// Who writes to a table, when that is why.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_deref()
     }
 
     /// Whether the same may succeed later without anyone repairing anything.

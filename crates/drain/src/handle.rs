@@ -49,7 +49,7 @@ impl Drain {
         let own =
             tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
-        let queue = LogQueue::new(log.clone(), tables, settings.new_database);
+        let queue = LogQueue::new(log.clone(), tables);
         let letters = settings.letters.as_deref().map(|folder| Arc::new(LetterFile::new(folder)) as Arc<_>);
         let batcher = Batcher::new(queue, database, settings.batch_rows_max, own, letters);
         let runner = embedded::Runner::new(batcher, shared.clone(), runtime()?);

@@ -15,12 +15,14 @@
 //! - Coalescing may fail (a unique value that moved between keys), it may never change what comes out: then
 //!   the same records are applied one by one, in the order of the log. What the database refuses even then is
 //!   in `forebay_dead_letter`, with the reason.
-//! - Two drains of one log cannot both go on: one is fenced, and says so.
+//! - Two drains of one log cannot both go on, nor can two copies of a data folder, nor two servers with
+//!   memories of their own on one table: one is refused or fenced, and says so.
 //!
 //! **What must not move in.** The log's and the rows' formats, SQL, HTTP, progress bars (here are only their
 //! numbers).
 
 mod batcher;
+mod claim;
 mod coalesce;
 mod embedded;
 mod error;
@@ -38,13 +40,14 @@ mod state;
 mod stopped;
 mod verify;
 
+pub use claim::claim_remote;
 pub use embedded::{verify, warm};
 pub use error::{Error, Kind};
 pub use handle::Drain;
 pub use letter_file::{LETTER_FILE, take_letters};
-pub use limits::BATCH_ROWS_DEFAULT;
+pub use limits::{BATCH_ROWS_DEFAULT, BEAT};
 pub use progress::{Loaded, Progress};
-pub use reconcile::{NewDatabase, Start, reconcile};
+pub use reconcile::{NewDatabase, Start, beat, give_back, reconcile};
 pub use remote::{backlog_remote, load_remote, verify_remote, warm_remote};
 pub use replay::{Replayed, replay};
 pub use seed::seed;

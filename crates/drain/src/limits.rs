@@ -49,6 +49,9 @@ pub const AHEAD_BYTES: u64 = READ_BYTES as u64;
 /// How often an idle drain reads its controls.
 pub const IDLE_MS: u64 = 50;
 
+/// How often a server that writes nothing says that it lives: four times while its claim on tables lasts.
+pub const BEAT: Duration = Duration::from_secs(5);
+
 /// How long a pause waits for the batch in hand. Most take less than [`BATCH_MS_MAX`].
 pub const PAUSE_WAIT: Duration = Duration::from_secs(5);
 
@@ -74,4 +77,5 @@ pub const STORED_ROWS: usize = 256;
 pub const EXAMPLES: usize = 20;
 
 const _: () = assert!(BATCH_ROWS_MIN < BATCH_ROWS_DEFAULT);
+const _: () = assert!(BEAT.as_millis() as u64 * 4 <= forebay_database::limits::CLAIM_MS);
 const _: () = assert!(BACK_OFF_FIRST_MS < BACK_OFF_LAST_MS);

@@ -5,8 +5,8 @@
 //! database stands. What becomes of them (coalescing, sizing, retries, dead letters) is the batcher's
 //! business and the same for both.
 
+use crate::Error;
 use crate::stopped::Reached;
-use crate::{Error, Kind};
 use forebay_database::{Change, Op, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, LogRecord, TableId};
@@ -19,8 +19,16 @@ pub(crate) trait Queue {
     /// Records at most in a batch that was not read while the database was busy.
     const ROWS_FIRST: usize;
 
+    /// Whether only this process moves its position. Where it has moved otherwise, [`Queue::locate`] says
+    /// whether this drain may go on.
+    const IS_OWN: bool;
+
     /// The id under which the database keeps the position reached.
     fn id(&self) -> u128;
+
+    /// The opening of the log that the database must know as the one that moves the position; empty when the
+    /// queue has none.
+    fn opening(&self) -> String;
 
     /// Where the database stands. What it has is released, when the answer to a commit was lost.
     ///
@@ -194,12 +202,4 @@ pub(crate) fn decode(
         }
     };
     Ok(Change { table, position: position.0, op })
-}
-
-/// The database was at a position and is not any more.
-pub(crate) fn replaced_while_open(database: &Store, before: Position) -> Error {
-    let url = database.describe_url();
-    let message =
-        format!("{url} was at position {before} and is not any more: it was replaced while it was open");
-    Error::new(Kind::DatabaseReplaced, message)
 }

@@ -1,14 +1,30 @@
-//! At start: do this log and this database belong together, and where does the drain go on?
+//! At start, and whenever it is doubtful: do this log and this database belong together, and where does the
+//! drain go on?
 //!
-//! The database holds, for each log that was ever drained into it, how far. The log knows what it still holds
-//! and what it has given back. Where the two do not fit, something was deleted, replaced or restored from a
-//! backup, and going on would skip rows or write them twice: it is refused, with what is kept, what is gone
-//! and what can be done.
+//! The database holds, for each log that was ever drained into it, how far, and which opening of the log
+//! moved it there last. The log knows its openings, what it still holds and what it has given back. Where
+//! these do not fit, a folder was copied, or something was deleted, replaced or restored from a backup, and
+//! going on would skip rows or write them twice: it is refused, with what is kept, what is gone and what
+//! can be done. A database that lost its last commits, of which the log still holds the records, is caught
+//! up.
+//!
+//! **Why opening and position are enough.** The records before an opening's end were written by the
+//! openings before it, those behind it by that opening, until the next one. A database at position `p`,
+//! moved there by opening `n`, has the records before `p` as `n` had them. This folder has the same ones
+//! when it knows `n` and `p` is not behind the end at which the next opening of this folder began: up to
+//! there its log is what `n` wrote. A copy or an older backup of the folder either does not know `n`, or
+//! was opened, as it is, at an end before `p`.
 
+use crate::claim::{held, server_name, sign_of_life};
 use crate::stopped::Reached;
 use crate::{Error, Kind};
-use forebay_database::{Store, StoredPosition};
+use forebay_database::{
+    Claim, Claimed, Error as DatabaseError, Expected, Kind as DatabaseKind, Queue, Store, StoredPosition,
+};
 use forebay_log::{Log, Position};
+
+/// How often a position that moves under a claim is looked at again.
+const CLAIM_TRIES: usize = 10;
 
 /// Whether a log that was drained into another database may go on with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +50,13 @@ pub enum Start {
     Continue(Position),
     /// A table was stopped: the database has more of the others than of it.
     Uneven(Reached),
+    /// The database has lost commits; the log still holds their records.
+    Behind {
+        /// What it has.
+        reached: Reached,
+        /// What it had.
+        before: Position,
+    },
 }
 
 impl Start {
@@ -42,14 +65,14 @@ impl Start {
         match self {
             Start::Fresh { from, .. } => *from,
             Start::Continue(position) => *position,
-            Start::Uneven(reached) => reached.all(),
+            Start::Uneven(reached) | Start::Behind { reached, .. } => reached.all(),
         }
     }
 
     /// How far each table is in the database.
     pub fn reached(&self) -> Reached {
         match self {
-            Start::Uneven(reached) => reached.clone(),
+            Start::Uneven(reached) | Start::Behind { reached, .. } => reached.clone(),
             start => Reached::even(start.position()),
         }
     }
@@ -68,57 +91,190 @@ impl Start {
                     last.updated_at,
                 ))
             }
+            Start::Behind { reached, before } => Some(format!(
+                "{} has lost commits (a failover, or a backup that was restored): it had this log up to position {before} and has \
+                 it up to {}. The {} bytes between are still in the log and are drained again.",
+                store.describe_url(),
+                reached.all(),
+                before.0 - reached.all().0,
+            )),
             _ => None,
         }
     }
 }
 
-/// Decides where to begin, or why not to.
+/// Decides where to begin, or why not to, and claims position and tables for this opening of the log.
+/// `tables` are those that nobody else may write to.
 ///
 /// # Errors
-/// [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`]: nothing was changed.
-/// [`Kind::Database`] when the store cannot be asked.
-pub async fn reconcile(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Start, Error> {
-    // A COMMIT may still be under way: of this process, whose connection was lost, or of one that was killed.
-    store.settled_position(log.id().0).await?;
-    let positions = store.positions().await?;
-    // The durable mark may lie behind the end of what was appended: padding.
-    let (first, end, released) = (log.first(), log.end().max(log.durable()), log.released());
-    let stored = positions.iter().find(|stored| stored.log == log.id().0);
-    let reached = stored.map(Reached::stored).transpose()?;
-    let url = store.describe_url();
-    match reached.as_ref().map(|reached| (reached.all(), reached.others)) {
-        Some((_, position)) if position > end => Err(Error::new(
-            Kind::PositionAhead,
-            format!(
-                "{url} has this data folder's log up to position {position}, but the log ends at {end}: it lost its end, or is an older \
-                 copy. Nothing that was drained is lost; new changes would get positions that the database takes for drained. Move \
-                 the data folder away and start with an empty one: the tables are loaded from the database."
-            ),
-        )),
-        Some((position, _)) if position < first => Err(Error::new(
-            Kind::PositionBehind,
-            format!(
-                "{url} has this data folder's log up to position {position}, but the log begins at {first}: the database is older than \
-                 what was drained last (restored from a backup?), and the changes in between are not in the log any more. Put the \
-                 newer database back. To go on with this one and without those changes, move the data folder away."
-            ),
-        )),
-        Some((position, others)) if position == others => Ok(Start::Continue(position)),
-        Some(_) => Ok(Start::Uneven(reached.expect("it was just looked at"))),
-        None if released > first_of_a_new_log() || first > first_of_a_new_log() => match new_database {
-            NewDatabase::Accept => Ok(Start::Fresh { from: first, others: positions }),
-            NewDatabase::Refuse => Err(Error::new(
-                Kind::DatabaseReplaced,
-                format!(
-                    "this data folder's log was drained up to position {released} into a database that is not {url} (it was deleted, or \
-                     the URL has changed). The log still holds what came after position {first}; everything before it is only in that \
-                     database. Put it back, or correct the URL. To go on with {url} and only what the log holds, say --new-database."
-                ),
-            )),
-        },
-        None => Ok(Start::Fresh { from: first, others: positions }),
+/// [`Kind::Copied`], [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`],
+/// [`Kind::Claimed`], [`Kind::Fenced`]: nothing was changed. [`Kind::Database`] when the store cannot be
+/// asked.
+pub async fn reconcile(
+    log: &Log,
+    store: &Store,
+    tables: &[String],
+    new_database: NewDatabase,
+) -> Result<Start, Error> {
+    for _ in 0..CLAIM_TRIES {
+        // A COMMIT may still be under way: of this process, whose connection was lost, or of one that was
+        // killed.
+        store.settled_position(log.id().0).await?;
+        let positions = store.positions().await?;
+        let stored = positions.iter().find(|stored| stored.log == log.id().0);
+        let start = judge(log, store, stored, &positions, new_database)?;
+        let expected = match stored {
+            None => Expected::Nothing,
+            Some(stored) if stored.opening == opening(log) => return began(log, start),
+            Some(stored) => Expected::At(stored.position, stored.opening.clone()),
+        };
+        let claim = Claim {
+            queues: vec![Queue { log: log.id().0, first: start.position().0, expected }],
+            opening: opening(log),
+            tables: tables.to_vec(),
+            server: server_name(),
+        };
+        match store.claim(claim).await? {
+            Claimed::Done => return began(log, start),
+            Claimed::Held(holder) => return Err(held(holder)),
+            Claimed::Moved | Claimed::TakenOver(_) => {}
+        }
     }
+    let message = "the drain's position moves each time it is looked at";
+    Err(DatabaseError::new(DatabaseKind::Busy, message).into())
+}
+
+/// This opening of a log, as the database knows it.
+pub(crate) fn opening(log: &Log) -> String {
+    let own = log.openings().last().expect("the one that is open");
+    format!("{:032x}", own.nonce)
+}
+
+/// What the database lacks is kept from now on.
+fn began(log: &Log, start: Start) -> Result<Start, Error> {
+    let unreleased = log.unrelease(start.position());
+    unreleased.map_err(|source| Error::caused(Kind::Log, "cannot take back what was released", source))?;
+    Ok(start)
+}
+
+/// Tells the database that this opening of the log lives and stands at `reached`.
+///
+/// # Errors
+/// [`Kind::Database`]: also when the position is not there any more.
+pub async fn beat(log: &Log, store: &Store, reached: &Reached) -> Result<(), Error> {
+    let batch = sign_of_life(log.id().0, Some(reached.all()), &reached.note(), opening(log));
+    store.apply(batch).await?;
+    Ok(())
+}
+
+/// Gives the claim on the tables back: another server may have them.
+///
+/// # Errors
+/// [`Kind::Database`].
+pub async fn give_back(log: &Log, store: &Store) -> Result<(), Error> {
+    Ok(store.give_back(log.id().0, &opening(log)).await?)
+}
+
+fn judge(
+    log: &Log,
+    store: &Store,
+    stored: Option<&StoredPosition>,
+    positions: &[StoredPosition],
+    new_database: NewDatabase,
+) -> Result<Start, Error> {
+    let (first, released) = (log.first(), log.released());
+    let url = store.describe_url();
+    let Some(stored) = stored else {
+        if (released > first_of_a_new_log() || first > first_of_a_new_log())
+            && new_database == NewDatabase::Refuse
+        {
+            return Err(replaced(&url, first, released));
+        }
+        return Ok(Start::Fresh { from: first, others: positions.to_vec() });
+    };
+    if stored.opening == opening(log) && !stored.taken_by.is_empty() {
+        return Err(fenced(&url, &stored.taken_by));
+    }
+    let end = known_end(log, stored).ok_or_else(|| copied(log, &url, stored))?;
+    let reached = Reached::stored(stored)?;
+    let position = reached.all();
+    if reached.others > end {
+        return Err(ahead(&url, reached.others, end));
+    }
+    if position < first {
+        return Err(behind(&url, position, first));
+    }
+    Ok(match position {
+        _ if position < released => Start::Behind { reached, before: released },
+        _ if position == reached.others => Start::Continue(position),
+        _ => Start::Uneven(reached),
+    })
+}
+
+/// Up to where this log holds what the opening wrote that moved the database's position last. `None`: it does
+/// not know that opening.
+fn known_end(log: &Log, stored: &StoredPosition) -> Option<Position> {
+    // The durable mark may lie behind the end of what was appended: padding.
+    let end = log.end().max(log.durable());
+    if stored.opening.is_empty() {
+        // An earlier version knew no openings.
+        return Some(end);
+    }
+    let openings = log.openings();
+    let at = openings.iter().position(|known| format!("{:032x}", known.nonce) == stored.opening)?;
+    Some(openings[at + 1..].iter().map(|later| later.end).fold(end, Position::min))
+}
+
+fn copied(log: &Log, url: &str, stored: &StoredPosition) -> Error {
+    let server = if stored.server.is_empty() { "unknown" } else { &stored.server };
+    let message = format!(
+        "{url} was written to from another copy of this data folder: by opening {} of log {} (server {server}, last \
+         on {}), which this folder does not know; its own opening is {}. It is a copy, or an older backup, and what \
+         it holds may not be what was drained. Nothing was changed. Go on with the folder that made the other opening. \
+         If that one is lost, move this one away and start with an empty one: the tables are loaded from the database.",
+        stored.opening,
+        log.id(),
+        stored.updated_at,
+        opening(log),
+    );
+    Error::new(Kind::Copied, message)
+}
+
+fn fenced(url: &str, by: &str) -> Error {
+    let message = format!(
+        "another server (log {by}) has taken over tables of this one in {url}, after this one had given no sign of \
+         life. This one has stopped draining; what it acknowledged is in its log. Stop the other server, then start \
+         this one again: it reads the tables anew and drains its log"
+    );
+    Error::new(Kind::Fenced, message)
+}
+
+fn ahead(url: &str, position: Position, end: Position) -> Error {
+    let message = format!(
+        "{url} has this data folder's log up to position {position}, but the log ends at {end}: it lost its end, or is an older \
+         copy. Nothing that was drained is lost; new changes would get positions that the database takes for drained. Move \
+         the data folder away and start with an empty one: the tables are loaded from the database."
+    );
+    Error::new(Kind::PositionAhead, message)
+}
+
+fn behind(url: &str, position: Position, first: Position) -> Error {
+    let message = format!(
+        "{url} has this data folder's log up to position {position}, but the log begins at {first}: the database is older than \
+         what was drained last (a failover, or a backup that was restored), and the changes in between are not in the log any more \
+         (drain.keep says how long they are kept). Put the newer database back. To go on with this one and without those \
+         changes, move the data folder away."
+    );
+    Error::new(Kind::PositionBehind, message)
+}
+
+fn replaced(url: &str, first: Position, released: Position) -> Error {
+    let message = format!(
+        "this data folder's log was drained up to position {released} into a database that is not {url} (it was deleted, or \
+         the URL has changed). The log still holds what came after position {first}; everything before it is only in that \
+         database. Put it back, or correct the URL. To go on with {url} and only what the log holds, say --new-database."
+    );
+    Error::new(Kind::DatabaseReplaced, message)
 }
 
 /// Logs begin at position 0.

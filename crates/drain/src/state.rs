@@ -2,7 +2,6 @@
 
 use crate::batcher::{Committed, Drained};
 use crate::limits::{BATCH_ROWS_DEFAULT, PAUSE_WAIT};
-use crate::reconcile::NewDatabase;
 use crate::stopped::StoppedTable;
 use forebay_log::Position;
 use forebay_value::Timestamp;
@@ -21,8 +20,6 @@ pub struct Settings {
     pub paused: bool,
     /// Log records in one batch at most.
     pub batch_rows_max: usize,
-    /// Whether a log that was drained into another database may go on with this one.
-    pub new_database: NewDatabase,
     /// The folder for letters that the database does not take. Without it (and on Redis) the table of such a
     /// change is stopped.
     pub letters: Option<PathBuf>,
@@ -30,13 +27,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings {
-            pace_rows_per_s: None,
-            paused: false,
-            batch_rows_max: BATCH_ROWS_DEFAULT,
-            new_database: NewDatabase::Refuse,
-            letters: None,
-        }
+        Settings { pace_rows_per_s: None, paused: false, batch_rows_max: BATCH_ROWS_DEFAULT, letters: None }
     }
 }
 

@@ -313,6 +313,9 @@ mod tests {
             log: 1,
             position,
             note,
+            opening: String::new(),
+            server: String::new(),
+            taken_by: String::new(),
             updated_at: forebay_value::Timestamp(0),
         };
         for stopped in [vec![], vec![("a \"b\"", 40)], vec![("a", 40), ("b", 70)]] {

@@ -201,8 +201,6 @@ fn drain_settings(config: &Config) -> Settings {
     Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         paused: config.drain.paused,
-        // Decided when the log was opened; by now the two belong together.
-        new_database: NewDatabase::Accept,
         letters: Some(config.memory.data_dir.clone()),
         ..Settings::default()
     }

@@ -1,6 +1,7 @@
 //! The database as hot tables see it: keys in blocks, single rows, how far queues were drained.
 
 use forebay_database::{Error, Store};
+use forebay_log::Position;
 use forebay_table::Positions;
 use forebay_table::{BoxFuture, Source, SourceError};
 use forebay_value::{Row, Schema, Value};
@@ -22,6 +23,24 @@ impl Source for DatabaseSource {
     fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
         let (store, schema) = (self.0.clone(), schema.clone());
         Box::pin(async move { store.fetch(&schema, key).await.map_err(source_error) })
+    }
+
+    fn fetch_at(
+        &self,
+        schema: &Schema,
+        key: Value,
+        log: u128,
+        drained: Position,
+    ) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
+        let (store, schema) = (self.0.clone(), schema.clone());
+        Box::pin(async move {
+            let row = match drained {
+                // Nothing was drained, and nothing can be lost.
+                Position(0) => store.fetch(&schema, key).await,
+                Position(drained) => store.fetch_at(&schema, key, log, drained).await,
+            };
+            row.map_err(source_error)
+        })
     }
 }
 

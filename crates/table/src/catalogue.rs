@@ -68,12 +68,12 @@ impl Catalogue {
         self.tables.iter().map(|(id, schema)| (*id, schema))
     }
 
-    /// Reads the file of a data folder, if there is one.
-    pub(crate) fn read(dir: &Path) -> Result<Catalogue, Error> {
+    /// Reads the file of a data folder; `None` when there is none.
+    pub(crate) fn read(dir: &Path) -> Result<Option<Catalogue>, Error> {
         let path = dir.join(FILE);
         let text = match fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Catalogue::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 return Err(Error::caused(Kind::Io, format!("cannot read {}", path.display()), error));
             }
@@ -94,7 +94,19 @@ impl Catalogue {
                 return Err(wrong(format!("id {id} is there twice")));
             }
         }
-        Ok(catalogue)
+        Ok(Some(catalogue))
+    }
+
+    /// The file is gone, and there are records that cannot be read without it.
+    pub(crate) fn missing(dir: &Path) -> Error {
+        let message = format!(
+            "{} is missing, and the log beside it holds records: which table each of them is of, and with which \
+             columns, cannot be known. Put the file back from a backup of this folder. Without one, move the folder \
+             away and start with an empty one: the tables are loaded from the database, and what was not drained \
+             from this folder is lost",
+            dir.join(FILE).display()
+        );
+        Error::new(Kind::Catalogue, message)
     }
 
     /// One table as text, for a tier that keeps them one by one.

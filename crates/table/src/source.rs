@@ -1,6 +1,7 @@
 //! What a hot table asks of the database behind it, without knowing it: blocks of serial keys, and single
 //! rows.
 
+use forebay_log::Position;
 use forebay_value::{Row, Schema, Value};
 use std::fmt;
 use std::future::Future;
@@ -22,6 +23,20 @@ pub trait Source: Send + Sync + 'static {
 
     /// Reads one row. What is read was committed when this was called, or later.
     fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>>;
+
+    /// Reads one row as of a moment at which everything of `log` before `drained` is in the database; an
+    /// error that may be retried when it is not: a database can lose its last commits. A source that cannot
+    /// need not look.
+    fn fetch_at(
+        &self,
+        schema: &Schema,
+        key: Value,
+        log: u128,
+        drained: Position,
+    ) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
+        let _ = (log, drained);
+        self.fetch(schema, key)
+    }
 }
 
 /// The database could not be asked.

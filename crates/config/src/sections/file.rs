@@ -72,7 +72,7 @@ pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
     let config = Config {
         source: source.to_owned(),
         cache: cache::read(top.get("cache"), &memory),
-        drain: drain::read(top.get("drain")),
+        drain: drain::read(top.get("drain"), &memory.tier),
         admin: admin::read(top.get("admin")),
         jobs: job::read(top.get("job"), database.dialect()),
         endpoints: Vec::new(),

@@ -6,8 +6,9 @@ use super::{Bulk, dead_letters, positions};
 use crate::Error;
 use std::sync::atomic::Ordering;
 
-/// Those who start together make them one after the other: without the lock, two would fail on each other's.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621934)";
+/// Those who start together make the tables, and their claims, one after the other: without the lock, two
+/// would fail on each other's, or not see each other's.
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621934)";
 
 impl Bulk {
     /// Makes the drain's tables, once.

@@ -15,6 +15,7 @@ mod apply;
 mod array;
 mod bulk;
 mod change;
+mod claims;
 mod codec;
 mod dead_letters;
 mod drain_tables;
@@ -264,6 +265,21 @@ impl Postgres {
             Some(values) => table::row_from_values(schema, values).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The position of a log, and a row as of the same moment.
+    pub(crate) async fn fetch_at(
+        &self,
+        schema: &Schema,
+        key: Value,
+        log: u128,
+    ) -> Result<(u64, Option<Row>), Error> {
+        let found = self.submit(&table::fetch_at_sql(schema, log), vec![key], false).await?;
+        let position = table::number(&found, 0, 0).unsigned_abs();
+        let values = found.iter().next().map_or(&[][..], |values| &values[1..]);
+        let is_there = values.get(schema.key).is_some_and(|key| !key.is_null());
+        let row = is_there.then(|| table::row_from_values(schema, values)).transpose()?;
+        Ok((position, row))
     }
 
     pub(crate) async fn count(&self, schema: &Schema) -> Result<u64, Error> {

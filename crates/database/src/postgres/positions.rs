@@ -15,13 +15,23 @@ CREATE TABLE IF NOT EXISTS forebay_position (
   log text PRIMARY KEY,
   position bigint NOT NULL,
   updated_at timestamptz NOT NULL,
-  note text NOT NULL DEFAULT ''
+  note text NOT NULL DEFAULT '',
+  history text NOT NULL DEFAULT '',
+  tables text NOT NULL DEFAULT '',
+  server text NOT NULL DEFAULT '',
+  taken_by text NOT NULL DEFAULT ''
 );
 DO $$ BEGIN
   IF NOT EXISTS (
-    SELECT FROM pg_attribute WHERE attrelid = 'forebay_position'::regclass AND attname = 'note' AND NOT attisdropped
+    SELECT FROM pg_attribute
+    WHERE attrelid = 'forebay_position'::regclass AND attname = 'taken_by' AND NOT attisdropped
   ) THEN
-    ALTER TABLE forebay_position ADD COLUMN note text NOT NULL DEFAULT '';
+    ALTER TABLE forebay_position
+      ADD COLUMN IF NOT EXISTS note text NOT NULL DEFAULT '',
+      ADD COLUMN IF NOT EXISTS history text NOT NULL DEFAULT '',
+      ADD COLUMN IF NOT EXISTS tables text NOT NULL DEFAULT '',
+      ADD COLUMN IF NOT EXISTS server text NOT NULL DEFAULT '',
+      ADD COLUMN IF NOT EXISTS taken_by text NOT NULL DEFAULT '';
   END IF;
 END $$";
 
@@ -42,16 +52,20 @@ impl Postgres {
     }
 
     pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
-        // By way of JSON, because the table of an earlier version has no note.
+        // By way of JSON, because the table of an earlier version has fewer columns.
         let sql =
-            "SELECT log, position, updated_at, coalesce(to_jsonb(p) ->> 'note', '') FROM forebay_position p
-                   ORDER BY updated_at";
+            "SELECT log, position, updated_at, coalesce(own ->> 'note', ''), coalesce(own ->> 'history', ''),
+                   coalesce(own ->> 'server', ''), coalesce(own ->> 'taken_by', '')
+                   FROM forebay_position AS p, to_jsonb(p) AS own ORDER BY updated_at";
         let rows = self.of_drain(sql, Vec::new()).await?;
         let stored = |row: &[Value]| {
             Ok(StoredPosition {
                 log: log_id(&row[0])?,
                 position: integer(&row[1]).unsigned_abs(),
                 note: text(&row[3]).into(),
+                opening: text(&row[4]).into(),
+                server: text(&row[5]).into(),
+                taken_by: text(&row[6]).into(),
                 updated_at: time(&row[2]),
             })
         };
@@ -112,6 +126,7 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
             .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
     };
     let note = |note: &str| Value::Text(note.into());
+    let opening = Value::Text(batch.opening.as_str().into());
     let (log, to) = (log_text(batch.log), stored(batch.to)?);
     #[cfg(feature = "planted")]
     if crate::planted::is("position-never-checked") {
@@ -130,18 +145,19 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
     let changed = match batch.from.map(stored).transpose()? {
         Some(from) => {
             let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
-                       WHERE log = $1 AND position = $3 AND note = $5";
+                       WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''";
             #[cfg(feature = "planted")]
             let sql = &match crate::planted::is("outcome-judged-again") {
                 true => sql.replace("position = $3", "position <= $3"),
                 false => sql.to_owned(),
             };
-            session.run(sql, &[log, to, from, note(&batch.note.to), note(&batch.note.from)]).await?.changed
+            let params = [log, to, from, note(&batch.note.to), note(&batch.note.from), opening];
+            session.run(sql, &params).await?.changed
         }
         None => {
-            let sql = "INSERT INTO forebay_position (log, position, note, updated_at)
-                       VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
-            session.run(sql, &[log, to, note(&batch.note.to)]).await?.changed
+            let sql = "INSERT INTO forebay_position (log, position, note, history, updated_at)
+                       VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
+            session.run(sql, &[log, to, note(&batch.note.to), opening]).await?.changed
         }
     };
     if changed == 1 {

@@ -16,6 +16,21 @@ pub(super) fn fetch_sql(schema: &Schema) -> String {
     format!("SELECT {} FROM {} WHERE {key} = $key", columns(schema), quoted(&schema.name))
 }
 
+/// Gives the position of a log before the row's columns, which are all NULL when there is no such row.
+pub(super) fn fetch_at_sql(schema: &Schema, log: u128) -> String {
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    format!(
+        "SELECT (SELECT position FROM forebay_position WHERE log = '{log:032x}'), {} \
+         FROM (SELECT) AS moment LEFT JOIN {table} AS found ON found.{key} = $key",
+        column_list_of("found", schema)
+    )
+}
+
+fn column_list_of(table: &str, schema: &Schema) -> String {
+    let columns = schema.columns.iter().map(|column| format!("{table}.{}", quoted(&column.name)));
+    columns.collect::<Vec<_>>().join(", ")
+}
+
 /// How the columns of a schema are written, in the table as it is now. A schema says less than the table: its
 /// bigint may be an int4.
 pub(super) async fn codecs(session: &mut Session, schema: &Schema) -> Result<Vec<Codec>, Error> {

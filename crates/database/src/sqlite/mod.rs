@@ -7,6 +7,7 @@
 
 mod apply;
 mod change;
+mod claims;
 mod dead_letters;
 mod enforced;
 mod errors;

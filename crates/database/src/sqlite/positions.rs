@@ -15,8 +15,15 @@ CREATE TABLE IF NOT EXISTS forebay_position (
   log TEXT PRIMARY KEY NOT NULL,
   position INTEGER NOT NULL,
   updated_at TIMESTAMP TEXT NOT NULL,
-  note TEXT NOT NULL DEFAULT ''
+  note TEXT NOT NULL DEFAULT '',
+  history TEXT NOT NULL DEFAULT '',
+  tables TEXT NOT NULL DEFAULT '',
+  server TEXT NOT NULL DEFAULT '',
+  taken_by TEXT NOT NULL DEFAULT ''
 );";
+
+/// What an earlier version did not have.
+const ADDED: [&str; 5] = ["note", "history", "tables", "server", "taken_by"];
 
 impl Sqlite {
     pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
@@ -31,9 +38,14 @@ impl Sqlite {
             if !has_table(connection, "forebay_position").map_err(map)? {
                 return Ok(Vec::new());
             }
-            let note = if has_note(connection)? { "note" } else { "''" };
-            let sql =
-                format!("SELECT log, position, updated_at, {note} FROM forebay_position ORDER BY updated_at");
+            let mut columns = String::new();
+            for column in ["note", "history", "server", "taken_by"] {
+                columns += if has_column(connection, column)? { ", " } else { ", '' AS " };
+                columns += column;
+            }
+            let sql = format!(
+                "SELECT log, position, updated_at{columns} FROM forebay_position ORDER BY updated_at"
+            );
             let mut statement = connection.prepare_cached(&sql).map_err(map)?;
             let mut rows = statement.raw_query();
             let mut positions = Vec::new();
@@ -43,6 +55,9 @@ impl Sqlite {
                     log: log_id(row, 0)?,
                     position: position.unsigned_abs(),
                     note: row.get(3).map_err(map)?,
+                    opening: row.get(4).map_err(map)?,
+                    server: row.get(5).map_err(map)?,
+                    taken_by: row.get(6).map_err(map)?,
                     updated_at: timestamp(row, 2)?,
                 });
             }
@@ -55,17 +70,19 @@ impl Sqlite {
 /// Makes the table, or brings it from the form that an earlier version gave it.
 pub(super) fn make_table(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(TABLE).map_err(map)?;
-    if !has_note(connection)? {
-        let sql = "ALTER TABLE forebay_position ADD COLUMN note TEXT NOT NULL DEFAULT ''";
-        connection.execute_batch(sql).map_err(map)?;
+    for column in ADDED {
+        if !has_column(connection, column)? {
+            let sql = format!("ALTER TABLE forebay_position ADD COLUMN {column} TEXT NOT NULL DEFAULT ''");
+            connection.execute_batch(&sql).map_err(map)?;
+        }
     }
     Ok(())
 }
 
-fn has_note(connection: &Connection) -> Result<bool, Error> {
+fn has_column(connection: &Connection, column: &str) -> Result<bool, Error> {
     connection
-        .prepare_cached("SELECT 1 FROM pragma_table_info('forebay_position') WHERE name = 'note'")
-        .and_then(|mut statement| statement.exists([]))
+        .prepare_cached("SELECT 1 FROM pragma_table_info('forebay_position') WHERE name = ?1")
+        .and_then(|mut statement| statement.exists([column]))
         .map_err(map)
 }
 
@@ -103,29 +120,39 @@ pub(super) fn timestamp(row: &rusqlite::Row<'_>, index: usize) -> Result<Timesta
     Timestamp::parse_stored(&text).ok_or_else(|| Error::new(Kind::Corrupt, format!("{text:?} is no time")))
 }
 
+/// A position as it is stored.
+pub(super) fn stored(position: u64) -> Result<i64, Error> {
+    i64::try_from(position)
+        .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
+}
+
 /// Moves the position, in the transaction that is open.
 pub(super) fn move_position(connection: &Connection, batch: &Batch) -> Result<(), Error> {
     let log = log_text(batch.log);
-    let stored = |position: u64| {
-        i64::try_from(position)
-            .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
-    };
     let (to, now) = (stored(batch.to)?, Timestamp::now().to_string());
     let changed = match batch.from.map(stored).transpose()? {
         Some(from) => connection
             .prepare_cached(
                 "UPDATE forebay_position SET position = ?2, updated_at = ?3, note = ?5
-                 WHERE log = ?1 AND position = ?4 AND note = ?6",
+                 WHERE log = ?1 AND position = ?4 AND note = ?6 AND history = ?7 AND taken_by = ''",
             )
             .and_then(|mut statement| {
-                statement.execute(params![log, to, now, from, batch.note.to, batch.note.from])
+                statement.execute(params![
+                    log,
+                    to,
+                    now,
+                    from,
+                    batch.note.to,
+                    batch.note.from,
+                    batch.opening
+                ])
             }),
         None => connection
             .prepare_cached(
-                "INSERT INTO forebay_position (log, position, updated_at, note) VALUES (?1, ?2, ?3, ?4)
+                "INSERT INTO forebay_position (log, position, updated_at, note, history) VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT (log) DO NOTHING",
             )
-            .and_then(|mut statement| statement.execute(params![log, to, now, batch.note.to])),
+            .and_then(|mut statement| statement.execute(params![log, to, now, batch.note.to, batch.opening])),
     };
     let changed = changed.map_err(map)?;
     if changed == 1 {

@@ -7,6 +7,7 @@
 use super::Sqlite;
 use super::errors::map;
 use super::open::{Role, connect};
+use super::positions;
 use super::schema::quoted;
 use super::types;
 use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
@@ -64,6 +65,26 @@ impl Sqlite {
     pub(crate) async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
         let schema = schema.clone();
         self.readers.submit(move |connection| row_of(connection, &schema, key.as_ref())).await
+    }
+
+    /// The position of a log, and a row as of the same moment.
+    pub(crate) async fn fetch_at(
+        &self,
+        schema: &Schema,
+        key: Value,
+        log: u128,
+    ) -> Result<(u64, Option<Row>), Error> {
+        let schema = schema.clone();
+        let read = move |connection: &Connection| {
+            connection.execute_batch("BEGIN").map_err(map)?;
+            let found = positions::position(connection, log).and_then(|position| {
+                Ok((position.unwrap_or_default(), row_of(connection, &schema, key.as_ref())?))
+            });
+            // Nothing was changed: how it ends does not matter.
+            let _ = connection.execute_batch("ROLLBACK");
+            found
+        };
+        self.readers.submit(read).await
     }
 
     pub(crate) async fn count(&self, schema: &Schema) -> Result<u64, Error> {

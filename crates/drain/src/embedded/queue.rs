@@ -5,7 +5,7 @@
 
 use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode, op_bytes};
-use crate::reconcile::{NewDatabase, Start, reconcile};
+use crate::reconcile::{NewDatabase, Start, opening, reconcile};
 use crate::{Error, Kind};
 use forebay_database::{Change, Store};
 use forebay_log::{Log, Position, Reader};
@@ -23,7 +23,8 @@ pub(crate) struct LogQueue {
     pub log: Log,
     tables: Tables,
     catalogue: Arc<Catalogue>,
-    new_database: NewDatabase,
+    /// The tables that nobody else writes to.
+    own: Vec<String>,
     records: Option<Records>,
     /// Rows that memory gave up, and from which position on they can be read again.
     undone: Vec<(Position, Arc<Table>, Value)>,
@@ -42,12 +43,13 @@ struct Records {
 }
 
 impl LogQueue {
-    pub(crate) fn new(log: Log, tables: Tables, new_database: NewDatabase) -> LogQueue {
+    pub(crate) fn new(log: Log, tables: Tables) -> LogQueue {
+        let own = tables.all().iter().filter(|table| !table.shared());
         LogQueue {
             log,
+            own: own.map(|table| table.schema().name.clone()).collect(),
             catalogue: tables.catalogue(),
             tables,
-            new_database,
             records: None,
             undone: Vec::new(),
         }
@@ -56,24 +58,29 @@ impl LogQueue {
 
 impl Queue for LogQueue {
     const ROWS_FIRST: usize = BATCH_ROWS_FIRST;
+    const IS_OWN: bool = true;
 
     fn id(&self) -> u128 {
         self.log.id().0
     }
 
+    fn opening(&self) -> String {
+        opening(&self.log)
+    }
+
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
-        let start = reconcile(&self.log, database, self.new_database).await?;
+        // Whether another database may be taken was decided when the log was opened.
+        let start = reconcile(&self.log, database, &self.own, NewDatabase::Refuse).await?;
+        if let Start::Behind { .. } = start {
+            start.notice(database).into_iter().for_each(|notice| eprintln!("{notice}"));
+        }
         #[cfg(feature = "planted")]
         let start = match self.records.is_none() && forebay_database::planted::is("position-never-checked") {
             true => Start::Continue(self.log.first()),
             false => start,
         };
-        let stored = match start {
-            Start::Fresh { .. } => None,
-            Start::Continue(_) | Start::Uneven(_) => Some(start.position()),
-        };
         self.release(start.position()).await?;
-        Ok(Place::new(stored, start.reached()))
+        Ok(Place::new(Some(start.position()), start.reached()))
     }
 
     async fn read_after(

@@ -21,6 +21,8 @@ pub(crate) struct Runner {
     runtime: Runtime,
     pace: Pace,
     back_off: BackOff,
+    /// When the database is told that this drain lives, unless a batch does.
+    beat_at: Instant,
     /// Where [`Stop::Finish`] ends.
     finish_at: Option<Position>,
 }
@@ -37,6 +39,7 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Trouble {
         match error.kind() {
             Kind::Database | Kind::Log => Trouble::Retry(error.to_string()),
+            Kind::Fenced | Kind::Copied => Trouble::End(Status::Fenced, error.to_string()),
             _ => Trouble::End(Status::Failed, error.to_string()),
         }
     }
@@ -51,6 +54,7 @@ impl Runner {
             runtime,
             pace: Pace::new(),
             back_off: BackOff::default(),
+            beat_at: Instant::now() + BEAT,
             finish_at: None,
         }
     }
@@ -87,11 +91,13 @@ impl Runner {
             Some(Stop::Finish) => {}
             None if control.paused => {
                 self.locate()?;
+                self.beat()?;
                 self.shared.wait(Duration::from_millis(IDLE_MS));
                 return Ok(true);
             }
             None => {}
         }
+        self.beat()?;
         let drained = self.locate()?;
         let has_stopped_due = self.batcher.has_stopped_due();
         if let Some(end) = self.finish_at {
@@ -137,6 +143,17 @@ impl Runner {
         Ok(drained)
     }
 
+    /// Tells the database that this drain lives, when it is time: so a server without writes keeps its
+    /// tables, and hears soon that the database has lost commits.
+    fn beat(&mut self) -> Result<(), Trouble> {
+        if self.beat_at > Instant::now() {
+            return Ok(());
+        }
+        let outcome = self.runtime.block_on(self.batcher.beat())?;
+        self.back_off.succeeded();
+        self.applied(outcome)
+    }
+
     /// Whether there is something behind the drained position; lets others join what has just come.
     fn wait_for_records(&mut self, drained: Position) -> bool {
         let idle = Duration::from_millis(IDLE_MS);
@@ -170,6 +187,7 @@ impl Runner {
     }
 
     fn applied(&mut self, outcome: Outcome) -> Result<(), Trouble> {
+        self.beat_at = Instant::now() + BEAT;
         match outcome {
             Outcome::Again => {}
             Outcome::Fenced(error) => {

@@ -4,10 +4,12 @@
 //! table.
 
 use crate::{Error, Kind, Loaded, Progress};
-use forebay_database::Store;
+use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, Store};
+use forebay_log::Position;
 use forebay_table::Table;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is
@@ -27,13 +29,13 @@ pub async fn warm(
 ) -> Result<Loaded, Error> {
     let began = Instant::now();
     let (table, store, filter) = (table.clone(), store.clone(), filter.map(str::to_owned));
-    let progress = progress.clone();
+    let (progress, runtime) = (progress.clone(), Handle::current());
     let (answer, answered) = oneshot::channel();
     std::thread::Builder::new()
         .name("warm".into())
         .spawn(move || {
             // The caller may have gone; the rows are in the table all the same.
-            let _ = answer.send(load_all(&table, &store, filter.as_deref(), &progress));
+            let _ = answer.send(load_all(&table, &store, filter.as_deref(), &progress, &runtime));
         })
         .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;
     let rows =
@@ -41,11 +43,23 @@ pub async fn warm(
     Ok(Loaded { rows, took: began.elapsed() })
 }
 
-fn load_all(table: &Table, store: &Store, filter: Option<&str>, progress: &Progress) -> Result<u64, Error> {
+fn load_all(
+    table: &Table,
+    store: &Store,
+    filter: Option<&str>,
+    progress: &Progress,
+    runtime: &Handle,
+) -> Result<u64, Error> {
     let is_serving = table.is_loaded();
     // Made before the scan begins: what is deleted from now on stays deleted.
     let load = is_serving.then(|| table.begin_load());
-    let mut messages = store.scan(table.schema(), filter);
+    let since = load.as_ref().map_or(Position(0), |load| load.since());
+    let scan = runtime.block_on(store.scan_at(table.schema(), filter, table.log().0))?;
+    if scan.position.unwrap_or_default() < since.0 {
+        let message = "the database has lost its last commits; they come back from the log";
+        return Err(DatabaseError::new(DatabaseKind::Unavailable, message).into());
+    }
+    let mut messages = scan.rows;
     let mut rows = 0;
     while let Some(message) = messages.blocking_recv() {
         let message = message?;

@@ -3,6 +3,7 @@
 use super::Queues;
 use super::limits::READ_ROWS;
 use super::warm::tier;
+use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode};
 use crate::stopped::Reached;
@@ -23,9 +24,14 @@ impl Queue for ShardQueue {
     /// A batch is read when its turn comes: shards are drained side by side, and the others keep the database
     /// busy meanwhile.
     const ROWS_FIRST: usize = usize::MAX;
+    const IS_OWN: bool = false;
 
     fn id(&self) -> u128 {
         self.queues.queue.log_id(self.lease.shard)
+    }
+
+    fn opening(&self) -> String {
+        String::new()
     }
 
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
@@ -33,6 +39,9 @@ impl Queue for ShardQueue {
         database.settled_position(self.id()).await?;
         let positions = database.positions().await?;
         let stored = positions.iter().find(|stored| stored.log == self.id());
+        if let Some(by) = stored.map(|stored| &stored.taken_by).filter(|by| !by.is_empty()) {
+            return Err(taken_over(by));
+        }
         let reached = stored.map(Reached::stored).transpose()?;
         let stored = stored.map(|stored| Position(stored.position));
         let queue = self.queues.status(self.lease.shard).await?;

@@ -4,6 +4,7 @@ use super::Queues;
 use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
 use super::shard::Shard;
 use crate::batcher::Outcome;
+use crate::claim::server_name;
 use crate::pace::Pace;
 use crate::state::{Settings, Shared, Status, Stop};
 use forebay_database::Store;
@@ -45,7 +46,7 @@ impl Runner {
         let now = Instant::now();
         Runner {
             queues,
-            owner: format!("{} (process {})", host_name(), std::process::id()),
+            owner: server_name(),
             database,
             shared,
             rows_limit: settings.batch_rows_max,
@@ -221,10 +222,4 @@ impl Runner {
         }
         self.shared.unanswered().is_some()
     }
-}
-
-/// The machine's name, for those who read who holds a lease.
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    name.map_or_else(|_| "unknown host".into(), |name| name.trim().to_owned())
 }

@@ -95,23 +95,12 @@ async fn a_second_drain_fences_the_first() {
     let first = world.drain(Settings::default());
     world.people().insert(person(1, "p", None, 0).as_ref()).unwrap();
     first.drain_to(world.end()).await.unwrap();
-    // Another drain of the same log has moved the position.
-    let stored = world.store.position(world.log.id().0).await.unwrap().unwrap();
-    let moved = forebay_database::Batch {
-        log: world.log.id().0,
-        from: Some(stored),
-        to: stored + 1,
-        note: Default::default(),
-        schemas: vec![],
-        changes: vec![],
-        on_error: forebay_database::OnError::Fail,
-        priority: forebay_database::Priority::Holds,
-    };
-    world.store.apply(moved).await.unwrap();
+    // Another opening of the same log has claimed the position.
+    world.plain().execute_batch("UPDATE forebay_position SET history = 'another'").unwrap();
     world.people().insert(person(2, "p", None, 0).as_ref()).unwrap();
     let error = first.drain_to(world.end()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Fenced);
-    assert!(error.to_string().contains("another drain has taken over"), "{error}");
+    assert!(error.to_string().contains("another copy of this data folder"), "{error}");
     assert_eq!(first.state().status, Status::Fenced);
     assert_eq!(world.text(PEOPLE), "1:p:-:0");
     assert_eq!(first.stop(Stop::Finish).await.status, Status::Fenced);

@@ -72,7 +72,7 @@ impl World {
             specs.push(TableSpec { schema, shared, ordered: false, rules: Arc::default() });
         }
         let tables = Tables::open(log.clone(), data, 1 << 30, specs, source).unwrap();
-        let start = reconcile(&log, &store, NewDatabase::Accept).await.unwrap();
+        let start = reconcile(&log, &store, &[], NewDatabase::Accept).await.unwrap();
         for table in tables.all() {
             warm(table, &store, None, &Arc::new(Progress::default())).await.unwrap();
         }

@@ -109,8 +109,6 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
         runtime.block_on(open::open(config, new_database, open::Away::Fail)).map_err(Failure::from)?;
     let settings = Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
-        // Decided when the log was opened; by now the two belong together.
-        new_database: NewDatabase::Accept,
         letters: Some(config.memory.data_dir.clone()),
         ..Settings::default()
     };

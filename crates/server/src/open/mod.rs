@@ -76,6 +76,6 @@ pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Res
     let (store, schemas) = database(config, away).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
     let enforced = Watched::begin(config, &store, &mut specs).await?;
-    let tier = Tier::open(&config.memory, specs, store.clone(), new_database).await?;
+    let tier = Tier::open(config, specs, store.clone(), new_database).await?;
     Ok(Opened { store, tier, schemas, enforced })
 }

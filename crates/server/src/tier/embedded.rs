@@ -1,5 +1,6 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
+use super::claim::wait_for;
 use crate::asking::{Trouble, until_answered};
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
@@ -8,14 +9,18 @@ use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Drain, DrainState, Loaded, NewDatabase, Progress, Reached, Settings, reconcile, verify, warm,
+    BEAT, Differences, Drain, DrainState, Loaded, NewDatabase, Progress, Reached, Settings, beat, give_back,
+    reconcile, verify, warm,
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
 use forebay_table::{Table, TableSpec, Tables};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a stop lets the database be told that the tables are free.
+const GIVE_BACK: Duration = Duration::from_secs(1);
 
 /// Log and hot tables of a data folder.
 pub(super) struct Embedded {
@@ -31,12 +36,15 @@ impl Embedded {
     /// Opens the log and the tables.
     pub async fn open(
         memory: &model::Memory,
+        keep: Duration,
         specs: Vec<TableSpec>,
         store: &Store,
         new_database: NewDatabase,
     ) -> Result<Embedded, StartError> {
-        let (log, recovery) = open_log(memory)?;
-        let reached = agree(&log, store, new_database).await?;
+        let (log, recovery) = open_log(memory, keep)?;
+        let own = specs.iter().filter(|spec| !spec.shared);
+        let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
+        let reached = agree(&log, store, &own, new_database).await?;
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
             .map_err(StartError::from)?;
@@ -78,12 +86,14 @@ impl Embedded {
     /// table.
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
         let started = Instant::now();
-        let mut rows = 0;
-        for table in self.tables.all() {
-            let (doing, progress) = (loading(table), Arc::default());
-            let warmed = until_answered(&self.trouble, &doing, || warm(table, store, None, &progress));
-            rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
-        }
+        let rows = tokio::select! {
+            rows = self.load_rows(store) => rows?,
+            lost = stay_alive(&self.log, store, &self.reached) => return Err(lost),
+        };
+        // The position is where it was: the rows are as it says.
+        let stands = || beat(&self.log, store, &self.reached);
+        let stands = until_answered(&self.trouble, "the drain's position", stands);
+        stands.await.map_err(StartError::from)?;
         let (tables, reached) = (self.tables.clone(), self.reached.clone());
         let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
         let replayed =
@@ -105,6 +115,24 @@ impl Embedded {
         }
         self.tables.drained(self.reached.all());
         Ok(())
+    }
+
+    /// Reads all rows of the database; how many.
+    async fn load_rows(&self, store: &Store) -> Result<u64, StartError> {
+        let mut rows = 0;
+        for table in self.tables.all() {
+            let (doing, progress) = (loading(table), Arc::default());
+            let warmed = until_answered(&self.trouble, &doing, || warm(table, store, None, &progress));
+            rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
+        }
+        Ok(rows)
+    }
+
+    /// Lets another server have the tables. One that is away, or has a claim of its own, is left alone.
+    pub async fn give_back(&self, store: &Store) {
+        let given_back = give_back(&self.log, store);
+        // The claim ends by itself.
+        let _ = tokio::time::timeout(GIVE_BACK, given_back).await;
     }
 
     pub fn start_drain(&self, store: Store, settings: Settings) -> Result<Drain, forebay_drain::Error> {
@@ -180,7 +208,7 @@ fn loading(table: &Table) -> String {
     format!("loading {}", table.schema().name)
 }
 
-fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
+fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), StartError> {
     let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
     options.durability = match memory.durability {
         model::Durability::Sync => forebay_log::Durability::Sync,
@@ -192,18 +220,36 @@ fn open_log(memory: &model::Memory) -> Result<(Log, Recovery), StartError> {
     // read.
     options.verify = Verify::WhenRead;
     options.limit_bytes = memory.log_limit_bytes;
+    options.keep = keep;
     Log::open(options).map_err(StartError::from)
 }
 
 /// Finds where the drain goes on, or why it must not.
-async fn agree(log: &Log, store: &Store, new_database: NewDatabase) -> Result<Reached, StartError> {
+async fn agree(
+    log: &Log,
+    store: &Store,
+    own: &[String],
+    new_database: NewDatabase,
+) -> Result<Reached, StartError> {
     let trouble = Trouble::default();
-    let asked = until_answered(&trouble, "the drain's position", || reconcile(log, store, new_database));
-    let start = asked.await.map_err(StartError::from)?;
+    let ask = || reconcile(log, store, own, new_database);
+    let start = wait_for(async || until_answered(&trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {
         eprintln!("note: {notice}");
     }
     Ok(start.reached())
+}
+
+/// Keeps the claim on the tables while they are loaded; ends when it is lost.
+async fn stay_alive(log: &Log, store: &Store, reached: &Reached) -> StartError {
+    loop {
+        tokio::time::sleep(BEAT).await;
+        match beat(log, store, reached).await {
+            Err(error) if !error.is_transient() => return StartError::from(error),
+            // Asked again, or by the load itself.
+            Ok(()) | Err(_) => {}
+        }
+    }
 }
 
 /// Answers are released as the log becomes durable, and never again when it fails. The hooks must not hold

@@ -4,6 +4,7 @@
 //! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
 //! work without a server. Requests of clients do not come this way (`action` does that).
 
+mod claim;
 mod conditions;
 mod embedded;
 mod remote;
@@ -13,7 +14,7 @@ use crate::problem::Problem;
 use crate::schedule::Lease;
 use crate::start_error::StartError;
 use embedded::Embedded;
-use forebay_config::model;
+use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_drain::{
     Differences, Drain, DrainState, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
@@ -74,14 +75,16 @@ macro_rules! either {
 impl Tier {
     /// Opens the tier. Nothing is loaded and nothing drained yet.
     pub(crate) async fn open(
-        memory: &model::Memory,
+        config: &Config,
         specs: Vec<TableSpec>,
         store: Store,
         new_database: NewDatabase,
     ) -> Result<Tier, StartError> {
+        let memory = &config.memory;
+        let keep = Duration::from_millis(config.drain.keep_ms);
         let memory = match &memory.tier {
             model::Tier::Embedded => {
-                Memory::Embedded(Embedded::open(memory, specs, &store, new_database).await?)
+                Memory::Embedded(Embedded::open(memory, keep, specs, &store, new_database).await?)
             }
             model::Tier::Remote(at) => Memory::Remote(Remote::open(at, memory, specs, &store).await?),
         };
@@ -284,6 +287,9 @@ impl Tier {
             Ok(state) => state,
             Err(_) => drain.stop(Stop::Leave).await,
         };
+        if let Memory::Embedded(embedded) = &self.memory {
+            embedded.give_back(&self.store).await;
+        }
         match &self.memory {
             Memory::Embedded(_) if state.backlog_bytes > 0 => eprintln!(
                 "{} bytes of the log are not drained; they will be after the next start",

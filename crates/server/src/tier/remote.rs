@@ -1,6 +1,7 @@
 //! The tier on Redis or Valkey: reaching it, whether it can keep what the config promises, and loading it.
 //! Other servers and drainers may be at work on it at the same time.
 
+use super::claim::wait_for;
 use crate::asking::{Trouble, until_answered};
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
@@ -9,8 +10,8 @@ use crate::start_error::StartError;
 use forebay_config::model::{self, Durability};
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Drain, DrainState, Loaded, Progress, Settings, backlog_remote, load_remote, verify_remote,
-    warm_remote,
+    BEAT, Differences, Drain, DrainState, Loaded, Progress, Settings, backlog_remote, claim_remote,
+    load_remote, verify_remote, warm_remote,
 };
 use forebay_redis::{Client, Command, Link, Slot};
 use forebay_table::{HotError, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
@@ -71,11 +72,32 @@ impl Remote {
             RemoteTables::open(&client, &link, specs, options, source.clone(), source.clone())
         });
         let tables = tables.await.map_err(|error| failed(&error))?;
+        let claim = || claim_remote(&tables, store);
+        wait_for(async || until_answered(&trouble, "claiming the tables", claim).await).await?;
         Ok(Remote { client, tables, link, trouble })
     }
 
     /// Fills the tier with what the database holds, unless another server has done so.
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
+        tokio::select! {
+            loaded = self.load_tables(store) => loaded,
+            lost = self.stay_alive(store) => Err(lost),
+        }
+    }
+
+    /// Keeps the claim on the tables; ends when it is lost.
+    async fn stay_alive(&self, store: &Store) -> StartError {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            match claim_remote(&self.tables, store).await {
+                Err(error) if !error.is_transient() => return StartError::from(error),
+                // A database that is away is asked again.
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn load_tables(&self, store: &Store) -> Result<(), StartError> {
         for table in self.tables.all() {
             let name = &table.schema().name;
             let doing = format!("loading {name}");
@@ -109,6 +131,14 @@ impl Remote {
 
     /// Loads again what a server that changed over has lost, until it is dropped.
     pub async fn watch(&self, store: &Store) {
+        tokio::join!(self.watch_rows(store), async {
+            // The drain of each shard finds out by itself.
+            let lost = self.stay_alive(store).await;
+            eprintln!("the tables of the memory tier are no longer its own: {}", lost.0);
+        });
+    }
+
+    async fn watch_rows(&self, store: &Store) {
         loop {
             tokio::time::sleep(WATCH).await;
             for table in self.tables.all() {

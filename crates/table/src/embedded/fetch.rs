@@ -1,9 +1,11 @@
 //! Read-through: bringing a row from the database into memory, without ever putting back something older.
 //!
 //! **Why it cannot resurrect.** Whoever reads the database first notes the drained position of that moment:
-//! what is read then holds every change up to it. It is put into memory only where the key's last change, in
-//! its slot or its tombstone, is at or before that position; and no tombstone after it is forgotten while a
-//! read is under way. Otherwise the read is done again.
+//! what is read then holds every change up to it (a database that lost its last commits does not: the read
+//! says so by the position that it finds beside the row, and is done again when they are back). It is put
+//! into memory only where the key's last change, in its slot or its tombstone, is at or before that
+//! position; and no tombstone after it is forgotten while a read is under way. Otherwise the read is done
+//! again.
 //!
 //! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number
 //! waiting.
@@ -82,7 +84,8 @@ impl Table {
                 Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
             };
             let permit = self.core.reads.enter().await?;
-            let row = self.core.source.fetch(self.schema(), key.to_value()).await?;
+            let log = self.core.log.id().0;
+            let row = self.core.source.fetch_at(self.schema(), key.to_value(), log, since.since).await?;
             drop(permit);
             match self.install(key.as_ref(), row, since.since)? {
                 Installed::Present => return Ok(Fetched::Present),

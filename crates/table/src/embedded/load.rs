@@ -16,6 +16,11 @@ pub struct Load<'a> {
 }
 
 impl Load<'_> {
+    /// What the scan must hold: everything up to there.
+    pub fn since(&self) -> Position {
+        self.reading.since
+    }
+
     /// Takes a row of the scan into memory, unless something newer is known of its key. Past the memory limit
     /// only its key and what must stay right are kept.
     pub fn row(&self, row: RowRef<'_>) {

@@ -17,7 +17,7 @@ use crate::record::TableId;
 use crate::rules::LiveRules;
 use crate::source::SourceError;
 use crate::spec::TableSpec;
-use forebay_log::Position;
+use forebay_log::{LogId, Position};
 use forebay_value::{RowRef, Schema, Value, ValueRef};
 use std::sync::{Arc, Weak};
 use tokio::sync::SetOnce;
@@ -102,6 +102,11 @@ impl Table {
     /// The id that its log records carry.
     pub fn id(&self) -> TableId {
         self.id
+    }
+
+    /// The log that its changes are in.
+    pub fn log(&self) -> LogId {
+        self.core.log.id()
     }
 
     /// Whether others write to it as well.

@@ -31,8 +31,8 @@ impl Tables {
     /// `limit_bytes` is what rows, keys and indexes may take in memory, of all tables together.
     ///
     /// # Errors
-    /// [`Kind::Catalogue`] also when two tables have the same name or a table has too many columns;
-    /// [`Kind::Io`].
+    /// [`Kind::Catalogue`] also when two tables have the same name or a table has too many columns, or when
+    /// the catalogue file is missing and the log is not empty; [`Kind::Io`].
     pub fn open(
         log: Log,
         dir: &Path,
@@ -42,7 +42,11 @@ impl Tables {
     ) -> Result<Tables, Error> {
         fs::create_dir_all(dir)
             .map_err(|error| Error::caused(Kind::Io, format!("cannot create {}", dir.display()), error))?;
-        let mut catalogue = Catalogue::read(dir)?;
+        let mut catalogue = match Catalogue::read(dir)? {
+            Some(catalogue) => catalogue,
+            None if log.end() > Position(0) => return Err(Catalogue::missing(dir)),
+            None => Catalogue::default(),
+        };
         let known = catalogue.tables().count();
         let mut ids = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {

@@ -31,6 +31,7 @@ pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         from,
         to,
         note: Default::default(),
+        opening: String::new(),
         schemas,
         changes,
         on_error: OnError::Fail,

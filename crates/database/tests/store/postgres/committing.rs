@@ -19,6 +19,7 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         from,
         to,
         note: Default::default(),
+        opening: String::new(),
         schemas,
         changes,
         on_error: OnError::Fail,

@@ -13,7 +13,17 @@ fn row(id: i64, code: &str) -> Row {
 fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
     let changes = ops.into_iter().map(|op| Change { table: 0, position: 1, op }).collect();
     let (schemas, priority) = (vec![codes()], Priority::Holds);
-    Batch { log: 1, from: None, to: 1, note: Default::default(), schemas, changes, on_error, priority }
+    Batch {
+        log: 1,
+        from: None,
+        to: 1,
+        note: Default::default(),
+        opening: String::new(),
+        schemas,
+        changes,
+        on_error,
+        priority,
+    }
 }
 
 const TRIGGER: &str = "CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \

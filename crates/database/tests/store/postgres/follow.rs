@@ -89,6 +89,7 @@ fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
         from,
         to,
         note: Default::default(),
+        opening: String::new(),
         schemas: vec![schema.clone()],
         changes,
         on_error: OnError::Fail,

@@ -1,0 +1,110 @@
+//! Claims on tables, beside the positions: see `crate::claim`. Who claims holds the file's one lock.
+
+use super::Sqlite;
+use super::dead_letters::make_drain_tables;
+use super::errors::map;
+use super::positions::{log_id, log_text, stored, timestamp};
+use super::writer::Session;
+use crate::Error;
+use crate::claim::{Claim, Claimed, Expected, Found, Queue, plan};
+use crate::limits::BULK_LOCK_WAIT_MS;
+use forebay_value::Timestamp;
+use rusqlite::{Connection, params};
+use std::time::Duration;
+
+impl Sqlite {
+    pub(crate) async fn claim(&self, claim: Claim) -> Result<Claimed, Error> {
+        self.writer.urgent(move |session| claim_tables(session, &claim)).await
+    }
+
+    pub(crate) async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
+        let opening = opening.to_owned();
+        let sql = "UPDATE forebay_position SET tables = '' WHERE log = ?1 AND history = ?2";
+        let give_back = move |session: &mut Session| {
+            session.transaction(|session| {
+                session.connection.execute(sql, params![log_text(log), opening]).map(drop).map_err(map)
+            })
+        };
+        self.writer.urgent(give_back).await
+    }
+}
+
+fn claim_tables(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> {
+    session.begin(Duration::from_millis(BULK_LOCK_WAIT_MS))?;
+    let claimed = make_drain_tables(session).and_then(|()| claimed(&session.connection, claim));
+    match claimed {
+        Ok(Claimed::Done) => session.commit().map(|()| Claimed::Done),
+        refused => {
+            session.rollback();
+            // The tables may have been made by the very transaction that is gone now.
+            session.has_drain_tables = false;
+            refused
+        }
+    }
+}
+
+/// Makes the claim in the transaction that is open.
+fn claimed(connection: &Connection, claim: &Claim) -> Result<Claimed, Error> {
+    let plan = match plan(claim, &found(connection)?) {
+        Ok(plan) => plan,
+        Err(refused) => return Ok(refused),
+    };
+    let by = claim.queues.first().map_or_else(String::new, |queue| log_text(queue.log));
+    for holder in plan.taken {
+        let sql = "UPDATE forebay_position SET tables = '', taken_by = ?2 WHERE log = ?1";
+        connection.execute(sql, params![log_text(holder.log), by]).map_err(map)?;
+    }
+    for queue in &plan.own {
+        if !claim_queue(connection, queue, &plan.tables, claim)? {
+            return Ok(Claimed::Moved);
+        }
+    }
+    Ok(Claimed::Done)
+}
+
+/// Claims one queue; false when the store has something else for it than was expected.
+fn claim_queue(connection: &Connection, queue: &Queue, tables: &str, claim: &Claim) -> Result<bool, Error> {
+    let (log, now, first) = (log_text(queue.log), Timestamp::now().to_string(), stored(queue.first)?);
+    let Claim { server, opening, .. } = claim;
+    let insert = "INSERT INTO forebay_position (log, position, updated_at, tables, server, history)
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (log)";
+    let changed = match &queue.expected {
+        Expected::Any => {
+            let sql = format!(
+                "{insert} DO UPDATE SET tables = excluded.tables, server = excluded.server,
+                 history = excluded.history, taken_by = '', updated_at = excluded.updated_at"
+            );
+            connection.execute(&sql, params![log, first, now, tables, server, opening])
+        }
+        Expected::Nothing => {
+            let sql = format!("{insert} DO NOTHING");
+            connection.execute(&sql, params![log, first, now, tables, server, opening])
+        }
+        Expected::At(position, history) => {
+            let sql = "UPDATE forebay_position SET tables = ?2, server = ?3, history = ?4, taken_by = '',
+                       updated_at = ?5 WHERE log = ?1 AND position = ?6 AND history = ?7";
+            connection.execute(sql, params![log, tables, server, opening, now, stored(*position)?, history])
+        }
+    };
+    Ok(changed.map_err(map)? == 1)
+}
+
+fn found(connection: &Connection) -> Result<Vec<Found>, Error> {
+    let sql = "SELECT log, tables, server, updated_at, taken_by FROM forebay_position";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let mut rows = statement.raw_query();
+    let now = Timestamp::now();
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(map)? {
+        let updated_at = timestamp(row, 3)?;
+        found.push(Found {
+            log: log_id(row, 0)?,
+            tables: row.get(1).map_err(map)?,
+            server: row.get(2).map_err(map)?,
+            updated_at,
+            age_ms: (now.0 - updated_at.0) / 1_000,
+            taken_by: row.get(4).map_err(map)?,
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,74 @@
+//! Claims: this server, its tables, and why the database does not let it have them.
+
+use crate::{Error, Kind};
+use forebay_database::{Batch, Claim, Claimed, Expected, Holder, Note, OnError, Priority, Queue, Store};
+use forebay_log::Position;
+use forebay_table::RemoteTables;
+use forebay_value::Timestamp;
+
+/// Where this server is, for people.
+pub(crate) fn server_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.map_or_else(|_| "unknown host".into(), |name| name.trim().to_owned());
+    format!("{host} (process {})", std::process::id())
+}
+
+/// A batch without changes, from where the database stands to there.
+pub(crate) fn sign_of_life(log: u128, at: Option<Position>, note: &str, opening: String) -> Batch {
+    Batch {
+        log,
+        from: at.map(|position| position.0),
+        to: at.unwrap_or_default().0,
+        note: Note { from: note.to_owned(), to: note.to_owned() },
+        opening,
+        schemas: Vec::new(),
+        changes: Vec::new(),
+        on_error: OnError::Fail,
+        priority: Priority::Holds,
+    }
+}
+
+/// Another server writes to a table that this one wants for itself.
+pub(crate) fn held(holder: Holder) -> Error {
+    let seconds = (Timestamp::now().0 - holder.seen_at.0).max(0) / 1_000_000;
+    let message = format!(
+        "another server writes to table {}: {}, with log {:032x}, {seconds} s ago. Two servers with memories of \
+         their own would not see each other's changes. Stop the other one, or let both use one memory tier \
+         (Redis or Valkey), or say `shared = true` for the table if others may write to it",
+        holder.table,
+        if holder.server.is_empty() { "an unknown server" } else { &holder.server },
+        holder.log,
+    );
+    Error::claimed(holder, message)
+}
+
+/// Claims the tables of a memory tier that servers share, for all of them.
+///
+/// # Errors
+/// [`Kind::Claimed`] when a server of another tier, or one with a data folder, writes to one of them;
+/// [`Kind::Fenced`] when one has taken them over; [`Kind::Database`].
+pub async fn claim_remote(tables: &RemoteTables, store: &Store) -> Result<(), Error> {
+    let own = tables.all().iter().filter(|table| !table.shared());
+    let queue = |shard| Queue { log: tables.queue().log_id(shard), first: 0, expected: Expected::Any };
+    let claim = Claim {
+        queues: (0..tables.shard_count()).map(queue).collect(),
+        opening: String::new(),
+        tables: own.map(|table| table.schema().name.clone()).collect(),
+        server: server_name(),
+    };
+    match store.claim(claim).await? {
+        Claimed::Done | Claimed::Moved => Ok(()),
+        Claimed::Held(holder) => Err(held(holder)),
+        Claimed::TakenOver(by) => Err(taken_over(&by)),
+    }
+}
+
+/// The tables of a tier were taken over while none of its servers gave a sign of life.
+pub(crate) fn taken_over(by: &str) -> Error {
+    let message = format!(
+        "another server (log {by}) has taken over tables of this memory tier, whose servers had given the database \
+         no sign of life: what the tier holds may be older than the database. Stop the other server, drain what \
+         is to be kept by setting forebay_position.taken_by to '', then empty the tier: it is loaded anew"
+    );
+    Error::new(Kind::Fenced, message)
+}

@@ -1,0 +1,158 @@
+//! Two servers with memories of their own on one table: the second is refused while the first lives, and
+//! takes the table over when it does not.
+
+use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Local, Spec, Topology};
+use rustix::process::Signal;
+
+const CONFIG: &str = r#"
+[table.notes]
+columns = { id = "bigint key", text = "text" }
+
+[[endpoint]]
+route = "PUT /notes/{id}"
+upsert = "notes"
+values = { text = "$text" }
+
+[[endpoint]]
+route = "GET /notes/{id}"
+get = "notes"
+"#;
+
+const REFUSED: &str = "another server writes to table notes";
+
+struct Ground {
+    folder: Folder,
+    stores: Stores,
+}
+
+impl Ground {
+    fn on(stores: Stores) -> Ground {
+        Ground { folder: Folder::new(), stores }
+    }
+
+    fn start(&self, data: &str) -> Start {
+        self.start_with(data, CONFIG)
+    }
+
+    fn start_with(&self, data: &str, config: &str) -> Start {
+        let config = self.folder.write(&format!("{data}.toml"), config);
+        let start =
+            Start::new(binary(), &self.folder, &config).database(&self.stores.database_url(&self.folder));
+        start.data(self.folder.path().join(data))
+    }
+
+    fn stored(&self) -> Vec<String> {
+        let rows = self.stores.archive(&self.folder).rows("SELECT id FROM notes ORDER BY id");
+        rows.into_iter().filter_map(|row| row[0].clone()).collect()
+    }
+}
+
+#[track_caller]
+fn put(server: &Server, id: u32) {
+    server.client().ask("PUT", &format!("/notes/{id}"), Some(r#"{"text":"t"}"#)).expect(200);
+}
+
+#[track_caller]
+fn refused(start: &Start) {
+    let Err(ended) = start.try_start() else { panic!("two servers write to one table") };
+    assert!(!ended.status.success() && ended.output.contains(REFUSED), "{ended:?}");
+    assert!(ended.output.contains("(process ") && ended.output.contains("with log"), "{ended:?}");
+}
+
+#[test]
+fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
+    for stores in [Stores::new, Stores::pgbouncer] {
+        let ground = Ground::on(stores());
+        let first = ground.start("first").start();
+        put(&first, 1);
+        first.drain();
+        refused(&ground.start("second"));
+        // A server that only waits lives as well.
+        refused(&ground.start("second"));
+        put(&first, 2);
+        first.drain();
+        // A stop gives the table back at once.
+        assert!(first.stop().status.success());
+        let second = ground.start("second").start();
+        assert!(!second.output().contains("waiting up to"), "{}", second.output());
+        second.wait_healthy();
+        second.client().get("/notes/2").expect(200);
+        // One that is killed does so after a while.
+        second.kill();
+        let first = ground.start("first").start();
+        assert!(first.output().contains("waiting up to"), "{}", first.output());
+        put(&first, 3);
+        first.drain();
+        assert_eq!(ground.stored(), ["1", "2", "3"]);
+    }
+}
+
+#[test]
+fn a_server_that_stood_still_while_another_took_over_writes_nothing() {
+    let ground = Ground::on(Stores::postgres());
+    let first = ground.start("first").start();
+    put(&first, 1);
+    first.drain();
+    first.signal(Signal::STOP);
+    let second = ground.start("second").start();
+    put(&second, 2);
+    second.drain();
+    assert!(second.stop().status.success());
+    first.signal(Signal::CONT);
+    put(&first, 3);
+    let state = wait_for("the first is fenced", || {
+        let state = first.drain_state();
+        (state["status"] == "fenced").then_some(state)
+    });
+    assert!(state["last_error"].as_str().is_some_and(|error| error.contains("has taken over")), "{state}");
+    assert_eq!(ground.stored(), ["1", "2"]);
+    first.kill();
+    // Started again, it sees what the other wrote, and drains what it had acknowledged.
+    let first = ground.start("first").start();
+    first.wait_healthy();
+    first.client().get("/notes/2").expect(200);
+    first.drain();
+    assert_eq!(ground.stored(), ["1", "2", "3"]);
+}
+
+#[test]
+fn tables_that_others_may_write_to_are_not_claimed() {
+    let ground = Ground::on(Stores::postgres());
+    let shared = CONFIG.replace("[table.notes]", "[table.notes]\nshared = true");
+    let (first, second) = (ground.start_with("a", &shared).start(), ground.start_with("b", &shared).start());
+    put(&first, 1);
+    put(&second, 2);
+    first.drain();
+    second.drain();
+    assert_eq!(ground.stored(), ["1", "2"]);
+}
+
+#[test]
+fn servers_of_one_tier_claim_together_and_keep_others_out() {
+    let ground = Ground::on(Stores::postgres());
+    let local =
+        || Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
+    let (tier, other) = (local(), local());
+    let start =
+        |data: &str, memory: &Local| ground.start(data).memory(&memory.url()).set("memory.durability=async");
+    let (first, second) = (start("a", &tier).start(), start("b", &tier).start());
+    for (server, id) in [(&first, 1), (&second, 2)] {
+        server.wait_healthy();
+        put(server, id);
+    }
+    first.drain();
+    refused(&start("c", &other));
+    refused(&ground.start("d"));
+    put(&second, 3);
+    second.drain();
+    assert_eq!(ground.stored(), ["1", "2", "3"]);
+    // Both are gone: a server with a folder of its own takes the table over, and the tier is told.
+    first.kill();
+    second.kill();
+    let alone = ground.start("d").start();
+    put(&alone, 4);
+    alone.drain();
+    let ended = start("a", &tier).try_start().err().expect("it is refused");
+    assert!(ended.output.contains(REFUSED) || ended.output.contains("has taken over"), "{ended:?}");
+}

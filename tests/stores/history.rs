@@ -1,0 +1,354 @@
+//! Copies, backups and failovers: a data folder and a database that do not belong together are told apart
+//! before a write is lost, and a database that lost its last commits gets them back from the log.
+
+use forebay_tests::{Archive, Ended, Folder, Server, Start, Stores, binary, wait_for};
+use std::path::PathBuf;
+use std::process::Command;
+
+const CONFIG: &str = r#"
+[table.notes]
+columns = { id = "bigint key", text = "text" }
+
+[[endpoint]]
+route = "PUT /notes/{id}"
+upsert = "notes"
+values = { text = "$text" }
+
+[[endpoint]]
+route = "GET /notes/{id}"
+get = "notes"
+
+[[endpoint]]
+route = "DELETE /notes/{id}"
+delete = "notes"
+"#;
+
+/// A folder of data folders, and a database.
+struct Ground {
+    folder: Folder,
+    stores: Stores,
+    config: PathBuf,
+}
+
+/// On SQLite, then on PostgreSQL.
+fn on_each(test: impl Fn(&Ground)) {
+    for stores in [Stores::new, Stores::postgres] {
+        test(&Ground::on(stores()));
+    }
+}
+
+impl Ground {
+    fn on(stores: Stores) -> Ground {
+        let folder = Folder::new();
+        let config = folder.write("history.toml", CONFIG);
+        Ground { folder, stores, config }
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A server with the data folder of this name.
+    fn start(&self, name: &str) -> Start {
+        Start::new(binary(), &self.folder, &self.config)
+            .database(&self.stores.database_url(&self.folder))
+            .data(self.data(name))
+    }
+
+    fn archive(&self) -> Archive {
+        self.stores.archive(&self.folder)
+    }
+
+    /// Changes the database behind everybody's back, in one transaction.
+    #[track_caller]
+    fn change(&self, sql: &str) {
+        let sql = format!("BEGIN; {sql}; COMMIT");
+        match self.archive() {
+            Archive::Sqlite(database) => database.change(&sql),
+            archive @ Archive::Postgres(_) => drop(archive.rows(&sql)),
+        }
+    }
+
+    /// Copies a data folder, of a server that runs or not.
+    fn copy(&self, from: &str, to: &str) {
+        // What the log prepares ahead may go meanwhile.
+        let copied = Command::new("cp").arg("-a").args([self.data(from), self.data(to)]).output();
+        copied.expect("cp can be run");
+        assert!(self.data(to).join("tables.json").is_file());
+    }
+
+    /// What the database has: the keys, in order.
+    fn stored(&self) -> String {
+        let rows = self.archive().rows("SELECT id FROM notes ORDER BY id");
+        rows.into_iter().filter_map(|row| row[0].clone()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn wait_for_stored(&self, expected: &str) {
+        wait_for(&format!("the database has {expected}"), || (self.stored() == expected).then_some(()));
+    }
+
+    /// The position row's log and position.
+    fn position(&self) -> (String, String) {
+        let rows = self.archive().rows("SELECT log, position FROM forebay_position");
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        (rows[0][0].clone().expect("a log"), rows[0][1].clone().expect("a position"))
+    }
+}
+
+#[track_caller]
+fn put(server: &Server, id: u32) {
+    server.client().ask("PUT", &format!("/notes/{id}"), Some(r#"{"text":"t"}"#)).expect(200);
+}
+
+#[track_caller]
+fn stop(server: Server) {
+    server.drain();
+    let ended = server.stop();
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[track_caller]
+fn refused(start: &Start, says: &[&str]) -> Ended {
+    let Err(ended) = start.try_start() else { panic!("it starts") };
+    assert!(!ended.status.success() && !ended.output.contains("panicked"), "{ended:?}");
+    for part in says {
+        assert!(ended.output.contains(part), "no {part:?}: {ended:?}");
+    }
+    ended
+}
+
+const COPIED: &[&str] =
+    &["another copy of this data folder", "by opening", "Go on with the folder that made"];
+
+#[test]
+fn of_two_copies_of_a_folder_the_one_that_is_started_second_is_refused() {
+    on_each(|ground| {
+        let server = ground.start("first").start();
+        put(&server, 1);
+        stop(server);
+        ground.copy("first", "second");
+        ground.copy("first", "third");
+        let server = ground.start("second").start();
+        put(&server, 2);
+        stop(server);
+        refused(&ground.start("first"), COPIED);
+        refused(&ground.start("third"), COPIED);
+        // The one that went on goes on.
+        let server = ground.start("second").start();
+        put(&server, 3);
+        server.drain();
+        assert_eq!(ground.stored(), "1 2 3");
+    });
+}
+
+#[test]
+fn a_copy_that_is_started_while_the_first_runs_fences_it_before_it_writes() {
+    on_each(|ground| {
+        let first = ground.start("first").start();
+        put(&first, 1);
+        first.drain();
+        ground.copy("first", "second");
+        let second = ground.start("second").start();
+        second.wait_healthy();
+        put(&second, 2);
+        second.drain();
+        put(&first, 3);
+        let state = wait_for("the first is fenced", || {
+            let state = first.drain_state();
+            (state["status"] == "fenced").then_some(state)
+        });
+        assert!(state["last_error"].as_str().is_some_and(|error| error.contains(COPIED[0])), "{state}");
+        wait_for("it says so", || first.output().contains(COPIED[0]).then_some(()));
+        put(&second, 4);
+        second.drain();
+        assert_eq!(ground.stored(), "1 2 4");
+        first.kill();
+        second.kill();
+        refused(&ground.start("first"), COPIED);
+        ground.start("second").start();
+    });
+}
+
+#[test]
+fn an_older_backup_of_the_folder_is_refused() {
+    on_each(|ground| {
+        // Of a stopped server, which was started again since.
+        let server = ground.start("data").start();
+        put(&server, 1);
+        stop(server);
+        ground.copy("data", "stopped");
+        // Of a running one, which has gone on since.
+        let server = ground.start("data").start();
+        put(&server, 2);
+        server.drain();
+        ground.copy("data", "running");
+        put(&server, 3);
+        stop(server);
+        refused(&ground.start("stopped"), COPIED);
+        refused(&ground.start("running"), &["is an older", "Nothing that was drained is lost"]);
+        let server = ground.start("data").start();
+        server.wait_healthy();
+        server.client().get("/notes/3").expect(200);
+    });
+}
+
+/// Takes the database back to where it had the first note alone, as a failover or a restored backup does.
+fn lose_all_but_the_first(ground: &Ground, position: &str) {
+    ground.change(&format!(
+        "DELETE FROM notes WHERE id > 1; INSERT INTO notes (id, text) VALUES (9, 't'); \
+         UPDATE forebay_position SET position = {position}"
+    ));
+}
+
+/// Notes 1 and 9, then all others, and 9 is deleted; the position behind the first two.
+fn write_and_delete(ground: &Ground, server: &Server) -> String {
+    put(server, 1);
+    put(server, 9);
+    server.drain();
+    let (_, position) = ground.position();
+    for id in 2..=5 {
+        put(server, id);
+        server.drain();
+    }
+    server.client().ask("DELETE", "/notes/9", None).expect(200);
+    server.drain();
+    assert_eq!(ground.stored(), "1 2 3 4 5");
+    position
+}
+
+const LOST: &str = "has lost commits";
+
+#[test]
+fn a_restored_database_is_caught_up_from_the_log() {
+    on_each(|ground| {
+        let server = ground.start("data").start();
+        let position = write_and_delete(ground, &server);
+        stop(server);
+        lose_all_but_the_first(ground, &position);
+        let server = ground.start("data").start();
+        server.wait_healthy();
+        assert!(server.output().contains(LOST), "{}", server.output());
+        server.client().get("/notes/5").expect(200);
+        server.client().get("/notes/9").expect_problem(404, "no such row");
+        server.drain();
+        assert_eq!(ground.stored(), "1 2 3 4 5");
+        stop(server);
+        // Also one that knows an older opening.
+        let old = ground.archive().text("SELECT history FROM forebay_position");
+        let server = ground.start("data").start();
+        put(&server, 6);
+        stop(server);
+        ground.change(&format!("DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}, history = '{old}'"));
+        let server = ground.start("data").start();
+        assert!(server.output().contains(LOST), "{}", server.output());
+        server.drain();
+        assert_eq!(ground.stored(), "1 2 3 4 5 6");
+    });
+}
+
+#[test]
+fn commits_that_are_lost_while_the_server_runs_come_back_from_the_log() {
+    on_each(|ground| {
+        let server = ground.start("data").start();
+        let position = write_and_delete(ground, &server);
+        lose_all_but_the_first(ground, &position);
+        // The next write finds it out.
+        put(&server, 6);
+        ground.wait_for_stored("1 2 3 4 5 6");
+        assert!(server.output().contains(LOST), "{}", server.output());
+        // Without one, the sign of life does.
+        ground.change(&format!("DELETE FROM notes; INSERT INTO notes (id, text) VALUES (1, 't'); UPDATE forebay_position SET position = {position}"));
+        ground.wait_for_stored("1 2 3 4 5 6");
+        let state = server.drain_state();
+        assert_eq!((&state["status"], &state["dead_total"]), (&"running".into(), &0.into()), "{state}");
+        let verified = server.admin("POST", "/verify").expect(200);
+        assert_eq!(verified["checks"][0]["clean"], true, "{verified}");
+    });
+}
+
+#[test]
+fn an_evicted_row_that_the_database_lost_is_not_shown_as_missing() {
+    on_each(|ground| {
+        let server = ground.start("data").set("memory.limit=1MiB").start();
+        let body = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
+        let mut client = server.client();
+        let mut position = String::new();
+        for id in 1..=150 {
+            client.ask("PUT", &format!("/notes/{id}"), Some(&body)).expect(200);
+            if id % 25 == 0 {
+                server.drain();
+            }
+            if id == 50 {
+                position = ground.position().1;
+            }
+        }
+        server.pause_drain(true);
+        ground.change(&format!(
+            "DELETE FROM notes WHERE id > 50; UPDATE forebay_position SET position = {position}"
+        ));
+        let mut waiting = 0;
+        for id in 1..=150 {
+            match client.get(&format!("/notes/{id}")).status {
+                200 => {}
+                503 => waiting += 1,
+                other => panic!("note {id} was answered {other} while the database lacks it"),
+            }
+        }
+        assert!(waiting > 0, "nothing was evicted");
+        let warmed = server.admin("POST", "/warm").status;
+        assert_eq!(warmed, 422, "the loss was read into memory");
+        server.pause_drain(false);
+        for id in 1..=150 {
+            wait_for("the row is back", || (client.get(&format!("/notes/{id}")).status == 200).then_some(()));
+        }
+        assert_eq!(ground.archive().number("SELECT count(*) FROM notes"), 150);
+    });
+}
+
+#[test]
+fn what_the_log_does_not_keep_any_more_cannot_be_caught_up() {
+    on_each(|ground| {
+        let start = ground.start("data").set("drain.keep=0s").set("memory.segment=1MiB");
+        let server = start.start();
+        put(&server, 1);
+        server.drain();
+        let (_, position) = ground.position();
+        let body = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
+        let mut client = server.client();
+        for id in 2..=150 {
+            client.ask("PUT", &format!("/notes/{id}"), Some(&body)).expect(200);
+        }
+        server.drain();
+        ground.change(&format!(
+            "DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}"
+        ));
+        put(&server, 200);
+        let state = wait_for("the drain stops", || {
+            let state = server.drain_state();
+            (state["status"] == "failed").then_some(state)
+        });
+        let says = ["the database is older than", "drain.keep"];
+        for part in says {
+            assert!(state["last_error"].as_str().is_some_and(|error| error.contains(part)), "{state}");
+        }
+        server.kill();
+        refused(&start, &says);
+        assert_eq!(ground.stored(), "1");
+    });
+}
+
+#[test]
+fn a_lost_catalogue_is_noticed_before_a_record_is_misread() {
+    let ground = Ground::on(Stores::new());
+    let start = ground.start("data").set("drain.paused=true");
+    let server = start.start();
+    put(&server, 1);
+    server.kill();
+    let (catalogue, kept) = (ground.data("data").join("tables.json"), ground.data("kept"));
+    std::fs::rename(&catalogue, &kept).expect("a file can be renamed");
+    refused(&start, &["tables.json is missing", "from a backup"]);
+    std::fs::rename(&kept, &catalogue).expect("a file can be renamed");
+    let server = ground.start("data").start();
+    server.wait_healthy();
+    server.client().get("/notes/1").expect(200);
+}
