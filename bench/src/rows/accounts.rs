@@ -1,10 +1,11 @@
-//! Row 19: the plan of the accounts application on 1,250,000 rows, by SQL on PostgreSQL and from
-//! memory, the server on one core.
+//! The plan of the accounts application, by SQL on PostgreSQL and from memory: row 19 on 1,250,000 rows,
+//! the server on one core; row 28, those rows made; row 30, what a request costs at a tenth of the capacity.
 
 use super::Lines;
 use super::load::forebay;
 use super::peers::stores::Postgres;
 use crate::machine;
+use crate::measure::median;
 use crate::process::{Bench, Pinning};
 use crate::report::{Bar, Line};
 use forebay_load::Results;
@@ -121,6 +122,57 @@ pub fn plan(bench: &Bench) -> Lines {
         postgres.run("VACUUM ANALYZE account")?;
         let (results, cpu_us) = drive(bench, form, &server)?;
         all.extend(lines(form, &results, cpu_us, made_in, rows));
+        server.kill();
+    }
+    Ok(all)
+}
+
+/// One run of the plan, closed or at a rate: requests a second, and the server's CPU microseconds a request.
+fn cost(bench: &Bench, server: &Server, rate_per_s: Option<f64>) -> Result<(f64, f64), Box<dyn Error>> {
+    let plan = example("accounts.load.toml").display().to_string();
+    let (url, seconds) = (format!("http://{}", server.address), format!("{}s", bench.scaled(10, 2)));
+    let mut how = vec!["--plan", &plan, "-d", &seconds, "--warmup", "1s", "-w", "1"];
+    let rate = rate_per_s.map(|rate| format!("{}", rate.round()));
+    how.extend(rate.iter().flat_map(|rate| ["-R", rate]));
+    how.push(&url);
+    let before = machine::process_cpu_us(server.pid())?;
+    let results = forebay(bench, None, &how)?;
+    let spent_us = machine::process_cpu_us(server.pid())? - before;
+    // The warm-up is counted on both sides, by the same rate.
+    let seconds = results.duration_s + 1.0;
+    Ok((results.requests.rate_per_s, spent_us / (results.requests.rate_per_s * seconds).max(1.0)))
+}
+
+/// Row 30.
+pub fn tenth(bench: &Bench) -> Lines {
+    let rows = bench.scaled(100_000, 20_000);
+    let mut all = Vec::new();
+    for form in &FORMS {
+        let (postgres, folder) = (Postgres::start()?, Folder::new());
+        let start = bench.start(form.file, &folder, Pinning::Free).database(&postgres.url());
+        let server = crate::process::start_loaded(&start.environment("ACCOUNTS_SECRET", ""))?;
+        fill(&server, rows)?;
+        let (mut full, mut tenth) = (Vec::new(), Vec::new());
+        for _ in 0..bench.turns() {
+            let (rate_per_s, full_us) = cost(bench, &server, None)?;
+            let (_, tenth_us) = cost(bench, &server, Some(rate_per_s / 10.0))?;
+            full.push((rate_per_s, full_us));
+            tenth.push(tenth_us);
+        }
+        let (rate_per_s, full_us) =
+            (median(full.iter().map(|of| of.0).collect()), median(full.iter().map(|of| of.1).collect()));
+        let tenth_us = median(tenth.clone());
+        let line = Line::new(
+            format!("{}: CPU a request at a tenth of capacity", form.name),
+            tenth_us / full_us,
+            "×",
+            Bar::AtMost(2.0),
+            "at capacity",
+        );
+        all.push(
+            line.beside(format!("{tenth_us:.0} µs against {full_us:.0} µs at {rate_per_s:.0} rps"))
+                .samples(json!({ "full": full, "tenth_us": tenth })),
+        );
         server.kill();
     }
     Ok(all)

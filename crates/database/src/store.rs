@@ -149,6 +149,16 @@ impl Store {
         }
     }
 
+    /// Has statements that are asked for on this thread run on this thread's runtime, which is asked at its
+    /// start: thread `thread` of `threads`. A statement then wakes no other thread, which is most of what it
+    /// costs when there are few. For PostgreSQL; SQLite's calls block and keep their own threads.
+    pub fn serve_here(&self, thread: usize, threads: usize) {
+        match &self.engine {
+            Engine::Sqlite(_) => {}
+            Engine::Postgres(postgres) => postgres.serve_here(thread, threads),
+        }
+    }
+
     /// Reserves `count` serial keys (at least 1), durably, that neither this nor plain SQL will hand out
     /// again.
     pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {

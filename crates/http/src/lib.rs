@@ -87,6 +87,9 @@ pub trait Service: Send + Sync + 'static {
     /// Answers one request. Must not block: all other connections of the worker would wait.
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome;
 
+    /// Called once on each worker's thread, in its runtime, before it serves: worker `index` of `workers`.
+    fn worker_starts(&self, _index: usize, _workers: usize) {}
+
     /// The maximum body length of this request, if the service reads the body as it arrives
     /// ([`Request::take_stream`]) instead of complete. Called only when a head arrived without its
     /// complete body, or with one that is longer than [`Limits::body_bytes`].

@@ -224,6 +224,7 @@ async fn serve<S: Service>(
     stats: &Stats,
     mut inbox: mpsc::UnboundedReceiver<Message>,
 ) {
+    shared.service.worker_starts(worker, stats.workers.len());
     tokio::spawn(keep_time());
     tokio::spawn(keep_gate(shared.gate.clone(), worker));
     while let Some(Message::Connection(stream, peer)) = inbox.recv().await {

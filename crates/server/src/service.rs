@@ -4,6 +4,7 @@ use crate::endpoint::fronted::Fronted;
 use crate::endpoint::out::respond_problem;
 use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
+use forebay_database::Store;
 use forebay_http::{Answer, Method, Outcome, Request, Service};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
@@ -13,8 +14,9 @@ use std::sync::Arc;
 const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
 
 /// All endpoints by route.
-#[derive(Default)]
 pub struct Routes {
+    /// Its statements run on the workers' threads.
+    store: Store,
     by_method: [Router<Arc<Endpoint>>; METHODS.len()],
     /// Those for every method that has no endpoint of its own.
     any: Router<Arc<Endpoint>>,
@@ -22,6 +24,11 @@ pub struct Routes {
 }
 
 impl Routes {
+    /// None yet.
+    pub fn new(store: Store) -> Routes {
+        Routes { store, by_method: Default::default(), any: Router::default(), endpoints: Vec::new() }
+    }
+
     /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
     /// method.
     ///
@@ -99,6 +106,10 @@ impl Service for Routes {
             respond_problem(&problem, answer);
             Outcome::Done
         })
+    }
+
+    fn worker_starts(&self, index: usize, workers: usize) {
+        self.store.serve_here(index, workers);
     }
 
     fn streams(&self, request: &Request<'_>) -> Option<u64> {

@@ -8,6 +8,8 @@
 //! - A statement that takes long holds up those sent behind it for one slice: then they are sent on another
 //!   lane.
 
+mod insert;
+
 use super::errors;
 use super::patience::{lasts, within};
 use super::queue::{Next, Plan, Queue, Waiting, Work};
@@ -20,6 +22,7 @@ use futures_util::stream::FuturesOrdered;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
@@ -28,8 +31,17 @@ pub(super) struct Lane {
     index: usize,
     queue: Arc<Queue>,
     connector: Arc<Connector>,
+    bell: Arc<Notify>,
     session: Option<Session>,
+    doing: Option<Doing>,
     pause_ms: u64,
+}
+
+/// What the queue counts of a lane that is at work.
+enum Doing {
+    Connect,
+    Flight,
+    Single,
 }
 
 /// One message of a flight.
@@ -48,29 +60,25 @@ async fn send(client: &Client, what: Send<'_>) -> Result<Option<Rows>, Failure> 
     }
 }
 
-/// How a flight of inserts ended that was not committed.
-enum Broken {
-    /// This one was refused, or held up the others.
-    By(usize),
-    /// The commit was refused for what one of them did, and it is not known which.
-    AtCommit,
-    /// The connection was lost before the commit was begun, or may have been committed: the same for all.
-    Lost(Error),
-}
-
 impl Lane {
-    pub(super) fn new(role: Role, index: usize, queue: Arc<Queue>, connector: Arc<Connector>) -> Lane {
-        Lane { role, index, queue, connector, session: None, pause_ms: RECONNECT_FIRST_MS }
+    pub(super) fn new(
+        role: Role,
+        index: usize,
+        bell: Arc<Notify>,
+        queue: Arc<Queue>,
+        connector: Arc<Connector>,
+    ) -> Lane {
+        Lane { role, index, queue, connector, bell, session: None, doing: None, pause_ms: RECONNECT_FIRST_MS }
     }
 
-    /// Runs until the queue is closed and empty.
+    /// Runs until the queue is closed and empty, or another lane has taken its place.
     pub(super) async fn run(mut self) {
-        let bell = self.queue.bell(self.role, self.index);
+        let bell = self.bell.clone();
         loop {
             if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
                 self.drop_session();
             }
-            match self.queue.next(self.role, self.index, self.session.is_some()) {
+            match self.queue.next(self.role, self.index, &bell, self.session.is_some()) {
                 Next::Connect => {
                     if !self.connect().await {
                         // A call may want an attempt sooner.
@@ -92,7 +100,10 @@ impl Lane {
     }
 
     async fn connect(&mut self) -> bool {
-        match self.connector.connect(self.role).await {
+        self.doing = Some(Doing::Connect);
+        let connected = self.connector.connect(self.role).await;
+        self.doing = None;
+        match connected {
             Ok(session) => {
                 self.session = Some(session);
                 self.pause_ms = RECONNECT_FIRST_MS;
@@ -113,7 +124,18 @@ impl Lane {
         }
     }
 
+    /// The queue may give another lane what it counts this one for.
+    fn done(&mut self) {
+        match self.doing.take() {
+            Some(Doing::Connect) => self.queue.connecting_ended(self.role),
+            Some(Doing::Flight) => self.queue.flight_ended(self.role),
+            Some(Doing::Single) => self.queue.single_ended(self.role),
+            None => {}
+        }
+    }
+
     async fn work(&mut self, work: Work) {
+        self.doing = Some(if matches!(work, Work::Alone(_)) { Doing::Single } else { Doing::Flight });
         match work {
             Work::Reads(calls) => {
                 // In a pooler's connection nothing is set that would refuse writes or end what takes too
@@ -124,19 +146,13 @@ impl Lane {
                         for call in calls {
                             self.alone(call).await;
                         }
-                        self.queue.flight_ended(self.role);
                     }
                 }
             }
-            Work::Inserts(calls) => {
-                self.insert(calls).await;
-                self.queue.flight_ended(self.role);
-            }
-            Work::Alone(call) => {
-                self.alone(call).await;
-                self.queue.single_ended(self.role);
-            }
+            Work::Inserts(calls) => self.insert(calls).await,
+            Work::Alone(call) => self.alone(call).await,
         }
+        self.done();
     }
 
     /// Prepares what is not prepared yet; who cannot be is told.
@@ -176,7 +192,7 @@ impl Lane {
     async fn read(&mut self, calls: Vec<Waiting>) {
         let (calls, prepared) = self.prepare(calls).await;
         let Some(session) = &self.session else {
-            return self.queue.flight_ended(self.role);
+            return;
         };
         let client = &session.client;
         let sent: Vec<_> = calls.iter().map(|waiting| waiting.call.clone()).collect();
@@ -202,6 +218,7 @@ impl Lane {
                     }
                     let others = waiting.split_off(waiting.len().min(1));
                     self.queue.again(self.role, others.into());
+                    self.doing = None;
                     self.queue.flight_ended(self.role);
                     continue;
                 }
@@ -237,9 +254,6 @@ impl Lane {
             if let Some(session) = &mut self.session {
                 session.forget(&plan.sql);
             }
-        }
-        if !is_stalled {
-            self.queue.flight_ended(self.role);
         }
     }
 
@@ -372,108 +386,14 @@ impl Lane {
             None => rows,
         }
     }
-
-    /// Runs plain inserts in one transaction; what fails is taken out, and the rest tried again.
-    async fn insert(&mut self, calls: Vec<Waiting>) {
-        let (mut calls, mut prepared) = self.prepare(calls).await;
-        let mut attempts = 0;
-        let mut apart = Vec::new();
-        while calls.len() > 1 {
-            attempts += 1;
-            match self.fly_inserts(&calls, &prepared).await {
-                Ok(results) => {
-                    for (waiting, result) in calls.drain(..).zip(results) {
-                        waiting.answer(result);
-                    }
-                }
-                Err(Broken::By(index)) if attempts < GROUP_ATTEMPTS => {
-                    apart.push(calls.remove(index));
-                    prepared.remove(index);
-                }
-                Err(Broken::By(_) | Broken::AtCommit) => apart.append(&mut calls),
-                Err(Broken::Lost(error)) => {
-                    for waiting in calls.drain(..) {
-                        waiting.answer(Err(error.clone()));
-                    }
-                }
-            }
-        }
-        self.queue.apart(self.role, apart);
-        if let Some(waiting) = calls.pop() {
-            self.alone(waiting).await;
-        }
-    }
-
-    /// BEGIN, the inserts and COMMIT in one flight. The results when it is committed.
-    async fn fly_inserts(
-        &mut self,
-        calls: &[Waiting],
-        prepared: &[Arc<Prepared>],
-    ) -> Result<Vec<Result<Rows, Error>>, Broken> {
-        let Some(session) = &self.session else {
-            return Err(Broken::Lost(lost_before()));
-        };
-        let client = &session.client;
-        let mut begin = format!("BEGIN; SET LOCAL lock_timeout = {SHARED_LOCK_WAIT_MS}");
-        if session.pooler == Pooler::Transaction {
-            begin += &format!("; SET LOCAL statement_timeout = {}", self.connector.statement_timeout_ms);
-        }
-        let mut flight = FuturesOrdered::new();
-        flight.push_back(send(client, Send::Text(&begin)));
-        for (waiting, prepared) in calls.iter().zip(prepared) {
-            flight.push_back(send(client, Send::Call(prepared.clone(), waiting)));
-        }
-        flight.push_back(send(client, Send::Text("COMMIT")));
-        let all = async {
-            let mut results = Vec::with_capacity(calls.len() + 2);
-            while let Some(result) = flight.next().await {
-                results.push(result);
-            }
-            results
-        };
-        match within(self.give_up_after(), all).await {
-            Some(results) => settled(results),
-            None => {
-                drop(flight);
-                self.drop_session();
-                Err(Broken::Lost(errors::uncertain(&unanswered())))
-            }
-        }
-    }
 }
 
-/// What became of a flight of inserts: the answers to BEGIN, to each of them, and to COMMIT.
-fn settled(mut results: Vec<Result<Option<Rows>, Failure>>) -> Result<Vec<Result<Rows, Error>>, Broken> {
-    let commit = results.pop();
-    let mut answers = Vec::with_capacity(results.len());
-    // BEGIN comes first, so that the insert with index i has place i + 1.
-    for (place, result) in results.into_iter().enumerate() {
-        match result {
-            Ok(Some(rows)) => answers.push(Ok(rows)),
-            Ok(None) => {}
-            Err(Failure::Ours(error)) => answers.push(Err(error)),
-            Err(Failure::Server(error)) => {
-                return Err(match error.as_db_error() {
-                    None if errors::refused(&error).is_some() => {
-                        answers.push(Err(errors::map(error)));
-                        continue;
-                    }
-                    // Not heard any more: the COMMIT behind it may have been.
-                    None => Broken::Lost(errors::unknown(error)),
-                    Some(db) if place == 0 || is_fatal(db) => Broken::Lost(errors::map(error)),
-                    Some(_) => Broken::By(place - 1),
-                });
-            }
-        }
-    }
-    match commit {
-        Some(Ok(_)) => Ok(answers),
-        Some(Err(Failure::Server(error))) => {
-            let error = errors::at_commit(error);
-            Err(if error.kind() == &Kind::UnknownOutcome { Broken::Lost(error) } else { Broken::AtCommit })
-        }
-        Some(Err(Failure::Ours(error))) => Err(Broken::Lost(error)),
-        None => Err(Broken::Lost(lost_before())),
+impl Drop for Lane {
+    /// Its runtime may end while it is at work.
+    fn drop(&mut self) {
+        self.done();
+        self.drop_session();
+        self.queue.left(self.role, self.index, &self.bell);
     }
 }
 

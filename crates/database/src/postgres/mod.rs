@@ -1,10 +1,9 @@
-//! PostgreSQL: a few connections, statements pipelined over them; two threads of its own, never a worker of
-//! the server.
+//! PostgreSQL: a few connections, statements pipelined over them.
 //!
 //! ```text
-//! run, fetch, count ──▶ queue ──▶ lanes: readers and writers, one connection each     thread database-pg
-//! apply, seed, keys, schemas ──▶ sessions, leased for one job                         thread database-bulk
-//! scan ──▶ a connection of its own                                                    thread database-scan
+//! run, fetch, count ──▶ queue ──▶ lanes, one connection each    threads that serve_here, database-pg
+//! apply, seed, keys, schemas ──▶ sessions, leased for one job    thread database-bulk
+//! scan ──▶ a connection of its own                               thread database-scan
 //! ```
 //! What must stay true: readers' connections refuse writes; a write is never sent twice unless the server has
 //! said that the first came to nothing; a commit is durable when it is answered (`synchronous_commit`); no
@@ -58,6 +57,7 @@ use url::Settings;
 pub(crate) struct Postgres {
     shown: String,
     queue: Arc<Queue>,
+    connector: Arc<Connector>,
     plans: RwLock<HashMap<Arc<str>, Arc<Plan>>>,
     bulk: Arc<Bulk>,
     threads: Mutex<Vec<Thread>>,
@@ -145,7 +145,8 @@ impl Postgres {
         let queue = Arc::new(Queue::new(readers, writers, options.queue, timeout));
         let connector = Arc::new(connector);
         for (role, count) in [(Role::Reader, readers), (Role::Writer, writers)] {
-            let lane = |index| Lane::new(role, index, queue.clone(), connector.clone());
+            let bell = |index| queue.bell(role, index);
+            let lane = |index| Lane::new(role, index, bell(index), queue.clone(), connector.clone());
             let started = (0..count).map(lane).map(|lane| lanes_runtime.spawn(lane.run()));
             lanes_thread.tasks.lock().extend(started);
         }
@@ -159,7 +160,19 @@ impl Postgres {
         });
         let shown = connector.settings.shown();
         let threads = Mutex::new(vec![lanes_thread, bulk_thread]);
-        Ok(Postgres { shown, queue, plans: RwLock::default(), bulk, threads })
+        Ok(Postgres { shown, queue, connector, plans: RwLock::default(), bulk, threads })
+    }
+
+    /// See [`Store::serve_here`](crate::Store::serve_here). The first lane of each kind stays on the
+    /// engine's own thread, for what is asked before and after the server's threads are there.
+    pub(crate) fn serve_here(&self, thread: usize, threads: usize) {
+        for role in [Role::Reader, Role::Writer] {
+            for index in (1..self.queue.lanes(role)).filter(|index| index % threads == thread) {
+                let bell = self.queue.replace(role, index);
+                let lane = Lane::new(role, index, bell, self.queue.clone(), self.connector.clone());
+                tokio::spawn(lane.run());
+            }
+        }
     }
 
     /// The URL without secrets.

@@ -3,7 +3,8 @@
 //! Statements come from any thread; the lanes (one a connection) take them on the engine's own. Reads that
 //! are known to be quick and plain inserts are taken many at a time, by a few lanes only, so that what
 //! arrives under load travels together: nobody waits for a timer, a flight is what has arrived while the one
-//! before it was under way. Everything else is taken alone. The lane that became idle last is woken first:
+//! before it was under way. Everything else is taken alone. Of the idle lanes one that runs on the asker's
+//! own thread is woken first, which costs no other thread's waking; of these the one that became idle last:
 //! under little load few connections are used.
 //!
 //! While no lane of a role has a connection, one of them tries to get one, again and again, and calls are
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
@@ -145,8 +147,8 @@ struct Side {
     /// Reads known to be quick, or plain inserts.
     together: VecDeque<Waiting>,
     alone: VecDeque<Waiting>,
-    /// Lanes with nothing to do; the last one is woken first.
-    idle: Vec<usize>,
+    /// Lanes with nothing to do, and the threads that run them; the last one is woken first.
+    idle: Vec<(usize, ThreadId)>,
     /// Lanes that run a flight now, and may at a time.
     flights: usize,
     flights_max: usize,
@@ -250,10 +252,13 @@ impl Queue {
         woken.iter().for_each(|lane| lane.notify_one());
     }
 
-    /// What this lane does next. One that waits is woken through [`Queue::bell`].
-    pub(super) fn next(&self, role: Role, lane: usize, is_connected: bool) -> Next {
+    /// What the lane with this bell does next. One that waits is woken through it.
+    pub(super) fn next(&self, role: Role, lane: usize, bell: &Arc<Notify>, is_connected: bool) -> Next {
         let mut side = self.sides[index(role)].lock();
-        side.idle.retain(|idle| *idle != lane);
+        if !Arc::ptr_eq(&side.lanes[lane], bell) {
+            return Next::End;
+        }
+        side.idle.retain(|(idle, _)| *idle != lane);
         if is_connected && let Some(work) = side.take(role) {
             return Next::Work(work);
         }
@@ -269,8 +274,32 @@ impl Queue {
         if self.is_closed() {
             return Next::End;
         }
-        side.idle.push(lane);
+        side.idle.push((lane, thread::current().id()));
         Next::Wait
+    }
+
+    /// The bell for a lane that takes the place of another: that one ends when it has nothing to do.
+    pub(super) fn replace(&self, role: Role, lane: usize) -> Arc<Notify> {
+        let bell = Arc::<Notify>::default();
+        let mut side = self.sides[index(role)].lock();
+        let before = std::mem::replace(&mut side.lanes[lane], bell.clone());
+        side.idle.retain(|(idle, _)| *idle != lane);
+        drop(side);
+        before.notify_one();
+        bell
+    }
+
+    /// The lane with this bell has ended: nobody is to wake it.
+    pub(super) fn left(&self, role: Role, lane: usize, bell: &Arc<Notify>) {
+        let mut side = self.sides[index(role)].lock();
+        if Arc::ptr_eq(&side.lanes[lane], bell) {
+            side.idle.retain(|(idle, _)| *idle != lane);
+        }
+    }
+
+    /// How many lanes there are.
+    pub(super) fn lanes(&self, role: Role) -> usize {
+        self.sides[index(role)].lock().lanes.len()
     }
 
     pub(super) fn bell(&self, role: Role, lane: usize) -> Arc<Notify> {
@@ -294,6 +323,11 @@ impl Queue {
         if let Some(lane) = woken {
             lane.notify_one();
         }
+    }
+
+    /// A lane's thread has ended while it connected.
+    pub(super) fn connecting_ended(&self, role: Role) {
+        self.sides[index(role)].lock().connecting -= 1;
     }
 
     /// A lane has a connection: others may have one for what waits beside what it takes itself.
@@ -386,7 +420,13 @@ impl Side {
         }
         let together = !self.together.is_empty() && self.flights < self.flights_max;
         let alone = !self.alone.is_empty() && self.singles < self.singles_max;
-        if together || alone { self.idle.pop().map(|lane| self.lanes[lane].clone()) } else { None }
+        if !together && !alone {
+            return None;
+        }
+        let here = thread::current().id();
+        let own = self.idle.iter().rposition(|(_, thread)| *thread == here);
+        let (lane, _) = self.idle.remove(own.or(self.idle.len().checked_sub(1))?);
+        Some(self.lanes[lane].clone())
     }
 
     fn take(&mut self, role: Role) -> Option<Work> {

@@ -39,7 +39,7 @@ pub async fn compile(
     endpoints: &[model::Endpoint],
     context: &Context<'_>,
 ) -> Result<Routes, Vec<CompileError>> {
-    let mut routes = Routes::default();
+    let mut routes = Routes::new(context.store.clone());
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;

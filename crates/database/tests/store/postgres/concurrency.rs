@@ -70,6 +70,34 @@ async fn reads_that_are_all_slow_are_not_run_for_nobody() {
 }
 
 #[tokio::test]
+async fn a_thread_that_runs_statements_may_end_in_the_middle_of_one() {
+    let scratch = Scratch::with(Options { statement_timeout_ms: 5_000, ..Options::default() }, "").await;
+    let slow = scratch.store.prepare("SELECT pg_sleep(60)").await.unwrap();
+    let quick = scratch.store.prepare("SELECT $n::int8").await.unwrap();
+    let (store, slow_there, quick_there) = (scratch.store.clone(), slow.clone(), quick.clone());
+    let unanswered = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            store.serve_here(0, 1);
+            for n in 0..100 {
+                let rows = store.run(&quick_there, vec![Value::Bigint(n)]).await.unwrap();
+                assert_eq!(rows.values, [Value::Bigint(n)]);
+            }
+            let unanswered = [store.run(&slow_there, vec![])];
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            unanswered
+        })
+    });
+    let [unanswered] = tokio::task::spawn_blocking(|| unanswered.join().unwrap()).await.unwrap();
+    assert_eq!(unanswered.await.unwrap_err().kind(), &Kind::UnknownOutcome);
+    // The connections that are left run what comes now.
+    for n in 0..100 {
+        let rows = scratch.store.run(&quick, vec![Value::Bigint(n)]).await.unwrap();
+        assert_eq!(rows.values, [Value::Bigint(n)]);
+    }
+}
+
+#[tokio::test]
 async fn queues_are_bounded() {
     let options = Options { queue: 4, statement_timeout_ms: 500, ..Options::default() };
     let scratch = Scratch::with(options, "pool_size=3").await;
