@@ -78,6 +78,8 @@ struct Link {
     server: TcpStream,
     /// The client has asked for encryption: one byte without a frame answers.
     awaits_byte: AtomicBool,
+    /// The client has sent a COMMIT, and nothing else with it.
+    awaits_commit: AtomicBool,
 }
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -96,7 +98,12 @@ impl Relay {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 // Small messages at once, as the two ends send them; where it is refused, they are late.
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
-                let link = Arc::new(Link { client, server, awaits_byte: AtomicBool::new(false) });
+                let link = Arc::new(Link {
+                    client,
+                    server,
+                    awaits_byte: AtomicBool::new(false),
+                    awaits_commit: AtomicBool::new(false),
+                });
                 for side in [Side::Client, Side::Server] {
                     let (own, link) = (own.clone(), link.clone());
                     thread::spawn(move || {
@@ -122,6 +129,11 @@ impl Relay {
             other => other,
         };
         state.armed.push(Fault { at, ..fault });
+    }
+
+    /// How many faults have not happened.
+    pub fn armed(&self) -> usize {
+        self.state().armed.len()
     }
 
     /// Forgets the faults that have not happened.
@@ -163,7 +175,17 @@ impl Shared {
         loop {
             while let Some(length) = message_length(&input, &mut is_starting, side, link) {
                 let message: Vec<u8> = input.drain(..length).collect();
-                match self.harm(side, &message) {
+                let is_commit = match side {
+                    Side::Client if is_commit(&message) => {
+                        link.awaits_commit.store(true, Ordering::SeqCst);
+                        true
+                    }
+                    Side::Server if is_committed(&message) => {
+                        link.awaits_commit.swap(false, Ordering::SeqCst)
+                    }
+                    _ => false,
+                };
+                match self.harm(side, &message, is_commit) {
                     None => to.write_all(&message)?,
                     Some(Harm::Cut) => return Ok(()),
                     Some(Harm::CutBehind) => return to.write_all(&message),
@@ -181,15 +203,15 @@ impl Shared {
         }
     }
 
-    /// Counts a message; the fault that happens at it.
-    fn harm(&self, side: Side, message: &[u8]) -> Option<Harm> {
+    /// Counts a message, which is a COMMIT or the answer to one, or is not; the fault that happens at it.
+    fn harm(&self, side: Side, message: &[u8], is_commit: bool) -> Option<Harm> {
         let mut state = self.state.lock().expect("no thread panics");
         state.messages += 1;
         let number = state.messages;
         let place = state.armed.iter().position(|fault| match fault.at {
             At::Message(at) => at <= number,
-            At::Commit => side == Side::Client && is_commit(message),
-            At::Committed => side == Side::Server && is_committed(message),
+            At::Commit => side == Side::Client && is_commit,
+            At::Committed => side == Side::Server && is_commit,
         })?;
         let fault = state.armed.remove(place);
         let name = char::from(message.first().copied().unwrap_or(b'?'));
@@ -265,7 +287,9 @@ mod tests {
         let other = message(b'Q', b"SELECT 1\0");
         relay.arm(Fault { at: At::Committed, harm: Harm::Cut });
         relay.arm(Fault { at: At::Message(3), harm: Harm::CutBehind });
-        let harm = |side, message: &[u8]| relay.shared.harm(side, message);
+        let harm = |side, message: &[u8]| {
+            relay.shared.harm(side, message, is_commit(message) || is_committed(message))
+        };
         assert_eq!(harm(Side::Client, &commit), None);
         assert_eq!(harm(Side::Server, &committed), Some(Harm::Cut));
         assert_eq!(harm(Side::Client, &other), Some(Harm::CutBehind));

@@ -15,12 +15,14 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
 const OTHERS: usize = 2;
 /// How often a drain that has not finished is waited for again, by the time-out of a client.
 const PATIENCE: usize = 3;
+/// How long faults of the network that have not happened are waited for, once nobody writes any more.
+const FAULTS_LEFT: Duration = Duration::from_secs(1);
 
 /// What a round did, for the one who reads along.
 #[derive(Default)]
@@ -203,6 +205,11 @@ fn rage(
             let (stage, seed) = (&stage, random.random());
             scope.spawn(move || other(stage, number, seed));
         }
+        // What most can go wrong at, in every other round, whatever else happens.
+        if shape.is_postgres && random.random_bool(0.5) {
+            ground.tell("armed: the answer to a COMMIT is lost");
+            ground.relay.arm(Fault { at: At::Committed, harm: Harm::Cut });
+        }
         let mut server = Ok(server);
         for _ in 0..random.random_range(2..5) {
             thread::sleep(Duration::from_millis(random.random_range(30..250)));
@@ -210,6 +217,11 @@ fn rage(
         }
         thread::sleep(Duration::from_millis(random.random_range(30..150)));
         stop.store(true, Ordering::Relaxed);
+        // What was written last is drained under the faults that are left.
+        let until = Instant::now() + FAULTS_LEFT;
+        while ground.relay.armed() > 0 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
         ground.relay.disarm();
         server
     })
@@ -255,7 +267,6 @@ fn happen(
         _ => {
             let late = Duration::from_millis(random.random_range(5..400));
             let message = At::Message(random.random_range(1..200));
-            // A COMMIT whose answer is lost is what most can go wrong at.
             let at = *one_of(random, &[message, At::Commit, At::Committed, At::Committed]);
             let harm = *one_of(random, &[Harm::Cut, Harm::CutBehind, Harm::Delay(late), Harm::Swallow(late)]);
             ground.tell(format_args!("armed: {at:?} {harm:?}"));
