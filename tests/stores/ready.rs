@@ -80,7 +80,8 @@ fn lines(server: &Server, name: &str) -> (usize, usize) {
 
 #[track_caller]
 fn assert_lines(server: &Server, name: &str, expected: (usize, usize)) {
-    assert_eq!(lines(server, name), expected, "{name}\n{}", server.output());
+    // What was printed is read by a thread of its own.
+    wait_for(&format!("{name} has {expected:?} lines"), || (lines(server, name) == expected).then_some(()));
 }
 
 const SERVED: (u16, &str) = (200, "degraded");
@@ -123,6 +124,29 @@ fn a_table_that_is_stopped_is_shown() {
     wait_until_over(&server);
     // It may have caught up with tables that were behind it.
     beside.wait_for_text(&server, "SELECT code FROM docs", "late");
+    assert_lines(&server, "table stopped (docs)", (1, 1));
+}
+
+/// Nothing but its one refused change is in the queue: it is tried again and again, and stopped all the
+/// while.
+#[test]
+fn a_table_that_refuses_every_change_is_stopped_once() {
+    let postgres = Postgres::start(&[]);
+    let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+    let archive = stores.archive(&folder);
+    archive.rows(TABLE);
+    let config = folder.write("ready.toml", CONFIG);
+    let server = Start::new(binary(), &folder, &config).stores(&stores, &folder).start();
+    server.wait_healthy();
+    archive.rows("REVOKE INSERT, UPDATE ON docs FROM CURRENT_USER");
+    assert_eq!(put(&server, 1, "late"), 200);
+    wait_for_state(&server, "table stopped", SERVED);
+    // Several tries.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_lines(&server, "table stopped (docs)", (1, 0));
+    archive.rows("GRANT INSERT, UPDATE ON docs TO CURRENT_USER");
+    wait_until_over(&server);
+    assert_eq!(archive.text("SELECT code FROM docs"), "late");
     assert_lines(&server, "table stopped (docs)", (1, 1));
 }
 

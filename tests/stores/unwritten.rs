@@ -58,7 +58,7 @@ fn a_letter_that_a_trigger_refuses_is_in_the_file_and_replayed_from_there() {
     put(&server, 1, "bad");
     put(&server, 3, "after");
     beside.wait_for_text(&server, "SELECT code FROM docs WHERE id = 3", "after");
-    assert_eq!(server.drain_state()["unwritten_total"], 2);
+    wait_for("the letters are counted", || (server.drain_state()["unwritten_total"] == 2).then_some(()));
     let why = condition(&server, "dead letters").expect("shown");
     assert!(why.contains("start: 2;") && why.contains("dead-letters.jsonl"), "{why}");
     let lines = filed(&beside.folder);
@@ -158,4 +158,9 @@ fn on_redis_a_table_whose_letter_cannot_be_kept_waits_alone() {
     post("tokens", "after");
     arrives("tokens", "after");
     wait_for("it is stopped no more", || condition(&server, "table stopped").is_none().then_some(()));
+    // One when it was stopped and one when it went on.
+    wait_for("two lines", || {
+        let is_one = |line: &&str| line.contains("table stopped (tokens)");
+        (server.output().lines().filter(is_one).count() == 2).then_some(())
+    });
 }

@@ -59,6 +59,8 @@ pub(crate) struct Prepared {
     on_error: OnError,
     /// Records in it.
     pub rows: usize,
+    /// Whether records of stopped tables were left out.
+    is_passing: bool,
     /// Whether no more are there now.
     pub is_end: bool,
     /// The stopped table that it catches up with; `None`: it is of all others.
@@ -72,8 +74,8 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Whether there is nothing to be applied.
     pub(crate) fn is_empty(&self) -> bool {
-        // That a stopped table has caught up is written down.
-        self.rows == 0 && !(self.of.is_some() && self.is_end)
+        // That a stopped table has caught up, or was passed by the others, is written down.
+        self.rows == 0 && !self.is_passing && !(self.of.is_some() && self.is_end)
     }
 
     /// How far the tables are when it is in the database.
@@ -178,7 +180,9 @@ impl<Q: Queue> Batcher<Q> {
             self.queue.undo(rows).await;
         }
         self.stopped.agree(&mut place.reached);
-        self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > place.drained);
+        // A table that catches up is behind the others.
+        let reached = self.stopped.catching_up().map_or(place.drained, |table| place.reached.of(&table));
+        self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > reached);
         self.place = Some(place.clone());
         Ok(place)
     }
@@ -234,15 +238,17 @@ impl<Q: Queue> Batcher<Q> {
         let until = uncoalesced.into_iter().chain(others).min();
         let taken = self.queue.read_after(after, Limit { rows, until }, &mut self.schemas).await?;
         let Taken { mut changes, bytes, is_end, last, next } = taken;
+        let read = changes.len();
         self.stopped.retain(of.as_deref(), &mut changes, &self.schemas.list);
         let rows = changes.len();
+        let is_passing = of.is_none() && rows < read;
         let (changes, on_error) = match uncoalesced {
             Some(_) => (Some(changes), OnError::DeadLetter),
             None if self.schemas.mixes(&changes) => (None, OnError::Fail),
             None => (coalesce(&mut changes, &self.schemas.list, &self.schemas.is_shared), OnError::Fail),
         };
         let is_end = is_end && (of.is_none() || until == others);
-        Ok(Prepared { changes, on_error, rows, is_end, of, bytes, to: last, next })
+        Ok(Prepared { changes, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
     }
 
     /// Makes the next batch ready, when there is much behind the one in hand: at most twice as many rows, so
@@ -301,7 +307,13 @@ impl<Q: Queue> Batcher<Q> {
                 return self.refused(&place, to, rows, &tables, error).await;
             }
         };
-        let drained = if of.is_some() { place.drained } else { next };
+        let drained = match of {
+            Some(_) => place.drained,
+            None => {
+                self.stopped.passed();
+                next
+            }
+        };
         let stored = reached.all();
         self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached) });
         if !applied.differing.is_empty() {

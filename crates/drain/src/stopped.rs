@@ -120,9 +120,18 @@ pub(crate) struct StoppedTables {
 struct Stopped {
     reason: String,
     since: Timestamp,
+    /// Whether the others have gone past the change that stopped it, also in the database. Before, it has
+    /// nothing to catch up with, and would go on only to be stopped again.
+    is_passed: bool,
     /// When it is compared again.
     retry_at: Instant,
     back_off: BackOff,
+}
+
+impl Stopped {
+    fn is_due(&self, now: Instant) -> bool {
+        self.is_passed && self.retry_at <= now
+    }
 }
 
 impl StoppedTables {
@@ -137,7 +146,7 @@ impl StoppedTables {
 
     pub(crate) fn is_due(&self) -> bool {
         let now = Instant::now();
-        self.catching_up.is_some() || self.tables.values().any(|stopped| stopped.retry_at <= now)
+        self.catching_up.is_some() || self.tables.values().any(|stopped| stopped.is_due(now))
     }
 
     pub(crate) fn catching_up(&self) -> Option<String> {
@@ -157,8 +166,15 @@ impl StoppedTables {
             .cloned()
             .collect::<Vec<_>>()
         {
-            self.stop(table, "was stopped before this drain began".into());
+            self.stop(table.clone(), "was stopped before this drain began".into());
+            // What stopped it lies behind the others, or nothing does.
+            self.tables.entry(table).and_modify(|stopped| stopped.is_passed = true);
         }
+    }
+
+    /// The others were committed without the changes of stopped tables.
+    pub(crate) fn passed(&mut self) {
+        self.tables.values_mut().for_each(|stopped| stopped.is_passed = true);
     }
 
     /// After a commit: what has caught up is stopped no more.
@@ -189,6 +205,7 @@ impl StoppedTables {
         let new = || Stopped {
             reason: String::new(),
             since: Timestamp::now(),
+            is_passed: false,
             retry_at: now,
             back_off: BackOff::default(),
         };
@@ -200,7 +217,7 @@ impl StoppedTables {
     /// Compares a stopped table whose time has come; whether one begins to catch up.
     pub(crate) async fn try_due(&mut self, database: &Store, schemas: &[Arc<Schema>]) -> Result<bool, Error> {
         let now = Instant::now();
-        let due = self.tables.iter().find(|(_, stopped)| stopped.retry_at <= now);
+        let due = self.tables.iter().find(|(_, stopped)| stopped.is_due(now));
         let Some((table, _)) = due.filter(|_| self.catching_up.is_none()) else {
             return Ok(false);
         };
