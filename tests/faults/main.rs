@@ -3,8 +3,10 @@
 //!
 //! `damage` cuts and flips the log, `disk` fills it up and forbids to write, `replaced` deletes one of the
 //! two stores, `second` starts twice on one folder, `stop` ends under load, `limits` reaches the bounds,
-//! `database` breaks and blocks the database, `timeouts` lets requests wait longer than they may.
+//! `clicks` holds the disk, `database` breaks and blocks the database, `timeouts` lets requests wait longer
+//! than they may.
 
+mod clicks;
 mod damage;
 mod database;
 mod disk;

@@ -5,7 +5,7 @@
 //! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to look into
 //! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that
 //!   may be cut, one that does harm at a chosen message, a clock that is wrong, TLS
-//! - [`SlowDisk`]: a disk whose syncs are slow, held, or fail
+//! - [`SlowDisk`]: a disk whose syncs are held, or fail
 //! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!

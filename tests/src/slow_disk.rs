@@ -1,12 +1,12 @@
-//! A disk whose syncs are slow, are held for as long as a test wants, or fail: `fdatasync` of a process looks
+//! A disk whose syncs are held for as long as a test wants, or fail: `fdatasync` of a process looks
 //! for files that say so (a small library, preloaded).
 
 use crate::Start;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Waits while FOREBAY_TEST_DISK/held is there, and leaves FOREBAY_TEST_DISK/waited behind; takes 3 ms more
-/// when FOREBAY_TEST_DISK/slow is there; fails when FOREBAY_TEST_DISK/broken is there.
+/// Waits while FOREBAY_TEST_DISK/held is there, and leaves FOREBAY_TEST_DISK/waited behind; fails when
+/// FOREBAY_TEST_DISK/broken is there.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,19 +17,17 @@ const SOURCE: &str = r#"
 #include <unistd.h>
 int fdatasync(int file) {
     static int (*sync)(int);
-    char held[4096], waited[4096], slow[4096], broken[4096];
+    char held[4096], waited[4096], broken[4096];
     const char *folder = getenv("FOREBAY_TEST_DISK");
     if (!sync) sync = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     snprintf(held, sizeof held, "%s/held", folder);
     snprintf(waited, sizeof waited, "%s/waited", folder);
-    snprintf(slow, sizeof slow, "%s/slow", folder);
     snprintf(broken, sizeof broken, "%s/broken", folder);
     while (access(held, F_OK) == 0) {
         int mark = open(waited, O_CREAT | O_WRONLY, 0600);
         if (mark >= 0) close(mark);
         usleep(1000);
     }
-    if (access(slow, F_OK) == 0) usleep(3000);
     if (access(broken, F_OK) == 0) { errno = EIO; return -1; }
     return sync(file);
 }
@@ -66,11 +64,6 @@ impl SlowDisk {
     /// Syncs wait from here on.
     pub fn hold(&self) {
         std::fs::write(self.folder.join("held"), "").expect("a file can be written");
-    }
-
-    /// Syncs take 3 ms more from here on.
-    pub fn slow_down(&self) {
-        std::fs::write(self.folder.join("slow"), "").expect("a file can be written");
     }
 
     /// Syncs fail from here on.

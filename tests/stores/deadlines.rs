@@ -2,8 +2,10 @@
 //! hang on it.
 
 use super::beside::Beside;
-use forebay_tests::{At, Cable, Fault, Folder, Harm, Postgres, Relay, Start, Stores, binary, wait_for};
-use std::time::Duration;
+use forebay_tests::{
+    At, Cable, Fault, Folder, Harm, Postgres, Relay, Start, Stores, binary, request_bytes, wait_for,
+};
+use std::time::{Duration, Instant};
 
 const TABLE: &str = "CREATE TABLE things (name text PRIMARY KEY, version bigint NOT NULL)";
 
@@ -32,12 +34,21 @@ fn through(beside: &Beside) -> (Cable, String) {
     (cable, url)
 }
 
-/// Packets go and nothing comes back, which no socket reports by itself.
+const COUNT: &str = r#"
+[[endpoint]]
+route = "GET /count"
+sql = "SELECT count(*) AS count FROM things"
+timeout = "60s"
+"#;
+
+/// Packets go and nothing comes back, which no socket reports by itself: neither a request that waits for the
+/// database nor the drain's batch holds up the stop for longer than it may take.
 #[test]
 fn a_stop_before_a_black_hole_ends() {
-    let beside = Beside::new(TABLE, CONFIG);
+    let beside = Beside::new(TABLE, &format!("{CONFIG}{COUNT}"));
     let (cable, url) = through(&beside);
-    let start = beside.start().database(&url).set("server.stop_timeout=2s");
+    let url = format!("{url}?statement_timeout=60s");
+    let start = beside.start().database(&url).set("server.stop_timeout=8s");
     let server = start.start();
     server.wait_healthy();
     let mut client = server.client();
@@ -46,8 +57,16 @@ fn a_stop_before_a_black_hole_ends() {
     cable.cut();
     client.ask("PUT", "/things/b", Some(r#"{"version":2}"#)).expect(200);
     wait_for("the drain has asked", || (cable.held_bytes() > 0).then_some(()));
+    let asked = cable.held_bytes();
+    let mut waiting = server.client();
+    waiting.send(&request_bytes("GET", "/count", &[], None)).expect("sent");
+    wait_for("the request has asked", || (cable.held_bytes() > asked).then_some(()));
+    let began = Instant::now();
     let ended = server.stop();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    // Twice `stop_timeout`, for a machine that has more to do; either of the two waits would be a minute or
+    // half of it.
+    assert!(began.elapsed() < Duration::from_secs(16), "{:?}\n{}", began.elapsed(), ended.output);
     cable.mend();
     let server = beside.start().start();
     server.drain();

@@ -131,7 +131,7 @@ pub const BULK_ANSWER_MS: u64 = 30_000;
 pub const WHOLE_TABLE_MS: u64 = 3_600_000;
 
 /// How long what is under way may take when the database is closed: then its connections are dropped.
-pub const CLOSE_MS: u64 = 2_000;
+pub const CLOSE_MS: u64 = 1_000;
 
 /// How long a new connection may take from the first byte to the server's last word, beside
 /// `connect_timeout`.

@@ -75,7 +75,12 @@ impl Drain {
         let runner = remote::Runner::new(queues, database, shared.clone(), &settings, own);
         let runtime = runtime()?;
         let source = Source::Queues(tables.shard_count());
-        Drain::spawn(shared, source, move || runtime.block_on(runner.run()))
+        let own = shared.clone();
+        Drain::spawn(shared, source, move || {
+            let run = own.unless_left(async { Ok(runner.run().await) });
+            // What it held of the shards runs out by itself.
+            runtime.block_on(run).unwrap_or(Status::Stopped)
+        })
     }
 
     fn spawn(

@@ -1,8 +1,9 @@
 //! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
 
 use crate::batcher::{Committed, Drained};
-use crate::limits::{BATCH_ROWS_DEFAULT, PAUSE_WAIT};
+use crate::limits::{BATCH_ROWS_DEFAULT, IDLE_MS, LEAVE_WAIT, PAUSE_WAIT};
 use crate::stopped::StoppedTable;
+use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_value::Timestamp;
 use parking_lot::{Condvar, Mutex};
@@ -36,7 +37,8 @@ impl Default for Settings {
 pub enum Stop {
     /// When everything appended until now is in the database, paused or not.
     Finish,
-    /// After the batch in hand; the rest stays in the log.
+    /// After the batch in hand, if that ends soon: else the next start finds out what became of it. The rest
+    /// stays in the log.
     Leave,
 }
 
@@ -258,6 +260,24 @@ impl Shared {
 
     pub(crate) fn has_batch_in_hand(&self) -> bool {
         *self.in_hand.borrow()
+    }
+
+    /// What work gives; [`Kind::Stopped`] when the drain is told to leave and it does not end soon after.
+    pub(crate) async fn unless_left<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let left = async {
+            while self.control().stop != Some(Stop::Leave) {
+                tokio::time::sleep(Duration::from_millis(IDLE_MS)).await;
+            }
+            tokio::time::sleep(LEAVE_WAIT).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = left => Err(Error::new(Kind::Stopped, "it was stopped before the database had answered")),
+        }
     }
 
     /// Counts a committed batch.

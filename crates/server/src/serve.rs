@@ -18,8 +18,8 @@ use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -97,17 +97,21 @@ pub fn serve(
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), failed));
     runtime.spawn(opened.enforced.watch(opened.store));
-    let (failed_with, result) = std::sync::mpsc::channel();
-    let ended = server.run(until_over(stop, failure, failed_with));
+    let ((failed_with, result), over_at) = (std::sync::mpsc::channel(), OnceLock::new());
+    let ended = server.run(until_over(stop, failure, failed_with, &over_at));
     // What a stop does to the drain is no condition.
     watching.abort();
     jobs.stop();
-    runtime.block_on(tier.stop_drain());
+    runtime.block_on(tier.stop_drain(answering_time(config).saturating_sub(since(&over_at))));
     admin_listener.stop();
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_millis(500));
     tier.close()?;
     ended.map_err(StartError::from)?;
     result.try_recv().map_or(Ok(()), Err)
+}
+
+fn since(at: &OnceLock<Instant>) -> Duration {
+    at.get().map_or(Duration::ZERO, Instant::elapsed)
 }
 
 /// What `work` gives, unless the server is told to stop before: it may wait for a database that is away.
@@ -122,11 +126,13 @@ async fn unless_stopped<T>(
     }
 }
 
-/// Ready when the server is told to stop, or cannot load its tables: then `failed_with` gets the reason.
+/// Ready when the server is told to stop, or cannot load its tables: then `failed_with` gets the reason,
+/// and `over_at` the time.
 async fn until_over(
     stop: impl Future<Output = ()>,
     failure: oneshot::Receiver<StartError>,
     failed_with: std::sync::mpsc::Sender<StartError>,
+    over_at: &OnceLock<Instant>,
 ) {
     tokio::select! {
         () = stop => {}
@@ -134,14 +140,26 @@ async fn until_over(
         // as the server.
         Ok(error) = failure => { let _ = failed_with.send(error); }
     }
+    over_at.get_or_init(Instant::now);
 }
 
 fn workers_of(config: &Config) -> usize {
     config.server.workers.unwrap_or_else(available_cores)
 }
 
+/// What of `stop_timeout` a stop keeps for its end: a batch in hand is left, background work is given up, the
+/// database is closed.
+const STOP_END: Duration = Duration::from_secs(2);
+
+/// How much of `stop_timeout` clients and the drain may take together.
+fn answering_time(config: &Config) -> Duration {
+    let whole = Duration::from_millis(config.server.limits.stop_timeout_ms);
+    whole - STOP_END.min(whole / 2)
+}
+
 fn http_options(config: &Config) -> Options {
-    let limits = compile::http_limits(&config.server.limits);
+    let stop_timeout_ms = answering_time(config).as_millis() as u64;
+    let limits = Limits { stop_timeout_ms, ..compile::http_limits(&config.server.limits) };
     Options { listen: config.server.listen.clone(), workers: workers_of(config), limits }
 }
 

@@ -15,7 +15,8 @@ pub(crate) const SERVER: Section = Section {
             "where to listen; port 0 is any free one"
         "workers" | "number of threads" | "(one per core)" | "threads that serve clients"
         "public_url" | "URL" | "(http:// and the Host of the request)" | "what `base_url()` gives"
-        "stop_timeout" | "time" | "\"10s\"" | "how long a graceful stop waits for answers that are not ready"
+        "stop_timeout" | "time" | "\"10s\"" |
+            "how long a stop takes at most; answers and the drain have until 2 s before that, or half of it"
         "guard" | "guard" | "(none)" | "the guard of every endpoint that has none of its own"
         "limits" | "table" | "" | "what one client may take up"
     },

@@ -40,6 +40,7 @@ impl From<Error> for Trouble {
         match error.kind() {
             Kind::Database | Kind::Log => Trouble::Retry(error.to_string()),
             Kind::Fenced | Kind::Copied => Trouble::End(Status::Fenced, error.to_string()),
+            Kind::Stopped => Trouble::End(Status::Stopped, error.to_string()),
             _ => Trouble::End(Status::Failed, error.to_string()),
         }
     }
@@ -112,11 +113,13 @@ impl Runner {
         }
         let shared = self.shared.clone();
         let Some(_in_hand) = shared.begin() else { return Ok(true) };
-        let prepared = self.runtime.block_on(self.batcher.prepare(control.pace_rows_per_s))?;
+        let pace = control.pace_rows_per_s;
+        let prepared = self.runtime.block_on(shared.unless_left(self.batcher.prepare(pace)))?;
         if prepared.is_empty() {
             self.pass(&prepared);
         } else {
-            let outcome = self.runtime.block_on(self.batcher.apply(prepared, control.pace_rows_per_s))?;
+            let apply = shared.unless_left(self.batcher.apply(prepared, pace));
+            let outcome = self.runtime.block_on(apply)?;
             self.applied(outcome)?;
         }
         self.shared.set_stopped(self.batcher.stopped());
@@ -128,7 +131,7 @@ impl Runner {
         let drained = match self.batcher.drained() {
             Some(drained) => drained,
             None => {
-                self.runtime.block_on(self.batcher.locate())?;
+                self.runtime.block_on(self.shared.unless_left(self.batcher.locate()))?;
                 let drained = self.batcher.drained().expect("it was just located");
                 self.shared.set_stopped(self.batcher.stopped());
                 self.shared.set_drained(drained);
@@ -149,7 +152,7 @@ impl Runner {
         if self.beat_at > Instant::now() {
             return Ok(());
         }
-        let outcome = self.runtime.block_on(self.batcher.beat())?;
+        let outcome = self.runtime.block_on(self.shared.unless_left(self.batcher.beat()))?;
         self.back_off.succeeded();
         self.applied(outcome)
     }

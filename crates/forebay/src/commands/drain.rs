@@ -99,6 +99,9 @@ fn key_text(key: &Value) -> String {
     }
 }
 
+/// How long the drain may take to end once everything is in the database, or it has failed.
+const STOP: Duration = Duration::from_secs(10);
+
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -128,7 +131,7 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
             }
         }
     });
-    runtime.block_on(tier.stop_drain());
+    runtime.block_on(tier.stop_drain(STOP));
     progress.finish(tier.drained_rows());
     tier.close().map_err(Failure::from)?;
     ended.map_err(|problem| Failure(problem.detail))?;

@@ -27,10 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::SetOnce;
 
-/// How long a stop lets the drain finish. What it does not finish stays in the queue for the next start, or
-/// for another drainer.
-const DRAIN_STOP: Duration = Duration::from_secs(10);
-
 /// A memory tier: its hot tables, the queue behind them, and the drain once it runs.
 pub struct Tier {
     memory: Memory,
@@ -278,12 +274,13 @@ impl Tier {
         }
     }
 
-    /// Ends the drain: finishes it when it can in a few seconds, else leaves the rest for the next start.
-    pub async fn stop_drain(&self) {
+    /// Ends the drain: finishes it when it can in this time. What it does not finish stays in the queue for
+    /// the next start, or for another drainer.
+    pub async fn stop_drain(&self, within: Duration) {
         let Some(drain) = self.drain.get() else { return };
         // A paused drain was told to leave everything where it is.
         let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };
-        let state = match tokio::time::timeout(DRAIN_STOP, drain.stop(mode)).await {
+        let state = match tokio::time::timeout(within, drain.stop(mode)).await {
             Ok(state) => state,
             Err(_) => drain.stop(Stop::Leave).await,
         };
