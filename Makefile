@@ -67,8 +67,8 @@ torture-database-planted:
 	$(CARGO) build --workspace --bin forebay --features planted
 	cp $${CARGO_TARGET_DIR:-target}/debug/forebay $${CARGO_TARGET_DIR:-target}/forebay-planted
 	$(CARGO) build --workspace --bin forebay
-	@set -e; export FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/forebay-planted; for bug in $(PLANTED); do \
-		FOREBAY_PLANTED=$$bug FOREBAY_TORTURE_ROUNDS=50 $(CARGO) test --workspace --test torture -- --nocapture nothing_is; \
+	@$(WITH_SERVICES) export FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/forebay-planted && for bug in $(PLANTED); do \
+		FOREBAY_PLANTED=$$bug FOREBAY_TORTURE_ROUNDS=50 $(CARGO) test --workspace --test torture -- --nocapture nothing_is || exit 1; \
 	done
 
 # Five minutes a target; needs a nightly toolchain.
