@@ -10,6 +10,7 @@ const TABLE: &str = "CREATE TABLE odd (
 
 const CONFIG: &str = r#"
 [table.odd]
+follow = false
 
 [[endpoint]]
 route = "PUT /odd/{id}"

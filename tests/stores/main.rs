@@ -12,6 +12,8 @@ mod deadlines;
 mod drainers;
 mod enforced;
 mod failover;
+mod follow;
+mod follow_latency;
 mod generating;
 mod history;
 mod letters;

@@ -31,6 +31,8 @@ pub struct Follow {
 pub struct Followed {
     /// The position of the log in the snapshot of the rows.
     pub position: Option<u64>,
+    /// What the drain keeps beside it.
+    pub note: String,
     /// Each key once: those that changed and those that were wanted.
     pub rows: Vec<FollowedRow>,
     /// Tables of which any row may have changed: every key of theirs is to be wanted. They hold for snapshots

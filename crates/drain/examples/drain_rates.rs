@@ -9,7 +9,7 @@
 use forebay_database::{Store, limits};
 use forebay_drain::{Drain, Progress, Settings, Stop, seed, warm};
 use forebay_log::Log;
-use forebay_table::{BoxFuture, Source, SourceError, TableSpec, Tables, WriteError};
+use forebay_table::{BoxFuture, Others, Source, SourceError, TableSpec, Tables, WriteError};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -81,7 +81,8 @@ async fn drain_and_warm(folder: &Path, rows: u64) -> (f64, f64) {
     let (log, _) = Log::open(options).expect("a log");
     let store = Store::open(&format!("sqlite:{}", folder.join("r.db").display()), Default::default());
     let store = store.expect("a database");
-    let spec = TableSpec { schema: schema("ucodes"), shared: false, ordered: false, rules: Arc::default() };
+    let spec =
+        TableSpec { schema: schema("ucodes"), others: Others::None, ordered: false, rules: Arc::default() };
     store.create_table(&spec.schema).await.expect("a table");
     let open = |log: &Log, at: &Path| {
         Tables::open(log.clone(), at, 64 << 30, vec![spec.clone()], Arc::new(NoSource)).expect("tables")

@@ -74,6 +74,9 @@ impl Error {
         if let Some(error) = source.downcast_ref::<forebay_database::Error>() {
             return error.may_retry();
         }
+        if let Some(error) = source.downcast_ref::<forebay_table::SourceError>() {
+            return error.retry;
+        }
         source.downcast_ref::<forebay_table::HotError>().is_some_and(|error| error.may_retry())
     }
 

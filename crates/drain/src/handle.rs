@@ -10,7 +10,7 @@ use crate::{Error, Kind};
 use forebay_database::Store;
 use forebay_log::{Log, Position};
 use forebay_redis::Client;
-use forebay_table::{RemoteTables, Tables};
+use forebay_table::{RemoteTables, Table, Tables};
 use parking_lot::Mutex;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl Drain {
     /// [`Kind::Stopped`] when no thread can be had.
     pub fn start(log: Log, tables: Tables, database: Store, settings: Settings) -> Result<Drain, Error> {
         let shared = Arc::new(Shared::new(&settings));
-        let own =
-            tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
+        let is_own = |table: &&Arc<Table>| !table.shared() && !table.followed();
+        let own = tables.all().iter().filter(is_own).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
         let queue = LogQueue::new(log.clone(), tables);
         let letters = settings.letters.as_deref().map(|folder| Arc::new(LetterFile::new(folder)) as Arc<_>);

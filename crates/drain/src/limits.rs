@@ -83,3 +83,10 @@ pub const EXAMPLES: usize = 20;
 const _: () = assert!(BATCH_ROWS_MIN < BATCH_ROWS_DEFAULT);
 const _: () = assert!(BEAT.as_millis() as u64 * 4 <= forebay_database::limits::CLAIM_MS);
 const _: () = assert!(BACK_OFF_FIRST_MS < BACK_OFF_LAST_MS);
+
+/// How often the database is asked what others have committed: half of a tenth of a second, in which a
+/// change is to be seen.
+pub const FOLLOW_PAUSE: Duration = Duration::from_millis(50);
+
+/// Keys of a table that one poll reads because they are wanted: about what a page of told changes has.
+pub const FOLLOW_KEYS: usize = 2_000;

@@ -55,14 +55,19 @@ impl Reached {
     /// # Errors
     /// [`Kind::BadRecord`]: the note was written by another version.
     pub(crate) fn stored(stored: &StoredPosition) -> Result<Reached, Error> {
-        if stored.note.is_empty() {
-            return Ok(Reached::even(Position(stored.position)));
+        Reached::noted(stored.position, &stored.note)
+    }
+
+    /// A position and the note beside it.
+    ///
+    /// # Errors
+    /// [`Kind::BadRecord`]: the note was written by another version.
+    pub(crate) fn noted(position: u64, note: &str) -> Result<Reached, Error> {
+        if note.is_empty() {
+            return Ok(Reached::even(Position(position)));
         }
-        let note: StoredNote = serde_json::from_str(&stored.note).map_err(|source| {
-            let message = format!(
-                "forebay_position.note of log {:032x} is none of this version: {}",
-                stored.log, stored.note
-            );
+        let note: StoredNote = serde_json::from_str(note).map_err(|source| {
+            let message = format!("forebay_position.note is none of this version: {note}");
             Error::caused(Kind::BadRecord, message, source)
         })?;
         let stopped = note.stopped.into_iter().map(|(table, position)| (table, Position(position)));

@@ -8,6 +8,7 @@
 //! | `GET /drain` | where the drain stands |
 //! | `POST /drain/pause`, `/drain/resume` | stops it, lets it go on |
 //! | `POST /drain/finish` | answers when everything that is in the log now is in the database |
+//! | `GET /follow` | whether what others commit reaches memory |
 //! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
 //! | `GET /tables` | rows and memory |
 //! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
@@ -171,6 +172,10 @@ impl Admin {
             (Method::Get | Method::Head, "/cache") => Ok(Work::Now(self.cache.counts())),
             (Method::Post, "/cache/invalidate") => Ok(self.later(self.cache.invalidate(request)?)),
             (Method::Post, "/cache/clear") => Ok(self.later(self.cache.clear())),
+            (Method::Get | Method::Head, "/follow") => {
+                let state = self.tier.follow_state();
+                state.map(Work::Now).ok_or_else(|| Problem::not_found("no table is followed"))
+            }
             (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
@@ -178,7 +183,7 @@ impl Admin {
             (Method::Post, "/refresh") => self.refresh(request),
             (Method::Post, "/verify") => Ok(self.verify()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /ready, /drain, /jobs, /tables, /cache, /host",
+                "the admin listener has nothing here; see /health, /ready, /drain, /follow, /jobs, /tables, /cache, /host",
             )),
         }
     }

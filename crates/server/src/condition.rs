@@ -21,6 +21,8 @@ pub enum State {
     DeadLetters,
     /// Requests do not reach the database.
     DatabaseAway,
+    /// What others commit does not reach memory.
+    NotFollowing,
 }
 
 impl State {
@@ -36,13 +38,14 @@ impl State {
             State::TableStopped => "table stopped",
             State::DeadLetters => "dead letters",
             State::DatabaseAway => "database away",
+            State::NotFollowing => "not following",
         }
     }
 
     /// Whether hot requests are served while it holds.
     pub fn is_served(self) -> bool {
         use State::*;
-        matches!(self, DrainBackingOff | TableStopped | DeadLetters | DatabaseAway)
+        matches!(self, DrainBackingOff | TableStopped | DeadLetters | DatabaseAway | NotFollowing)
     }
 
     pub(crate) fn status(self) -> &'static str {

@@ -23,6 +23,7 @@ pub mod open;
 mod problem;
 mod schedule;
 mod seed;
+mod seen;
 mod serve;
 mod service;
 mod source;

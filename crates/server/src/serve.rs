@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
-use crate::tier::Tier;
+use crate::tier::{Listener, Tier};
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
@@ -64,6 +64,7 @@ pub fn serve(
         incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
         uncounted: Arc::clone(&uncounted),
         proxies: &proxies,
+        following: opened.tier.following(),
     };
     let compiling = compile_all(config, &context, &cache);
     let Some(compiled) = runtime.block_on(unless_stopped(&mut stop, compiling))? else { return Ok(()) };
@@ -194,8 +195,9 @@ async fn compile_all(
 ) -> Result<(Arc<Routes>, Schedule), StartError> {
     let routes = compile::compile(&config.endpoints, context).await;
     let routes = routes.map_err(|errors| compile_errors(config, &errors))?;
-    let schedule = Schedule::compile(&config.jobs, context.store, context.dialect, cache).await;
-    let schedule = schedule.map_err(|errors| compile_errors(config, &errors))?;
+    let schedule =
+        Schedule::compile(&config.jobs, context.store, context.dialect, cache, context.following.as_ref());
+    let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
     Ok((Arc::new(routes), schedule))
 }
 
@@ -225,11 +227,7 @@ fn drain_settings(config: &Config) -> Settings {
 }
 
 async fn load_and_drain(tier: Arc<Tier>, settings: Settings, failed: oneshot::Sender<StartError>) {
-    let ended = match tier.load().await {
-        Ok(()) => tier.start_drain(settings),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = ended {
+    if let Err(error) = load_and_follow(&tier, settings, Listener::default()).await {
         // The receiver is gone only when the server is stopping anyway.
         let _ = failed.send(error);
         return;
@@ -237,6 +235,13 @@ async fn load_and_drain(tier: Arc<Tier>, settings: Settings, failed: oneshot::Se
     // Without it nobody waits for a failure any more.
     drop(failed);
     tier.watch().await;
+}
+
+async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) -> Result<(), StartError> {
+    let follower = tier.begin_following(&listener).await?;
+    tier.load().await?;
+    tier.start_drain(settings)?;
+    follower.map_or(Ok(()), |follower| tier.start_following(follower, listener))
 }
 
 fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartError {

@@ -4,7 +4,7 @@
 //! on the machine count little. Memory is the process's resident set before and after, with the allocator that the server uses.
 
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{BoxFuture, Counters, Read, Source, SourceError, Table, TableSpec, Tables};
+use forebay_table::{BoxFuture, Counters, Others, Read, Source, SourceError, Table, TableSpec, Tables};
 use forebay_value::{Column, KeyKind, Row, RowRef, Schema, Timestamp, Type, Value, ValueRef, encode_row};
 use std::cell::RefCell;
 use std::fs;
@@ -90,7 +90,8 @@ fn open(dir: &Path, schema: &Schema) -> (Log, Tables, Arc<Table>) {
         ..Options::new(dir.join("log"))
     };
     let (log, _) = Log::open(options).expect("a log");
-    let spec = TableSpec { schema: schema.clone(), shared: false, ordered: false, rules: Arc::default() };
+    let spec =
+        TableSpec { schema: schema.clone(), others: Others::None, ordered: false, rules: Arc::default() };
     let tables = Tables::open(log.clone(), dir, 1 << 40, vec![spec], Arc::new(NoStore)).expect("tables");
     let table = tables.all()[0].clone();
     (log, tables, table)

@@ -3,7 +3,8 @@
 
 use forebay_redis::{Client, Link, Options};
 use forebay_table::{
-    BoxFuture, HotError, Positions, RemoteOptions, RemoteTable, RemoteTables, Source, SourceError, TableSpec,
+    BoxFuture, HotError, Others, Positions, RemoteOptions, RemoteTable, RemoteTables, Source, SourceError,
+    TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
 use forebay_value::{Column, KeyKind, Row, Schema, Type, Value, ValueRef};
@@ -124,8 +125,12 @@ async fn measure() -> Result<(), Box<dyn Error>> {
         let local = Local::up(Spec::new(Topology::Single).keep(Persistence::None))?;
         let client = Client::connect(&local.url(), Options::default()).await?;
         let link = client.link();
-        let specs =
-            vec![TableSpec { schema: schema(unique), shared: false, ordered: false, rules: Arc::default() }];
+        let specs = vec![TableSpec {
+            schema: schema(unique),
+            others: Others::None,
+            ordered: false,
+            rules: Arc::default(),
+        }];
         let (source, options) = (Arc::new(Nothing), RemoteOptions::default());
         let tables = RemoteTables::open(&client, &link, specs, options, source.clone(), source).await?;
         let table = tables.all()[0].clone();

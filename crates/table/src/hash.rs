@@ -36,6 +36,16 @@ impl KeyHash {
     pub fn low(self) -> u32 {
         self.0 as u32
     }
+
+    /// Its low half, spread over the ends of the word that a hash table looks at.
+    pub fn spread(self) -> u64 {
+        KeyHash::spread_low(self.low())
+    }
+
+    /// The same of a low half that was kept.
+    pub fn spread_low(low: u32) -> u64 {
+        u64::from(low) << 32 | u64::from(low)
+    }
 }
 
 /// The secret.

@@ -30,7 +30,8 @@ mod spec;
 
 pub use catalogue::Catalogue;
 pub use embedded::{
-    Counters, Entry, Fetched, Incremented, List, Load, Read, Replayed, Table, Tables, WriteError,
+    Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Poll, Read, Replayed, Table, Tables,
+    WriteError,
 };
 pub use error::{Error, HotError, HotKind, Kind};
 pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};
@@ -42,4 +43,4 @@ pub use remote::{
 };
 pub use rules::LiveRules;
 pub use source::{BoxFuture, Source, SourceError};
-pub use spec::TableSpec;
+pub use spec::{Others, TableSpec};

@@ -50,6 +50,16 @@ pub(crate) const FETCH_QUEUE_MAX: usize = 4096;
 /// Times that one read through the source is done again because the row changed meanwhile.
 pub(crate) const FETCH_TRIES: usize = 8;
 
+/// Additions to one row's columns that are kept apart until the database has them (40 KiB). A hot counter has more; neighbours are then
+/// merged, and fewer images of its row can be used.
+pub(crate) const PENDING_ADDS_MAX: usize = 1024;
+
+/// The same when the memory limit is reached.
+pub(crate) const PENDING_ADDS_TIGHT: usize = 4;
+
+/// Rows of a followed table that may be waited for at the same time.
+pub(crate) const WANTED_MAX: usize = FETCHES_MAX + FETCH_QUEUE_MAX;
+
 /// Smallest block of serial keys: what a table that is seldom written to leaves unused at a restart.
 pub(crate) const KEYS_MIN: u64 = 1_000;
 

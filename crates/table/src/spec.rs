@@ -9,10 +9,28 @@ use std::sync::Arc;
 pub struct TableSpec {
     /// Its columns and key.
     pub schema: Schema,
-    /// Whether others write to it in the database as well: what is not in memory is then looked for there.
-    pub shared: bool,
+    /// Who else writes to it.
+    pub others: Others,
     /// Whether it is listed in the order of its keys.
     pub ordered: bool,
     /// What the database enforces on its columns.
     pub rules: Arc<LiveRules>,
+}
+
+/// Who else writes to a table in the database, and how memory hears of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// Nobody: memory has all its rows.
+    None,
+    /// Others do, and memory does not hear of it: a row that is not in memory is looked for in the database.
+    Unseen,
+    /// Others do, and memory follows: it has all rows, and takes over what others commit.
+    Followed,
+}
+
+impl Others {
+    /// [`Others::Unseen`] or [`Others::None`].
+    pub fn unseen_if(others_write: bool) -> Others {
+        if others_write { Others::Unseen } else { Others::None }
+    }
 }

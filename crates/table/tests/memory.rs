@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use forebay_log::Position;
-use forebay_table::{BoxFuture, Counters, Fetched, Read, Source, SourceError, Tables, WriteError};
+use forebay_table::{BoxFuture, Counters, Fetched, Others, Read, Source, SourceError, Tables, WriteError};
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ fn a_row_whose_increments_only_the_log_has_is_not_shown_without_them() {
     for shared in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::<Store>::default();
-        let spec = forebay_table::TableSpec { shared, ..spec(KeyKind::Bigint) };
+        let spec = forebay_table::TableSpec { others: Others::unseen_if(shared), ..spec(KeyKind::Bigint) };
         let opened = open(dir.path(), spec.clone(), 1 << 30, &store);
         let key = ValueRef::Bigint(1);
         opened.table.insert(big(&opened, 1).as_ref()).unwrap();
@@ -222,7 +222,7 @@ fn slow(shared: bool) -> SlowWorld {
     let (store, gate, asked) = (Arc::<Store>::default(), Arc::new(Semaphore::new(0)), Arc::default());
     let source = Slow { store: store.clone(), gate: gate.clone(), asked: Arc::clone(&asked) };
     let log = open_log(&dir.path().join("log"), forebay_log::Durability::Async);
-    let spec = forebay_table::TableSpec { shared, ..spec(KeyKind::Bigint) };
+    let spec = forebay_table::TableSpec { others: Others::unseen_if(shared), ..spec(KeyKind::Bigint) };
     let tables = Tables::open(log.clone(), dir.path(), LIMIT, vec![spec], Arc::new(source)).unwrap();
     let table = tables.all()[0].clone();
     store.start(&tables, &table);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use forebay_table::{Counters, Fetched, Read, WriteError};
+use forebay_table::{Counters, Fetched, Others, Read, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Uuid, Value, ValueRef};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl World<'_> {
     fn open(&mut self) {
         let spec = forebay_table::TableSpec {
             schema: self.schema.clone(),
-            shared: self.is_shared,
+            others: Others::unseen_if(self.is_shared),
             ordered: true,
             rules: Arc::default(),
         };

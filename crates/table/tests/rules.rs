@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{Counters, Fetched, Kind, LogRecord, Read, Table, TableSpec, Tables, WriteError};
+use forebay_table::{Counters, Fetched, Kind, LogRecord, Others, Read, Table, TableSpec, Tables, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use std::sync::Arc;
 
@@ -471,7 +471,7 @@ fn a_refused_insert_is_undone() {
     for shared in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::<Store>::default();
-        let spec = TableSpec { shared, ..spec(KeyKind::Bigint) };
+        let spec = TableSpec { others: Others::unseen_if(shared), ..spec(KeyKind::Bigint) };
         let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &store);
         let refused = row(table.schema(), 1, Some("c"), "");
         table.insert(refused.as_ref()).unwrap();
@@ -514,7 +514,7 @@ fn a_refused_delete_is_undone() {
     for shared in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::<Store>::default();
-        let spec = TableSpec { shared, ..spec(KeyKind::Bigint) };
+        let spec = TableSpec { others: Others::unseen_if(shared), ..spec(KeyKind::Bigint) };
         let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &store);
         let key = ValueRef::Bigint(1);
         let first = row(table.schema(), 1, Some("c"), "");

@@ -19,6 +19,8 @@ pub(crate) const TABLE: Section = Section {
         "columns" | "table of columns" | "(as the database has them)" |
             "the columns, in order; the table is created if it is missing"
         "shared" | "true or false" | "false" | "whether others write to it too, in the database"
+        "follow" | "true or false" | "(true for a table of PostgreSQL without `columns` whose rows are in this process)" |
+            "whether memory takes over what others commit to it"
         "hot" | "true or false" | "true" |
             "whether it is kept in memory; false is a table for `sql` and `generate` alone"
     },
@@ -33,6 +35,8 @@ pub struct TableConfig {
     pub columns: Option<Schema>,
     /// Whether others write to it too, in the database.
     pub shared: bool,
+    /// Whether memory takes over what others commit to it; `None`: where that can be, if it was there before.
+    pub follow: Option<bool>,
     /// Whether it is kept in memory. A table that is not is only created in the database, for SQL
     /// and `generate`.
     pub hot: bool,
@@ -56,8 +60,15 @@ fn read_table(field: Field<'_>) -> TableConfig {
     let fields = field.value.section(&TABLE);
     let columns = fields.get("columns").and_then(|cursor| read_columns(&name, cursor));
     let line = field.value.mistakes.line(field.at);
-    let mut table = TableConfig { name, columns, shared: false, hot: true, line };
+    let mut table = TableConfig { name, columns, shared: false, follow: None, hot: true, line };
     fields.set("shared", &mut table.shared, flag);
+    table.follow = fields.read("follow", flag);
+    if table.shared
+        && table.follow == Some(true)
+        && let Some(cursor) = fields.get("follow")
+    {
+        cursor.wrong("cannot be together with `shared`: all rows of a table that is followed are in memory");
+    }
     fields.set("hot", &mut table.hot, flag);
     table
 }

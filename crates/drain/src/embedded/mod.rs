@@ -1,6 +1,7 @@
 //! The memory tier in this process: the drain's thread over the data folder's log, loading at start, the
 //! comparison with the database.
 
+mod again;
 mod queue;
 mod run;
 mod verify;

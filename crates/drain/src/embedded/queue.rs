@@ -44,7 +44,7 @@ struct Records {
 
 impl LogQueue {
     pub(crate) fn new(log: Log, tables: Tables) -> LogQueue {
-        let own = tables.all().iter().filter(|table| !table.shared());
+        let own = tables.all().iter().filter(|table| !table.shared() && !table.followed());
         LogQueue {
             log,
             own: own.map(|table| table.schema().name.clone()).collect(),
@@ -112,7 +112,10 @@ impl Queue for LogQueue {
             // A table that is no longer configured is not in memory.
             if let Some(table) = self.tables.get(&schema.name) {
                 let from = table.undo(key.as_ref());
-                self.undone.push((from, table, key));
+                // Of a followed table the next poll reads it.
+                if !table.followed() {
+                    self.undone.push((from, table, key));
+                }
             }
         }
     }

@@ -1,16 +1,18 @@
 //! Compares a hot table in this process with the database, beside a server that goes on.
 //!
-//! The database's rows are read in one snapshot, together with the drain position `P` of that same snapshot.
-//! So each row has an exact rule: a row of memory whose last change is at or before `P` must be there and be
-//! the same; one that changed later is not drained yet and says nothing. Of the database's rows only 8 bytes
-//! each are kept, to find those that memory has and the database has not.
+//! The database's rows are read in one snapshot, together with the drain position `P` of that same
+//! snapshot. So each row has an exact rule: a row of memory whose last change is at or before `P` must be
+//! there and be the same; one that changed later is not drained yet and says nothing. Of the database's
+//! rows only 8 bytes each are kept, to find those that memory has and the database has not. Of a followed
+//! table, rows that differ are looked at again (`again`): memory is a moment behind what others write.
 
+use super::again;
 use crate::verify::{Difference, Differences, Pair, difference, first_difference, still_different};
 use crate::{Error, Kind, Progress};
 use forebay_database::Store;
 use forebay_log::LogId;
 use forebay_table::{Counters, Read, Table};
-use forebay_value::{Row, RowRef, ValueRef};
+use forebay_value::{Row, RowRef, Value, ValueRef};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
@@ -28,6 +30,7 @@ pub async fn verify(
 ) -> Result<Differences, Error> {
     let dead = store.dead_letter_count_of(log.0, &table.schema().name).await?;
     let scan = store.scan_at(table.schema(), None, log.0).await?;
+    let (own, database) = (table.clone(), store.clone());
     let (table, store, progress) = (table.clone(), store.clone(), progress.clone());
     let runtime = tokio::runtime::Handle::current();
     let (answer, answered) = oneshot::channel();
@@ -41,7 +44,9 @@ pub async fn verify(
             }));
         })
         .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;
-    answered.await.map_err(|_| Error::new(Kind::Stopped, "the thread that compares has panicked"))?
+    let (found, doubtful) =
+        answered.await.map_err(|_| Error::new(Kind::Stopped, "the thread that compares has panicked"))??;
+    again::compare(&own, &database, found, doubtful).await
 }
 
 fn compare_all(
@@ -50,7 +55,8 @@ fn compare_all(
     mut found: Differences,
     progress: &Progress,
     still_different: impl Fn(Vec<Pair>) -> Result<Vec<Pair>, Error>,
-) -> Result<Differences, Error> {
+) -> Result<(Differences, Vec<Value>), Error> {
+    let mut doubtful = Vec::new();
     let drained = scan.position.unwrap_or(0);
     let hasher = RandomState::new();
     let mut stored: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
@@ -59,9 +65,14 @@ fn compare_all(
         let mut differing = Vec::new();
         for row in &message {
             stored.insert(hash_key(&hasher, row.as_ref().key(table.schema())));
-            differing.extend(compare(table, row, drained, &mut found));
+            differing.extend(compare(table, row, drained, &mut found, &mut doubtful));
         }
         for (memory, database) in still_different(differing)? {
+            if table.followed() {
+                found.compared -= 1;
+                doubtful.push(database.as_ref().key(table.schema()).to_owned());
+                continue;
+            }
             found.different += 1;
             found.example(|| difference(table.schema(), &memory, &database));
         }
@@ -75,16 +86,24 @@ fn compare_all(
         }
         if entry.position.0 > drained {
             found.undrained += 1;
+        } else if table.followed() {
+            doubtful.push(entry.key.to_owned());
         } else {
             found.missing_in_database += 1;
             found.example(|| Difference::MissingInDatabase(entry.key.to_owned()));
         }
     });
-    Ok(found)
+    Ok((found, doubtful))
 }
 
 /// One row of the store against memory; both when they differ.
-fn compare(table: &Table, stored: &Row, drained: u64, found: &mut Differences) -> Option<Pair> {
+fn compare(
+    table: &Table,
+    stored: &Row,
+    drained: u64,
+    found: &mut Differences,
+    doubtful: &mut Vec<Value>,
+) -> Option<Pair> {
     let schema = table.schema();
     let database = stored.as_ref();
     let key = database.key(schema);
@@ -107,6 +126,7 @@ fn compare(table: &Table, stored: &Row, drained: u64, found: &mut Differences) -
         }
         // Deleted after the snapshot, as far as is known.
         Read::Missing(position) if position.0 > drained => found.undrained += 1,
+        Read::Missing(_) if table.followed() => doubtful.push(key.to_owned()),
         Read::Missing(_) => {
             found.missing_in_memory += 1;
             found.example(|| Difference::MissingInMemory(key.to_owned()));

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is
-/// newer in memory stays.
+/// newer in memory stays. Of a followed table that is served, the rows are read again.
 ///
 /// At start (before [`Table::set_loaded`]) the rows become the table's; the caller then replays the log and
 /// calls `set_loaded`. With a filter a table that is not shared would take the other rows for free keys: do
@@ -30,6 +30,10 @@ pub async fn warm(
     let began = Instant::now();
     let (table, store, filter) = (table.clone(), store.clone(), filter.map(str::to_owned));
     let (progress, runtime) = (progress.clone(), Handle::current());
+    if table.followed() && table.is_loaded() {
+        let rows = read_again(&table, &store, filter.as_deref(), &progress).await?;
+        return Ok(Loaded { rows, took: began.elapsed() });
+    }
     let (answer, answered) = oneshot::channel();
     std::thread::Builder::new()
         .name("warm".into())
@@ -41,6 +45,26 @@ pub async fn warm(
     let rows =
         answered.await.map_err(|_| Error::new(Kind::Stopped, "the thread that warms has panicked"))??;
     Ok(Loaded { rows, took: began.elapsed() })
+}
+
+/// Rows of a followed table come in by its polls alone: the scan only says which.
+async fn read_again(
+    table: &Table,
+    store: &Store,
+    filter: Option<&str>,
+    progress: &Progress,
+) -> Result<u64, Error> {
+    let mut messages = store.scan(table.schema(), filter);
+    let mut rows = 0;
+    while let Some(message) = messages.recv().await {
+        let message = message?;
+        let keys = message.iter().map(|row| row.as_ref().key(table.schema()).to_owned()).collect();
+        let read = table.read_again(keys).await;
+        read.map_err(|source| Error::caused(Kind::Database, "the rows cannot be read", source))?;
+        rows += message.len() as u64;
+        progress.add(message.len() as u64);
+    }
+    Ok(rows)
 }
 
 fn load_all(

@@ -10,7 +10,7 @@ mod verifying;
 use forebay_database::Store;
 use forebay_drain::{Drain, NewDatabase, Progress, Settings, reconcile, warm};
 use forebay_log::{Log, Position};
-use forebay_table::{BoxFuture, Source, SourceError, Table, TableSpec, Tables, WriteError};
+use forebay_table::{BoxFuture, Others, Source, SourceError, Table, TableSpec, Tables, WriteError};
 use forebay_value::{Column, KeyKind, Row, RowRef, Schema, Type, Value};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,12 @@ impl World {
             if store.describe(&schema.name).await.unwrap().is_none() {
                 store.create_table(&schema).await.unwrap();
             }
-            specs.push(TableSpec { schema, shared, ordered: false, rules: Arc::default() });
+            specs.push(TableSpec {
+                schema,
+                others: Others::unseen_if(shared),
+                ordered: false,
+                rules: Arc::default(),
+            });
         }
         let tables = Tables::open(log.clone(), data, 1 << 30, specs, source).unwrap();
         let start = reconcile(&log, &store, &[], NewDatabase::Accept).await.unwrap();

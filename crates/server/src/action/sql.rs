@@ -5,6 +5,7 @@ use crate::endpoint::eval::{Eval, Scope, Slots, coerce};
 use crate::endpoint::out::{Out, OwnedOut};
 use crate::endpoint::shape::RowValues;
 use crate::problem::Problem;
+use crate::seen::Seen;
 use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
 use forebay_value::{Type, Value, ValueRef};
@@ -33,6 +34,8 @@ pub struct SqlAction {
     pub shows: Shows,
     /// The answer.
     pub answering: Answering,
+    /// What follows what it writes.
+    pub seen: Seen,
 }
 
 impl SqlAction {
@@ -42,6 +45,7 @@ impl SqlAction {
         let running = self.bound(&slots).map(|values| self.store.run(&self.statement, values));
         Step::Reply(Box::pin(async move {
             let rows = running?.await.map_err(|error| sql_problem(&error))?;
+            me.seen.wait().await;
             me.answer(&rows, &slots)
         }))
     }

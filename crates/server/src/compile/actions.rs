@@ -192,7 +192,8 @@ impl Compiler<'_, '_> {
         };
         let answering = self.answering(&columns, &columns.clone(), 200)?;
         let store = self.context.store.clone();
-        Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering })))
+        let seen = crate::seen::Seen(self.context.following.clone().filter(|_| statement.writes));
+        Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering, seen })))
     }
 
     fn count(&mut self, table: &str, by: Option<&(String, Expr)>) -> Result<Action, String> {

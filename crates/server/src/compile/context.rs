@@ -7,7 +7,7 @@ use crate::jobs::Jobs;
 use crate::open::Watched;
 use forebay_config::model;
 use forebay_database::Store;
-use forebay_table::HotTables;
+use forebay_table::{Following, HotTables};
 use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,6 +42,8 @@ pub struct Context<'a> {
     pub uncounted: Arc<AtomicU64>,
     /// The servers behind.
     pub proxies: &'a Proxies,
+    /// The tables that follow what others write.
+    pub following: Option<Following>,
 }
 
 /// A mistake that only showed when endpoints were compiled.

@@ -5,7 +5,7 @@ use crate::asking::{Trouble, until_answered};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Error, Store};
-use forebay_table::TableSpec;
+use forebay_table::{Others, TableSpec};
 use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,6 +100,17 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
     }
 }
 
+/// Who else writes to a table.
+fn others(config: &Config, table: &model::TableConfig) -> Others {
+    let can_follow = matches!(config.memory.tier, model::Tier::Embedded)
+        && config.database.dialect() == model::Dialect::Postgres;
+    match table.follow {
+        Some(true) => Others::Followed,
+        None if !table.shared && table.columns.is_none() && can_follow => Others::Followed,
+        _ => Others::unseen_if(table.shared),
+    }
+}
+
 /// What the memory tier keeps.
 pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
     let lists = |table: &str| {
@@ -113,7 +124,7 @@ pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>)
     let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {
         schema: Schema::clone(&schemas[&table.name]),
-        shared: table.shared,
+        others: others(config, table),
         ordered: lists(&table.name),
         rules: Arc::default(),
     })

@@ -9,9 +9,11 @@ mod lease;
 use crate::asking::{Trouble, until_answered};
 use crate::compile::CompileError;
 use crate::problem::Problem;
+use crate::seen::Seen;
 use forebay_cache::Cache;
 use forebay_config::model;
 use forebay_database::{Statement, Store};
+use forebay_table::Following;
 use forebay_value::Timestamp;
 pub use lease::Lease;
 use lease::Turn;
@@ -36,6 +38,8 @@ struct Job {
     jitter: Duration,
     store: Store,
     statement: Statement,
+    /// What follows what it writes.
+    seen: Seen,
     cache: Cache<Problem>,
     /// What each run drops.
     invalidates: Vec<String>,
@@ -74,10 +78,11 @@ impl Schedule {
         store: &Store,
         dialect: model::Dialect,
         cache: &Cache<Problem>,
+        following: Option<&Following>,
     ) -> Result<Schedule, Vec<CompileError>> {
         let (mut compiled, mut errors) = (Vec::new(), Vec::new());
         for job in jobs {
-            match prepare(job, store, dialect, cache).await {
+            match prepare(job, store, dialect, cache, following).await {
                 Ok(job) => compiled.push(Arc::new(job)),
                 Err(what) => {
                     errors.push(CompileError { line: job.line, message: format!("job {}: {what}", job.name) })
@@ -105,6 +110,7 @@ async fn prepare(
     store: &Store,
     dialect: model::Dialect,
     cache: &Cache<Problem>,
+    following: Option<&Following>,
 ) -> Result<Job, String> {
     let sql = job.statements.in_dialect(dialect);
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
@@ -118,6 +124,7 @@ async fn prepare(
         every: Duration::from_millis(job.every_ms),
         jitter: Duration::from_millis(job.jitter_ms),
         store: store.clone(),
+        seen: Seen(following.filter(|_| statement.writes).cloned()),
         statement,
         cache: cache.clone(),
         invalidates: job.invalidates.clone(),
@@ -159,6 +166,7 @@ impl Job {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let outcome = self.store.run(&self.statement, Vec::new()).await;
         let outcome = outcome.map(|rows| rows.changed).map_err(|error| error.to_string());
+        self.seen.wait().await;
         if let Err(why) = &outcome {
             eprintln!("job {}: failed: {why}", self.name);
         }

@@ -14,7 +14,7 @@ use forebay_drain::{
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
-use forebay_table::{Table, TableSpec, Tables};
+use forebay_table::{Others, Table, TableSpec, Tables};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const GIVE_BACK: Duration = Duration::from_secs(1);
 
 /// Log and hot tables of a data folder.
 pub(super) struct Embedded {
-    log: Log,
+    pub(super) log: Log,
     recovery: Recovery,
     /// How far the database has the log's records.
     reached: Reached,
@@ -42,7 +42,7 @@ impl Embedded {
         new_database: NewDatabase,
     ) -> Result<Embedded, StartError> {
         let (log, recovery) = open_log(memory, keep)?;
-        let own = specs.iter().filter(|spec| !spec.shared);
+        let own = specs.iter().filter(|spec| spec.others == Others::None);
         let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
         let reached = agree(&log, store, &own, new_database).await?;
         let source = Arc::new(DatabaseSource(store.clone()));

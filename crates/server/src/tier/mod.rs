@@ -7,7 +7,10 @@
 mod claim;
 mod conditions;
 mod embedded;
+mod following;
 mod remote;
+
+pub(crate) use following::Listener;
 
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
@@ -15,12 +18,12 @@ use crate::schedule::Lease;
 use crate::start_error::StartError;
 use embedded::Embedded;
 use forebay_config::{Config, model};
-use forebay_database::Store;
+use forebay_database::{Follower, Store};
 use forebay_drain::{
-    Differences, Drain, DrainState, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
+    Differences, Drain, DrainState, Follow, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
 };
 use forebay_http::Gate;
-use forebay_table::{HotTables, TableSpec};
+use forebay_table::{Following, HotTables, TableSpec};
 use remote::Remote;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -33,6 +36,8 @@ pub struct Tier {
     store: Store,
     /// Once memory is loaded.
     drain: SetOnce<Drain>,
+    /// Once memory is loaded, when a table is followed.
+    follow: SetOnce<Follow>,
 }
 
 /// Where the rows are.
@@ -84,7 +89,7 @@ impl Tier {
             }
             model::Tier::Remote(at) => Memory::Remote(Remote::open(at, memory, specs, &store).await?),
         };
-        Ok(Tier { memory, store, drain: SetOnce::new() })
+        Ok(Tier { memory, store, drain: SetOnce::new(), follow: SetOnce::new() })
     }
 
     /// The hot tables.
@@ -124,6 +129,43 @@ impl Tier {
         }
     }
 
+    /// The followed tables, if there are any.
+    pub fn following(&self) -> Option<Following> {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.tables.following(),
+            Memory::Remote(_) => None,
+        }
+    }
+
+    /// Has the database tell what others commit from now on: before memory is loaded, so that nothing is
+    /// missed.
+    pub(crate) async fn begin_following(&self, listener: &Listener) -> Result<Option<Follower>, StartError> {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.begin_following(&self.store, listener).await,
+            Memory::Remote(_) => Ok(None),
+        }
+    }
+
+    /// Takes into memory what the database tells.
+    pub(crate) fn start_following(&self, follower: Follower, listener: Listener) -> Result<(), StartError> {
+        let Memory::Embedded(embedded) = &self.memory else { return Ok(()) };
+        match embedded.start_following(follower, self.store.clone(), listener)? {
+            Some(follow) => self.follow.set(follow).map_err(|_| StartError("a follower runs already".into())),
+            None => Ok(()),
+        }
+    }
+
+    /// Where following stands; `None`: no table is followed, or memory is not loaded.
+    pub fn follow_state(&self) -> Option<Value> {
+        let state = self.follow.get()?.state();
+        Some(json!({
+            "status": following::status_name(state.status),
+            "since": state.since.to_string(),
+            "rows_total": state.rows_total,
+            "last_error": state.last_error,
+        }))
+    }
+
     /// Starts writing behind.
     pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         let drain = either!(&self.memory, memory => memory.start_drain(self.store.clone(), settings));
@@ -148,6 +190,9 @@ impl Tier {
             None => {}
         }
         found.extend(loading);
+        if let Some(follow) = self.follow.get() {
+            found.extend(following::condition(&follow.state()));
+        }
         if let Err(error) = self.store.availability() {
             found.push(Condition::new(State::DatabaseAway, error.to_string()));
         }
@@ -274,9 +319,12 @@ impl Tier {
         }
     }
 
-    /// Ends the drain: finishes it when it can in this time. What it does not finish stays in the queue for
-    /// the next start, or for another drainer.
+    /// Ends following, then the drain: finishes it when it can in this time. What it does not finish stays in
+    /// the queue for the next start, or for another drainer.
     pub async fn stop_drain(&self, within: Duration) {
+        if let Some(follow) = self.follow.get() {
+            follow.stop();
+        }
         let Some(drain) = self.drain.get() else { return };
         // A paused drain was told to leave everything where it is.
         let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };

@@ -14,7 +14,7 @@ use forebay_drain::{
     load_remote, verify_remote, warm_remote,
 };
 use forebay_redis::{Client, Command, Link, Slot};
-use forebay_table::{HotError, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
+use forebay_table::{HotError, Others, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -43,6 +43,12 @@ impl Remote {
         specs: Vec<TableSpec>,
         store: &Store,
     ) -> Result<Remote, StartError> {
+        if let Some(spec) = specs.iter().find(|spec| spec.others == Others::Followed) {
+            let name = &spec.schema.name;
+            return Err(StartError(format!(
+                "table {name}: what others commit is followed by rows in this process alone; write `follow = false`, or `shared = true`"
+            )));
+        }
         let options = forebay_redis::Options {
             durability: match memory.durability {
                 Durability::Sync => forebay_redis::Durability::Sync,

@@ -2,6 +2,7 @@
 //! whoever evicts.
 
 use super::budget::{Budget, allocated_bytes};
+use super::follow::Waiters;
 use super::rows::Rows;
 use crate::reads::Reads;
 use crate::source::Source;
@@ -18,6 +19,11 @@ pub(crate) struct Core {
     pub reads: Reads,
     /// Everything at or before this is durable in the database.
     drained: AtomicU64,
+    /// The same, of followed tables, in what memory has seen of the database; the highest number when no
+    /// table is followed.
+    followed: AtomicU64,
+    /// Who waits for the next look at the database.
+    pub waiters: Waiters,
     /// The rows of all tables, for eviction. Set when they are opened.
     pub rows: OnceLock<Vec<Arc<Rows>>>,
     pub evictor: Mutex<Evictor>,
@@ -73,6 +79,8 @@ impl Core {
             source,
             reads: Reads::default(),
             drained: AtomicU64::new(0),
+            followed: AtomicU64::new(u64::MAX),
+            waiters: Waiters::default(),
             rows: OnceLock::new(),
             evictor: Mutex::default(),
             fetched_rows: AtomicU64::new(0),
@@ -85,6 +93,21 @@ impl Core {
 
     pub fn set_drained(&self, position: Position) {
         self.drained.fetch_max(position.0, Ordering::SeqCst);
+    }
+
+    /// Rows whose last change is at or before this may be evicted: it is in the database, and in every image
+    /// that memory will get of it.
+    pub fn evictable(&self) -> Position {
+        self.drained().min(Position(self.followed.load(Ordering::SeqCst)))
+    }
+
+    /// There are followed tables: nothing is seen yet.
+    pub fn follow(&self) {
+        self.followed.store(0, Ordering::SeqCst);
+    }
+
+    pub fn set_followed(&self, position: Position) {
+        self.followed.fetch_max(position.0, Ordering::SeqCst);
     }
 
     /// Reserves memory for so many bytes if it is there.

@@ -1,7 +1,8 @@
 //! Eviction: giving up the bodies of rows that the database has, when the memory limit is reached.
 //!
 //! A clock over all shards of all tables: a row that was read since the hand last passed is spared once. Only
-//! rows whose last change is drained can go, and what stays of one is its stub. It runs in whoever needs the
+//! rows whose last change is drained (and seen in the database, when tables are followed) can go, and what
+//! stays of one is its stub. It runs in whoever needs the
 //! room, one at a time, with one shard locked at a time.
 //!
 //! **Cost.** Rows drain in the order in which they were written, which is roughly the order of their slots,
@@ -71,7 +72,7 @@ impl Core {
         let Some(tables) = self.rows.get() else {
             return false;
         };
-        let now = (self.drained(), self.fetched_rows.load(Ordering::Relaxed));
+        let now = (self.evictable(), self.fetched_rows.load(Ordering::Relaxed));
         if evictor.barren == Some(now) {
             return false;
         }
@@ -97,7 +98,7 @@ impl Core {
             let turn = evictor.turn % (tables.len() * SHARDS);
             evictor.turn = turn + 1;
             let visit = Visit {
-                drained: self.drained(),
+                drained: self.evictable(),
                 want_bytes: want_bytes - total.freed_bytes,
                 slots_max: EVICT_VISIT_SLOTS,
                 run_max: EVICT_RUN_SLOTS,
@@ -115,7 +116,7 @@ impl Core {
 
     /// Looks at every row twice, unless that was in vain not long ago.
     fn search(&self, evictor: &mut Evictor, tables: &[Arc<Rows>], want_bytes: usize) -> bool {
-        let drained = self.drained();
+        let drained = self.evictable();
         if let Some(searched) = &evictor.searched {
             let fetched = self.fetched_rows.load(Ordering::Relaxed) - searched.fetched_rows;
             let is_worth_it = drained >= searched.again_at

@@ -7,6 +7,8 @@
 //! position; and no tombstone after it is forgotten while a read is under way. Otherwise the read is done
 //! again.
 //!
+//! **A followed table** has no reads of its own: its key is read by the next poll (`follow`).
+//!
 //! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number
 //! waiting.
 
@@ -73,6 +75,9 @@ impl Table {
     }
 
     async fn fly(&self, key: &Key) -> Result<Fetched, SourceError> {
+        if let Some(follow) = &self.follow {
+            return self.fetch_followed(follow, key).await;
+        }
         for _ in 0..FETCH_TRIES {
             let since = match self.known(key.as_ref()) {
                 Known::Present => return Ok(Fetched::Present),

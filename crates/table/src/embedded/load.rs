@@ -82,7 +82,7 @@ impl Table {
     }
 
     /// A slot with the row, or past the memory limit with its stub.
-    fn loaded_slot(&self, row: RowRef<'_>, fingerprints: &[crate::hash::Fingerprint]) -> Slot {
+    pub(super) fn loaded_slot(&self, row: RowRef<'_>, fingerprints: &[crate::hash::Fingerprint]) -> Slot {
         let rows = &*self.rows;
         let full = allocated_bytes(row.0.len());
         if rows.budget.try_take(full) {

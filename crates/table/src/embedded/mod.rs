@@ -4,7 +4,8 @@
 //! shards by the hash of the key; a shard is one lock over dense slots of rows and an index to them. Beside
 //! them: unique values, counters, serial keys, eviction, read-through, replay. The way of the data: `write` →
 //! `rows` (`unique`, `counters`) → log → `shard` (`slab`); `table`, `list` read; `load`, `fetch` and `replay`
-//! bring rows in; `evict` gives their bodies up.
+//! bring rows in, `follow` what others make of them; `evict` gives
+//! their bodies up.
 //!
 //! **What must stay true.**
 //! - A change is in memory if and only if the log took it: an operation checks, appends, then changes memory,
@@ -31,6 +32,7 @@ mod counters;
 mod error;
 mod evict;
 mod fetch;
+mod follow;
 mod keys;
 mod list;
 mod load;
@@ -47,6 +49,7 @@ mod unique;
 pub(crate) mod write;
 
 pub use error::WriteError;
+pub use follow::{Following, Image, Poll};
 pub use list::List;
 pub use load::Load;
 pub use replay::Replayed;

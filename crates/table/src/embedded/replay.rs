@@ -101,7 +101,10 @@ impl Tables {
         let mut targets = Vec::new();
         for (id, schema) in self.inner.catalogue.tables() {
             let target = match self.get(&schema.name) {
-                Some(table) if table.id() == id => Target::Apply(table, drained(&schema.name)),
+                Some(table) if table.id() == id => {
+                    table.begin_following(drained(&schema.name));
+                    Target::Apply(table, drained(&schema.name))
+                }
                 Some(table) => Target::Old(OldColumns::new(table, schema), drained(&schema.name)),
                 None => Target::Skip,
             };
@@ -323,6 +326,7 @@ impl Table {
                 rows.insert(&mut shard, hash, Slot::new(row.0.into(), position));
             }
         }
+        self.wrote_whole(&mut shard, hash, key);
     }
 
     /// Applies the columns that an update sets to the row as the database has it. The other columns may have changed there since.
@@ -348,6 +352,7 @@ impl Table {
         encode_changed(self.schema(), RowRef(&slot.bytes), changes, &mut bytes);
         let row = RowRef(&bytes);
         rows.exchange_known(&before, &rows.fingerprints(row), position);
+        self.set_columns(&mut shard, number, changes.iter().map(|(column, _)| *column), position);
         rows.set(&mut shard, number, row, position);
     }
 
@@ -362,6 +367,7 @@ impl Table {
     ) {
         let rows = &*self.rows;
         let mut shard = rows.lock(hash.shard());
+        self.lost(&mut shard, hash, key, position);
         match (shard.find(self.schema(), hash, key), missing) {
             (Some(number), _) => {
                 let before = rows.fingerprints_of(shard.slots.get(number));
@@ -394,6 +400,7 @@ impl Table {
             rows.remove(&mut shard, hash, slot, position);
         }
         shard.deleted = position;
+        self.deleted(&mut shard, hash, key, position);
         if self.keeps_tombstones() {
             rows.bury(&mut shard, key, position, Absence::Deleted);
         }
@@ -410,11 +417,15 @@ impl Table {
         let rows = &*self.rows;
         let mut shard = rows.lock(hash.shard());
         let Some(number) = shard.find(self.schema(), hash, key) else {
+            self.lost(&mut shard, hash, key, position);
             if self.shared() {
                 self.mark_behind(&mut shard, key, position);
             }
             return Ok(());
         };
+        if shard.slots.get(number).has(EVICTED) {
+            self.lost(&mut shard, hash, key, position);
+        }
         let slot = shard.slots.get_mut(number);
         if slot.has(EVICTED) {
             // It can be read again when the database has the increment as well.
@@ -422,10 +433,26 @@ impl Table {
             return Ok(());
         }
         let Some((at, value)) = bigint_at(self.schema(), RowRef(&slot.bytes), column) else {
+            // Others have made it NULL, and may give it a number before the database has the increment.
+            if self.followed() {
+                self.added(&mut shard, number, (column, delta), position);
+                shard.slots.get_mut(number).changed(position, 0);
+            }
             return Ok(());
         };
-        let sum = value.checked_add(delta).ok_or(InvalidRecord("counts past 64 bits"))?;
+        let Some(sum) = value.checked_add(delta) else {
+            if !self.followed() {
+                return Err(InvalidRecord("counts past 64 bits"));
+            }
+            // Others have set it so high: what becomes of the increment the database decides.
+            self.lost(&mut shard, hash, key, position);
+            let fingerprints = rows.fingerprints_of(shard.slots.get(number));
+            rows.hollow(&mut shard, number, &fingerprints);
+            shard.slots.get_mut(number).changed(position, EVICTED);
+            return Ok(());
+        };
         let before = if rows.is_tracked(column) { rows.fingerprints_of(slot) } else { Default::default() };
+        self.added(&mut shard, number, (column, delta), position);
         let slot = shard.slots.get_mut(number);
         slot.bytes[at..at + size_of::<i64>()].copy_from_slice(&sum.to_le_bytes());
         slot.changed(position, COUNTED);

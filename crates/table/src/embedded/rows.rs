@@ -28,6 +28,9 @@ struct Padded<T>(T);
 /// The fingerprints of a row's tracked columns, in their order; empty for no row.
 pub(crate) type Fingerprints = SmallVec<[Fingerprint; 4]>;
 
+/// Unique values that are held beside the rows that have them.
+pub(crate) type Held = Claims;
+
 /// A column whose value matters beyond its row.
 struct Tracked {
     column: usize,
@@ -214,6 +217,31 @@ impl Rows {
             self.unique.lock(&claims).apply(&claims, position, &self.budget);
         }
         self.recount(before, after, position);
+    }
+
+    /// Whether a column beside the key is unique.
+    pub fn has_unique(&self) -> bool {
+        self.has_unique
+    }
+
+    /// Holds the unique values that a row is about to take from other rows.
+    pub fn hold(&self, before: &[Fingerprint], after: &[Fingerprint], held: &mut Held) {
+        for claim in self.claims(before, after) {
+            let claim = [Claim { before: NO_VALUE, ..claim }];
+            let mut locked = self.unique.lock(&claim);
+            if locked.conflict(&claim).is_some() {
+                locked.apply(&claim, Position(0), &self.budget);
+                held.extend(claim);
+            }
+        }
+    }
+
+    /// Ends what [`Rows::hold`] began.
+    pub fn release(&self, held: Held) {
+        for claim in held {
+            let claim = [Claim { column: claim.column, before: claim.after, after: NO_VALUE }];
+            self.unique.lock(&claim).apply(&claim, Position(0), &self.budget);
+        }
     }
 
     fn claims(&self, before: &[Fingerprint], after: &[Fingerprint]) -> Claims {

@@ -5,6 +5,7 @@
 //! together. Everything here runs under the shard's lock.
 
 use super::budget::{Budget, allocated_bytes};
+use super::follow::Pendings;
 use super::slab::{EVICTED, Slab, Slot};
 use crate::hash::{Hasher, KeyHash};
 use crate::key::{Key, KeyRef, row_key};
@@ -51,6 +52,8 @@ pub(crate) struct Shard {
     pub deleted: Position,
     /// Where eviction goes on.
     pub hand: u32,
+    /// Of a followed table: what the database does not have yet.
+    pub pending: Pendings,
 }
 
 /// Bytes of a key in the ordered set: its own, and a B-tree's share of node and slack (nodes are at least
@@ -66,11 +69,6 @@ fn tombstone_bytes(key: KeyRef<'_>) -> usize {
 
 fn heap_bytes(key: KeyRef<'_>) -> usize {
     if let KeyRef::Text(text) = key { allocated_bytes(text.len()) } else { 0 }
-}
-
-/// Spreads the 32 bits that an entry keeps over the ends of the word that the index looks at.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
 }
 
 /// The key of a row or stub.
@@ -90,7 +88,7 @@ impl Shard {
     pub fn find(&self, schema: &Schema, hash: KeyHash, key: KeyRef<'_>) -> Option<u32> {
         let low = hash.low();
         let is_it = |entry: &Entry| entry.hash == low && key_of(self.slots.get(entry.slot), schema) == key;
-        self.index.find(spread(low), is_it).map(|entry| entry.slot)
+        self.index.find(KeyHash::spread_low(low), is_it).map(|entry| entry.slot)
     }
 
     /// Puts in a row whose key is not there. The bytes of the row were counted by the caller.
@@ -103,7 +101,7 @@ impl Shard {
         let before = self.index.allocation_size() + self.slots.allocated_bytes();
         let slot = self.slots.push(slot);
         let entry = Entry { hash: hash.low(), slot };
-        self.index.insert_unique(spread(entry.hash), entry, |entry| spread(entry.hash));
+        self.index.insert_unique(hash.spread(), entry, |entry| KeyHash::spread_low(entry.hash));
         budget.resize(before, self.index.allocation_size() + self.slots.allocated_bytes());
     }
 
@@ -111,12 +109,12 @@ impl Shard {
     pub fn remove(&mut self, schema: &Schema, hasher: &Hasher, hash: KeyHash, slot: u32, budget: &Budget) {
         let before = self.slots.allocated_bytes();
         let last = self.slots.len() - 1;
-        if let Ok(entry) = self.index.find_entry(spread(hash.low()), |entry| entry.slot == slot) {
+        if let Ok(entry) = self.index.find_entry(hash.spread(), |entry| entry.slot == slot) {
             entry.remove();
         }
         if slot != last {
             let moved = hasher.key(key_of(self.slots.get(last), schema)).low();
-            let entry = self.index.find_mut(spread(moved), |entry| entry.slot == last);
+            let entry = self.index.find_mut(KeyHash::spread_low(moved), |entry| entry.slot == last);
             entry.expect("every slot is in the index").slot = slot;
         }
         let removed = self.slots.swap_remove(slot);
@@ -148,10 +146,15 @@ impl Shard {
 
     /// Ends what [`Shard::doubt`] began.
     pub fn settle(&mut self, key: KeyRef<'_>, budget: &Budget) {
-        if self.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused) {
+        if self.is_doubted(key) {
             self.tombstones.remove(&key.to_owned());
             budget.give(tombstone_bytes(key));
         }
+    }
+
+    /// Whether only the database knows if a key is there.
+    pub fn is_doubted(&self, key: KeyRef<'_>) -> bool {
+        self.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused)
     }
 
     /// Whether any key is remembered that is not in memory. Most shards have none: nothing is then looked
@@ -206,6 +209,7 @@ impl Shard {
         for key in self.ordered.iter().flatten() {
             budget.give(ordered_bytes(key.as_ref()));
         }
+        self.pending.clear(budget);
         *self = Shard { deleted: self.deleted, ..Shard::new(self.ordered.is_some()) };
     }
 }

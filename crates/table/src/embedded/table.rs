@@ -4,6 +4,7 @@
 //! of the change that made it say no. Position 0 means nothing to wait for.
 
 use super::core::Core;
+use super::follow::Follow;
 use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
@@ -16,7 +17,7 @@ use crate::limits::SHARDS;
 use crate::record::TableId;
 use crate::rules::LiveRules;
 use crate::source::SourceError;
-use crate::spec::TableSpec;
+use crate::spec::{Others, TableSpec};
 use forebay_log::{LogId, Position};
 use forebay_value::{RowRef, Schema, Value, ValueRef};
 use std::sync::{Arc, Weak};
@@ -74,6 +75,8 @@ pub struct Table {
     pub(crate) readers: Readers,
     pub(crate) rules: Arc<LiveRules>,
     is_shared: bool,
+    /// When it is followed.
+    pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
 }
 
@@ -89,7 +92,8 @@ impl Table {
             flights: Flights::default(),
             readers: Readers::default(),
             rules: spec.rules,
-            is_shared: spec.shared,
+            is_shared: spec.others == Others::Unseen,
+            follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
         })
     }
@@ -109,7 +113,7 @@ impl Table {
         self.core.log.id()
     }
 
-    /// Whether others write to it as well.
+    /// Whether others write to it as well, and memory does not hear of it.
     pub fn shared(&self) -> bool {
         self.is_shared
     }

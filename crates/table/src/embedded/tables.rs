@@ -1,11 +1,12 @@
 //! All hot tables of a data folder: opening them, finding them, and what concerns them together.
 
 use super::core::Core;
+use super::follow::Following;
 use super::table::Table;
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Kind};
 use crate::source::Source;
-use crate::spec::TableSpec;
+use crate::spec::{Others, TableSpec};
 use forebay_log::{Log, Position};
 use std::fs;
 use std::path::Path;
@@ -66,6 +67,9 @@ impl Tables {
             catalogue.write(dir)?;
         }
         let core = Arc::new(Core::new(log, limit_bytes, source));
+        if specs.iter().any(|spec| spec.others == Others::Followed) {
+            core.follow();
+        }
         let specs = ids.into_iter().zip(specs);
         let tables: Vec<_> = specs.map(|(id, spec)| Table::new(core.clone(), id, spec)).collect();
         for table in &tables {
@@ -84,6 +88,12 @@ impl Tables {
     /// All tables, in the order in which they were given.
     pub fn all(&self) -> &[Arc<Table>] {
         &self.inner.tables
+    }
+
+    /// The followed tables, if there are any.
+    pub fn following(&self) -> Option<Following> {
+        let tables: Vec<_> = self.all().iter().filter(|table| table.followed()).cloned().collect();
+        (!tables.is_empty()).then(|| Following { core: self.inner.core.clone(), tables })
     }
 
     /// What the table ids in the log stand for.

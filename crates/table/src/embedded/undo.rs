@@ -20,6 +20,9 @@ impl Table {
         let rows = &*self.rows;
         let hash = rows.hasher.key(key);
         let mut shard = rows.lock(hash.shard());
+        if self.followed() {
+            return self.undo_followed(&mut shard, hash, key);
+        }
         let Some(number) = shard.find(self.schema(), hash, key) else {
             // A delete was refused, or a delete came after what was. Without a tombstone the shard's last delete is the latest it can be.
             let position = shard.tombstone(key).map_or(shard.deleted, |tombstone| tombstone.position);

@@ -61,6 +61,7 @@ impl Table {
             let append = || self.append(scratch);
             let position = self.rows.exchange(&[], &fingerprints, conflict, append)?;
             self.rows.insert(&mut shard, hash, Slot::new(bytes, position));
+            self.wrote_whole(&mut shard, hash, key);
             charge.keep();
             Ok(position)
         })
@@ -93,6 +94,7 @@ impl Table {
                 }
                 None => self.rows.insert(&mut shard, hash, Slot::new(bytes, position)),
             }
+            self.wrote_whole(&mut shard, hash, key);
             charge.keep();
             Ok(position)
         })
@@ -201,6 +203,7 @@ impl Table {
         SCRATCH.with_borrow_mut(|scratch| {
             record::put_increment(self.id, key, column, delta, scratch);
             let mark = append(scratch)?;
+            self.added(&mut shard, number, (column, delta), mark);
             let slot = shard.slots.get_mut(number);
             slot.bytes[at..at + size_of::<i64>()].copy_from_slice(&sum.to_le_bytes());
             let counted = if row_mark == Position(0) { COUNTED } else { 0 };
@@ -233,6 +236,7 @@ impl Table {
         let shown = show(row);
         self.rows.remove(&mut shard, hash, slot, position);
         shard.deleted = position;
+        self.deleted(&mut shard, hash, key, position);
         if self.keeps_tombstones() {
             self.rows.bury(&mut shard, key, position, Absence::Deleted);
         }
@@ -269,6 +273,10 @@ impl Table {
         SCRATCH.with_borrow_mut(|scratch| {
             let schema = self.schema();
             let old = RowRef(&shard.slots.get(slot).bytes);
+            let added = match logged {
+                Logged::Columns => None,
+                Logged::Increment { column, delta } => Some((column, delta)),
+            };
             let (row_start, record_end) = match logged {
                 Logged::Columns => {
                     let columns = changes.iter().map(|(column, _)| *column);
@@ -287,6 +295,10 @@ impl Table {
             let (before, after) = (self.rows.fingerprints(old), self.rows.fingerprints(row));
             let append = || self.append(&scratch[..record_end]);
             let position = self.rows.exchange(&before, &after, conflict, append)?;
+            match added {
+                Some(added) => self.added(shard, slot, added, position),
+                None => self.set_columns(shard, slot, changes.iter().map(|(column, _)| *column), position),
+            }
             self.rows.set(shard, slot, row, position);
             Ok((show(row), position))
         })

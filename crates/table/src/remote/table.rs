@@ -14,7 +14,7 @@ use crate::keys::Keys;
 use crate::limits::{REMOTE_COUNTS_AGE, REMOTE_LOADED_PAUSE, REMOTE_RANDOM_DRAWS};
 use crate::record::TableId;
 use crate::rules::LiveRules;
-use crate::spec::TableSpec;
+use crate::spec::{Others, TableSpec};
 use forebay_redis::{Command, Link, Value as Answer};
 use forebay_value::{Row, Schema, Type, ValueRef};
 use futures_util::future::{join_all, try_join_all};
@@ -78,7 +78,7 @@ impl RemoteTable {
             keys: Keys::new(spec.schema.key_kind),
             schema: Arc::new(spec.schema),
             rules: spec.rules,
-            is_shared: spec.shared,
+            is_shared: spec.others != Others::None,
             is_ordered: spec.ordered,
             highest_key: AtomicI64::new(i64::MIN),
             flights: Flights::default(),

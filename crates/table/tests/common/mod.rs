@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{BoxFuture, LogRecord, Source, SourceError, Table, TableSpec, Tables};
+use forebay_table::{BoxFuture, LogRecord, Others, Source, SourceError, Table, TableSpec, Tables};
 use forebay_value::{Column, KeyKind, Row, RowRef, Schema, Type, Value, ValueRef};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -48,7 +48,7 @@ pub fn schema(kind: KeyKind) -> Schema {
 }
 
 pub fn spec(kind: KeyKind) -> TableSpec {
-    TableSpec { schema: schema(kind), shared: false, ordered: true, rules: Arc::default() }
+    TableSpec { schema: schema(kind), others: Others::None, ordered: true, rules: Arc::default() }
 }
 
 pub fn text(text: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::support::{CLUSTER, Record, SINGLE, Server, serve, up};
-use forebay_table::{HotError, HotKind, Leased, RemoteOptions, TableSpec};
+use forebay_table::{HotError, HotKind, Leased, Others, RemoteOptions, TableSpec};
 use forebay_topology::{Local, Topology};
 use forebay_value::{KeyKind, Row, Schema, Uuid, Value, ValueRef};
 use proptest::prelude::*;
@@ -264,7 +264,7 @@ fn kind_of<T>(done: &Result<T, HotError>) -> Option<HotKind> {
 async fn check(local: &Local, kind: KeyKind, is_shared: bool, ops: Vec<Op>) {
     let spec = TableSpec {
         schema: schema(kind),
-        shared: is_shared,
+        others: Others::unseen_if(is_shared),
         ordered: true,
         rules: std::sync::Arc::default(),
     };

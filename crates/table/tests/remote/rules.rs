@@ -3,13 +3,13 @@
 use crate::common::*;
 use crate::support::*;
 use forebay_redis::Command;
-use forebay_table::{HotKind, Leased, RemoteOptions, TableSpec};
+use forebay_table::{HotKind, Leased, Others, RemoteOptions, TableSpec};
 use forebay_topology::Topology;
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use futures_util::future::try_join_all;
 
 fn shared_spec() -> TableSpec {
-    TableSpec { shared: true, ..spec(KeyKind::Bigint) }
+    TableSpec { others: Others::Unseen, ..spec(KeyKind::Bigint) }
 }
 
 fn new_row(id: i64, code: Option<&str>) -> Row {
@@ -248,7 +248,7 @@ fn what_an_insert_took_is_given_back_when_another_of_its_values_is_taken() {
         let schema = Schema::new("things", columns, ID, KeyKind::Bigint).unwrap();
         let spec = TableSpec {
             schema: schema.clone(),
-            shared: false,
+            others: Others::None,
             ordered: true,
             rules: std::sync::Arc::default(),
         };

@@ -5,7 +5,7 @@ use super::snapshot::Snapshot;
 use crate::limits::FOLLOW_PAGE;
 use crate::postgres::bulk::array;
 use crate::postgres::errors::is_missing_table;
-use crate::postgres::positions::log_text;
+use crate::postgres::positions::{integer, log_text};
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
 use crate::postgres::table::{columns, key_array, row_from_values, text};
@@ -29,6 +29,7 @@ pub(super) struct Head {
     pub(super) server: String,
     pub(super) shapes: Vec<String>,
     position: Option<u64>,
+    note: String,
     is_known: bool,
 }
 
@@ -39,23 +40,25 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL 
 /// Reads the head, in the transaction that is open.
 pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Result<Head, Error> {
     let sql = format!(
-        "SELECT pg_current_snapshot()::text, (SELECT position FROM forebay_position WHERE log = $1), \
+        "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
          EXISTS (SELECT FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
          ARRAY(SELECT concat_ws(' ', coalesce(c.oid, 0), (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid \
            AND t.tgname IN ('forebay_insert', 'forebay_update', 'forebay_delete', 'forebay_truncate') AND t.tgenabled IN ('O', 'A')), c.relfilenode) \
            FROM jsonb_array_elements_text($2::text::jsonb) WITH ORDINALITY AS f(name, n) \
-           LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n)"
+           LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n) \
+         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1"
     );
     let names: Vec<String> = link.follows.iter().map(|follow| quoted(&follow.schema.name)).collect();
     let names = serde_json::to_string(&names).expect("texts are JSON");
     let found = session.run(&sql, &[log_text(link.log), Value::Text(names.into())]).await?;
-    let [snapshot, position, is_known, server, shapes] = &found.values[..] else {
+    let [snapshot, position, note, is_known, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
     Ok(Head {
         snapshot: Snapshot::parse(text(snapshot))?,
-        position: if let Value::Bigint(position) = position { Some(position.unsigned_abs()) } else { None },
+        position: (!position.is_null()).then(|| integer(position).unsigned_abs()),
+        note: text(note).into(),
         is_known: *is_known == Value::Bool(true),
         server: text(server).into(),
         shapes: serde_json::from_str(text(shapes)).map_err(|error| {
@@ -109,7 +112,7 @@ async fn within(
     page.previous(session, link, cursor).await?;
     page.rows(session, link).await?;
     let mut next = cursor.clone();
-    page.found.position = head.position;
+    (page.found.position, page.found.note) = (head.position, head.note);
     page.found.more = changes.len() == FOLLOW_PAGE;
     match changes.iter().last() {
         Some([Value::Bigint(xid), Value::Bigint(id), ..]) if page.found.more => {

@@ -1,0 +1,93 @@
+//! What the follower does, for those who look, and the word to stop.
+
+use forebay_database::Followed;
+use forebay_value::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::SetOnce;
+
+/// Told after what a poll found is in memory.
+pub type Told = Box<dyn Fn(&Followed) + Send + Sync>;
+
+/// What a follower is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowStatus {
+    /// Changes by others are in memory a moment after they are committed.
+    Following,
+    /// Tables are read again as a whole; until then their rows may be older.
+    Reloading,
+    /// The database does not tell: rows are as they were. The reason is in `last_error`.
+    BackingOff,
+}
+
+/// A follower's state at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FollowState {
+    /// What it is doing.
+    pub status: FollowStatus,
+    /// Since when.
+    pub since: Timestamp,
+    /// Rows that were told or wanted, and read, since the start.
+    pub rows_total: u64,
+    /// The last failure, until a poll succeeds.
+    pub last_error: Option<String>,
+}
+
+/// What the thread and its handle share.
+pub(super) struct Shared {
+    state: Mutex<FollowState>,
+    stopping: SetOnce<()>,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        let state = FollowState {
+            status: FollowStatus::Following,
+            since: Timestamp::now(),
+            rows_total: 0,
+            last_error: None,
+        };
+        Shared { state: Mutex::new(state), stopping: SetOnce::new() }
+    }
+}
+
+impl Shared {
+    pub fn state(&self) -> FollowState {
+        self.state.lock().clone()
+    }
+
+    /// A poll was applied.
+    pub fn applied(&self, rows: u64, is_reloading: bool) {
+        let mut state = self.state.lock();
+        state.rows_total += rows;
+        state.last_error = None;
+        state.enter(if is_reloading { FollowStatus::Reloading } else { FollowStatus::Following });
+    }
+
+    /// A poll failed.
+    pub fn failed(&self, why: String) {
+        let mut state = self.state.lock();
+        state.last_error = Some(why);
+        state.enter(FollowStatus::BackingOff);
+    }
+
+    pub fn stop(&self) {
+        // A second word changes nothing.
+        let _ = self.stopping.set(());
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.initialized()
+    }
+
+    pub async fn stopping(&self) {
+        self.stopping.wait().await;
+    }
+}
+
+impl FollowState {
+    fn enter(&mut self, status: FollowStatus) {
+        if self.status != status {
+            (self.status, self.since) = (status, Timestamp::now());
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Images of rows, taken into memory.
+//!
+//! An image is what the database has in one snapshot, at a position up to which it has this process's
+//! operations. What is left of these is folded over it: columns that they set are memory's, what they added
+//! is added again, and a row that was written as a whole or deleted stays as memory has it.
+
+use super::image::Image;
+use super::pending::{Fold, Pending, Reset};
+use super::wanted::Follow;
+use crate::embedded::budget::allocated_bytes;
+use crate::embedded::rows::Held;
+use crate::embedded::shard::Shard;
+use crate::embedded::slab::{EVICTED, REFERENCED};
+use crate::embedded::table::Table;
+use crate::hash::KeyHash;
+use crate::key::KeyRef;
+use crate::limits::SHARDS;
+use crate::reads::check_fetched;
+use crate::source::SourceError;
+use forebay_log::Position;
+use forebay_value::{Row, RowRef, ValueRef, encode_row};
+
+/// What an image makes of a row in memory.
+enum Folded {
+    /// Nothing: memory is right as it is.
+    Kept,
+    /// There is no row.
+    Gone,
+    /// The row of the image.
+    Image,
+    /// The image with what was left of this process's operations.
+    Mixed(Row),
+}
+
+impl Table {
+    /// Whether memory follows what others commit.
+    pub fn followed(&self) -> bool {
+        self.follow.is_some()
+    }
+
+    /// Takes the images of one poll into memory, and notes that the database has everything of this table up
+    /// to `at`.
+    pub(crate) fn apply_images(&self, images: &[Image], at: Position) -> Result<(), SourceError> {
+        let Some(follow) = &self.follow else { return Ok(()) };
+        for image in images {
+            if let (Some(row), Some(key)) = (&image.row, KeyRef::of(image.key.as_ref())) {
+                check_fetched(self.schema(), key, row)?;
+            }
+        }
+        let held = self.hold(images);
+        for image in images {
+            if let Some(key) = KeyRef::of(image.key.as_ref()) {
+                self.apply(follow, key, image.row.as_ref(), at);
+            }
+        }
+        self.rows.release(held);
+        follow.reached(at);
+        for shard in 0..SHARDS {
+            let again = self.rows.lock(shard).pending.sweep(at, &self.rows.budget);
+            again.into_iter().for_each(|key| follow.want(key, false));
+        }
+        Ok(())
+    }
+
+    /// Holds the unique values that images take from other rows, until all images are applied: when two rows
+    /// exchange theirs, neither is free in between.
+    fn hold(&self, images: &[Image]) -> Held {
+        let mut held = Held::default();
+        if !self.rows.has_unique() {
+            return held;
+        }
+        for image in images {
+            let (Some(row), Some(key)) = (&image.row, KeyRef::of(image.key.as_ref())) else { continue };
+            let hash = self.rows.hasher.key(key);
+            let shard = self.rows.lock(hash.shard());
+            let before = match shard.find(self.schema(), hash, key) {
+                Some(number) => self.rows.fingerprints_of(shard.slots.get(number)),
+                None => Default::default(),
+            };
+            drop(shard);
+            self.rows.hold(&before, &self.rows.fingerprints(row.as_ref()), &mut held);
+        }
+        held
+    }
+
+    fn apply(&self, follow: &Follow, key: KeyRef<'_>, image: Option<&Row>, at: Position) {
+        let rows = &*self.rows;
+        let hash = rows.hasher.key(key);
+        let with_body = follow.is_asked(key);
+        // Room for a row that somebody waits for is made by evicting others; no shard is locked then.
+        let charge = image.filter(|_| with_body).and_then(|row| self.core.reserve(row.0.len()).ok());
+        if let Some(row) = image {
+            rows.saw_key(crate::key::row_key(row.as_ref(), self.schema()));
+        }
+        let mut shard = rows.lock(hash.shard());
+        let number = shard.find(self.schema(), hash, key);
+        match self.fold(follow, &mut shard, number, key, image, at) {
+            Folded::Kept => {}
+            Folded::Gone => self.gone(&mut shard, hash, key, number),
+            Folded::Mixed(row) => self.take(&mut shard, hash, number, row.as_ref(), true),
+            Folded::Image => {
+                let row = image.expect("an image that is there").as_ref();
+                // The room that was made is given back first: it is this row that takes it.
+                let has_room = charge.is_some();
+                drop(charge);
+                match number {
+                    Some(number) if shard.slots.get(number).has(EVICTED) && !has_room => {
+                        let after = rows.fingerprints(row);
+                        let slot = shard.slots.get(number);
+                        rows.exchange_known(&rows.fingerprints_of(slot), &after, Position(0));
+                        rows.hollow(&mut shard, number, &after);
+                    }
+                    _ => self.take(&mut shard, hash, number, row, has_room),
+                }
+            }
+        }
+    }
+
+    /// What an image makes of what is in memory.
+    fn fold(
+        &self,
+        follow: &Follow,
+        shard: &mut Shard,
+        number: Option<u32>,
+        key: KeyRef<'_>,
+        image: Option<&Row>,
+        at: Position,
+    ) -> Folded {
+        let budget = &self.rows.budget;
+        let hash = self.rows.hasher.key(key);
+        let Shard { pending, slots, .. } = shard;
+        let Some(left) = pending.left(hash, key, at, budget) else {
+            let is_whole = number.is_some_and(|number| slots.get(number).position() > at);
+            return match image {
+                _ if is_whole => Folded::Kept,
+                Some(_) => Folded::Image,
+                None => Folded::Gone,
+            };
+        };
+        match (left.reset(), image, number) {
+            (Some(Reset::Whole | Reset::Deleted), ..) => Folded::Kept,
+            (None, None, _) => Folded::Gone,
+            (None, Some(_), Some(_)) if left.is_between(at) => {
+                follow.want(key.to_owned(), false);
+                Folded::Kept
+            }
+            (None, Some(image), Some(number)) if !slots.get(number).has(EVICTED) => {
+                let memory = RowRef(&slots.get(number).bytes);
+                Folded::Mixed(mixed(self.schema(), image.as_ref(), memory, left))
+            }
+            // What is left will meet a row that memory cannot tell: one that others made again, or one whose
+            // change was refused. It is read again when the database has all of it.
+            (_, image, number) => {
+                left.read_again();
+                let position = left.last();
+                if image.is_some() && number.is_none() {
+                    shard.doubt(key, position, budget);
+                }
+                Folded::Kept
+            }
+        }
+    }
+
+    fn gone(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>, number: Option<u32>) {
+        shard.settle(key, &self.rows.budget);
+        if let Some(number) = number {
+            let before = self.rows.fingerprints_of(shard.slots.get(number));
+            self.rows.exchange_known(&before, &[], Position(0));
+            self.rows.remove(shard, hash, number, Position(0));
+        }
+    }
+
+    /// Makes a row the slot's, or puts in a slot for it. Past the memory limit only its stub, unless its body
+    /// `must` be in memory.
+    fn take(&self, shard: &mut Shard, hash: KeyHash, number: Option<u32>, row: RowRef<'_>, must: bool) {
+        let rows = &*self.rows;
+        let after = rows.fingerprints(row);
+        let Some(number) = number else {
+            rows.exchange_known(&[], &after, Position(0));
+            let slot = self.loaded_slot(row, &after);
+            rows.insert(shard, hash, slot);
+            return;
+        };
+        let slot = shard.slots.get(number);
+        rows.exchange_known(&rows.fingerprints_of(slot), &after, Position(0));
+        let (before_bytes, after_bytes) = (allocated_bytes(slot.bytes.len()), allocated_bytes(row.0.len()));
+        let growth = after_bytes.saturating_sub(before_bytes);
+        if growth > 0 && !must && !rows.budget.try_take(growth) {
+            return rows.hollow(shard, number, &after);
+        }
+        if must || growth == 0 {
+            rows.budget.resize(before_bytes, after_bytes);
+        }
+        let slot = shard.slots.get_mut(number);
+        if slot.bytes.len() == row.0.len() {
+            slot.bytes.copy_from_slice(row.0);
+        } else {
+            slot.bytes = row.0.into();
+        }
+        if slot.has(EVICTED) {
+            slot.clear(EVICTED);
+            slot.set(REFERENCED);
+        }
+    }
+}
+
+/// The image, with what is left of this process's operations.
+fn mixed(schema: &forebay_value::Schema, image: RowRef<'_>, memory: RowRef<'_>, left: &Pending) -> Row {
+    let pairs = image.values(schema).zip(memory.values(schema)).enumerate();
+    let values = pairs.map(|(column, (image, memory))| match (left.fold(column), image) {
+        (Fold::Memory, _) => memory,
+        // As in SQL: NULL stays NULL. A sum that does not fit is refused by the database.
+        (Fold::Add(delta), ValueRef::Bigint(number)) => ValueRef::Bigint(number.saturating_add(delta)),
+        (Fold::Image | Fold::Add(_), image) => image,
+    });
+    let mut bytes = Vec::with_capacity(image.0.len());
+    encode_row(schema, values, &mut bytes);
+    Row(bytes.into())
+}

@@ -1,0 +1,98 @@
+//! What this process does to rows of a followed table, noted for the images that come without it.
+//!
+//! All of these run under the row's shard's lock, with the change. For a table that is not followed each is
+//! one branch.
+
+use super::pending::Reset;
+use crate::embedded::shard::{Shard, key_of};
+use crate::embedded::slab::EVICTED;
+use crate::embedded::table::Table;
+use crate::hash::KeyHash;
+use crate::key::KeyRef;
+use forebay_log::Position;
+
+impl Table {
+    /// Everything of this table up to here is in the rows that were loaded.
+    pub(crate) fn begin_following(&self, drained: Position) {
+        if let Some(follow) = &self.follow {
+            follow.reached(drained);
+        }
+    }
+
+    /// A whole row was written.
+    #[inline]
+    pub(crate) fn wrote_whole(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>) {
+        if self.follow.is_some() {
+            shard.pending.whole(hash, key, &self.rows.budget);
+        }
+    }
+
+    /// A row was deleted.
+    #[inline]
+    pub(crate) fn deleted(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>, position: Position) {
+        if self.follow.is_some() {
+            shard.pending.reset(hash, key, position, Reset::Deleted, &self.rows.budget);
+        }
+    }
+
+    /// A row was changed that memory does not have.
+    #[inline]
+    pub(crate) fn lost(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>, position: Position) {
+        if self.follow.is_some() {
+            shard.pending.reset(hash, key, position, Reset::Unknown, &self.rows.budget);
+        }
+    }
+
+    /// Columns of a row are being set; the slot still has the position of the change before.
+    #[inline]
+    pub(crate) fn set_columns(
+        &self,
+        shard: &mut Shard,
+        number: u32,
+        columns: impl Iterator<Item = usize>,
+        position: Position,
+    ) {
+        let Some(follow) = &self.follow else { return };
+        let Shard { slots, pending, .. } = shard;
+        let slot = slots.get(number);
+        let key = key_of(slot, self.schema());
+        let hash = self.rows.hasher.key(key);
+        let whole = Some(slot.position()).filter(|whole| *whole > follow.position());
+        pending.set(hash, key, whole, columns, position, &self.rows.budget);
+    }
+
+    /// A column of a row is being counted up; the slot still has the position of the change before.
+    #[inline]
+    pub(crate) fn added(&self, shard: &mut Shard, number: u32, added: (usize, i64), position: Position) {
+        let Some(follow) = &self.follow else { return };
+        let Shard { slots, pending, .. } = shard;
+        let slot = slots.get(number);
+        let key = key_of(slot, self.schema());
+        let hash = self.rows.hasher.key(key);
+        let whole = Some(slot.position()).filter(|whole| *whole > follow.position());
+        pending.add(hash, key, whole, added, position, &self.rows.budget);
+    }
+
+    /// Gives up what memory has of a row of which the database refused a change. The next image that has all
+    /// operations of the key says what the row is.
+    pub(crate) fn undo_followed(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>) -> Position {
+        let (rows, follow) = (&*self.rows, self.follow.as_ref().expect("a followed table"));
+        let number = shard.find(self.schema(), hash, key);
+        let pending = shard.pending.last(hash, key);
+        let slot = number.map(|number| shard.slots.get(number).position());
+        let last = pending.max(slot).unwrap_or_default();
+        if last > follow.position() {
+            shard.pending.reset(hash, key, last, Reset::Unknown, &rows.budget);
+        }
+        match number {
+            Some(number) if !shard.slots.get(number).has(EVICTED) => {
+                let fingerprints = rows.fingerprints_of(shard.slots.get(number));
+                rows.hollow(shard, number, &fingerprints);
+            }
+            Some(_) => {}
+            None => shard.doubt(key, last, &rows.budget),
+        }
+        follow.want(key.to_owned(), true);
+        last
+    }
+}

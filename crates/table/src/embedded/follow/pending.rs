@@ -1,0 +1,394 @@
+//! Operations of a followed table that the database does not have yet, by key: what is left of them is
+//! folded over each image of the row.
+//!
+//! Values are not kept. An operation is left when its position lies behind the image's, so those that are
+//! left are always the last ones: if one of them set a column, the column's value in memory is theirs. A
+//! whole row needs no entry at all: a row without an entry whose position lies behind the image's was
+//! written as a whole.
+//!
+//! Additions are the only ones of which each counts. Neighbours are merged when a column has too many; an
+//! image whose position falls between merged ones cannot be folded, and is left out.
+
+use crate::embedded::budget::{Budget, allocated_bytes};
+use crate::hash::KeyHash;
+use crate::key::{Key, KeyRef};
+use crate::limits::{PENDING_ADDS_MAX, PENDING_ADDS_TIGHT};
+use forebay_log::Position;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+/// What stands before the columns that were changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reset {
+    /// The whole row was written: memory has it, whatever the database shows.
+    Whole,
+    /// The row was deleted.
+    Deleted,
+    /// Memory does not know what the row is: only an image that has all of the key's operations says.
+    Unknown,
+}
+
+/// What is left of a key's operations.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    reset: Option<(Position, Reset)>,
+    ops: Vec<Op>,
+    /// The last operation.
+    last: Position,
+    /// Whether the row is to be read again when nothing is left.
+    read_again: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Op {
+    /// The first of the operations that were merged into this one.
+    first: Position,
+    last: Position,
+    column: u16,
+    change: Change,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Set,
+    Add(i64),
+}
+
+impl Change {
+    fn plus(self, delta: i64) -> Change {
+        match self {
+            Change::Set => Change::Set,
+            Change::Add(sum) => Change::Add(sum.saturating_add(delta)),
+        }
+    }
+}
+
+/// What becomes of one column of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fold {
+    /// The image has it.
+    Image,
+    /// Memory has it.
+    Memory,
+    /// So much is added to what the image has.
+    Add(i64),
+}
+
+impl Pending {
+    fn new() -> Pending {
+        Pending { reset: None, ops: Vec::new(), last: Position(0), read_again: false }
+    }
+
+    pub fn reset(&self) -> Option<Reset> {
+        self.reset.map(|(_, reset)| reset)
+    }
+
+    pub fn last(&self) -> Position {
+        self.last
+    }
+
+    /// Whether the image at `at` lies between operations that were merged.
+    pub fn is_between(&self, at: Position) -> bool {
+        self.ops.iter().any(|op| op.first <= at && at < op.last)
+    }
+
+    /// What becomes of a column.
+    pub fn fold(&self, column: usize) -> Fold {
+        let mut sum = 0i64;
+        let mut is_added = false;
+        for op in self.ops.iter().filter(|op| usize::from(op.column) == column) {
+            match op.change {
+                Change::Set => return Fold::Memory,
+                Change::Add(delta) => (sum, is_added) = (sum.saturating_add(delta), true),
+            }
+        }
+        if is_added { Fold::Add(sum) } else { Fold::Image }
+    }
+
+    /// Has the row read again when nothing is left.
+    pub fn read_again(&mut self) {
+        self.read_again = true;
+    }
+
+    /// Forgets what the database has. Whether nothing is left.
+    fn pop(&mut self, at: Position) -> bool {
+        if self.last <= at {
+            return true;
+        }
+        self.reset = self.reset.filter(|(position, _)| *position > at);
+        self.ops.retain(|op| op.last > at);
+        false
+    }
+
+    fn set(&mut self, column: u16, position: Position) {
+        self.ops.retain(|op| op.column != column);
+        self.push(Op { first: position, last: position, column, change: Change::Set });
+    }
+
+    fn add(&mut self, column: u16, delta: i64, position: Position, adds_max: usize) {
+        if self.ops.len() >= adds_max {
+            self.merge();
+        }
+        self.push(Op { first: position, last: position, column, change: Change::Add(delta) });
+    }
+
+    fn push(&mut self, op: Op) {
+        if self.ops.capacity() == 0 {
+            self.ops.reserve_exact(1);
+        }
+        self.ops.push(op);
+    }
+
+    /// Makes one of two neighbouring additions to the same column.
+    fn merge(&mut self) {
+        let mut merged: Vec<Op> = Vec::with_capacity(self.ops.len() / 2 + 1);
+        // Where an addition to a column stands that waits for its neighbour.
+        let mut halves: SmallVec<[(u16, usize); 4]> = SmallVec::new();
+        for op in self.ops.drain(..) {
+            let half = halves.iter().position(|(column, _)| *column == op.column);
+            match (half, op.change) {
+                (Some(half), Change::Add(delta)) => {
+                    let into = &mut merged[halves.swap_remove(half).1];
+                    into.last = op.last;
+                    into.change = into.change.plus(delta);
+                }
+                (_, change) => {
+                    if matches!(change, Change::Add(_)) {
+                        halves.push((op.column, merged.len()));
+                    }
+                    merged.push(op);
+                }
+            }
+        }
+        self.ops = merged;
+    }
+
+    fn heap_bytes(&self) -> usize {
+        allocated_bytes(self.ops.capacity() * size_of::<Op>())
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: u32,
+    key: Key,
+    pending: Pending,
+}
+
+impl Entry {
+    fn heap_bytes(&self) -> usize {
+        let key = if let Key::Text(text) = &self.key { allocated_bytes(text.len()) } else { 0 };
+        key + self.pending.heap_bytes()
+    }
+}
+
+/// What is left of all keys of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Pendings {
+    entries: HashTable<Entry>,
+    /// The last operation of any.
+    end: Position,
+    /// Where it pays to look for what can be forgotten: half of what was left then is in the database.
+    sweep_at: Position,
+}
+
+impl Pendings {
+    /// What is left of a key's operations once the database has everything up to `at`.
+    pub fn left(
+        &mut self,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        at: Position,
+        budget: &Budget,
+    ) -> Option<&mut Pending> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let entry = self.entries.find_mut(hash.spread(), |entry| entry.is(hash, key))?;
+        let before = entry.heap_bytes();
+        if entry.pending.pop(at) {
+            self.remove(hash, key, budget);
+            return None;
+        }
+        budget.resize(before, entry.heap_bytes());
+        self.entries.find_mut(hash.spread(), |entry| entry.is(hash, key)).map(|entry| &mut entry.pending)
+    }
+
+    /// The last operation of a key that something is left of.
+    pub fn last(&self, hash: KeyHash, key: KeyRef<'_>) -> Option<Position> {
+        self.entries.find(hash.spread(), |entry| entry.is(hash, key)).map(|entry| entry.pending.last)
+    }
+
+    /// The whole row was written: what was before does not count, and the row itself says the rest.
+    pub fn whole(&mut self, hash: KeyHash, key: KeyRef<'_>, budget: &Budget) {
+        if !self.entries.is_empty() {
+            self.remove(hash, key, budget);
+        }
+    }
+
+    /// The row was deleted, or is not known any more.
+    pub fn reset(
+        &mut self,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        position: Position,
+        reset: Reset,
+        budget: &Budget,
+    ) {
+        self.change(hash, key, position, budget, |pending, _| {
+            (pending.reset, pending.ops) = (Some((position, reset)), Vec::new());
+        });
+    }
+
+    /// Columns were set. `whole` is the position of the row, when it was written as a whole and the database
+    /// does not have that.
+    pub fn set(
+        &mut self,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        whole: Option<Position>,
+        columns: impl Iterator<Item = usize>,
+        position: Position,
+        budget: &Budget,
+    ) {
+        self.change(hash, key, position, budget, |pending, is_new| {
+            pending.reset = pending.reset.or(whole.filter(|_| is_new).map(|at| (at, Reset::Whole)));
+            columns.for_each(|column| pending.set(number(column), position));
+        });
+    }
+
+    /// A column was counted up. `whole` as in [`Pendings::set`].
+    pub fn add(
+        &mut self,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        whole: Option<Position>,
+        (column, delta): (usize, i64),
+        position: Position,
+        budget: &Budget,
+    ) {
+        let is_tight = budget.used_bytes() >= budget.limit_bytes();
+        let adds_max = if is_tight { PENDING_ADDS_TIGHT } else { PENDING_ADDS_MAX };
+        self.change(hash, key, position, budget, |pending, is_new| {
+            pending.reset = pending.reset.or(whole.filter(|_| is_new).map(|at| (at, Reset::Whole)));
+            pending.add(number(column), delta, position, adds_max);
+        });
+    }
+
+    fn change(
+        &mut self,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        position: Position,
+        budget: &Budget,
+        change: impl FnOnce(&mut Pending, bool),
+    ) {
+        self.end = self.end.max(position);
+        if let Some(entry) = self.entries.find_mut(hash.spread(), |entry| entry.is(hash, key)) {
+            let before = entry.heap_bytes();
+            change(&mut entry.pending, false);
+            entry.pending.last = entry.pending.last.max(position);
+            budget.resize(before, entry.heap_bytes());
+            return;
+        }
+        let mut entry = Entry { hash: hash.low(), key: key.to_owned(), pending: Pending::new() };
+        change(&mut entry.pending, true);
+        entry.pending.last = position;
+        budget.take(entry.heap_bytes());
+        let before = self.entries.allocation_size();
+        self.entries.insert_unique(hash.spread(), entry, |entry| KeyHash::spread_low(entry.hash));
+        budget.resize(before, self.entries.allocation_size());
+    }
+
+    fn remove(&mut self, hash: KeyHash, key: KeyRef<'_>, budget: &Budget) {
+        if let Ok(entry) = self.entries.find_entry(hash.spread(), |entry| entry.is(hash, key)) {
+            let (entry, _) = entry.remove();
+            budget.give(entry.heap_bytes());
+        }
+    }
+
+    /// Forgets what the database has, when that pays; the keys to be read again.
+    pub fn sweep(&mut self, at: Position, budget: &Budget) -> Vec<Key> {
+        let mut again = Vec::new();
+        if self.entries.is_empty() || at < self.sweep_at {
+            return again;
+        }
+        let mut change = 0isize;
+        self.entries.retain(|entry| {
+            let before = entry.heap_bytes();
+            let is_done = entry.pending.pop(at);
+            if is_done && entry.pending.read_again {
+                again.push(entry.key.clone());
+            }
+            let after = if is_done { 0 } else { entry.heap_bytes() };
+            change += after as isize - before as isize;
+            !is_done
+        });
+        budget.resize(change.min(0).unsigned_abs(), change.max(0).unsigned_abs());
+        if self.entries.is_empty() {
+            budget.give(self.entries.allocation_size());
+            self.entries = HashTable::new();
+        }
+        self.sweep_at = Position(at.0 + self.end.0.saturating_sub(at.0).div_ceil(2));
+        again
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self, budget: &Budget) {
+        let heap: usize = self.entries.iter().map(Entry::heap_bytes).sum();
+        budget.give(heap + self.entries.allocation_size());
+        *self = Pendings::default();
+    }
+}
+
+impl Entry {
+    fn is(&self, hash: KeyHash, key: KeyRef<'_>) -> bool {
+        self.hash == hash.low() && self.key.as_ref() == key
+    }
+}
+
+fn number(column: usize) -> u16 {
+    u16::try_from(column).expect("a table has no 65,536 columns: opening refuses it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Additions to two columns and now and then a set one, merged again and again: an image is folded
+        /// as if none had been merged, or not at all.
+        #[test]
+        fn merged_additions_add_up(
+            ops in proptest::collection::vec((0u16..2, proptest::option::weighted(0.9, -9i64..9)), 1..60),
+            at in 0u64..60,
+        ) {
+            let mut pending = Pending::new();
+            for (position, (column, delta)) in (1..).map(Position).zip(&ops) {
+                match delta {
+                    Some(delta) => pending.add(*column, *delta, position, 6),
+                    None => pending.set(*column, position),
+                }
+                pending.last = position;
+            }
+            prop_assert!(pending.ops.len() <= 8, "{pending:?}");
+            let is_done = pending.pop(Position(at));
+            prop_assert_eq!(is_done, at >= ops.len() as u64);
+            if is_done || pending.is_between(Position(at)) {
+                return Ok(());
+            }
+            for column in 0..2 {
+                let mut expected = Fold::Image;
+                for (_, (_, delta)) in (1..).zip(&ops).filter(|(number, (other, _))| *number > at && *other == column) {
+                    expected = match (expected, delta) {
+                        (Fold::Memory, _) | (_, None) => Fold::Memory,
+                        (Fold::Add(sum), Some(delta)) => Fold::Add(sum + delta),
+                        (Fold::Image, Some(delta)) => Fold::Add(*delta),
+                    };
+                }
+                prop_assert_eq!(pending.fold(usize::from(column)), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Reading rows of a followed table again, by its polls.
+
+use super::wanted::Follow;
+use crate::embedded::slab::EVICTED;
+use crate::embedded::table::{Fetched, Table};
+use crate::key::{Key, KeyRef};
+use crate::limits::{FETCH_TRIES, SHARDS, WANTED_MAX};
+use crate::source::SourceError;
+use forebay_log::Position;
+use forebay_value::{Value, ValueRef};
+
+impl Table {
+    /// Brings a row of a followed table into memory: by the next poll.
+    pub(crate) async fn fetch_followed(&self, follow: &Follow, key: &Key) -> Result<Fetched, SourceError> {
+        for attempt in 0..FETCH_TRIES {
+            if let Some(known) = self.fetched(key.as_ref()) {
+                return Ok(known);
+            }
+            if follow.len() >= WANTED_MAX {
+                return Err(SourceError::later(format!("{WANTED_MAX} rows are waited for")));
+            }
+            follow.want(key.clone(), true);
+            self.core.waiters.polled(attempt == 0).await.map_err(|why| SourceError::later(&*why))?;
+        }
+        let what = "memory has no room for the row, or the database does not have all its changes yet";
+        self.fetched(key.as_ref()).ok_or_else(|| SourceError::later(what))
+    }
+
+    /// Reads rows again, and brings their bodies into memory; resolves when that is done.
+    ///
+    /// # Errors
+    /// One that may be retried, when the database is away.
+    pub async fn read_again(&self, keys: Vec<Value>) -> Result<(), SourceError> {
+        let Some(follow) = &self.follow else { return Ok(()) };
+        self.want(keys.iter().cloned(), true);
+        loop {
+            self.core.waiters.polled(true).await.map_err(|why| SourceError::later(&*why))?;
+            let is_wanted = |key: &Value| KeyRef::of(key.as_ref()).is_some_and(|key| follow.is_next(key));
+            if !keys.iter().any(is_wanted) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Resolves when everything that was committed before this call is in memory, of a table that is
+    /// followed.
+    pub async fn passed(&self) {
+        if self.followed() {
+            self.core.waiters.passed().await;
+        }
+    }
+
+    /// Up to where the database had this table's changes when memory last looked.
+    pub fn followed_position(&self) -> Position {
+        self.follow.as_ref().map(|follow| follow.position()).unwrap_or_default()
+    }
+
+    /// The keys of one shard; `None` behind the last.
+    pub fn keys_of(&self, shard: usize) -> Option<Vec<Value>> {
+        let mut keys = Vec::new();
+        (shard < SHARDS).then(|| self.for_each_in(shard, &mut |entry| keys.push(entry.key.to_owned())))?;
+        Some(keys)
+    }
+
+    /// Whether memory has a row with this key, or what is left of one.
+    pub fn knows(&self, key: ValueRef<'_>) -> bool {
+        let Some(key) = KeyRef::of(key) else { return false };
+        let hash = self.rows.hasher.key(key);
+        self.rows.lock(hash.shard()).find(self.schema(), hash, key).is_some()
+    }
+
+    /// Has the next polls read the rows with these keys again, and those that are `with_body` into memory.
+    pub fn want(&self, keys: impl IntoIterator<Item = Value>, with_body: bool) {
+        let Some(follow) = &self.follow else { return };
+        for key in keys {
+            if let Some(key) = KeyRef::of(key.as_ref()) {
+                follow.want(key.to_owned(), with_body);
+            }
+        }
+    }
+
+    /// What memory says of a key, if it says anything.
+    fn fetched(&self, key: KeyRef<'_>) -> Option<Fetched> {
+        let hash = self.rows.hasher.key(key);
+        let shard = self.rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(number) => (!shard.slots.get(number).has(EVICTED)).then_some(Fetched::Present),
+            None => (!shard.is_doubted(key)).then_some(Fetched::Gone(shard.deleted)),
+        }
+    }
+}

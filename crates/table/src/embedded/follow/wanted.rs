@@ -1,0 +1,75 @@
+//! What a followed table has beside a table's own: how far it is, and the keys that are to be read.
+
+use crate::key::{Key, KeyRef};
+use forebay_log::Position;
+use forebay_value::Value;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::hash::RandomState;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a followed table has beside a table's own.
+pub(crate) struct Follow {
+    /// The position of the last poll that was applied.
+    position: AtomicU64,
+    wanted: Mutex<Wanted>,
+}
+
+#[derive(Default)]
+struct Wanted {
+    /// Keys for the next poll, and whether their rows are to be in memory afterwards.
+    next: HashMap<Key, bool, RandomState>,
+    /// Those of the poll under way.
+    asked: HashMap<Key, bool, RandomState>,
+}
+
+impl Follow {
+    pub fn new() -> Follow {
+        Follow { position: AtomicU64::new(0), wanted: Mutex::default() }
+    }
+
+    /// Everything of this table up to here was in the database when memory last looked.
+    pub fn position(&self) -> Position {
+        Position(self.position.load(Ordering::Acquire))
+    }
+
+    pub fn reached(&self, position: Position) {
+        self.position.fetch_max(position.0, Ordering::AcqRel);
+    }
+
+    /// Has the next poll read a row.
+    pub fn want(&self, key: Key, with_body: bool) {
+        *self.wanted.lock().next.entry(key).or_default() |= with_body;
+    }
+
+    /// Whether the poll under way reads a row for somebody who needs its body.
+    pub fn is_asked(&self, key: KeyRef<'_>) -> bool {
+        let wanted = self.wanted.lock();
+        !wanted.asked.is_empty() && wanted.asked.get(&key.to_owned()).copied().unwrap_or_default()
+    }
+
+    /// Whether a key waits for the next poll.
+    pub fn is_next(&self, key: KeyRef<'_>) -> bool {
+        self.wanted.lock().next.contains_key(&key.to_owned())
+    }
+
+    pub fn take(&self, max: usize) -> Vec<Value> {
+        let mut wanted = self.wanted.lock();
+        let Wanted { next, asked } = &mut *wanted;
+        asked.clear();
+        asked.extend(next.extract_if(|_, _| true).take(max));
+        asked.keys().map(Key::to_value).collect()
+    }
+
+    pub fn put_back(&self) {
+        let mut wanted = self.wanted.lock();
+        let Wanted { next, asked } = &mut *wanted;
+        for (key, with_body) in asked.drain() {
+            *next.entry(key).or_default() |= with_body;
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.wanted.lock().next.len()
+    }
+}
