@@ -209,6 +209,10 @@ pub const FOLLOW_LOCK_PAUSE_MS: u64 = 500;
 /// How often a follower notes how far it is.
 pub const FOLLOW_NOTE_MS: u64 = 5_000;
 
+/// The same when there was nothing to read, on SQLite, where each note is a commit: well within the half hour
+/// after which a follower is unknown.
+pub const FOLLOW_IDLE_NOTE_MS: u64 = 300_000;
+
 /// Changes that are deleted in one transaction: a few milliseconds' work.
 pub const FOLLOW_DELETE_ROWS: u64 = 10_000;
 

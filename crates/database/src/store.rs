@@ -5,6 +5,7 @@
 use crate::postgres::Postgres;
 use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
+use crate::sqlite::follow::Follower as SqliteFollower;
 use crate::{
     Applied, Batch, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, KeepLetters, Kind,
     Options, Rows, Scan, Statement, StoredPosition, UnwrittenLetter,
@@ -318,22 +319,16 @@ impl Store {
     /// takes the first snapshot. What is committed from then on is told by [`Follower::poll`]; rows that are
     /// read after this returns are no older.
     pub async fn follow(&self, log: u128, tables: Vec<Follow>) -> Result<Follower, Error> {
-        match &self.engine {
-            Engine::Postgres(postgres) => {
-                Ok(Follower { engine: Following::Postgres(postgres.follow(log, tables).await?) })
-            }
-            Engine::Sqlite(_) => {
-                Err(Error::new(Kind::Schema, "tables of SQLite are not followed; write `follow = false`"))
-            }
-        }
+        let engine = match &self.engine {
+            Engine::Sqlite(sqlite) => Following::Sqlite(sqlite.follow(log, tables).await?),
+            Engine::Postgres(postgres) => Following::Postgres(postgres.follow(log, tables).await?),
+        };
+        Ok(Follower { engine })
     }
 
     /// Removes what following has made in the database, once nobody follows; what that was.
     pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
-        match &self.engine {
-            Engine::Postgres(postgres) => postgres.unfollow().await,
-            Engine::Sqlite(_) => Ok(Vec::new()),
-        }
+        on!(self, engine => engine.unfollow().await)
     }
 }
 
@@ -345,6 +340,7 @@ pub struct Follower {
 
 #[derive(Debug)]
 enum Following {
+    Sqlite(SqliteFollower),
     Postgres(PostgresFollower),
 }
 
@@ -353,6 +349,7 @@ impl Follower {
     /// before it ends, the next poll goes on where the last one that ended left off.
     pub async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
         match &mut self.engine {
+            Following::Sqlite(follower) => follower.poll(wanted).await,
             Following::Postgres(follower) => follower.poll(wanted).await,
         }
     }

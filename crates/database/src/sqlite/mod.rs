@@ -11,6 +11,7 @@ mod claims;
 mod dead_letters;
 mod enforced;
 mod errors;
+pub(crate) mod follow;
 mod keys;
 mod open;
 mod positions;

@@ -34,37 +34,38 @@ impl Sqlite {
     }
 
     pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
-        let read = |connection: &Connection| {
-            if !has_table(connection, "forebay_position").map_err(map)? {
-                return Ok(Vec::new());
-            }
-            let mut columns = String::new();
-            for column in ["note", "history", "server", "taken_by"] {
-                columns += if has_column(connection, column)? { ", " } else { ", '' AS " };
-                columns += column;
-            }
-            let sql = format!(
-                "SELECT log, position, updated_at{columns} FROM forebay_position ORDER BY updated_at"
-            );
-            let mut statement = connection.prepare_cached(&sql).map_err(map)?;
-            let mut rows = statement.raw_query();
-            let mut positions = Vec::new();
-            while let Some(row) = rows.next().map_err(map)? {
-                let position: i64 = row.get(1).map_err(map)?;
-                positions.push(StoredPosition {
-                    log: log_id(row, 0)?,
-                    position: position.unsigned_abs(),
-                    note: row.get(3).map_err(map)?,
-                    opening: row.get(4).map_err(map)?,
-                    server: row.get(5).map_err(map)?,
-                    taken_by: row.get(6).map_err(map)?,
-                    updated_at: timestamp(row, 2)?,
-                });
-            }
-            Ok(positions)
-        };
-        self.readers.submit(read).await
+        self.readers.submit(stored).await
     }
+}
+
+/// The stored positions of all logs, in whatever transaction the connection is.
+pub(super) fn stored(connection: &Connection) -> Result<Vec<StoredPosition>, Error> {
+    if !has_table(connection, "forebay_position").map_err(map)? {
+        return Ok(Vec::new());
+    }
+    let mut columns = String::new();
+    for column in ["note", "history", "server", "taken_by"] {
+        columns += if has_column(connection, column)? { ", " } else { ", '' AS " };
+        columns += column;
+    }
+    let sql =
+        format!("SELECT log, position, updated_at{columns} FROM forebay_position ORDER BY updated_at");
+    let mut statement = connection.prepare_cached(&sql).map_err(map)?;
+    let mut rows = statement.raw_query();
+    let mut positions = Vec::new();
+    while let Some(row) = rows.next().map_err(map)? {
+        let position: i64 = row.get(1).map_err(map)?;
+        positions.push(StoredPosition {
+            log: log_id(row, 0)?,
+            position: position.unsigned_abs(),
+            note: row.get(3).map_err(map)?,
+            opening: row.get(4).map_err(map)?,
+            server: row.get(5).map_err(map)?,
+            taken_by: row.get(6).map_err(map)?,
+            updated_at: timestamp(row, 2)?,
+        });
+    }
+    Ok(positions)
 }
 
 /// Makes the table, or brings it from the form that an earlier version gave it.

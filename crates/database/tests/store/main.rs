@@ -2,12 +2,14 @@
 //! beside it.
 //!
 //! - `both`: what any engine must do, run on each
+//! - `following`: what tests of following share
 //! - `sqlite`, `postgres`: what only one of them can do, or does in its own way
 //!
 //! PostgreSQL needs a server: `scripts/services` starts one and sets `FOREBAY_TEST_POSTGRES`. Without it
 //! these tests fail, and say so.
 
 mod both;
+mod following;
 mod postgres;
 mod sqlite;
 

@@ -2,29 +2,13 @@
 //! hindered.
 
 use super::{Scratch, client, url_of};
-use crate::{column, key, text};
-use forebay_database::{
-    Batch, Change, Follow, Followed, Follower, Kind, OnError, Op, Options, Priority, Store,
-};
-use forebay_value::{KeyKind, Row, Schema, Type, Value};
+use crate::following::{LOG, batch, items, lines, plain, row, schema, told, told_of};
+use crate::{column, key};
+use forebay_database::{Follow, Followed, Follower, Kind, Op, Options, Store};
+use forebay_value::{KeyKind, Schema, Type, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-const LOG: u128 = 0xfeed;
-
-fn schema(name: &str, key_type: Type, kind: KeyKind) -> Arc<Schema> {
-    let columns = vec![key("id", key_type), column("name", Type::TEXT), column("n", Type::Bigint)];
-    Arc::new(Schema::new(name, columns, 0, kind).unwrap())
-}
-
-fn items() -> Arc<Schema> {
-    schema("items", Type::Bigint, KeyKind::Bigint)
-}
-
-fn plain(schema: &Arc<Schema>) -> Follow {
-    Follow { schema: schema.clone(), old: Vec::new(), own: false }
-}
 
 /// A scratch database with this table, followed.
 async fn followed(schema: &Arc<Schema>) -> (Scratch, Follower) {
@@ -33,72 +17,6 @@ async fn followed(schema: &Arc<Schema>) -> (Scratch, Follower) {
     let mut follower = scratch.store.follow(LOG, vec![plain(schema)]).await.unwrap();
     assert_eq!(told(&mut follower, schema).await, "");
     (scratch, follower)
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "NULL".into(),
-        Value::Bigint(number) => number.to_string(),
-        Value::Text(text) => text.to_string(),
-        Value::Uuid(uuid) => uuid.to_string(),
-        other => format!("{other:?}"),
-    }
-}
-
-/// All that is new, as `table/key: columns` in the order of the keys; what is gone is `-`.
-fn lines(page: &Followed, schemas: &[&Arc<Schema>], lines: &mut BTreeMap<String, String>) {
-    for table in &page.reload {
-        lines.insert(format!("{table}/"), "reload".into());
-    }
-    for row in &page.rows {
-        let schema = schemas[row.table];
-        let values = row.row.as_ref().map(|row| row.as_ref().to_values(schema));
-        let values = values.map_or("-".into(), |values| {
-            assert_eq!(values[schema.key], row.key);
-            values[1..].iter().map(shown).collect::<Vec<_>>().join(" ")
-        });
-        let wanted = if row.wanted { "?" } else { "" };
-        let old: Vec<String> =
-            row.old.iter().map(|old| old.iter().map(shown).collect::<Vec<_>>().join(",")).collect();
-        let old = if old.is_empty() { String::new() } else { format!(" was {}", old.join(";")) };
-        lines.insert(format!("{}/{}{wanted}", row.table, shown(&row.key)), format!("{values}{old}"));
-    }
-}
-
-async fn told_of(follower: &mut Follower, schemas: &[&Arc<Schema>]) -> String {
-    let mut found = BTreeMap::new();
-    loop {
-        let page = follower.poll(&[]).await.unwrap();
-        lines(&page, schemas, &mut found);
-        if !page.more {
-            break;
-        }
-    }
-    found.iter().map(|(key, row)| format!("{key}: {row}")).collect::<Vec<_>>().join(" | ")
-}
-
-async fn told(follower: &mut Follower, schema: &Arc<Schema>) -> String {
-    told_of(follower, &[schema]).await
-}
-
-fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
-    let to = from.unwrap_or(0) + 10;
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
-    Batch {
-        log: LOG,
-        from,
-        to,
-        note: Default::default(),
-        opening: String::new(),
-        schemas: vec![schema.clone()],
-        changes,
-        on_error: OnError::Fail,
-        priority: Priority::Holds,
-    }
-}
-
-fn row(schema: &Schema, id: i64, name: &str, n: i64) -> Row {
-    Row::from_values(schema, &[Value::Bigint(id), text(name), Value::Bigint(n)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -605,9 +523,18 @@ async fn a_follower_outlives_its_connection() {
     };
     assert_eq!(page.rows.len(), 1);
     // A poll that is given up tells nothing, and the next one tells all.
-    scratch.execute("INSERT INTO items VALUES (2, 'b', 2)").await;
-    drop(tokio::time::timeout(Duration::from_micros(1), follower.poll(&[])).await);
-    assert_eq!(told(&mut follower, &schema).await, "0/2: b 2");
+    for id in 2.. {
+        scratch.execute(&format!("INSERT INTO items VALUES ({id}, 'b', 2)")).await;
+        let is_given_up = tokio::select! {
+            biased;
+            page = follower.poll(&[]) => page.is_err(),
+            () = std::future::ready(()) => true,
+        };
+        if is_given_up {
+            assert_eq!(told(&mut follower, &schema).await, format!("0/{id}: b 2"));
+            break;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

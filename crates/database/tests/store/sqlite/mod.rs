@@ -3,6 +3,7 @@
 mod applying;
 mod concurrency;
 mod errors;
+mod follow;
 mod keys;
 mod tables;
 

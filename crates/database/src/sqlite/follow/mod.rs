@@ -1,0 +1,211 @@
+//! Following on SQLite: by triggers that write the keys of changed rows.
+//!
+//! ```text
+//! triggers     the triggers, forebay_change, forebay_follower: made, checked, removed
+//! page         what has changed and how it is now, in one read transaction
+//! ```
+//! There is one writer at a time, so that the order of changes is the order of commits, and what is beyond
+//! the last change read is what is new. `PRAGMA data_version` tells whether anybody has committed at all. Own
+//! writes are told as well. A row that INSERT OR REPLACE removes because of a unique value is not told
+//! (SQLite fires no trigger for it unless `recursive_triggers` is on): that is found by who takes the new
+//! row, whose unique value another row has.
+//!
+//! Everything is read again when what was not yet read may be gone: the follower was forgotten, or the
+//! changes are fewer than they were (a restored copy). One table is when its triggers were missing.
+
+mod page;
+mod triggers;
+
+use super::Sqlite;
+use super::errors::map;
+use super::open::{Deadline, Identity, Role, connect};
+use super::positions::log_text;
+use super::writer::Session;
+use crate::limits::{
+    BULK_ANSWER_MS, FOLLOW_DELETE_ROWS, FOLLOW_IDLE_NOTE_MS, FOLLOW_LOCK_TRIES, FOLLOW_NOTE_MS,
+};
+use crate::{Error, Follow, Followed, Kind};
+use forebay_value::Value;
+use page::{Cursor, Read};
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// One follower: what it follows, how far it is, and its connection.
+pub(crate) struct Follower {
+    sqlite: Arc<Sqlite>,
+    log: u128,
+    follows: Arc<[Follow]>,
+    connection: Arc<Mutex<Option<Opened>>>,
+    cursor: Cursor,
+    noting: Option<JoinHandle<Result<(), Error>>>,
+    noted_at: Instant,
+    noted_seq: i64,
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Follower").field("cursor", &self.cursor).finish_non_exhaustive()
+    }
+}
+
+/// An open connection, and the file that it reads.
+struct Opened {
+    connection: Connection,
+    deadline: Deadline,
+    identity: Identity,
+}
+
+impl Sqlite {
+    pub(crate) async fn follow(
+        self: &Arc<Sqlite>,
+        log: u128,
+        follows: Vec<Follow>,
+    ) -> Result<Follower, Error> {
+        let follows: Arc<[Follow]> = follows.into();
+        let cursor = self.begin_to_follow(log, follows.clone()).await?;
+        let (noted_at, noted_seq) = (Instant::now(), cursor.seq);
+        let connection = Arc::default();
+        Ok(Follower {
+            sqlite: self.clone(),
+            log,
+            follows,
+            connection,
+            cursor,
+            noting: None,
+            noted_at,
+            noted_seq,
+        })
+    }
+
+    pub(crate) async fn unfollow(&self) -> Result<Vec<String>, Error> {
+        let remove =
+            |session: &mut Session| session.transaction(|session| triggers::remove(&session.connection));
+        self.writer.urgent(remove).await
+    }
+
+    /// Has everything there that following needs, and begins with what is there: one transaction, so that
+    /// nobody writes meanwhile.
+    async fn begin_to_follow(&self, log: u128, follows: Arc<[Follow]>) -> Result<Cursor, Error> {
+        let begin = move |session: &mut Session| {
+            session.transaction(|session| {
+                let connection = &session.connection;
+                triggers::make_tables(connection)?;
+                for follow in follows.iter() {
+                    triggers::make(connection, follow)?;
+                }
+                let seq = page::last_seq(connection)?;
+                let sql = "INSERT INTO forebay_follower (log, seen, updated_at) VALUES (?1, ?2, strftime('%s', 'now'))
+                    ON CONFLICT (log) DO UPDATE SET seen = excluded.seen, updated_at = excluded.updated_at";
+                connection.execute(sql, (log_text(log), seq)).map_err(map)?;
+                // The triggers are looked at once more by the first poll.
+                Ok(Cursor { seq, ..Cursor::default() })
+            })
+        };
+        self.writer.urgent(begin).await
+    }
+}
+
+impl Follower {
+    pub(crate) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
+        self.noted().await?;
+        let mut cursor = self.cursor.clone();
+        let mut reload = BTreeSet::new();
+        for _ in 0..FOLLOW_LOCK_TRIES {
+            match self.read(&cursor, wanted).await? {
+                Read::Page(page) => {
+                    let (mut found, next) = *page;
+                    found.reload = reload.into_iter().collect();
+                    self.cursor = next;
+                    self.note();
+                    return Ok(found);
+                }
+                Read::Lost => {
+                    cursor = self.sqlite.begin_to_follow(self.log, self.follows.clone()).await?;
+                    reload.extend(0..self.follows.len());
+                }
+                Read::Untold(index) => {
+                    let follows = self.follows.clone();
+                    let make = move |session: &mut Session| {
+                        session.transaction(|session| triggers::make(&session.connection, &follows[index]))
+                    };
+                    self.sqlite.writer.urgent(make).await?;
+                    reload.insert(index);
+                }
+            }
+        }
+        Err(Error::new(Kind::Busy, "the triggers of followed tables are being changed again and again"))
+    }
+
+    /// Reads a page, on a thread where that may take its time.
+    async fn read(&self, cursor: &Cursor, wanted: &[(usize, Value)]) -> Result<Read, Error> {
+        let (held, follows, log) = (self.connection.clone(), self.follows.clone(), self.log);
+        let (path, mut cursor, wanted) = (self.sqlite.path.clone(), cursor.clone(), wanted.to_vec());
+        let read = move || {
+            let mut held = held.lock();
+            // Taken out: after an error it is closed.
+            let opened = match held.take() {
+                Some(opened) => opened,
+                None => {
+                    let (connection, deadline) = connect(&path, Role::Reader)?;
+                    // Each connection counts for itself.
+                    cursor.data_version = None;
+                    Opened { connection, deadline, identity: Identity::of(&path)? }
+                }
+            };
+            opened.identity.check()?;
+            opened.deadline.set(Duration::from_millis(BULK_ANSWER_MS));
+            let page = page::read(&opened.connection, log, &follows, &cursor, &wanted)?;
+            opened.deadline.clear();
+            *held = Some(opened);
+            Ok(page)
+        };
+        let reading = tokio::task::spawn_blocking(read).await;
+        reading.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "reading what was followed has panicked")))
+    }
+
+    /// What became of the last note, if it has ended.
+    async fn noted(&mut self) -> Result<(), Error> {
+        match self.noting.take_if(|noting| noting.is_finished()) {
+            Some(noting) => noting
+                .await
+                .unwrap_or_else(|_| Err(Error::new(Kind::Internal, "noting what was followed has panicked"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes from time to time what was read, so that it is deleted once every follower has.
+    fn note(&mut self) {
+        let pause_ms = if self.noted_seq == self.cursor.seq { FOLLOW_IDLE_NOTE_MS } else { FOLLOW_NOTE_MS };
+        if self.noting.is_some() || self.noted_at.elapsed() < Duration::from_millis(pause_ms) {
+            return;
+        }
+        (self.noted_at, self.noted_seq) = (Instant::now(), self.cursor.seq);
+        self.noting = Some(tokio::spawn(note(self.sqlite.clone(), self.log, self.cursor.seq)));
+    }
+}
+
+async fn note(sqlite: Arc<Sqlite>, log: u128, seq: i64) -> Result<(), Error> {
+    let noted = move |session: &mut Session| {
+        session.transaction(|session| {
+            let sql = "UPDATE forebay_follower SET seen = ?2, updated_at = strftime('%s', 'now') \
+                 WHERE log = ?1 AND updated_at > strftime('%s', 'now') - 1800";
+            session.connection.execute(sql, (log_text(log), seq)).map_err(map)?;
+            let sql = "DELETE FROM forebay_follower WHERE updated_at < strftime('%s', 'now') - 3600";
+            session.connection.execute(sql, []).map_err(map)
+        })
+    };
+    sqlite.writer.urgent(noted).await?;
+    let passed = |session: &mut Session| {
+        session.transaction(|session| {
+            let sql = "DELETE FROM forebay_change WHERE seq IN (SELECT seq FROM forebay_change \
+                 WHERE seq <= (SELECT min(seen) FROM forebay_follower) ORDER BY seq LIMIT ?1)";
+            session.connection.execute(sql, [FOLLOW_DELETE_ROWS as i64]).map_err(map)
+        })
+    };
+    while sqlite.writer.urgent(passed).await? as u64 == FOLLOW_DELETE_ROWS {}
+    Ok(())
+}

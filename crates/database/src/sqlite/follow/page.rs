@@ -1,0 +1,188 @@
+//! One page of changes and the rows as they are now, in one read transaction.
+
+use super::triggers;
+use crate::limits::FOLLOW_PAGE;
+use crate::sqlite::errors::map;
+use crate::sqlite::positions::{has_table, log_text, stored};
+use crate::sqlite::scan::row_of;
+use crate::sqlite::types;
+use crate::{Error, Follow, Followed, FollowedRow, Kind, StoredPosition};
+use forebay_value::Value;
+use rusqlite::{Connection, OptionalExtension};
+use std::collections::HashMap;
+
+/// How far a follower is. A poll makes a new one, which counts once its caller has what was found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cursor {
+    /// The last change read.
+    pub(super) seq: i64,
+    /// The file's schema when the triggers were last looked at.
+    pub(super) schema_version: i64,
+    /// What the connection said of the file before the last poll that found nothing more; `None`: the next
+    /// reads.
+    pub(super) data_version: Option<i64>,
+    /// The log's position in the last snapshot.
+    pub(super) position: Option<StoredPosition>,
+}
+
+/// What reading a page came to.
+pub(super) enum Read {
+    /// The page, and how far the follower is when it is taken.
+    Page(Box<(Followed, Cursor)>),
+    /// What was not yet read may be gone.
+    Lost,
+    /// This table's triggers are not as they must be.
+    Untold(usize),
+}
+
+/// An integer that a statement without parameters gives.
+pub(super) fn number(connection: &Connection, sql: &str) -> Result<i64, Error> {
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(map)
+}
+
+/// Reads one page after `cursor`.
+pub(super) fn read(
+    connection: &Connection,
+    log: u128,
+    follows: &[Follow],
+    cursor: &Cursor,
+    wanted: &[(usize, Value)],
+) -> Result<Read, Error> {
+    // Before the snapshot: what is committed in between is found by the next poll.
+    let data_version = number(connection, "PRAGMA data_version")?;
+    if cursor.data_version == Some(data_version) && wanted.is_empty() {
+        let found = Followed { position: cursor.position.clone(), ..Followed::default() };
+        return Ok(Read::Page(Box::new((found, cursor.clone()))));
+    }
+    connection.execute_batch("BEGIN").map_err(map)?;
+    let read = within(connection, log, follows, cursor, wanted);
+    // It only read; when this fails the connection is closed.
+    connection.execute_batch("COMMIT").map_err(map)?;
+    let mut read = read?;
+    if let Read::Page(page) = &mut read {
+        page.1.data_version = (!page.0.more).then_some(data_version);
+    }
+    Ok(read)
+}
+
+fn within(
+    connection: &Connection,
+    log: u128,
+    follows: &[Follow],
+    cursor: &Cursor,
+    wanted: &[(usize, Value)],
+) -> Result<Read, Error> {
+    if !is_known(connection, log)? || last_seq(connection)? < cursor.seq {
+        return Ok(Read::Lost);
+    }
+    let schema_version = number(connection, "PRAGMA schema_version")?;
+    if schema_version != cursor.schema_version {
+        for (index, follow) in follows.iter().enumerate() {
+            if !triggers::are_there(connection, follow)? {
+                return Ok(Read::Untold(index));
+            }
+        }
+    }
+    let mut page = Page { follows, found: Followed::default(), places: HashMap::new() };
+    for (table, key) in wanted {
+        let place = page.place(*table, key.clone());
+        page.found.rows[place].wanted = true;
+    }
+    let seq = page.changes(connection, cursor.seq)?;
+    for row in &mut page.found.rows {
+        let schema = &follows[row.table].schema;
+        row.row = row_of(connection, schema, row.key.as_ref())
+            .map_err(|error| error.context(format!("reading table {}", schema.name)))?;
+    }
+    let position = stored(connection)?.into_iter().find(|stored| stored.log == log);
+    page.found.position = position.clone();
+    let next = Cursor { seq, schema_version, data_version: None, position };
+    Ok(Read::Page(Box::new((page.found, next))))
+}
+
+/// Whether the follower was heard of within half an hour: the triggers have told it everything since.
+pub(super) fn is_known(connection: &Connection, log: u128) -> Result<bool, Error> {
+    for table in ["forebay_change", "forebay_follower"] {
+        if !has_table(connection, table).map_err(map)? {
+            return Ok(false);
+        }
+    }
+    let sql = "SELECT 1 FROM forebay_follower WHERE log = ?1 AND updated_at > strftime('%s', 'now') - 1800";
+    connection.prepare_cached(sql).and_then(|mut statement| statement.exists([log_text(log)])).map_err(map)
+}
+
+/// The last change that was told.
+pub(super) fn last_seq(connection: &Connection) -> Result<i64, Error> {
+    let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'forebay_change'";
+    let last: Option<i64> = connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)).optional())
+        .map_err(map)?;
+    Ok(last.unwrap_or(0))
+}
+
+/// What is being put together: each key once.
+struct Page<'a> {
+    follows: &'a [Follow],
+    found: Followed,
+    /// Where each key is in `found.rows`.
+    places: HashMap<(usize, String), usize>,
+}
+
+impl Page<'_> {
+    fn place(&mut self, table: usize, key: Value) -> usize {
+        let rows = &mut self.found.rows;
+        *self.places.entry((table, format!("{key:?}"))).or_insert_with(|| {
+            rows.push(FollowedRow { table, key, row: None, old: Vec::new(), wanted: false });
+            rows.len() - 1
+        })
+    }
+
+    /// Reads the changes after `seq`, a page at most; the last one that was taken.
+    fn changes(&mut self, connection: &Connection, seq: i64) -> Result<i64, Error> {
+        let sql = "SELECT seq, tbl, key, part, old FROM forebay_change WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+        let mut statement = connection.prepare_cached(sql).map_err(map)?;
+        let mut changes = statement.query((seq, FOLLOW_PAGE as i64)).map_err(map)?;
+        let (mut count, mut taken, mut last) = (0, seq, seq);
+        // The previous values of the change that is being read; they may go on past the page.
+        let mut parts: Vec<Value> = Vec::new();
+        while let Some(change) = changes.next().map_err(map)? {
+            (count, last) = (count + 1, change.get(0).map_err(map)?);
+            let name: String = change.get(1).map_err(map)?;
+            let Some(table) = self.follows.iter().position(|follow| follow.schema.name == name) else {
+                // Another server's, that follows other tables.
+                taken = last;
+                continue;
+            };
+            let schema = &self.follows[table].schema;
+            let Some(key) = types::typed(schema.key_column().ty, change.get_ref(2).map_err(map)?)
+                .filter(|key| !key.is_null())
+            else {
+                let message =
+                    format!("table {}: a key was changed that is no {}", schema.name, schema.key_column().ty);
+                return Err(Error::new(Kind::Type, message));
+            };
+            if let Some(part) = change.get::<_, Option<i64>>(3).map_err(map)? {
+                let part = part.unsigned_abs() as usize;
+                let columns = &self.follows[table].old;
+                parts.truncate(part);
+                let ty = columns.get(part).map(|&column| schema.columns[column].ty);
+                let old = change.get_ref(4).map_err(map)?;
+                parts.push(ty.and_then(|ty| types::typed(ty, old)).unwrap_or(Value::Null));
+                if parts.len() < columns.len() {
+                    continue;
+                }
+                let place = self.place(table, key);
+                self.found.rows[place].old.push(std::mem::take(&mut parts));
+            } else {
+                self.place(table, key);
+            }
+            taken = last;
+        }
+        self.found.more = count == FOLLOW_PAGE;
+        Ok(if self.found.more { taken } else { last })
+    }
+}

@@ -1,0 +1,159 @@
+//! The triggers that tell which rows changed, and the tables that they write to.
+//!
+//! What must stay true: they say nothing that another program's SQLite may lack; a trigger names only columns
+//! that are there, for it would make other programs' statements fail; when no follower has been heard of for
+//! an hour they write nothing.
+
+use crate::sqlite::errors::map;
+use crate::sqlite::positions::has_table;
+use crate::sqlite::schema::quoted;
+use crate::{Error, Follow, Kind};
+use forebay_value::Schema;
+use rusqlite::Connection;
+
+/// One row for each key that changed, in the order of commits; with previous values one for each value,
+/// `part` being the value's place.
+const CHANGES: &str = "CREATE TABLE IF NOT EXISTS forebay_change (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  tbl TEXT NOT NULL,
+  key,
+  part INTEGER,
+  old
+)";
+
+/// One row for each log whose server follows: every change up to `seen` was read. Seconds since the epoch.
+const FOLLOWERS: &str = "CREATE TABLE IF NOT EXISTS forebay_follower (
+  log TEXT PRIMARY KEY,
+  seen INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+)";
+
+/// How the triggers' names begin; the table's name follows.
+const PREFIXES: [&str; 3] = ["forebay_insert_", "forebay_update_", "forebay_delete_"];
+
+/// Has forebay_change and forebay_follower there.
+pub(super) fn make_tables(connection: &Connection) -> Result<(), Error> {
+    connection.execute_batch(&format!("{CHANGES};{FOLLOWERS}")).map_err(map)
+}
+
+/// Whether the triggers of a table are there as they must be.
+pub(super) fn are_there(connection: &Connection, follow: &Follow) -> Result<bool, Error> {
+    for (name, sql) in wanted(follow) {
+        if stored(connection, &name, follow)?.as_deref() != Some(sql.as_str()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the triggers of a table, or those that are not as they must be.
+pub(super) fn make(connection: &Connection, follow: &Follow) -> Result<(), Error> {
+    check(connection, &follow.schema)?;
+    for (name, sql) in wanted(follow) {
+        if stored(connection, &name, follow)?.as_deref() != Some(sql.as_str()) {
+            let drop = format!("DROP TRIGGER IF EXISTS {}", quoted(&name));
+            connection.execute_batch(&format!("{drop};{sql}")).map_err(map)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes everything that following has made; what that was.
+pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    let sql = "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%forebay_change%' ORDER BY name";
+    let mut statement = connection.prepare(sql).map_err(map)?;
+    let found = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+    let found: Vec<(String, String)> = found.and_then(Iterator::collect).map_err(map)?;
+    for (name, table) in
+        found.iter().filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    {
+        connection.execute_batch(&format!("DROP TRIGGER {}", quoted(name))).map_err(map)?;
+        removed.push(format!("trigger {name} of table {table}"));
+    }
+    for table in ["forebay_change", "forebay_follower"] {
+        if has_table(connection, table).map_err(map)? {
+            connection.execute_batch(&format!("DROP TABLE {table}")).map_err(map)?;
+            removed.push(format!("table {table}"));
+        }
+    }
+    Ok(removed)
+}
+
+/// The text of a trigger of this table as it was made.
+fn stored(connection: &Connection, name: &str, follow: &Follow) -> Result<Option<String>, Error> {
+    use rusqlite::OptionalExtension;
+    let sql =
+        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1 AND tbl_name = ?2 COLLATE NOCASE";
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| {
+            statement.query_row([name, &follow.schema.name], |row| row.get(0)).optional()
+        })
+        .map_err(map)
+}
+
+/// A table whose key and columns are as the schema says.
+fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
+    let refused = |why: String| {
+        let message = format!(
+            "table {} cannot be followed: it {why}; with `follow = false` it is served, but not told what others write",
+            schema.name
+        );
+        Err(Error::new(Kind::Schema, message))
+    };
+    if !has_table(connection, &schema.name).map_err(map)? {
+        return refused("is not there, or is a view".into());
+    }
+    let mut statement = connection.prepare("SELECT name, pk FROM pragma_table_info(?1)").map_err(map)?;
+    let columns = statement.query_map([&schema.name], |row| Ok((row.get(0)?, row.get(1)?)));
+    let columns: Vec<(String, i64)> = columns.and_then(Iterator::collect).map_err(map)?;
+    for column in &schema.columns {
+        if !columns.iter().any(|(name, _)| name.eq_ignore_ascii_case(&column.name)) {
+            return refused(format!("has no column {}", column.name));
+        }
+    }
+    let key = &schema.key_column().name;
+    let is_key = |(name, place): &(String, i64)| (*place > 0) == name.eq_ignore_ascii_case(key);
+    if !columns.iter().all(is_key) {
+        return refused(format!("has no PRIMARY KEY on {key} alone"));
+    }
+    Ok(())
+}
+
+/// The triggers of a table: their names and texts.
+fn wanted(follow: &Follow) -> [(String, String); 3] {
+    let (schema, key) = (&follow.schema, quoted(&follow.schema.key_column().name));
+    let table = schema.name.replace('\'', "''");
+    let told = |of: &str| format!(" INSERT INTO forebay_change (tbl, key) VALUES ('{table}', {of}.{key});");
+    let told_with_old = match follow.old.as_slice() {
+        [] => told("OLD"),
+        columns => {
+            let part = |(part, column): (usize, &usize)| {
+                let column = quoted(&schema.columns[*column].name);
+                format!(
+                    " INSERT INTO forebay_change (tbl, key, part, old) VALUES ('{table}', OLD.{key}, {part}, OLD.{column});"
+                )
+            };
+            columns.iter().enumerate().map(part).collect()
+        }
+    };
+    let moved = format!(
+        "{told_with_old} INSERT INTO forebay_change (tbl, key) SELECT '{table}', NEW.{key} WHERE NEW.{key} IS NOT OLD.{key};"
+    );
+    let make = |prefix: &str, event: &str, body: &str| {
+        let name = format!("{prefix}{}", schema.name);
+        let sql = format!(
+            "CREATE TRIGGER {} AFTER {event} ON {} WHEN EXISTS (SELECT 1 FROM forebay_follower \
+             WHERE updated_at > strftime('%s', 'now') - 3600) BEGIN{body} END",
+            quoted(&name),
+            quoted(&schema.name)
+        );
+        (name, sql)
+    };
+    [
+        make(PREFIXES[0], "INSERT", &told("NEW")),
+        make(PREFIXES[1], "UPDATE", &moved),
+        make(PREFIXES[2], "DELETE", &told_with_old),
+    ]
+}
