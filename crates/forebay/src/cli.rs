@@ -51,6 +51,10 @@ pub enum Command {
     #[command(after_help = "Example:
   forebay verify examples/codes.toml --data data")]
     Verify(Verify),
+    /// Remove the triggers and tables that following has made in the database.
+    #[command(after_help = "Example:
+  forebay unfollow examples/shop.toml --database postgres://me@localhost/shop")]
+    Unfollow(Unfollow),
     /// Load an HTTP server and say what it did: closed model, or open (-R) with latency from the time due.
     #[command(after_help = "Examples:
   forebay load -c 64 -d 20s http://localhost:3000/simple
@@ -179,6 +183,12 @@ pub struct Verify {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Unfollow {
+    #[command(flatten)]
+    pub config: ConfigArgs,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod load;
 mod redis;
 mod seed;
 mod serve;
+mod unfollow;
 mod verify;
 mod warm;
 
@@ -25,6 +26,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Drain(args) => drain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Unfollow(args) => unfollow::run(&args),
         Command::Load(args) => {
             refuse_huge_pages();
             load::run(&args)
