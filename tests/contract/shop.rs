@@ -1,5 +1,4 @@
-//! Application 6, shop: tables that were there before, and that others write to, as far as hot tables do not
-//! follow what others write.
+//! Application 6, shop: tables that were there before, and that others write to.
 
 use forebay_tests::{Archive, Folder, Server, Stores, example, wait_for};
 use serde_json::{Value, json};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 struct Shop {
     server: Server,
     archive: Archive,
+    start: forebay_tests::Start,
     _folder: Folder,
     _stores: Option<Stores>,
 }
@@ -38,7 +38,7 @@ impl Shop {
         }
         let server = start.start();
         server.wait_healthy();
-        Shop { server, archive, _folder: folder, _stores: stores }
+        Shop { server, archive, start, _folder: folder, _stores: stores }
     }
 
     /// POST of an order with something changed.
@@ -72,6 +72,7 @@ fn columns_that_others_wrote_stay(shop: &Shop) {
     let row: Vec<&str> = row.iter().map(|value| value.as_deref().expect("not null")).collect();
     assert_eq!(row, ["Lamp", "7", "1002"]);
     client.ask("PUT", "/sql/products/2/price", Some(r#"{"price":"7.50"}"#)).expect(200);
+    assert_eq!(client.get("/products/2").expect(200)["price"], 7.5);
     assert_eq!(shop.archive.number("SELECT count(*) FROM products WHERE id = 2 AND price = 7.5"), 1);
 }
 
@@ -106,6 +107,93 @@ fn orders_arrive_and_refused_ones_are_undone(
     let newest = client.get("/customers/1/orders").expect(200);
     assert_eq!(&newest[0]["id"], id, "{newest}");
     assert!(newest.as_array().is_some_and(|orders| orders.len() <= 20), "{newest}");
+}
+
+/// What somebody commits by SQL reaches rows in memory.
+#[track_caller]
+fn what_others_commit_is_served(shop: &Shop) {
+    let mut client = shop.server.client();
+    client.get("/products/1").expect(200);
+    client.get("/products/70001").expect_problem(404, "");
+    shop.archive.rows("UPDATE products SET name = 'Theirs', views = 500 WHERE id = 1");
+    wait_for("an update by others", || {
+        (client.get("/products/1").expect(200)["name"] == "Theirs").then_some(())
+    });
+    client.post("/products/1/view").expect(200);
+    assert_eq!(client.get("/products/1").expect(200)["views"], 501);
+    shop.archive.rows("INSERT INTO products (id, slug, name, price) VALUES (70001, 'new', 'New', 1)");
+    wait_for("an insert by others", || (client.get("/products/70001").status == 200).then_some(()));
+    shop.archive.rows("DELETE FROM products WHERE id = 70001");
+    wait_for("a delete by others", || (client.get("/products/70001").status == 404).then_some(()));
+    let verified = shop.server.admin("POST", "/verify").json();
+    for check in verified["checks"].as_array().expect("an array") {
+        assert_eq!((&check["different"], &check["missing_in_memory"]), (&json!(0), &json!(0)), "{verified}");
+    }
+}
+
+/// A kept list drops when an order changes, whoever changed it: 20 of 20 inserts, a move, a delete, and a hot
+/// write.
+#[track_caller]
+fn kept_lists_follow_the_orders(shop: &Shop) {
+    let mut client = shop.server.client();
+    let mut ids = |customer: i64| -> Vec<i64> {
+        let list = client.get(&format!("/customers/{customer}/orders")).expect(200);
+        list.as_array().expect("an array").iter().filter_map(|order| order["id"].as_i64()).collect()
+    };
+    for id in 80_001..80_021 {
+        assert!(!ids(1).contains(&id));
+        shop.archive.rows(&format!(
+            "INSERT INTO orders (id, customer_id, product_id, qty, total) VALUES ({id}, 1, 1, 1, 1)"
+        ));
+        wait_for("an inserted order is in the list", || (ids(1).first() == Some(&id)).then_some(()));
+    }
+    assert!(!ids(2).contains(&80_020));
+    shop.archive.rows("UPDATE orders SET customer_id = 2 WHERE id = 80020");
+    wait_for("a moved order is in one list alone", || {
+        (!ids(1).contains(&80_020) && ids(2).contains(&80_020)).then_some(())
+    });
+    shop.archive.rows("DELETE FROM orders WHERE id = 80020");
+    wait_for("a deleted order is in no list", || (!ids(2).contains(&80_020)).then_some(()));
+    let hot = shop.order(&[("customer", json!(2))]).expect(201)["id"].as_i64().expect("an id");
+    wait_for("a hot order is in the list once it is drained", || ids(2).contains(&hot).then_some(()));
+    (0..10).for_each(|_| drop(ids(2)));
+    let hits = shop.server.admin("GET", "/cache").json()["hits"].as_u64().expect("a number");
+    assert!(hits >= 10, "{hits} lists came from the cache");
+}
+
+#[test]
+fn what_others_commit_is_served_on_postgresql() {
+    what_others_commit_is_served(&Shop::on_postgresql());
+}
+
+#[test]
+fn what_others_commit_is_served_on_sqlite() {
+    what_others_commit_is_served(&Shop::on_sqlite());
+}
+
+#[test]
+fn kept_lists_follow_the_orders_on_postgresql() {
+    kept_lists_follow_the_orders(&Shop::on_postgresql());
+}
+
+#[test]
+fn kept_lists_follow_the_orders_on_sqlite() {
+    kept_lists_follow_the_orders(&Shop::on_sqlite());
+}
+
+/// What following made is removed by a command, and not while a server follows.
+#[test]
+fn unfollow_removes_what_following_made() {
+    let shop = Shop::on_postgresql();
+    let made = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'forebay%'";
+    assert_eq!(shop.archive.number(made), 8);
+    let refused = shop.start.run("unfollow", &[]);
+    assert!(!refused.status.success(), "{refused:?}");
+    drop(shop.server);
+    let removed = shop.start.run("unfollow", &[]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert_eq!(shop.archive.number(made), 0);
+    shop.archive.rows("UPDATE products SET name = 'after' WHERE id = 1");
 }
 
 #[test]

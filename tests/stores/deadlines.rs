@@ -11,7 +11,7 @@ const TABLE: &str = "CREATE TABLE things (name text PRIMARY KEY, version bigint 
 
 const CONFIG: &str = r#"
 [table.things]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "PUT /things/{name}"

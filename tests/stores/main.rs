@@ -48,7 +48,7 @@ columns = { id = "serial key", token = "text unique" }
 
 [table.notes]
 columns = { id = "serial key", token = "text" }
-shared = true
+follow = false
 
 [[endpoint]]
 route = "POST /plain"

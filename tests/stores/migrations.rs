@@ -10,7 +10,7 @@ const TABLE: &str =
 
 const CONFIG: &str = r#"
 [table.products]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "PUT /products/{id}"

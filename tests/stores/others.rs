@@ -7,7 +7,7 @@ const TABLE: &str = "CREATE TABLE products (id bigint PRIMARY KEY, name text, st
 
 const CONFIG: &str = r#"
 [table.products]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "POST /products"

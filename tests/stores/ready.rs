@@ -10,7 +10,7 @@ const TABLE: &str = "CREATE TABLE docs (id bigint PRIMARY KEY, code text)";
 
 const CONFIG: &str = r#"
 [table.docs]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "PUT /docs/{id}"

@@ -7,7 +7,7 @@ const TABLE: &str = "CREATE TABLE docs (id bigint PRIMARY KEY, code text, doc js
 
 const CONFIG: &str = r#"
 [table.docs]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "PUT /docs/{id}"

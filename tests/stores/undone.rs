@@ -5,7 +5,7 @@ use forebay_tests::{Cable, Client, SlowDisk, request_bytes, wait_for};
 
 const CONFIG: &str = r#"
 [table.things]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "PUT /things/{name}"

@@ -339,7 +339,7 @@ impl Shape {
         let values = list(|name| format!("{name} = \"${name}\""));
         let optional = list(|name| format!("{name} = \"?\""));
         let id = if self.key == Key::Serial { "" } else { "id = \"$id\", " };
-        let shared = if self.is_shared { "shared = true" } else { "" };
+        let shared = if self.is_shared { "follow = false" } else { "" };
         let mut config = format!(
             "[table.things]\n{shared}\n[table.parents]\n{shared}\n\
              [[endpoint]]\nroute = \"POST /things\"\ninsert = \"things\"\nvalues = {{ {id}views = \"$views\", {values} }}\n\

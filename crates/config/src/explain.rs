@@ -1,6 +1,6 @@
 //! A config in words: one line a route and a job, with the way that its data takes.
 
-use crate::model::{Action, Config, Endpoint, Job, Pick, Returns, Tier};
+use crate::model::{Action, Config, Endpoint, Job, Others, Pick, Returns, Tier};
 use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ fn action(action: &Action, config: &Config) -> String {
     let written = |what: String| format!("{what} → {queue} → {database}");
     // Whom a table belongs to decides where a row is looked for that is not in memory.
     let read = |what: String, table: &str| match config.table(table) {
-        Some(table) if table.shared => format!("{what} ← memory, else {database}"),
+        Some(table) if table.others == Others::Unseen => format!("{what} ← memory, else {database}"),
         _ => format!("{what} ← memory"),
     };
     match action {

@@ -27,5 +27,5 @@ pub use crate::sections::guard::{From, Guard, Place};
 pub use crate::sections::job::Job;
 pub use crate::sections::memory::{Durability, Memory, ReadFrom, Remote, Replicas, Tier};
 pub use crate::sections::server::{Limits, Server};
-pub use crate::sections::table::TableConfig;
+pub use crate::sections::table::{Others, TableConfig};
 pub use crate::syntax::expr::{Expr, Function, Literal, Part};

@@ -11,6 +11,7 @@ mod admin;
 mod admin_cache;
 mod asking;
 mod body;
+mod changes;
 mod compile;
 mod condition;
 mod conditions;

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 /// The file in the data folder that says where the admin listener is.
@@ -48,8 +48,7 @@ pub fn serve(
     let gate = Gate::new(workers_of(config));
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(config, &gate, &runtime)?;
-    let (jobs, uncounted) = (Jobs::default(), Arc::default());
-    let proxies = Proxies::new(workers_of(config));
+    let (jobs, uncounted, proxies) = (Jobs::default(), Arc::default(), Proxies::new(workers_of(config)));
     let context = Context {
         store: &opened.store,
         schemas: &opened.schemas,
@@ -69,6 +68,7 @@ pub fn serve(
     let compiling = compile_all(config, &context, &cache);
     let Some(compiled) = runtime.block_on(unless_stopped(&mut stop, compiling))? else { return Ok(()) };
     let (routes, schedule) = compiled;
+    let listener = listener(config, &opened, &cache, runtime.handle())?;
     let server = Server::bind(http_options(config), routes.clone(), gate).map_err(StartError::from)?;
     schedule.start(runtime.handle(), &opened.tier.lease());
     let tier = Arc::new(opened.tier);
@@ -96,7 +96,7 @@ pub fn serve(
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
-    runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), failed));
+    runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), listener, failed));
     runtime.spawn(opened.enforced.watch(opened.store));
     let ((failed_with, result), over_at) = (std::sync::mpsc::channel(), OnceLock::new());
     let ended = server.run(until_over(stop, failure, failed_with, &over_at));
@@ -171,8 +171,9 @@ fn open_cache(config: &Config, gate: &Arc<Gate>, runtime: &Runtime) -> Result<Ca
         endpoint.cache.as_ref().is_some_and(|caching| caching.shared_ms.is_some())
             || !endpoint.invalidates.is_empty()
     };
+    let tells = |table: &model::TableConfig| !table.invalidates.is_empty();
     let shared = match &config.cache.shared {
-        Some(at) if config.endpoints.iter().any(wants) => {
+        Some(at) if config.endpoints.iter().any(wants) || config.tables.iter().any(tells) => {
             let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
             let client =
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
@@ -226,8 +227,32 @@ fn drain_settings(config: &Config) -> Settings {
     }
 }
 
-async fn load_and_drain(tier: Arc<Tier>, settings: Settings, failed: oneshot::Sender<StartError>) {
-    if let Err(error) = load_and_follow(&tier, settings, Listener::default()).await {
+/// What changes of followed tables drop of the kept answers.
+fn listener(
+    config: &Config,
+    opened: &open::Opened,
+    cache: &Cache<Problem>,
+    runtime: &Handle,
+) -> Result<Listener, StartError> {
+    let changes = compile::changes(config, &opened.schemas, cache, runtime)
+        .map_err(|errors| compile_errors(config, &errors))?;
+    let followed = opened.tier.following();
+    let names: Vec<String> = followed
+        .iter()
+        .flat_map(|following| following.tables())
+        .map(|table| table.schema().name.clone())
+        .collect();
+    let old = changes.old_columns();
+    Ok(Listener { old, told: Box::new(move |found| changes.drop_for(found, &names)) })
+}
+
+async fn load_and_drain(
+    tier: Arc<Tier>,
+    settings: Settings,
+    listener: Listener,
+    failed: oneshot::Sender<StartError>,
+) {
+    if let Err(error) = load_and_follow(&tier, settings, listener).await {
         // The receiver is gone only when the server is stopping anyway.
         let _ = failed.send(error);
         return;

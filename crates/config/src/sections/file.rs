@@ -67,7 +67,7 @@ pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
     let (server, guard) = server::read(top.get("server"));
     let database = database::read(top.get("database"));
     let memory = memory::read(top.get("memory"));
-    let tables = table::read(top.get("table"));
+    let tables = table::read(top.get("table"), matches!(memory.tier, memory::Tier::Remote(_)));
     let endpoints = endpoint::read(top.get("endpoint"), &tables, guard.as_ref());
     let config = Config {
         source: source.to_owned(),

@@ -1,5 +1,7 @@
 //! `[table.NAME]`: columns and whose the table is.
 
+use crate::sections::tags;
+use crate::syntax::expr::Expr;
 use crate::syntax::fields::{Cursor, Field, flag};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::Data;
@@ -18,9 +20,10 @@ pub(crate) const TABLE: Section = Section {
     keys: keys! {
         "columns" | "table of columns" | "(as the database has them)" |
             "the columns, in order; the table is created if it is missing"
-        "shared" | "true or false" | "false" | "whether others write to it too, in the database"
-        "follow" | "true or false" | "(true for a table of PostgreSQL without `columns` whose rows are in this process)" |
-            "whether memory takes over what others commit to it"
+        "follow" | "true or false" | "(true without `columns`)" |
+            "whether memory takes over what others commit to it; false says that others write and memory does not hear of it"
+        "invalidates" | "array of texts" | "[]" |
+            "tags of kept answers that are dropped when a row changes in the database, with the values of its columns: `orders:{$customer_id}`"
         "hot" | "true or false" | "true" |
             "whether it is kept in memory; false is a table for `sql` and `generate` alone"
     },
@@ -33,10 +36,10 @@ pub struct TableConfig {
     pub name: String,
     /// Its columns; `None`: as the database has them.
     pub columns: Option<Schema>,
-    /// Whether others write to it too, in the database.
-    pub shared: bool,
-    /// Whether memory takes over what others commit to it; `None`: where that can be, if it was there before.
-    pub follow: Option<bool>,
+    /// Who else writes to it.
+    pub others: Others,
+    /// Tags that are dropped when a row changes in the database; their parameters are columns.
+    pub invalidates: Vec<Expr>,
     /// Whether it is kept in memory. A table that is not is only created in the database, for SQL
     /// and `generate`.
     pub hot: bool,
@@ -44,12 +47,24 @@ pub struct TableConfig {
     pub line: usize,
 }
 
-/// `[table]`: all tables.
-pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Vec<TableConfig> {
-    cursor.map_or_else(Vec::new, |cursor| cursor.table("[table]").iter().map(read_table).collect())
+/// Who writes to a table in the database besides this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// Nobody: memory has all its rows.
+    None,
+    /// Others do, and memory does not hear of it: a row that is not in memory is looked for in the database.
+    Unseen,
+    /// Others do, and memory takes over what they commit.
+    Followed,
 }
 
-fn read_table(field: Field<'_>) -> TableConfig {
+/// `[table]`: all tables. Those of a remote tier cannot be followed.
+pub(crate) fn read(cursor: Option<Cursor<'_>>, is_remote: bool) -> Vec<TableConfig> {
+    let read = |field| read_table(field, is_remote);
+    cursor.map_or_else(Vec::new, |cursor| cursor.table("[table]").iter().map(read).collect())
+}
+
+fn read_table(field: Field<'_>, is_remote: bool) -> TableConfig {
     let name = field.key.to_owned();
     let lower = name.to_ascii_lowercase();
     if let Err(what) = identifier("table", &name) {
@@ -57,20 +72,62 @@ fn read_table(field: Field<'_>) -> TableConfig {
     } else if ["forebay_", "sqlite_"].iter().any(|taken| lower.starts_with(taken)) {
         field.wrong(format!("`{name}`: names that start with forebay_ or sqlite_ are taken"));
     }
-    let fields = field.value.section(&TABLE);
+    let fields = field.value.table(TABLE.name);
+    let names = || TABLE.keys.iter().map(|key| key.name);
+    for key in fields.iter().filter(|field| !names().any(|name| name == field.key)) {
+        match key.key {
+            "shared" => key.wrong(
+                "`shared` is `follow` now: memory follows what others write to a table without `columns`; \
+                 `follow = false` says that others write and memory does not hear of it",
+            ),
+            _ => key.unknown(TABLE.name, names()),
+        }
+    }
     let columns = fields.get("columns").and_then(|cursor| read_columns(&name, cursor));
     let line = field.value.mistakes.line(field.at);
-    let mut table = TableConfig { name, columns, shared: false, follow: None, hot: true, line };
-    fields.set("shared", &mut table.shared, flag);
-    table.follow = fields.read("follow", flag);
-    if table.shared
-        && table.follow == Some(true)
-        && let Some(cursor) = fields.get("follow")
-    {
-        cursor.wrong("cannot be together with `shared`: all rows of a table that is followed are in memory");
+    let mut hot = true;
+    fields.set("hot", &mut hot, flag);
+    let others = match fields.read("follow", flag) {
+        Some(false) => Others::Unseen,
+        Some(true) => Others::Followed,
+        None if fields.has("columns") => Others::None,
+        None => Others::Followed,
+    };
+    if others == Others::Followed && hot && is_remote {
+        field.wrong(format!(
+            "table {name}: only rows in this process can follow what others write, not those on Redis or Valkey; \
+             write `follow = false`"
+        ));
     }
-    fields.set("hot", &mut table.hot, flag);
-    table
+    let invalidates = fields.get("invalidates").map_or_else(Vec::new, |cursor| {
+        let mut tags = tags::read("invalidates", cursor);
+        if others != Others::Followed || !hot {
+            cursor.wrong(
+                "invalidates: only a table that is followed tells of its changes; write `follow = true`",
+            );
+        }
+        if let Some(schema) = &columns {
+            tags.iter().for_each(|tag| of_columns(tag, schema, cursor));
+        }
+        tags.iter_mut().for_each(|tag| tag.make_columns(&|_| true));
+        tags
+    });
+    TableConfig { name, columns, others, invalidates, hot, line }
+}
+
+/// The parameters of a tag of a table are its columns.
+fn of_columns(tag: &Expr, schema: &Schema, cursor: Cursor<'_>) {
+    tag.each_param(&mut |param| {
+        if schema.position(param).is_none() {
+            let names = || schema.columns.iter().map(|column| column.name.as_str());
+            let near = did_you_mean(param, names());
+            cursor.wrong(format!(
+                "invalidates: table {} has no column {param}{near} (there are {})",
+                schema.name,
+                list(names())
+            ));
+        }
+    });
 }
 
 fn read_columns(table: &str, cursor: Cursor<'_>) -> Option<Schema> {

@@ -48,7 +48,9 @@ fn call(function: Function, args: Vec<Expr>) -> Expr {
 #[test]
 fn broken_files_are_explained() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/broken");
-    for name in ["syntax", "settings", "tables", "routes", "actions", "caching", "expressions", "params"] {
+    for name in
+        ["syntax", "settings", "tables", "routes", "actions", "caching", "expressions", "params", "remote"]
+    {
         let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
         let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();
         let expected_file = folder.join(name).with_extension("txt");
@@ -88,8 +90,8 @@ GET    /code-ultra-fast/{id}          get ucodes ← memory
 ";
     assert_eq!(explain(&config), expected);
     assert_eq!(
-        config.table("codes").map(|table| (table.shared, table.hot, table.line)),
-        Some((true, true, 20))
+        config.table("codes").map(|table| (table.others, table.hot, table.line)),
+        Some((model::Others::Unseen, true, 20))
     );
 }
 

@@ -34,38 +34,37 @@ impl Sqlite {
     }
 
     pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
-        self.readers.submit(stored).await
+        let read = |connection: &Connection| {
+            if !has_table(connection, "forebay_position").map_err(map)? {
+                return Ok(Vec::new());
+            }
+            let mut columns = String::new();
+            for column in ["note", "history", "server", "taken_by"] {
+                columns += if has_column(connection, column)? { ", " } else { ", '' AS " };
+                columns += column;
+            }
+            let sql = format!(
+                "SELECT log, position, updated_at{columns} FROM forebay_position ORDER BY updated_at"
+            );
+            let mut statement = connection.prepare_cached(&sql).map_err(map)?;
+            let mut rows = statement.raw_query();
+            let mut positions = Vec::new();
+            while let Some(row) = rows.next().map_err(map)? {
+                let position: i64 = row.get(1).map_err(map)?;
+                positions.push(StoredPosition {
+                    log: log_id(row, 0)?,
+                    position: position.unsigned_abs(),
+                    note: row.get(3).map_err(map)?,
+                    opening: row.get(4).map_err(map)?,
+                    server: row.get(5).map_err(map)?,
+                    taken_by: row.get(6).map_err(map)?,
+                    updated_at: timestamp(row, 2)?,
+                });
+            }
+            Ok(positions)
+        };
+        self.readers.submit(read).await
     }
-}
-
-/// The stored positions of all logs, in whatever transaction the connection is.
-pub(super) fn stored(connection: &Connection) -> Result<Vec<StoredPosition>, Error> {
-    if !has_table(connection, "forebay_position").map_err(map)? {
-        return Ok(Vec::new());
-    }
-    let mut columns = String::new();
-    for column in ["note", "history", "server", "taken_by"] {
-        columns += if has_column(connection, column)? { ", " } else { ", '' AS " };
-        columns += column;
-    }
-    let sql =
-        format!("SELECT log, position, updated_at{columns} FROM forebay_position ORDER BY updated_at");
-    let mut statement = connection.prepare_cached(&sql).map_err(map)?;
-    let mut rows = statement.raw_query();
-    let mut positions = Vec::new();
-    while let Some(row) = rows.next().map_err(map)? {
-        let position: i64 = row.get(1).map_err(map)?;
-        positions.push(StoredPosition {
-            log: log_id(row, 0)?,
-            position: position.unsigned_abs(),
-            note: row.get(3).map_err(map)?,
-            opening: row.get(4).map_err(map)?,
-            server: row.get(5).map_err(map)?,
-            taken_by: row.get(6).map_err(map)?,
-            updated_at: timestamp(row, 2)?,
-        });
-    }
-    Ok(positions)
 }
 
 /// Makes the table, or brings it from the form that an earlier version gave it.
@@ -104,6 +103,17 @@ pub(super) fn position(connection: &Connection, log: u128) -> Result<Option<u64>
         .and_then(|mut statement| statement.query_row([log_text(log)], |row| row.get(0)).optional())
         .map_err(map)?;
     Ok(position.map(i64::unsigned_abs))
+}
+
+/// The note beside the position of one log, in whatever transaction the connection is.
+pub(super) fn note(connection: &Connection, log: u128) -> Result<String, Error> {
+    if !has_table(connection, "forebay_position").map_err(map)? || !has_column(connection, "note")? {
+        return Ok(String::new());
+    }
+    let note = connection
+        .prepare_cached("SELECT note FROM forebay_position WHERE log = ?1")
+        .and_then(|mut statement| statement.query_row([log_text(log)], |row| row.get(0)).optional());
+    Ok(note.map_err(map)?.unwrap_or_default())
 }
 
 pub(super) fn log_text(log: u128) -> String {

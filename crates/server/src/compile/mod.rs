@@ -6,6 +6,7 @@
 
 mod actions;
 mod caching;
+mod changes;
 mod context;
 mod identity;
 mod keeping;
@@ -23,6 +24,7 @@ use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::service::Routes;
 pub use actions::row_plan;
 pub use caching::{life_ms_max, route_tag};
+pub use changes::changes;
 pub use context::{CompileError, Context};
 use forebay_config::model;
 use forebay_value::Schema;

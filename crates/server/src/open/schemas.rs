@@ -100,14 +100,12 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
     }
 }
 
-/// Who else writes to a table.
-fn others(config: &Config, table: &model::TableConfig) -> Others {
-    let can_follow = matches!(config.memory.tier, model::Tier::Embedded)
-        && config.database.dialect() == model::Dialect::Postgres;
-    match table.follow {
-        Some(true) => Others::Followed,
-        None if !table.shared && table.columns.is_none() && can_follow => Others::Followed,
-        _ => Others::unseen_if(table.shared),
+/// Who else writes to a table, in memory's words.
+fn others(table: &model::TableConfig) -> Others {
+    match table.others {
+        model::Others::None => Others::None,
+        model::Others::Unseen => Others::Unseen,
+        model::Others::Followed => Others::Followed,
     }
 }
 
@@ -124,7 +122,7 @@ pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>)
     let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {
         schema: Schema::clone(&schemas[&table.name]),
-        others: others(config, table),
+        others: others(table),
         ordered: lists(&table.name),
         rules: Arc::default(),
     })

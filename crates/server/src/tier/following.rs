@@ -12,16 +12,10 @@ use std::sync::Arc;
 
 /// Who is told what others have changed.
 pub struct Listener {
-    /// By table: the columns whose previous values are told.
+    /// By table of which own changes are told too: the columns whose previous values are told.
     pub old: HashMap<String, Vec<usize>>,
     /// Told when a change is in memory.
     pub told: Told,
-}
-
-impl Default for Listener {
-    fn default() -> Listener {
-        Listener { old: HashMap::new(), told: Box::new(|_| ()) }
-    }
 }
 
 impl Embedded {
@@ -34,8 +28,8 @@ impl Embedded {
         let Some(following) = self.tables.following() else { return Ok(None) };
         let follow = |table: &Arc<Table>| {
             let schema = table.schema().clone();
-            let old = listener.old.get(&schema.name).cloned().unwrap_or_default();
-            Followed { own: !old.is_empty(), old, schema }
+            let old = listener.old.get(&schema.name).cloned();
+            Followed { own: old.is_some(), old: old.unwrap_or_default(), schema }
         };
         let tables: Vec<_> = following.tables().iter().map(follow).collect();
         let follow = || store.follow(self.log.id().0, tables.clone());

@@ -46,7 +46,7 @@ impl Remote {
         if let Some(spec) = specs.iter().find(|spec| spec.others == Others::Followed) {
             let name = &spec.schema.name;
             return Err(StartError(format!(
-                "table {name}: what others commit is followed by rows in this process alone; write `follow = false`, or `shared = true`"
+                "table {name}: what others commit is followed by rows in this process alone; write `follow = false`"
             )));
         }
         let options = forebay_redis::Options {

@@ -3,10 +3,10 @@
 use super::triggers;
 use crate::limits::FOLLOW_PAGE;
 use crate::sqlite::errors::map;
-use crate::sqlite::positions::{has_table, log_text, stored};
+use crate::sqlite::positions::{has_table, log_text, note, position};
 use crate::sqlite::scan::row_of;
 use crate::sqlite::types;
-use crate::{Error, Follow, Followed, FollowedRow, Kind, StoredPosition};
+use crate::{Error, Follow, Followed, FollowedRow, Kind};
 use forebay_value::Value;
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashMap;
@@ -22,7 +22,9 @@ pub(super) struct Cursor {
     /// reads.
     pub(super) data_version: Option<i64>,
     /// The log's position in the last snapshot.
-    pub(super) position: Option<StoredPosition>,
+    pub(super) position: Option<u64>,
+    /// What the drain keeps beside it.
+    pub(super) note: String,
 }
 
 /// What reading a page came to.
@@ -54,7 +56,7 @@ pub(super) fn read(
     // Before the snapshot: what is committed in between is found by the next poll.
     let data_version = number(connection, "PRAGMA data_version")?;
     if cursor.data_version == Some(data_version) && wanted.is_empty() {
-        let found = Followed { position: cursor.position.clone(), ..Followed::default() };
+        let found = Followed { position: cursor.position, note: cursor.note.clone(), ..Followed::default() };
         return Ok(Read::Page(Box::new((found, cursor.clone()))));
     }
     connection.execute_batch("BEGIN").map_err(map)?;
@@ -97,9 +99,9 @@ fn within(
         row.row = row_of(connection, schema, row.key.as_ref())
             .map_err(|error| error.context(format!("reading table {}", schema.name)))?;
     }
-    let position = stored(connection)?.into_iter().find(|stored| stored.log == log);
-    page.found.position = position.clone();
-    let next = Cursor { seq, schema_version, data_version: None, position };
+    let (position, note) = (position(connection, log)?, note(connection, log)?);
+    (page.found.position, page.found.note) = (position, note.clone());
+    let next = Cursor { seq, schema_version, data_version: None, position, note };
     Ok(Read::Page(Box::new((page.found, next))))
 }
 

@@ -1,0 +1,114 @@
+//! What a row that changes in the database drops of the kept answers, whoever wrote it: what carries the tags
+//! of the row as it was before, or as it is now.
+//!
+//! It is dropped when the change is in memory. A fill that read the database before that is not shown after
+//! it, because the tags' generations have moved; one that begins later reads what the follower has read, or
+//! newer.
+
+use crate::endpoint::eval::{Eval, Scope, Slots, write_text};
+use crate::problem::Problem;
+use forebay_cache::Cache;
+use forebay_database::Followed;
+use forebay_value::{Schema, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::Handle;
+
+/// The tags of one table's rows.
+pub struct TableTags {
+    schema: Arc<Schema>,
+    /// The columns that they are made of.
+    columns: Vec<usize>,
+    tags: Vec<Eval>,
+}
+
+impl TableTags {
+    /// Tags that are made of columns of this table.
+    pub fn new(schema: Arc<Schema>, tags: Vec<Eval>) -> TableTags {
+        let uses = |column: &usize| tags.iter().any(|tag| tag.uses_column(*column));
+        let columns = (0..schema.columns.len()).filter(uses).collect();
+        TableTags { schema, columns, tags }
+    }
+
+    /// Adds the tags of a row.
+    fn add(&self, row: &[Value], found: &mut HashSet<String>) {
+        let slots = Slots::default();
+        for tag in &self.tags {
+            // Made of text and columns, a tag has a value whatever the row is.
+            if let Ok(value) = tag.evaluate(&Scope::new(&slots).with_own(row)) {
+                let mut text = Vec::new();
+                write_text(value.as_ref(), &mut text);
+                found.insert(String::from_utf8_lossy(&text).into_owned());
+            }
+        }
+    }
+
+    /// A row of which only the tags' columns are known.
+    fn add_old(&self, old: &[Value], found: &mut HashSet<String>) {
+        let mut row = vec![Value::Null; self.schema.columns.len()];
+        for (column, value) in self.columns.iter().zip(old) {
+            row[*column] = value.clone();
+        }
+        self.add(&row, found);
+    }
+}
+
+/// The tables whose changes drop kept answers.
+pub struct Changes {
+    cache: Cache<Problem>,
+    tables: HashMap<String, TableTags>,
+    /// The tags that stand for all that is kept.
+    everything: Vec<String>,
+    runtime: Handle,
+    /// Nothing was told yet: what others did while no server followed may be kept on the shared level.
+    is_first: AtomicBool,
+}
+
+impl Changes {
+    /// For tables by name.
+    pub fn new(
+        cache: Cache<Problem>,
+        tables: HashMap<String, TableTags>,
+        everything: Vec<String>,
+        runtime: Handle,
+    ) -> Changes {
+        Changes { cache, tables, everything, runtime, is_first: AtomicBool::new(true) }
+    }
+
+    /// By table: the columns whose previous values must be told.
+    pub fn old_columns(&self) -> HashMap<String, Vec<usize>> {
+        self.tables.iter().map(|(name, table)| (name.clone(), table.columns.clone())).collect()
+    }
+
+    /// Drops what these changes concern; `names` are those of the tables, in the order in which they are
+    /// followed.
+    pub fn drop_for(&self, found: &Followed, names: &[String]) {
+        let mut tags = HashSet::new();
+        let tables: Vec<_> = names.iter().map(|name| self.tables.get(name)).collect();
+        let is_first = self.is_first.swap(false, Ordering::Relaxed) && !self.tables.is_empty();
+        if is_first || found.reload.iter().any(|table| tables[*table].is_some()) {
+            // Any row may have changed, and which tags those had is not known.
+            tags.extend(self.everything.iter().cloned());
+        }
+        for row in &found.rows {
+            let Some(table) = tables[row.table] else { continue };
+            row.old.iter().for_each(|old| table.add_old(old, &mut tags));
+            if let Some(row) = &row.row {
+                table.add(&row.as_ref().to_values(&table.schema), &mut tags);
+            }
+        }
+        if tags.is_empty() {
+            return;
+        }
+        let tags: Vec<String> = tags.into_iter().collect();
+        self.cache.drop_here(&tags);
+        if self.cache.has_shared() {
+            let cache = self.cache.clone();
+            self.runtime.spawn(async move {
+                // What the shared level does not take now is sent again until it does; `/cache` counts it.
+                let _ = cache.drop_tags(&tags).await;
+            });
+        }
+    }
+}

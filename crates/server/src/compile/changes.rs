@@ -1,0 +1,43 @@
+//! `invalidates` of tables, from the config to what runs.
+
+use super::caching::route_tag;
+use super::context::CompileError;
+use super::params::{Columns, ParamTable, Wanted};
+use crate::changes::{Changes, TableTags};
+use crate::problem::Problem;
+use forebay_cache::Cache;
+use forebay_config::Config;
+use forebay_value::Schema;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// What changes of these tables drop.
+pub fn changes(
+    config: &Config,
+    schemas: &HashMap<String, Arc<Schema>>,
+    cache: &Cache<Problem>,
+    runtime: &Handle,
+) -> Result<Changes, Vec<CompileError>> {
+    let (mut tables, mut errors) = (HashMap::new(), Vec::new());
+    for table in config.tables.iter().filter(|table| !table.invalidates.is_empty()) {
+        let schema = &schemas[&table.name];
+        let compile = |tag| ParamTable::empty().compile(tag, Wanted::ANY, Columns::Own(schema));
+        match table.invalidates.iter().map(compile).collect::<Result<Vec<_>, _>>() {
+            Ok(tags) => {
+                tables.insert(table.name.clone(), TableTags::new(schema.clone(), tags));
+            }
+            Err(what) => errors.push(CompileError {
+                line: table.line,
+                message: format!("table {}: invalidates: {what}", table.name),
+            }),
+        }
+    }
+    let cached = config.endpoints.iter().filter(|endpoint| endpoint.cache.is_some());
+    let everything = cached.map(route_tag).collect();
+    if errors.is_empty() {
+        Ok(Changes::new(cache.clone(), tables, everything, runtime.clone()))
+    } else {
+        Err(errors)
+    }
+}
