@@ -160,11 +160,11 @@ fn apply_changes(
     letters: &mut Letters,
 ) -> Result<Done, Error> {
     begin_changes(session, batch, letters)?;
-    if batch.on_error == OnError::Fail {
-        // Coalescing orders by kind and key: a row may come before the one it refers to. Until the commit
-        // only, which ends it.
-        session.connection.pragma_update(None, "defer_foreign_keys", true).map_err(map)?;
-    }
+    // Coalescing orders by kind and key: a row may come before the one it refers to. The commit ends it. It
+    // is said of either kind of batch: a statement that was compiled while foreign keys were deferred does
+    // not undo itself when they are not, and only this pragma has it compiled anew.
+    let is_deferred = batch.on_error == OnError::Fail;
+    session.connection.pragma_update(None, "defer_foreign_keys", is_deferred).map_err(map)?;
     let connection = &session.connection;
     let mut tables: Vec<_> =
         batch.schemas.iter().map(|schema| TableStatements::new(connection, schema)).collect();

@@ -51,6 +51,24 @@ async fn a_lost_store_is_no_dead_letter() {
     assert_eq!(scratch.store.position(LOG).await.unwrap(), Some(10));
 }
 
+/// Its statement was compiled while foreign keys were deferred: then SQLite gave the error and kept the row.
+#[tokio::test]
+async fn a_row_that_a_foreign_key_refuses_is_a_letter_and_is_not_there() {
+    let scratch = Scratch::new();
+    scratch.execute(
+        "CREATE TABLE kinds (name TEXT PRIMARY KEY); INSERT INTO kinds VALUES ('a'), ('b');
+         CREATE TABLE codes (id INTEGER PRIMARY KEY AUTOINCREMENT, code TEXT UNIQUE NOT NULL REFERENCES kinds,
+           created_at TIMESTAMP TEXT)",
+    );
+    scratch.store.apply(batch(None, 10, vec![Op::Insert(row(1, "a"))])).await.unwrap();
+    let ops = vec![Op::Insert(row(2, "b")), Op::Insert(row(3, "none"))];
+    let whole = batch(Some(10), 20, ops);
+    assert!(scratch.store.apply(whole.clone()).await.unwrap_err().is_data());
+    let letters = Batch { on_error: OnError::DeadLetter, ..whole };
+    assert_eq!(scratch.store.apply(letters).await.unwrap().dead, 1);
+    assert_eq!(scratch.number("SELECT sum(id) FROM codes"), 3);
+}
+
 #[tokio::test]
 async fn a_long_batch_gives_way_to_direct_writes_and_a_small_one_does_not() {
     let scratch = scratch().await;
