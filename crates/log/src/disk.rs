@@ -62,6 +62,8 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and deletions in the folder survive a crash.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+    /// Bytes that may still be written to the folder's file system.
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64>;
     /// Takes an exclusive lock on the file, creating it when missing, and writes `holder` into it.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked>;
 }
@@ -202,6 +204,11 @@ impl Disk for RealDisk {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()
+    }
+
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
+        let system = rustix::fs::statvfs(folder)?;
+        Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Locked> {

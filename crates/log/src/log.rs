@@ -48,7 +48,7 @@ pub struct Options {
     /// Appends are refused as full when this much is not released. The disk holds up to three segments more.
     pub limit_bytes: u64,
     /// How long what was released stays readable at least, while it and what is not released fit
-    /// `limit_bytes` together and the disk is not full.
+    /// `limit_bytes` together, and it is not more than what is free on the disk.
     pub keep: Duration,
     /// Appends are refused as busy when this much waits for the disk; also the largest group. Two
     /// such buffers are held.
@@ -278,7 +278,13 @@ impl Log {
             shared.segments.release(before);
         }
         let (end, keep, limit_bytes) = (self.end(), self.inner.keep, self.inner.limit_bytes);
-        shared.delete_kept(|start, since| since.elapsed() >= keep || end.0 - start.0 > limit_bytes)
+        let released = shared.lane.released();
+        // Others write to the same disk: what is only kept is never more than what is free for them.
+        let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
+        shared.delete_kept(|start, since| {
+            let (kept_bytes, held_bytes) = (released.0 - start.0, end.0 - start.0);
+            since.elapsed() >= keep || held_bytes > limit_bytes || kept_bytes > free_bytes
+        })
     }
 
     /// What was released behind `from` is needed again, and is no longer deleted.

@@ -6,7 +6,7 @@
 
 mod support;
 
-use forebay_log::{AppendError, Kind, Log, Options, Position};
+use forebay_log::{AppendError, Disk, Kind, Log, Options, Position};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -286,6 +286,40 @@ fn a_full_disk_refuses_appends_and_takes_them_again() {
         } else {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+    log.close().expect("close");
+}
+
+#[test]
+fn what_is_only_kept_leaves_the_disk_to_others_and_to_what_is_not_released() {
+    let disk = SimDisk::new(1);
+    let space_bytes = 100_000;
+    disk.set_space_bytes(space_bytes);
+    let keep = Duration::from_secs(3600);
+    let options = Options { segment_bytes: 8192, buffer_bytes: 4096, keep, ..Options::new(folder()) };
+    let (log, _) = Log::open_on(options, Arc::new(disk.clone())).expect("open");
+    let append = || {
+        let taken = |_: &i32| {
+            log.append(&[7; 700]).is_ok() || {
+                std::thread::sleep(Duration::from_millis(1));
+                false
+            }
+        };
+        assert!((0..10_000).any(|again| taken(&again)), "there is no space, and only what is kept has it");
+    };
+    for _ in 0..100 {
+        (0..5).for_each(|_| append());
+        log.release(log.flush().expect("flush")).expect("release");
+        let free_bytes = disk.free_bytes(&folder()).expect("it can tell");
+        let kept_bytes = log.released().0 - log.first().0;
+        // The reserve may have taken a segment since.
+        assert!(kept_bytes <= free_bytes + 2 * 8192, "{kept_bytes} are kept, {free_bytes} free");
+    }
+    assert!(log.first().0 > space_bytes && log.first() < log.released());
+    // Nothing is free any more: what is not released takes the place of what is kept.
+    let first = log.first();
+    while log.first() == first {
+        append();
     }
     log.close().expect("close");
 }

@@ -15,7 +15,7 @@ pub(crate) const DRAIN: Section = Section {
         "paused" | "true or false" | "false" | "true keeps everything in the log until the drain is resumed"
         "keep" | "time" | "\"10m\"" |
             "embedded: how long the log keeps what is in the database, for a database that loses its last \
-            commits; within `memory.log_limit`, and a full disk takes it first"
+            commits; within `memory.log_limit`, and never more than what is free on the disk"
     },
 };
 

@@ -371,6 +371,11 @@ impl Disk for SimDisk {
         state.alive(state.life)
     }
 
+    fn free_bytes(&self, _folder: &Path) -> io::Result<u64> {
+        let state = self.state();
+        Ok(state.space_bytes.saturating_sub(state.used_bytes()))
+    }
+
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let state = self.state();
         state.alive(state.life)?;
