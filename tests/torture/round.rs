@@ -105,8 +105,11 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let server = ground.start.try_start().map_err(|ended| format!("it does not start: {ended:?}"))?;
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
     drain(&ground, &server)?;
+    if shape.follows {
+        compare(&server).map_err(|what| format!("{what}\n{}\n{}", ground.told, server.output()))?;
+    }
     // What the server shows that goes on is compared with what the one shows that reads all of it again.
-    let before = (!shape.is_shared && !shape.changes && !has_letters(&ground, &shape)).then(|| {
+    let before = (shape.follows && !shape.changes && !has_letters(&ground, &shape)).then(|| {
         let database = evidence::rows(&ground.archive(), &shape);
         evidence::by_http(&server, &history, &database)
     });
@@ -143,6 +146,26 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     }
     let _ = writeln!(report, "the server printed:\n{}", server.output());
     Err(report)
+}
+
+/// Memory is the database, when everything is drained and nobody writes. The error says what differs.
+fn compare(server: &Server) -> Result<(), String> {
+    let verify = || Client::connect(server.admin)?.call("POST", "/verify", &[], None);
+    let mut answer = verify();
+    // The network may have a fault left.
+    for _ in 0..PATIENCE {
+        if !answer.as_ref().is_ok_and(|answer| answer.status < 300) {
+            answer = verify();
+        }
+    }
+    let checks = answer.map_err(|error| format!("memory is not compared: {error}"))?.json();
+    let differ = |check: &serde_json::Value| {
+        ["different", "missing_in_database", "missing_in_memory"].iter().any(|kind| check[*kind] != 0)
+    };
+    match checks["checks"].as_array() {
+        Some(all) if !all.iter().any(differ) => Ok(()),
+        _ => Err(format!("memory is not the database: {checks}\n{}", server.admin("GET", "/follow").text())),
+    }
 }
 
 fn begin(history: &History, place: Place, fields: Fields) {

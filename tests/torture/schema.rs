@@ -62,6 +62,8 @@ pub struct Shape {
     pub changes: bool,
     /// Others write to the tables.
     pub is_shared: bool,
+    /// Memory takes over what others write.
+    pub follows: bool,
 }
 
 const POOL: [(&str, Kind); 10] = [
@@ -178,7 +180,8 @@ impl Shape {
             _ => Key::Uuid,
         };
         let changes = is_postgres && has_label && random.random_bool(0.3);
-        Shape { is_postgres, key, columns, raises, changes, is_shared }
+        let follows = !is_shared || random.random_bool(0.5);
+        Shape { is_postgres, key, columns, raises, changes, is_shared, follows }
     }
 
     /// Values for all columns (`whole`) or for some.
@@ -339,9 +342,9 @@ impl Shape {
         let values = list(|name| format!("{name} = \"${name}\""));
         let optional = list(|name| format!("{name} = \"?\""));
         let id = if self.key == Key::Serial { "" } else { "id = \"$id\", " };
-        let shared = if self.is_shared { "follow = false" } else { "" };
+        let follow = if self.follows { "" } else { "follow = false" };
         let mut config = format!(
-            "[table.things]\n{shared}\n[table.parents]\n{shared}\n\
+            "[table.things]\n{follow}\n[table.parents]\n{follow}\n\
              [[endpoint]]\nroute = \"POST /things\"\ninsert = \"things\"\nvalues = {{ {id}views = \"$views\", {values} }}\n\
              [[endpoint]]\nroute = \"PATCH /things/{{id}}\"\nupdate = \"things\"\nparams = {{ {optional} }}\nvalues = {{ {values} }}\n\
              [[endpoint]]\nroute = \"POST /things/{{id}}/views\"\nincrement = \"things\"\ncolumn = \"views\"\nby = \"$by\"\n\
