@@ -121,7 +121,8 @@ fn the_same_is_refused_when_memory_is_on_redis() {
     let ground = Ground::new(Topology::Single, Flavour::Redis);
     let archive = ground.stores.archive(&ground.folder);
     archive.rows(TABLE);
-    let config = ground.folder.write("enforced.toml", CONFIG);
+    let config = CONFIG.replace("[table.things]", "[table.things]\nfollow = false");
+    let config = ground.folder.write("enforced.toml", &config);
     let start = Start::new(binary(), &ground.folder, &config).stores(&ground.stores, &ground.folder);
     let server = start.memory(&ground.memory.url()).set("memory.durability=async").start();
     server.wait_healthy();
