@@ -119,7 +119,7 @@ fn a_server_that_stood_still_while_another_took_over_writes_nothing() {
 #[test]
 fn tables_that_others_may_write_to_are_not_claimed() {
     let ground = Ground::on(Stores::postgres());
-    let shared = CONFIG.replace("[table.notes]", "[table.notes]\nshared = true");
+    let shared = CONFIG.replace("[table.notes]", "[table.notes]\nfollow = false");
     let (first, second) = (ground.start_with("a", &shared).start(), ground.start_with("b", &shared).start());
     put(&first, 1);
     put(&second, 2);

@@ -11,7 +11,7 @@ const TABLE: &str =
 
 const CONFIG: &str = r#"
 [table.docs]
-shared = true
+follow = false
 
 [[endpoint]]
 route = "PUT /docs/{id}"

@@ -34,7 +34,7 @@ pub(crate) fn held(holder: Holder) -> Error {
     let message = format!(
         "another server writes to table {}: {}, with log {:032x}, {seconds} s ago. Two servers with memories of \
          their own would not see each other's changes. Stop the other one, or let both use one memory tier \
-         (Redis or Valkey), or say `shared = true` for the table if others may write to it",
+         (Redis or Valkey), or set `follow` for the table: true if memory is to take over what the other writes",
         holder.table,
         if holder.server.is_empty() { "an unknown server" } else { &holder.server },
         holder.log,
