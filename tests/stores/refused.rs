@@ -131,7 +131,7 @@ fn an_old_server_is_named_with_what_it_lacks() {
     let (folder, stores) = (Folder::new(), Stores::postgres());
     stores.archive(&folder).rows("CREATE TABLE odd (id bigint PRIMARY KEY)");
     let old = Old::start(&folder);
-    let config = folder.write("odd.toml", ODD);
+    let config = folder.write("odd.toml", &ODD.replace("[table.odd]", "[table.odd]\nfollow = false"));
     let start = Start::new(binary(), &folder, &config).stores(&stores, &folder);
     let start = start.memory(&format!("redis://127.0.0.1:{}", old.1));
     assert_refused(&start, "Redis 5.0.6 at 127.0.0.1");
