@@ -78,7 +78,7 @@ pub fn wait_following(server: &Server) {
 
 /// Waits until a route shows this at a place of its answer.
 #[track_caller]
-fn wait_shown(server: &Server, route: &str, pointer: &str, expected: &Value) {
+pub fn wait_shown(server: &Server, route: &str, pointer: &str, expected: &Value) {
     let mut client = server.client();
     wait_for(&format!("{route} shows {expected} at {pointer}"), || {
         let answer = client.get(route);
@@ -88,13 +88,13 @@ fn wait_shown(server: &Server, route: &str, pointer: &str, expected: &Value) {
 
 /// Waits until a route answers so.
 #[track_caller]
-fn wait_status(server: &Server, route: &str, status: u16) {
+pub fn wait_status(server: &Server, route: &str, status: u16) {
     let mut client = server.client();
     wait_for(&format!("{route} answers {status}"), || (client.get(route).status == status).then_some(()));
 }
 
 #[track_caller]
-fn assert_verified(server: &Server) {
+pub fn assert_verified(server: &Server) {
     server.drain();
     let checks = server.admin("POST", "/verify").expect(200);
     for check in checks["checks"].as_array().into_iter().flatten() {

@@ -14,6 +14,7 @@ mod enforced;
 mod failover;
 mod follow;
 mod follow_latency;
+mod follow_sqlite;
 mod generating;
 mod history;
 mod letters;
