@@ -34,6 +34,10 @@ fn what_others_commit_to_a_file_is_served() {
     sql("PRAGMA foreign_keys = ON; DELETE FROM products WHERE id = 1");
     wait_status(&server, "/products/1", 404);
     wait_status(&server, "/parts/1", 404);
+    // A row that is replaced goes without a trigger of its own.
+    sql("INSERT OR REPLACE INTO products VALUES (9, 'desk', 'other desk', 0, 0)");
+    wait_shown(&server, "/products/9", "/slug", &"desk".into());
+    wait_status(&server, "/products/2", 404);
     wait_shown(&server, "/count", "/count", &2.into());
     assert_verified(&server);
 }

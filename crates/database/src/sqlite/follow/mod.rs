@@ -6,9 +6,9 @@
 //! ```
 //! There is one writer at a time, so that the order of changes is the order of commits, and what is beyond
 //! the last change read is what is new. `PRAGMA data_version` tells whether anybody has committed at all. Own
-//! writes are told as well. A row that INSERT OR REPLACE removes because of a unique value is not told
-//! (SQLite fires no trigger for it unless `recursive_triggers` is on): that is found by who takes the new
-//! row, whose unique value another row has.
+//! writes are told as well. SQLite fires no trigger for a row that OR REPLACE removes because of a
+//! unique value (unless `recursive_triggers` is on): triggers before the statement tell the rows that have
+//! the values of a unique column.
 //!
 //! Everything is read again when what was not yet read may be gone: the follower was forgotten, or the
 //! changes are fewer than they were (a restored copy). One table is when its triggers were missing.

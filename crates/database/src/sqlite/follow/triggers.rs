@@ -29,7 +29,8 @@ const FOLLOWERS: &str = "CREATE TABLE IF NOT EXISTS forebay_follower (
 )";
 
 /// How the triggers' names begin; the table's name follows.
-const PREFIXES: [&str; 3] = ["forebay_insert_", "forebay_update_", "forebay_delete_"];
+const PREFIXES: [&str; 5] =
+    ["forebay_insert_", "forebay_update_", "forebay_delete_", "forebay_replace_", "forebay_displace_"];
 
 /// Has forebay_change and forebay_follower there.
 pub(super) fn make_tables(connection: &Connection) -> Result<(), Error> {
@@ -122,7 +123,7 @@ fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
 }
 
 /// The triggers of a table: their names and texts.
-fn wanted(follow: &Follow) -> [(String, String); 3] {
+fn wanted(follow: &Follow) -> Vec<(String, String)> {
     let (schema, key) = (&follow.schema, quoted(&follow.schema.key_column().name));
     let table = schema.name.replace('\'', "''");
     let told = |of: &str| format!(" INSERT INTO forebay_change (tbl, key) VALUES ('{table}', {of}.{key});");
@@ -144,16 +145,34 @@ fn wanted(follow: &Follow) -> [(String, String); 3] {
     let make = |prefix: &str, event: &str, body: &str| {
         let name = format!("{prefix}{}", schema.name);
         let sql = format!(
-            "CREATE TRIGGER {} AFTER {event} ON {} WHEN EXISTS (SELECT 1 FROM forebay_follower \
+            "CREATE TRIGGER {} {event} ON {} WHEN EXISTS (SELECT 1 FROM forebay_follower \
              WHERE updated_at > strftime('%s', 'now') - 3600) BEGIN{body} END",
             quoted(&name),
             quoted(&schema.name)
         );
         (name, sql)
     };
-    [
-        make(PREFIXES[0], "INSERT", &told("NEW")),
-        make(PREFIXES[1], "UPDATE", &moved),
-        make(PREFIXES[2], "DELETE", &told_with_old),
-    ]
+    let mut triggers = vec![
+        make(PREFIXES[0], "AFTER INSERT", &told("NEW")),
+        make(PREFIXES[1], "AFTER UPDATE", &moved),
+        make(PREFIXES[2], "AFTER DELETE", &told_with_old),
+    ];
+    // OR REPLACE deletes rows that have a unique value already, and fires no trigger of theirs: they are told
+    // before it does.
+    let own =
+        schema.columns.iter().enumerate().filter(|(index, column)| column.unique && *index != schema.key);
+    let replaced = own.map(|(_, column)| {
+        let column = quoted(&column.name);
+        format!(
+            " INSERT INTO forebay_change (tbl, key) SELECT '{table}', {key} FROM {} \
+             WHERE {column} = NEW.{column} AND {key} IS NOT NEW.{key};",
+            quoted(&schema.name)
+        )
+    });
+    let replaced: String = replaced.collect();
+    if !replaced.is_empty() {
+        triggers.push(make(PREFIXES[3], "BEFORE INSERT", &replaced));
+        triggers.push(make(PREFIXES[4], "BEFORE UPDATE", &replaced));
+    }
+    triggers
 }
