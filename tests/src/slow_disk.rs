@@ -35,7 +35,7 @@ int fdatasync(int file) {
 
 /// The library, and the folder of its two files.
 pub struct SlowDisk {
-    library: PathBuf,
+    object: PathBuf,
     folder: PathBuf,
 }
 
@@ -52,12 +52,12 @@ impl SlowDisk {
             .arg("-ldl")
             .status();
         assert!(built.expect("a C compiler").success(), "the library cannot be built");
-        SlowDisk { library, folder: folder.to_owned() }
+        SlowDisk { object: library, folder: folder.to_owned() }
     }
 
     /// The same start, with this disk.
     pub fn slows(&self, start: Start) -> Start {
-        let start = start.environment("LD_PRELOAD", &self.library.display().to_string());
+        let start = start.environment("LD_PRELOAD", &self.object.display().to_string());
         start.environment("FOREBAY_TEST_DISK", &self.folder.display().to_string())
     }
 
