@@ -1,9 +1,10 @@
 //! SIGTERM and SIGINT: every accepted request is answered, everything promised is kept, the exit code is 0.
 
 use crate::{assert_readable, start};
-use forebay_tests::{Client, Folder, request_bytes};
-use rustix::process::Signal;
+use forebay_tests::{Client, Folder, free_port, request_bytes, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -114,4 +115,18 @@ fn idle_connections_do_not_hold_up_the_stop() {
     for mut client in idle {
         assert!(client.receive(false).is_err(), "nobody asked");
     }
+}
+
+#[test]
+fn a_closed_standard_error_does_not_end_threads() {
+    let folder = Folder::new();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mut server = start(&folder).listen(&address.to_string()).spawn_unheard();
+    let mut client = wait_for("it serves", || Client::connect(address).ok());
+    client.post_json("/uuids", "{\"token\":\"heard\"}").expect(201);
+    kill_process(Pid::from_child(&server), Signal::TERM).expect("a child can be signalled");
+    let status = wait_for("it stops", || server.try_wait().expect("a child can be waited for"));
+    assert!(status.success(), "{status}");
+    let database = forebay_tests::Database::open(&folder.database());
+    assert_eq!(database.number("SELECT count(*) FROM uuids", []), 1);
 }

@@ -40,7 +40,7 @@ pub use database::Database;
 pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
-pub use postmaster::Postgres;
+pub use postmaster::{Postgres, free_port};
 pub use relay::{At, Fault, Harm, Relay};
 pub use server::{Ended, PATIENCE, Server, Start, Starting, wait_for};
 pub use slow_disk::SlowDisk;

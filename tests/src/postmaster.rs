@@ -207,7 +207,7 @@ fn server_user() -> Option<(u32, u32)> {
 }
 
 /// Below the ports that topologies take (from 10,000) and those that the system hands out: it is still free after a restart.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     std::iter::repeat_with(|| rand::random_range(5_500..9_500)).find(free).expect("a free port")
 }

@@ -6,7 +6,7 @@ use crate::stores::Stores;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, pipe};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -185,6 +185,14 @@ impl Start {
         // One that has ended by itself cannot be killed.
         let _ = child.kill();
         child.wait().expect("a child can be waited for");
+    }
+
+    /// Starts with both output streams closed, as they are when a log collector has ended, and does not wait.
+    pub fn spawn_unheard(&self) -> Child {
+        self.serve(|| {
+            let (_, writer) = pipe().expect("a pipe");
+            writer.into()
+        })
     }
 
     /// Starts, and waits until it serves or ends.

@@ -26,19 +26,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("http", &[]),
     ("log", &[]),
     ("host", &[]),
-    ("load", &["host"]),
+    ("terminal", &[]),
+    ("load", &["host", "terminal"]),
     ("redis", &[]),
     ("cache", &["http", "redis"]),
     ("table", &["log", "redis", "value"]),
     ("database", &["value"]),
     ("proxy", &[]),
-    ("drain", &["log", "database", "redis", "table", "value"]),
+    ("drain", &["log", "database", "redis", "table", "terminal", "value"]),
     (
         "server",
-        &["cache", "config", "drain", "host", "http", "log", "proxy", "database", "redis", "table", "value"],
+        &[
+            "cache", "config", "drain", "host", "http", "log", "proxy", "database", "redis", "table",
+            "terminal", "value",
+        ],
     ),
-    ("topology", &[]),
-    ("forebay", &["config", "drain", "http", "load", "log", "database", "server", "topology", "value"]),
+    ("topology", &["terminal"]),
+    (
+        "forebay",
+        &["config", "drain", "http", "load", "log", "database", "server", "terminal", "topology", "value"],
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -138,6 +145,27 @@ fn files_stay_readable() {
         .map(|(file, _)| Breach { what: format!("{file}: more than {FILE_LINES_MAX} lines"), file })
         .collect();
     hold("file-length", &long);
+}
+
+#[test]
+fn no_thread_ends_because_a_stream_is_closed() {
+    let macros = ["println!", "eprintln!", "print!", "eprint!"];
+    let is_checked = |name: &str| name.starts_with("crates/") && name.contains("/src/");
+    let uses = |text: &str| {
+        text.split("#[cfg(test)]").next().is_some_and(|code| {
+            code.lines().any(|line| {
+                macros
+                    .iter()
+                    .any(|name| line.trim_start().starts_with(name) || line.contains(&format!(" {name}")))
+            })
+        })
+    };
+    let panicking: Vec<_> = sources()
+        .into_iter()
+        .filter(|(name, text)| is_checked(name) && uses(text))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(panicking.is_empty(), "say! and answer! do not panic, print! does: {panicking:#?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod signals;
 mod start;
 
 use clap::Parser;
+use forebay_terminal::say;
 use std::process::ExitCode;
 
 /// Rows are many small blocks of many sizes, made on one thread and freed on another: what this allocator is
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("forebay: {error}");
+            say!("forebay: {error}");
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 //! nobody does.
 
 use crate::failure::Failure;
+use forebay_terminal::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
@@ -45,7 +46,7 @@ impl Progress {
         self.bar.set_position(rows);
         if !self.has_terminal && Instant::now() >= self.next_line {
             self.next_line += LINE_EVERY;
-            eprintln!("{}: {rows} rows", self.label);
+            say!("{}: {rows} rows", self.label);
         }
     }
 
@@ -73,6 +74,6 @@ impl Progress {
         self.bar.finish_and_clear();
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = rows as f64 / seconds.max(0.001);
-        eprintln!("{}: {rows} rows in {seconds:.1} s ({rate:.0} rows/s)", self.label);
+        say!("{}: {rows} rows in {seconds:.1} s ({rate:.0} rows/s)", self.label);
     }
 }

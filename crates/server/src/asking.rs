@@ -5,6 +5,7 @@
 //! once: a wrong password, an unknown database or a missing table is put right by a person.
 
 use forebay_table::{HotError, HotKind};
+use forebay_terminal::say;
 use parking_lot::Mutex;
 use std::fmt::Display;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl Trouble {
     fn set(&self, reason: String) {
         let mut last = self.0.lock();
         if last.as_ref() != Some(&reason) {
-            eprintln!("{reason}; trying again");
+            say!("{reason}; trying again");
             *last = Some(reason);
         }
     }

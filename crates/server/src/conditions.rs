@@ -5,6 +5,7 @@
 
 use crate::condition::Condition;
 use crate::tier::Tier;
+use forebay_terminal::say;
 use forebay_value::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ impl Conditions {
             let holds = found.iter().any(|new| new.is_same(&old.condition));
             if !holds {
                 let seconds = old.began.elapsed().as_secs_f64();
-                eprintln!("over after {seconds:.1} s: {}", old.condition.name());
+                say!("over after {seconds:.1} s: {}", old.condition.name());
             }
             holds
         });
@@ -75,7 +76,7 @@ impl Conditions {
             match lasting.iter_mut().find(|old| old.condition.is_same(&new)) {
                 Some(old) => old.condition = new,
                 None => {
-                    eprintln!("{}: {}: {}", new.state.status(), new.name(), new.why);
+                    say!("{}: {}: {}", new.state.status(), new.name(), new.why);
                     lasting.push(Lasting { condition: new, since: Timestamp::now(), began: Instant::now() });
                 }
             }

@@ -2,6 +2,7 @@
 //! read on the admin listener.
 
 use crate::problem::Problem;
+use forebay_terminal::say;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::Arc;
@@ -96,12 +97,12 @@ impl Jobs {
 
 impl Job {
     fn run(&self, work: impl FnOnce(&Job) -> Result<(), String>) {
-        eprintln!("job {}: {}, {} rows", self.id, self.name, self.rows);
+        say!("job {}: {}, {} rows", self.id, self.name, self.rows);
         let end = work(self);
         let seconds = self.started.elapsed().as_secs_f64();
         match &end {
-            Ok(()) => eprintln!("job {}: done, {} rows in {seconds:.1} s", self.id, self.rows),
-            Err(why) => eprintln!("job {}: failed after {seconds:.1} s: {why}", self.id),
+            Ok(()) => say!("job {}: done, {} rows in {seconds:.1} s", self.id, self.rows),
+            Err(why) => say!("job {}: failed after {seconds:.1} s: {why}", self.id),
         }
         *self.end.lock() = Some(end);
     }
@@ -111,7 +112,7 @@ impl Job {
         let before = self.done.fetch_add(rows, Ordering::Relaxed);
         let tenth = |done: u64| done * 10 / self.rows.max(1);
         if tenth(before) != tenth(before + rows) && before + rows < self.rows {
-            eprintln!("job {}: {} of {} rows", self.id, before + rows, self.rows);
+            say!("job {}: {} of {} rows", self.id, before + rows, self.rows);
         }
     }
 

@@ -16,6 +16,7 @@ use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Limits, Options, Server};
+use forebay_terminal::say;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -276,12 +277,12 @@ fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartErr
 }
 
 fn announce(config: &Config, enforced: &Watched, addresses: &[SocketAddr], admin: SocketAddr) {
-    eprint!("{}", forebay_config::explain(config));
+    say!("{}", forebay_config::explain(config).trim_end());
     enforced.announce();
     for address in addresses {
-        eprintln!("listening on http://{address}");
+        say!("listening on http://{address}");
     }
-    eprintln!("admin on http://{admin}");
+    say!("admin on http://{admin}");
 }
 
 /// The admin listener on a thread of its own.
@@ -308,7 +309,7 @@ impl AdminListener {
         let thread = thread
             .spawn(move || {
                 if let Err(error) = server.run(stopped) {
-                    eprintln!("the admin listener failed: {error}");
+                    say!("the admin listener failed: {error}");
                 }
             })
             .map_err(StartError::from)?;

@@ -8,6 +8,7 @@ use crate::ports;
 use crate::process::{self, Process};
 use crate::spec::{Spec, Topology};
 use crate::state::{self, Layout, Node, NodeKind};
+use forebay_terminal::say;
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -339,7 +340,7 @@ impl Drop for Local {
             && self.folder.exists()
             && let Err(error) = self.take_down()
         {
-            eprintln!("{} was not taken down: {error}", self.folder.display());
+            say!("{} was not taken down: {error}", self.folder.display());
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{Error, Kind};
 use forebay_database::{Change, Store};
 use forebay_log::{Log, Position, Reader};
 use forebay_table::{Catalogue, Table, Tables};
+use forebay_terminal::say;
 use forebay_value::Value;
 use futures_util::future::join_all;
 use std::collections::VecDeque;
@@ -72,7 +73,7 @@ impl Queue for LogQueue {
         // Whether another database may be taken was decided when the log was opened.
         let start = reconcile(&self.log, database, &self.own, NewDatabase::Refuse).await?;
         if let Start::Behind { .. } = start {
-            start.notice(database).into_iter().for_each(|notice| eprintln!("{notice}"));
+            start.notice(database).into_iter().for_each(|notice| say!("{notice}"));
         }
         #[cfg(feature = "planted")]
         let start = match self.records.is_none() && forebay_database::planted::is("position-never-checked") {

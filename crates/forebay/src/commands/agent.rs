@@ -4,6 +4,7 @@ use crate::cli::agent::Agent as Args;
 use crate::failure::{ARGUMENTS, Failure};
 use forebay_load::agent::Agent;
 use forebay_load::report::Kind;
+use forebay_terminal::{answer, say};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,12 +21,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let agent = match Agent::bind(&args.listen, &token, Path::new(&args.folder)) {
         Ok(agent) => agent,
         Err(error) if error.kind() == Kind::Argument => {
-            eprintln!("forebay: {error}");
+            say!("forebay: {error}");
             return Ok(ExitCode::from(ARGUMENTS));
         }
         Err(error) => return Err(Failure::from(error)),
     };
     let agent = args.watch.into_iter().fold(agent, Agent::watching);
-    println!("agent on {}", agent.address().map_err(Failure::from)?);
+    answer!("agent on {}", agent.address().map_err(Failure::from)?);
     agent.serve()
 }

@@ -5,14 +5,15 @@ use crate::cli::Check;
 use crate::failure::Failure;
 use crate::start::{load_config, runtime};
 use forebay_server::open;
+use forebay_terminal::answer;
 use std::process::ExitCode;
 
 pub fn run(args: &Check) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
-    print!("{}", forebay_config::explain(&config));
+    answer!("{}", forebay_config::explain(&config).trim_end());
     match runtime()?.block_on(open::unjudged(&config)) {
-        Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
-        Err(error) => println!("what the database enforces is not known: {error}"),
+        Ok(lines) => lines.iter().for_each(|line| answer!("{line}")),
+        Err(error) => answer!("what the database enforces is not known: {error}"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use child::Child;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use forebay_database::{Options, Store};
 use forebay_load::{Results, Settings, Stop, Traffic};
+use forebay_terminal::{answer, say};
 use forebay_value::Value;
 use std::collections::HashSet;
 use std::path::Path;
@@ -68,7 +69,7 @@ impl<'a> Demonstration<'a> {
     fn start(folder: &'a Path, seconds: Duration, connections: usize) -> Result<Demonstration<'a>, Failure> {
         std::fs::write(folder.join("codes.toml"), forebay_config::BUNDLED[0].1).map_err(Failure::from)?;
         let child = Child::start(folder)?;
-        eprintln!("serving the codes example on http://{} from {}", child.address, folder.display());
+        say!("serving the codes example on http://{} from {}", child.address, folder.display());
         Ok(Demonstration {
             folder,
             seconds,
@@ -85,7 +86,7 @@ impl<'a> Demonstration<'a> {
         self.write("POST /code", "SQL, one commit each", "/code", "codes", false)?;
         self.write("POST /code-fast", "memory, unique code → log → drain", "/code-fast", "codes", false)?;
         self.write("POST /code-ultra-fast", "the same, killed midway", "/code-ultra-fast", "ucodes", true)?;
-        eprintln!("killed -9 midway; starting again on the same folder");
+        say!("killed -9 midway; starting again on the same folder");
         self.child = Child::start(self.folder)?;
         self.write(
             "POST /code-ultra-fast",
@@ -135,7 +136,7 @@ impl<'a> Demonstration<'a> {
     }
 
     fn count_what_survived(&self) -> Result<Verdict, Failure> {
-        eprintln!("draining, then comparing");
+        say!("draining, then comparing");
         let admin = self.child.admin();
         admin.post("/drain/finish", &[]).map_err(Failure)?;
         let check = admin.post("/verify", &[]).map_err(Failure)?;
@@ -192,12 +193,13 @@ impl<'a> Demonstration<'a> {
                 Cell::new(answers.join(", ")),
             ]);
         }
-        println!("{table}");
-        println!("client and server shared this machine; {} connections, not pipelined", self.connections);
-        println!(
+        answer!("{table}");
+        answer!("client and server shared this machine; {} connections, not pipelined", self.connections);
+        answer!(
             "{} writes acknowledged, one kill -9 among them: {} missing in SQLite afterwards",
-            verdict.acknowledged, verdict.missing
+            verdict.acknowledged,
+            verdict.missing
         );
-        println!("verify: {}", verdict.check);
+        answer!("verify: {}", verdict.check);
     }
 }

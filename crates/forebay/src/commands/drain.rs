@@ -10,6 +10,7 @@ use forebay_config::Config;
 use forebay_config::model::Tier;
 use forebay_drain::{LETTER_FILE, NewDatabase, Settings, take_letters};
 use forebay_server::{Conditions, open};
+use forebay_terminal::{answer, say};
 use forebay_value::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
     let drained = match AdminClient::find(&config.memory) {
         Some(server) => {
             let state = server.post("/drain/finish", &[]).map_err(Failure)?;
-            println!("drained by the running server: {} rows since its start", state["rows_total"]);
+            answer!("drained by the running server: {} rows since its start", state["rows_total"]);
             ExitCode::SUCCESS
         }
         None => drain_here(&config, args.new_database)?,
@@ -38,7 +39,7 @@ fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failu
         runtime.block_on(open::database(config, open::Away::Fail)).map_err(Failure::from)?;
     let taken = runtime.block_on(take_letters(&config.memory.data_dir, &store)).map_err(Failure::from)?;
     if taken > 0 {
-        println!("{taken} dead letters were moved from {LETTER_FILE} into the database");
+        answer!("{taken} dead letters were moved from {LETTER_FILE} into the database");
     }
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut replayed = forebay_drain::Replayed::default();
@@ -46,15 +47,15 @@ fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failu
         replayed = forebay_drain::replay(&store, &schemas, &progress).await?;
         Ok::<(), forebay_drain::Error>(())
     }))?;
-    println!("{} dead letters were applied", replayed.applied);
+    answer!("{} dead letters were applied", replayed.applied);
     refresh(config, new_database, &runtime, &replayed.rows)?;
     for (letter, reason) in replayed.refused.iter().take(REFUSED_SHOWN) {
-        println!("letter {} ({} {} {}) stays: {reason}", letter.id, letter.op, letter.table, letter.row);
+        answer!("letter {} ({} {} {}) stays: {reason}", letter.id, letter.op, letter.table, letter.row);
     }
     match replayed.refused.len() {
         0 => Ok(ExitCode::SUCCESS),
         refused => {
-            eprintln!("{refused} dead letters were refused again; they are in the table forebay_dead_letter");
+            say!("{refused} dead letters were refused again; they are in the table forebay_dead_letter");
             Ok(ExitCode::FAILURE)
         }
     }
@@ -138,7 +139,7 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
     match tier.dead_letters() {
         0 => Ok(ExitCode::SUCCESS),
         dead => {
-            eprintln!("{dead} rows could not be written; they are in the table forebay_dead_letter");
+            say!("{dead} rows could not be written; they are in the table forebay_dead_letter");
             Ok(ExitCode::FAILURE)
         }
     }

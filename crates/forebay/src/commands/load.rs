@@ -13,6 +13,7 @@ use forebay_load::report::{self, Checked, Comparison, Screen, Threshold};
 use forebay_load::{
     ErrorKind, Handle, Pace, Planned, Results, Settings, Stop, Unconnectable, find, not_begun, run_workers,
 };
+use forebay_terminal::{answer, say};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ pub fn run(args: &Load) -> Result<ExitCode, Failure> {
     match understand(args) {
         Ok(task) => drive(args, &task),
         Err(why) => {
-            eprintln!("forebay: {why}");
+            say!("forebay: {why}");
             Ok(ExitCode::from(ARGUMENTS))
         }
     }
@@ -154,7 +155,7 @@ fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Res
     let comparison = task.before.as_ref().map(|before| Comparison::of(before, results));
     // Standard output is the JSON's when it was asked for there.
     if args.json.as_deref() != Some("-") {
-        print!("{}", report::tables(results, comparison.as_ref(), checked));
+        answer!("{}", report::tables(results, comparison.as_ref(), checked).trim_end());
     }
     if let Some(path) = &args.json {
         report::write_json(results, Path::new(path)).map_err(Failure::from)?;
@@ -232,7 +233,7 @@ fn search(
             Err(why) => (false, why),
         };
         screen.end();
-        eprintln!("{rate_per_s}/s: {}: {}", if outcome.0 { "holds" } else { "does not hold" }, outcome.1);
+        say!("{rate_per_s}/s: {}: {}", if outcome.0 { "holds" } else { "does not hold" }, outcome.1);
         let is_best = best.as_ref().is_none_or(|before| before.load.rate_per_s < results.load.rate_per_s);
         if outcome.0 && is_best {
             best = Some(results);

@@ -5,6 +5,7 @@ mod print;
 use crate::cli::redis::{AppendFsync, Down, One, Redis, Reshard, Server, Shape, Status, Up, YesNo};
 use crate::failure::Failure;
 use crate::start::runtime;
+use forebay_terminal::{answer, say};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -89,17 +90,17 @@ fn up(args: &Up) -> Result<ExitCode, Failure> {
     let local = started.map_err(Failure::from)?.map_err(Failure::from)?;
     if args.json {
         let status = local.status().map_err(Failure::from)?;
-        println!("{}", print::json(&status)?);
+        answer!("{}", print::json(&status)?);
         return Ok(ExitCode::SUCCESS);
     }
     let seconds = began.elapsed().as_secs_f64();
-    eprintln!(
+    say!(
         "{} of {} in {}, ready after {seconds:.1} s",
         local.topology(),
         local.server(),
         args.place.folder.display()
     );
-    println!("{}", local.url());
+    answer!("{}", local.url());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -110,7 +111,7 @@ fn open(folder: &Path) -> Result<Local, Failure> {
 fn status(args: &Status) -> Result<ExitCode, Failure> {
     let status = open(&args.place.folder)?.status().map_err(Failure::from)?;
     if args.json {
-        println!("{}", print::json(&status)?);
+        answer!("{}", print::json(&status)?);
     } else {
         print::status(&status);
     }
@@ -123,7 +124,7 @@ fn one(
     done: &str,
 ) -> Result<ExitCode, Failure> {
     act(&open(&args.place.folder)?, &args.node).map_err(Failure::from)?;
-    eprintln!("{} {done}", args.node);
+    say!("{} {done}", args.node);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,9 +138,9 @@ fn reshard(args: &Reshard) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let moved = moved.map_err(Failure::from)?;
     if args.json {
-        println!("{}", json!({ "slots": moved.slots, "keys": moved.keys }));
+        answer!("{}", json!({ "slots": moved.slots, "keys": moved.keys }));
     } else {
-        eprintln!("{} slots with {} keys moved from {} to {}", moved.slots, moved.keys, args.from, args.to);
+        say!("{} slots with {} keys moved from {} to {}", moved.slots, moved.keys, args.from, args.to);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -147,9 +148,9 @@ fn reshard(args: &Reshard) -> Result<ExitCode, Failure> {
 fn down(args: &Down) -> Result<ExitCode, Failure> {
     let folder = args.place.folder.display();
     if forebay_topology::down(&args.place.folder).map_err(Failure::from)? {
-        eprintln!("{folder} is down");
+        say!("{folder} is down");
     } else {
-        eprintln!("{folder} is not there: nothing to do");
+        say!("{folder} is not there: nothing to do");
     }
     Ok(ExitCode::SUCCESS)
 }

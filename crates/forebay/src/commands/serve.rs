@@ -6,6 +6,7 @@ use crate::start::load_config;
 use crate::{handlers, signals};
 use forebay_drain::NewDatabase;
 use forebay_server::{ServeOptions, serve};
+use forebay_terminal::say;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use tokio::sync::oneshot;
@@ -24,7 +25,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        eprintln!("note: the limit of open files stays at {:?}: {error}", limit.current);
+        say!("note: the limit of open files stays at {:?}: {error}", limit.current);
     }
 }
 
@@ -32,9 +33,9 @@ fn raise_open_files() {
 fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
     let (stop, stopped) = oneshot::channel();
     signals::on_first(move || {
-        eprintln!("stopping: no new connections; answering what has arrived (once more to stop at once)");
         // When the receiver is gone the server has ended by itself.
         let _ = stop.send(());
+        say!("stopping: no new connections; answering what has arrived (once more to stop at once)");
     })?;
     Ok(async {
         if stopped.await.is_err() {

@@ -5,6 +5,7 @@ use crate::cli::Unfollow;
 use crate::failure::Failure;
 use crate::start::{load_config, runtime};
 use forebay_database::{Options, Store};
+use forebay_terminal::answer;
 use std::process::ExitCode;
 
 pub fn run(args: &Unfollow) -> Result<ExitCode, Failure> {
@@ -17,8 +18,8 @@ pub fn run(args: &Unfollow) -> Result<ExitCode, Failure> {
     let store = Store::open(&config.database.url, Options::default()).map_err(Failure::from)?;
     let removed = runtime()?.block_on(store.unfollow()).map_err(Failure::from)?;
     match removed.as_slice() {
-        [] => println!("no table is followed; nothing was removed"),
-        removed => removed.iter().for_each(|what| println!("removed: {what}")),
+        [] => answer!("no table is followed; nothing was removed"),
+        removed => removed.iter().for_each(|what| answer!("removed: {what}")),
     }
     Ok(ExitCode::SUCCESS)
 }

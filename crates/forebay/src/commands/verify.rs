@@ -7,6 +7,7 @@ use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_drain::NewDatabase;
 use forebay_server::{checks_json, open};
+use forebay_terminal::answer;
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
         None => verify_here(&config)?,
     };
     if args.json {
-        println!("{answer}");
+        answer!("{answer}");
     } else {
         print_checks(&answer);
     }
@@ -56,19 +57,18 @@ fn faults(check: &Value) -> u64 {
 fn print_checks(answer: &Value) {
     for check in checks(answer) {
         let name = check["table"].as_str().unwrap_or_default();
-        print!("{name}: {} rows compared, {} not drained yet", check["compared"], check["undrained"]);
-        if faults(check) == 0 {
-            println!(", no difference");
-            continue;
-        }
-        for (key, label) in FAULTS {
-            if check[key].as_u64() != Some(0) {
-                print!(", {} {label}", check[key]);
-            }
-        }
-        println!();
+        let differences = match faults(check) {
+            0 => ", no difference".into(),
+            _ => FAULTS
+                .iter()
+                .filter(|(key, _)| check[key].as_u64() != Some(0))
+                .map(|(key, label)| format!(", {} {label}", check[key]))
+                .collect::<String>(),
+        };
+        let (compared, undrained) = (&check["compared"], &check["undrained"]);
+        answer!("{name}: {compared} rows compared, {undrained} not drained yet{differences}");
         for example in check["examples"].as_array().into_iter().flatten() {
-            println!("  {}", example.as_str().map_or_else(|| example.to_string(), str::to_owned));
+            answer!("  {}", example.as_str().map_or_else(|| example.to_string(), str::to_owned));
         }
     }
 }

@@ -9,6 +9,7 @@ use forebay_config::Config;
 use forebay_config::model::Tier;
 use forebay_drain::NewDatabase;
 use forebay_server::open;
+use forebay_terminal::answer;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub fn run(args: &Warm) -> Result<ExitCode, Failure> {
         }
     };
     for (table, rows) in warmed {
-        println!("{table}: {rows} rows read into memory");
+        answer!("{table}: {rows} rows read into memory");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ use super::session::Session;
 use super::shared::Shared;
 use crate::limits::{FRAME_BYTES_STRANGER_MAX, SESSIONS_MAX, SILENCE_MS};
 use crate::report::{Error, Kind};
+use forebay_terminal::say;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -92,7 +93,7 @@ impl Agent {
             let shared = self.shared.clone();
             thread::spawn(move || {
                 if let Err(error) = welcome(stream, &shared) {
-                    eprintln!("controller {from}: {error}");
+                    say!("controller {from}: {error}");
                 }
                 shared.sessions.fetch_sub(1, Ordering::Relaxed);
             });

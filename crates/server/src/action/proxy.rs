@@ -10,6 +10,7 @@ use crate::endpoint::waiting::{WaitingPlace, reply_of};
 use crate::problem::Problem;
 use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody};
+use forebay_terminal::say;
 use futures_util::StreamExt;
 use http::header::{DATE, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
@@ -46,7 +47,7 @@ impl Failures {
     fn tell(&self, error: &Error) {
         let now_s = self.began.elapsed().as_secs() + 1;
         if self.told_s.swap(now_s, Ordering::Relaxed) != now_s {
-            eprintln!("forebay: proxy: {error}");
+            say!("forebay: proxy: {error}");
         }
     }
 }

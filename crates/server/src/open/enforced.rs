@@ -6,6 +6,7 @@ use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
 use forebay_table::{LiveRules, TableSpec};
+use forebay_terminal::say;
 use forebay_value::Schema;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,10 +68,10 @@ impl Watched {
         for table in &self.tables {
             let lines = table.lines(&table.enforced);
             let shown = if lines.len() > LINES_MAX { LINES_MAX - 1 } else { lines.len() };
-            lines[..shown].iter().for_each(|line| eprintln!("{line}"));
+            lines[..shown].iter().for_each(|line| say!("{line}"));
             if lines.len() > shown {
                 let rest = lines.len() - shown;
-                eprintln!(
+                say!(
                     "{}: {rest} more rules that the database alone judges; `forebay check` lists them",
                     table.schema.name
                 );
@@ -103,9 +104,9 @@ impl WatchedTable {
     fn change(&mut self, enforced: Enforced) {
         self.rules.set(enforced.rules.clone());
         let known = self.lines(&self.enforced);
-        eprintln!("{}: the database enforces other rules now; writes are judged by them", self.schema.name);
+        say!("{}: the database enforces other rules now; writes are judged by them", self.schema.name);
         let added = self.lines(&enforced).into_iter().filter(|line| !known.contains(line));
-        added.take(LINES_MAX).for_each(|line| eprintln!("{line}"));
+        added.take(LINES_MAX).for_each(|line| say!("{line}"));
         self.enforced = enforced;
     }
 

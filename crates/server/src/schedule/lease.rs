@@ -9,6 +9,7 @@
 
 use crate::functions;
 use forebay_redis::{Error, Link, Script, Value, slot_of};
+use forebay_terminal::say;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ impl Lease {
             loop {
                 tokio::time::sleep(RENEW).await;
                 if let Err(error) = self.call(&RENEW_LEASE, job, lifetime()).await {
-                    eprintln!("job {job}: cannot renew its lease: {error}");
+                    say!("job {job}: cannot renew its lease: {error}");
                 }
             }
         };

@@ -15,6 +15,7 @@ use forebay_drain::{
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
 use forebay_table::{Others, Table, TableSpec, Tables};
+use forebay_terminal::say;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ impl Embedded {
     pub fn prepare(&self, memory: &model::Memory, gate: &Arc<Gate>) {
         let cut_bytes = self.recovery.cut_bytes;
         if cut_bytes > 0 {
-            eprintln!(
+            say!(
                 "note: the log ended in {cut_bytes} bytes of a write that was never finished nor acknowledged; they were cut off"
             );
         }
@@ -71,14 +72,14 @@ impl Embedded {
         if !memory.huge_pages
             && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
         {
-            eprintln!("note: memory comes in huge pages all the same, the kernel said: {error}");
+            say!("note: memory comes in huge pages all the same, the kernel said: {error}");
         }
         if memory.reserve_bytes > 0 {
             // The start waits for it, because what is served meanwhile would pay for it after all.
             let began = Instant::now();
             self.tables.reserve_memory(memory.reserve_bytes);
             let (mebibytes, seconds) = (memory.reserve_bytes >> 20, began.elapsed().as_secs_f64());
-            eprintln!("note: took {mebibytes} MiB of memory ahead of use in {seconds:.1} s (memory.reserve)");
+            say!("note: took {mebibytes} MiB of memory ahead of use in {seconds:.1} s (memory.reserve)");
         }
     }
 
@@ -108,7 +109,7 @@ impl Embedded {
         }
         if rows + replayed.records > 0 {
             let seconds = started.elapsed().as_secs_f64();
-            eprintln!(
+            say!(
                 "loaded {rows} rows from the database and {} records from the log in {seconds:.1} s",
                 replayed.records
             );
@@ -235,7 +236,7 @@ async fn agree(
     let ask = || reconcile(log, store, own, new_database);
     let start = wait_for(async || until_answered(&trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {
-        eprintln!("note: {notice}");
+        say!("note: {notice}");
     }
     Ok(start.reached())
 }

@@ -24,6 +24,7 @@ use forebay_drain::{
 };
 use forebay_http::Gate;
 use forebay_table::{Following, HotTables, TableSpec};
+use forebay_terminal::say;
 use remote::Remote;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -336,12 +337,12 @@ impl Tier {
             embedded.give_back(&self.store).await;
         }
         match &self.memory {
-            Memory::Embedded(_) if state.backlog_bytes > 0 => eprintln!(
+            Memory::Embedded(_) if state.backlog_bytes > 0 => say!(
                 "{} bytes of the log are not drained; they will be after the next start",
                 state.backlog_bytes
             ),
             Memory::Remote(_) if mode == Stop::Finish && state.backlog_rows != Some(0) => {
-                eprintln!("some rows are not drained; they are in the memory tier for whoever drains next");
+                say!("some rows are not drained; they are in the memory tier for whoever drains next");
             }
             _ => {}
         }

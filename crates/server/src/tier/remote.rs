@@ -15,6 +15,7 @@ use forebay_drain::{
 };
 use forebay_redis::{Client, Command, Link, Slot};
 use forebay_table::{HotError, Others, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
+use forebay_terminal::say;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -113,7 +114,7 @@ impl Remote {
             let loaded = loaded.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
             if loaded.rows > 0 {
                 let (rows, seconds) = (loaded.rows, loaded.took.as_secs_f64());
-                eprintln!("loaded {rows} rows of {name} from the database in {seconds:.1} s");
+                say!("loaded {rows} rows of {name} from the database in {seconds:.1} s");
             }
         }
         Ok(())
@@ -140,7 +141,7 @@ impl Remote {
         tokio::join!(self.watch_rows(store), async {
             // The drain of each shard finds out by itself.
             let lost = self.stay_alive(store).await;
-            eprintln!("the tables of the memory tier are no longer its own: {}", lost.0);
+            say!("the tables of the memory tier are no longer its own: {}", lost.0);
         });
     }
 
@@ -153,7 +154,7 @@ impl Remote {
                 }
                 if let Ok(loaded) = load_remote(table, &self.link, store, &Progress::default()).await {
                     let name = &table.schema().name;
-                    eprintln!("the memory tier had lost rows of {name}; {} were loaded again", loaded.rows);
+                    say!("the memory tier had lost rows of {name}; {} were loaded again", loaded.rows);
                 }
             }
         }

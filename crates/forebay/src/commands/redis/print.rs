@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use forebay_terminal::answer;
 use forebay_topology::{NodeStatus, Role, Running, Status};
 
 /// One line, for scripts.
@@ -10,7 +11,7 @@ pub fn json(status: &Status) -> Result<String, Failure> {
 }
 
 pub fn status(status: &Status) {
-    println!("{} of {}\n{}", status.topology, status.server, status.url);
+    answer!("{} of {}\n{}", status.topology, status.server, status.url);
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["node", "port", "pid", "state", "role", "slots", "keys", "lag bytes"]);
@@ -29,7 +30,7 @@ pub fn status(status: &Status) {
             right(lag(status, node)),
         ]);
     }
-    println!("{table}");
+    answer!("{table}");
 }
 
 fn state(node: &NodeStatus) -> &'static str {
