@@ -15,6 +15,7 @@ mod failover;
 mod follow;
 mod follow_latency;
 mod follow_sqlite;
+mod follow_unfit;
 mod generating;
 mod history;
 mod letters;

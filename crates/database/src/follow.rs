@@ -51,6 +51,8 @@ pub struct FollowedRow {
     pub key: Value,
     /// The row; `None` when there is none with this key.
     pub row: Option<Row>,
+    /// Why a row that is there is not in `row`: a hot table cannot hold one of its values.
+    pub unfit: Option<Arc<str>>,
     /// The values of [`Follow::old`] before each change that this poll tells.
     pub old: Vec<Vec<Value>>,
     /// Whether the caller asked for it.

@@ -23,6 +23,8 @@ pub enum State {
     DatabaseAway,
     /// What others commit does not reach memory.
     NotFollowing,
+    /// Rows that others wrote have values that a hot table cannot hold.
+    RowsNotHeld,
 }
 
 impl State {
@@ -39,13 +41,17 @@ impl State {
             State::DeadLetters => "dead letters",
             State::DatabaseAway => "database away",
             State::NotFollowing => "not following",
+            State::RowsNotHeld => "rows not held",
         }
     }
 
     /// Whether hot requests are served while it holds.
     pub fn is_served(self) -> bool {
         use State::*;
-        matches!(self, DrainBackingOff | TableStopped | DeadLetters | DatabaseAway | NotFollowing)
+        matches!(
+            self,
+            DrainBackingOff | TableStopped | DeadLetters | DatabaseAway | NotFollowing | RowsNotHeld
+        )
     }
 
     pub(crate) fn status(self) -> &'static str {

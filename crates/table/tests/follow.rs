@@ -398,6 +398,7 @@ impl World<'_> {
         let image = |(key, row): &(i64, Option<Values>)| Image {
             key: Value::Bigint(*key),
             row: row.as_ref().map(|values| Row::from_values(&self.schema, values)),
+            unfit: None,
         };
         let all: Vec<_> = images.iter().map(image).collect();
         poll.apply(0, &all, at).unwrap();
@@ -558,7 +559,7 @@ fn a_swap_leaves_no_unique_value_free() {
     let row = |key, of| Row::from_values(table.schema(), &values(key, Some(of), 1));
     let images = |is_swapped: bool| -> Vec<Image> {
         let rows = [(1, u8::from(is_swapped)), (2, u8::from(!is_swapped))];
-        let image = |(key, of)| Image { key: Value::Bigint(key), row: Some(row(key, of)) };
+        let image = |(key, of)| Image { key: Value::Bigint(key), row: Some(row(key, of)), unfit: None };
         rows.into_iter().map(image).collect()
     };
     let apply = |is_swapped: bool| {

@@ -116,7 +116,11 @@ impl Runner {
         let tables = self.tables.tables();
         let mut images: Vec<Vec<Image>> = vec![Vec::new(); tables.len()];
         for row in &found.rows {
-            images[row.table].push(Image { key: row.key.clone(), row: row.row.clone() });
+            images[row.table].push(Image {
+                key: row.key.clone(),
+                row: row.row.clone(),
+                unfit: row.unfit.clone(),
+            });
         }
         for (place, (table, images)) in tables.iter().zip(&images).enumerate() {
             let at = reached.of(&table.schema().name);

@@ -96,7 +96,9 @@ pub trait HotAction: Sized + Send + Sync + 'static {
                 Problem::invalid(name, &Invalid::beyond("a sum within the column's range"))
             }
             HotKind::TooLarge => Problem::new(413, error.to_string()),
-            HotKind::Source => Problem::unavailable(error.to_string()),
+            HotKind::Source if error.may_retry() => Problem::unavailable(error.to_string()),
+            // A row that memory cannot hold: to try again does not help.
+            HotKind::Source => Problem::new(500, error.to_string()),
             HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
             HotKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),
             _ => {

@@ -3,7 +3,7 @@
 use crate::asking::Trouble;
 use crate::condition::{Condition, State};
 use forebay_drain::{DrainState, LETTER_FILE, Status};
-use forebay_table::HotTable;
+use forebay_table::{HotTable, Table};
 
 /// Those of a drain.
 pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
@@ -37,4 +37,11 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
 pub(super) fn of_loading(trouble: &Trouble, table: &HotTable) -> Option<Condition> {
     let reason = || trouble.why().unwrap_or_else(|| "its rows are being loaded".into());
     (!table.is_loaded()).then(|| Condition::new(State::Loading, reason()).of(&table.schema().name))
+}
+
+/// The condition of a table of which memory cannot hold some rows.
+pub(super) fn of_unfit(table: &Table) -> Option<Condition> {
+    let (rows, why) = table.unfit()?;
+    let why = format!("{rows} rows that others wrote cannot be held, and requests for them fail: {why}");
+    Some(Condition::new(State::RowsNotHeld, why).of(&table.schema().name))
 }

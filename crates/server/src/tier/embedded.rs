@@ -1,6 +1,7 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
 use super::claim::wait_for;
+use super::conditions;
 use crate::asking::{Trouble, until_answered};
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
@@ -147,7 +148,8 @@ impl Embedded {
                 format!("it takes no more writes until a restart; what was acknowledged is safe: {error}");
             Condition::new(State::LogFailed, why)
         };
-        self.log.poisoned().map(failed).into_iter().collect()
+        let unfit = self.tables.all().iter().filter_map(|table| conditions::of_unfit(table));
+        self.log.poisoned().map(failed).into_iter().chain(unfit).collect()
     }
 
     /// Whether the log holds what the database does not.

@@ -182,7 +182,14 @@ impl Page {
         }
         let (key, place) = (key()?, self.found.rows.len());
         self.places[table].insert(text, place);
-        self.found.rows.push(FollowedRow { table, key, row: None, old: Vec::new(), wanted: false });
+        self.found.rows.push(FollowedRow {
+            table,
+            key,
+            row: None,
+            unfit: None,
+            old: Vec::new(),
+            wanted: false,
+        });
         Ok(place)
     }
 
@@ -248,10 +255,13 @@ impl Page {
                     }
                     Err(error) => return Err(error.context(format!("reading table {}", follow.schema.name))),
                     Ok(rows) => {
-                        for row in rows {
-                            let key = row.as_ref().key(&follow.schema).to_owned();
+                        for (key, row) in rows {
                             let place = self.place(table, key_text(&key), || Ok(key))?;
-                            self.found.rows[place].row = Some(row);
+                            let found = &mut self.found.rows[place];
+                            match row {
+                                Ok(row) => found.row = Some(row),
+                                Err(error) => found.unfit = Some(error.to_string().into()),
+                            }
                         }
                     }
                 }
@@ -261,7 +271,12 @@ impl Page {
     }
 }
 
-async fn read_rows(session: &mut Session, schema: &Schema, keys: &[Value]) -> Result<Vec<Row>, Error> {
+/// The rows that are there, each with its key; an error is of one row, which a hot table cannot hold.
+async fn read_rows(
+    session: &mut Session,
+    schema: &Schema,
+    keys: &[Value],
+) -> Result<Vec<(Value, Result<Row, Error>)>, Error> {
     let key = quoted(&schema.key_column().name);
     let sql = format!(
         "SELECT {} FROM {} WHERE {key} = ANY ($1::{})",
@@ -270,7 +285,8 @@ async fn read_rows(session: &mut Session, schema: &Schema, keys: &[Value]) -> Re
         key_array(schema)
     );
     let found = session.run(&sql, &[array(keys.iter().map(Value::as_ref))]).await?;
-    found.iter().map(|values| row_from_values(schema, values)).collect()
+    let row = |values: &[Value]| (values[schema.key].clone(), row_from_values(schema, values));
+    Ok(found.iter().map(row).collect())
 }
 
 /// A key as the triggers write it.

@@ -96,8 +96,11 @@ fn within(
     let seq = page.changes(connection, cursor.seq)?;
     for row in &mut page.found.rows {
         let schema = &follows[row.table].schema;
-        row.row = row_of(connection, schema, row.key.as_ref())
-            .map_err(|error| error.context(format!("reading table {}", schema.name)))?;
+        match row_of(connection, schema, row.key.as_ref()) {
+            Ok(found) => row.row = found,
+            Err(error) if *error.kind() == Kind::Type => row.unfit = Some(error.to_string().into()),
+            Err(error) => return Err(error.context(format!("reading table {}", schema.name))),
+        }
     }
     let (position, note) = (position(connection, log)?, note(connection, log)?);
     (page.found.position, page.found.note) = (position, note.clone());
@@ -138,7 +141,7 @@ impl Page<'_> {
     fn place(&mut self, table: usize, key: Value) -> usize {
         let rows = &mut self.found.rows;
         *self.places.entry((table, format!("{key:?}"))).or_insert_with(|| {
-            rows.push(FollowedRow { table, key, row: None, old: Vec::new(), wanted: false });
+            rows.push(FollowedRow { table, key, row: None, unfit: None, old: Vec::new(), wanted: false });
             rows.len() - 1
         })
     }
@@ -163,9 +166,9 @@ impl Page<'_> {
             let Some(key) = types::typed(schema.key_column().ty, change.get_ref(2).map_err(map)?)
                 .filter(|key| !key.is_null())
             else {
-                let message =
-                    format!("table {}: a key was changed that is no {}", schema.name, schema.key_column().ty);
-                return Err(Error::new(Kind::Type, message));
+                // A key of another type is not in memory.
+                taken = last;
+                continue;
             };
             if let Some(part) = change.get::<_, Option<i64>>(3).map_err(map)? {
                 let part = part.unsigned_abs() as usize;

@@ -49,8 +49,11 @@ impl Table {
         }
         let held = self.hold(images);
         for image in images {
-            if let Some(key) = KeyRef::of(image.key.as_ref()) {
-                self.apply(follow, key, image.row.as_ref(), at);
+            let Some(key) = KeyRef::of(image.key.as_ref()) else { continue };
+            follow.note_unfit(key, image.unfit.as_ref());
+            match image.unfit {
+                None => self.apply(follow, key, image.row.as_ref(), at),
+                Some(_) => self.apply_unfit(key, at),
             }
         }
         self.rows.release(held);
@@ -113,6 +116,22 @@ impl Table {
                     _ => self.take(&mut shard, hash, number, row, has_room),
                 }
             }
+        }
+    }
+
+    /// Gives up what memory has of a row that it cannot hold as the database has it. Reads of it fail until
+    /// an image comes that fits.
+    fn apply_unfit(&self, key: KeyRef<'_>, at: Position) {
+        let hash = self.rows.hasher.key(key);
+        let mut shard = self.rows.lock(hash.shard());
+        let number = shard.find(self.schema(), hash, key);
+        let Shard { pending, slots, .. } = &mut *shard;
+        let is_own = match pending.left(hash, key, at, &self.rows.budget) {
+            Some(left) => matches!(left.reset(), Some(Reset::Whole | Reset::Deleted)),
+            None => number.is_some_and(|number| slots.get(number).position() > at),
+        };
+        if !is_own {
+            self.give_up(&mut shard, number, key, at);
         }
     }
 

@@ -84,15 +84,27 @@ impl Table {
         if last > follow.position() {
             shard.pending.reset(hash, key, last, Reset::Unknown, &rows.budget);
         }
+        self.give_up(shard, number, key, last);
+        follow.want(key.to_owned(), true);
+        last
+    }
+
+    /// Forgets the body of a row, or that there is none. Only the database knows from here on.
+    pub(super) fn give_up(
+        &self,
+        shard: &mut Shard,
+        number: Option<u32>,
+        key: KeyRef<'_>,
+        position: Position,
+    ) {
+        let rows = &*self.rows;
         match number {
             Some(number) if !shard.slots.get(number).has(EVICTED) => {
                 let fingerprints = rows.fingerprints_of(shard.slots.get(number));
                 rows.hollow(shard, number, &fingerprints);
             }
             Some(_) => {}
-            None => shard.doubt(key, last, &rows.budget),
+            None => shard.doubt(key, position, &rows.budget),
         }
-        follow.want(key.to_owned(), true);
-        last
     }
 }

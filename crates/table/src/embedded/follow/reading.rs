@@ -8,6 +8,7 @@ use crate::limits::{FETCH_TRIES, SHARDS, WANTED_MAX};
 use crate::source::SourceError;
 use forebay_log::Position;
 use forebay_value::{Value, ValueRef};
+use std::sync::Arc;
 
 impl Table {
     /// Brings a row of a followed table into memory: by the next poll.
@@ -15,6 +16,9 @@ impl Table {
         for attempt in 0..FETCH_TRIES {
             if let Some(known) = self.fetched(key.as_ref()) {
                 return Ok(known);
+            }
+            if let Some(why) = follow.unfit(key.as_ref()) {
+                return Err(SourceError { message: why.to_string(), retry: false });
             }
             if follow.len() >= WANTED_MAX {
                 return Err(SourceError::later(format!("{WANTED_MAX} rows are waited for")));
@@ -60,6 +64,11 @@ impl Table {
         let mut keys = Vec::new();
         (shard < SHARDS).then(|| self.for_each_in(shard, &mut |entry| keys.push(entry.key.to_owned())))?;
         Some(keys)
+    }
+
+    /// How many rows of a followed table memory cannot hold, and why not one of them.
+    pub fn unfit(&self) -> Option<(usize, Arc<str>)> {
+        self.follow.as_ref().and_then(|follow| follow.any_unfit())
     }
 
     /// Whether memory has a row with this key, or what is left of one.

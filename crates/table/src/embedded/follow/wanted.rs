@@ -6,6 +6,7 @@ use forebay_value::Value;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::hash::RandomState;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a followed table has beside a table's own.
@@ -13,6 +14,8 @@ pub(crate) struct Follow {
     /// The position of the last poll that was applied.
     position: AtomicU64,
     wanted: Mutex<Wanted>,
+    /// Rows that memory cannot hold, with the reasons.
+    unfit: Mutex<HashMap<Key, Arc<str>, RandomState>>,
 }
 
 #[derive(Default)]
@@ -25,7 +28,7 @@ struct Wanted {
 
 impl Follow {
     pub fn new() -> Follow {
-        Follow { position: AtomicU64::new(0), wanted: Mutex::default() }
+        Follow { position: AtomicU64::new(0), wanted: Mutex::default(), unfit: Mutex::default() }
     }
 
     /// Everything of this table up to here was in the database when memory last looked.
@@ -51,6 +54,27 @@ impl Follow {
     /// Whether a key waits for the next poll.
     pub fn is_next(&self, key: KeyRef<'_>) -> bool {
         self.wanted.lock().next.contains_key(&key.to_owned())
+    }
+
+    /// Notes whether memory can hold a row, as the last image shows it.
+    pub fn note_unfit(&self, key: KeyRef<'_>, why: Option<&Arc<str>>) {
+        let mut unfit = self.unfit.lock();
+        match why {
+            Some(why) => drop(unfit.insert(key.to_owned(), why.clone())),
+            None if unfit.is_empty() => {}
+            None => drop(unfit.remove(&key.to_owned())),
+        }
+    }
+
+    /// Why memory cannot hold a row.
+    pub fn unfit(&self, key: KeyRef<'_>) -> Option<Arc<str>> {
+        self.unfit.lock().get(&key.to_owned()).cloned()
+    }
+
+    /// How many rows memory cannot hold, and why not one of them.
+    pub fn any_unfit(&self) -> Option<(usize, Arc<str>)> {
+        let unfit = self.unfit.lock();
+        unfit.values().next().map(|why| (unfit.len(), why.clone()))
     }
 
     pub fn take(&self, max: usize) -> Vec<Value> {
