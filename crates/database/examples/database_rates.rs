@@ -9,7 +9,7 @@
 //! ends with everything in the database file (write-ahead log copied). Rates are by the clock, CPU by the
 //! process; on a machine that does other things trust the second.
 
-use forebay_database::{Batch, Change, OnError, Op, Options, Priority, Store, limits};
+use forebay_database::{Batch, Change, Holding, OnError, Op, Options, Priority, Store, limits};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
 use std::path::Path;
 use std::process::Command;
@@ -198,6 +198,7 @@ fn apply(
                 changes,
                 on_error,
                 priority,
+                held: Holding::default(),
             };
             runtime.block_on(store.apply(batch)).expect("an accepted batch");
             from = Some(to);

@@ -6,7 +6,7 @@
 //! caller can tell, and a SELECT by key. CPU is that of this process and of every `postgres` on the machine;
 //! on a machine that does other things trust it more than the rate. Makes and drops tables named `rates_…`.
 
-use forebay_database::{Batch, Change, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, OnError, Op, Options, Priority, Store};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,6 +101,7 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
             changes,
             on_error,
             priority,
+            held: Holding::default(),
         };
         store.apply(batch).await.expect("an applied batch");
         from = Some(to);

@@ -1,6 +1,8 @@
 //! What a drain hands to a database, and what it gets back.
 
+use crate::{Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +28,12 @@ pub struct Batch {
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
     pub priority: Priority,
+    /// What it has to do with held changes.
+    pub held: Holding,
 }
 
-/// A text of the drain's own beside a position, compared and set together with it. Both are empty unless it has stopped tables.
+/// A text of the drain's own beside a position, compared and set together with it. Both are empty unless it
+/// has stopped tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Note {
     /// The text that the store must have.
@@ -85,7 +90,52 @@ impl Op {
     }
 }
 
+/// Which held change: the log that it came from and the end of its record there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeldId {
+    /// The log that it came from.
+    pub log: u128,
+    /// The end of its record.
+    pub position: u64,
+}
+
+/// What a batch has to do with held changes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Holding {
+    /// Changes that are held without being tried: earlier ones of their rows are held.
+    pub more: Vec<Change>,
+    /// Held changes that the batch takes instead of moving a position. With
+    /// [`OnError::Fail`](crate::OnError::Fail) its changes are the sum of these; otherwise each change is the
+    /// one of the same index.
+    pub settles: Vec<HeldId>,
+}
+
 impl Batch {
+    /// Whether it takes held changes instead of moving its log's position.
+    pub(crate) fn is_settling(&self) -> bool {
+        !self.held.settles.is_empty()
+    }
+
+    /// The log that a change comes from.
+    pub(crate) fn log_of(&self, index: usize) -> u128 {
+        self.held.settles.get(index).map_or(self.log, |id| id.log)
+    }
+
+    /// The held changes that are gone when it is committed and those of its changes with these indexes were
+    /// refused and stay.
+    pub(crate) fn settled(&self, refused: &[usize]) -> Vec<HeldId> {
+        let stays: HashSet<&usize> = refused.iter().collect();
+        let settles = self.held.settles.iter().enumerate();
+        settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
+    }
+
+    /// Somebody else has taken one of the held changes.
+    pub(crate) fn not_held(&self, found: usize) -> Error {
+        let wanted = self.held.settles.len();
+        let message = format!("another drain settles held changes: {wanted} should be held, {found} are");
+        Error::new(Kind::Fenced, message)
+    }
+
     /// Table and key of a change.
     pub(crate) fn place(&self, change: &Change) -> (usize, Value) {
         (change.table, change.op.key(&self.schemas[change.table]).to_owned())
@@ -99,6 +149,9 @@ pub enum OnError {
     Fail,
     /// The change goes to `forebay_dead_letter` in the same transaction, the others are applied.
     DeadLetter,
+    /// The change and all later ones of its row go to `forebay_held` in the same transaction, or stay there;
+    /// the others are applied.
+    Hold,
 }
 
 /// Whether a batch gives way.
@@ -118,10 +171,12 @@ pub struct Applied {
     pub dead: u64,
     /// Those of them that were kept elsewhere.
     pub unwritten: u64,
+    /// The indexes of the changes that are held: refused ones, and later ones of their rows.
+    pub held: Vec<usize>,
     /// Updates and increments that met no row: others deleted it.
     pub missing: u64,
-    /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in which one met no row. The index of
-    /// the table in [`Batch::schemas`], and the key.
+    /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in
+    /// which one met no row. The index of the table in [`Batch::schemas`], and the key.
     pub differing: Vec<(usize, Value)>,
     /// How long it held the writer.
     pub took: Duration,

@@ -6,8 +6,8 @@
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
 //!    │         ├── misfit ◀──────────┤   without the table that would have every row refused (`stopped`)
-//!    │         ├── refused ◀─────────┤   the same records uncoalesced, the refused ones to the dead letters
-//!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
+//!    │         ├── refused ◀─────────┤   the same records uncoalesced, the refused ones to the dead letters,
+//!    or held │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
 //! Whatever goes wrong, the next batch begins by asking the database where it stands, and the records are
@@ -23,7 +23,7 @@ use crate::limits::*;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
-    Applied, Batch, Change, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
+    Applied, Batch, Change, Holding, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
 };
 use forebay_log::Position;
 use std::collections::HashSet;
@@ -56,6 +56,8 @@ pub(crate) struct Batcher<Q> {
 pub(crate) struct Prepared {
     /// `None`: the records do not add up to one change a key.
     changes: Option<Vec<Change>>,
+    /// Those of rows that have held changes.
+    held: Vec<Change>,
     on_error: OnError,
     /// Records in it.
     pub rows: usize,
@@ -242,13 +244,14 @@ impl<Q: Queue> Batcher<Q> {
         self.stopped.retain(of.as_deref(), &mut changes, &self.schemas.list);
         let rows = changes.len();
         let is_passing = of.is_none() && rows < read;
+        let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let (changes, on_error) = match uncoalesced {
-            Some(_) => (Some(changes), OnError::DeadLetter),
+            Some(_) => (Some(changes), Q::ON_REFUSAL),
             None if self.schemas.mixes(&changes) => (None, OnError::Fail),
             None => (coalesce(&mut changes, &self.schemas.list, &self.schemas.is_shared), OnError::Fail),
         };
         let is_end = is_end && (of.is_none() || until == others);
-        Ok(Prepared { changes, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
+        Ok(Prepared { changes, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
     }
 
     /// Makes the next batch ready, when there is much behind the one in hand: at most twice as many rows, so
@@ -268,7 +271,7 @@ impl<Q: Queue> Batcher<Q> {
     pub(crate) async fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let reached = prepared.reached(&place.reached);
-        let Prepared { changes, on_error, rows, of, bytes, to, next, .. } = prepared;
+        let Prepared { changes, held, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
             return Ok(self.one_by_one(to));
         };
@@ -287,7 +290,9 @@ impl<Q: Queue> Batcher<Q> {
             changes,
             on_error,
             priority,
+            held: Holding { more: held, settles: Vec::new() },
         };
+        let is_holding = !batch.held.more.is_empty();
         // Which of them are refused is in the answer, and the answer to a commit can be lost.
         let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let (database, letters) = (self.database.clone(), self.letters.clone());
@@ -316,6 +321,9 @@ impl<Q: Queue> Batcher<Q> {
         };
         let stored = reached.all();
         self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached) });
+        if is_holding || !applied.held.is_empty() {
+            self.queue.note_held();
+        }
         if !applied.differing.is_empty() {
             let schemas = &self.schemas.list;
             let rows = applied.differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
@@ -343,6 +351,15 @@ impl<Q: Queue> Batcher<Q> {
             self.ahead = None;
         }
         self.place = Some(place);
+    }
+
+    /// Has the queue release what it could not while changes were held.
+    pub(crate) async fn release_again(&mut self) -> Result<(), Error> {
+        let Some(stored) = self.place.as_ref().and_then(|place| place.stored) else { return Ok(()) };
+        if !self.queue.release(stored).await? {
+            self.forget_place();
+        }
+        Ok(())
     }
 
     /// Tells the database that this drain lives, by a batch without changes: its position stays. Whether it

@@ -121,6 +121,8 @@ impl Drain {
             position,
             backlog_bytes,
             backlog_rows,
+            held_rows: totals.held.map_or(0, |(rows, _)| rows),
+            held_since: totals.held.map(|(_, since)| since),
             shards,
             shards_held,
             rows_total: totals.rows,

@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::stopped::Reached;
-use forebay_database::{Change, Op, Store};
+use forebay_database::{Change, OnError, Op, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, LogRecord, TableId};
 use forebay_value::{Row, Schema, Value};
@@ -22,6 +22,9 @@ pub(crate) trait Queue {
     /// Whether only this process moves its position. Where it has moved otherwise, [`Queue::locate`] says
     /// whether this drain may go on.
     const IS_OWN: bool;
+
+    /// What becomes of a change that the database refuses by itself.
+    const ON_REFUSAL: OnError;
 
     /// The id under which the database keeps the position reached.
     fn id(&self) -> u128;
@@ -44,13 +47,23 @@ pub(crate) trait Queue {
         schemas: &mut Schemas,
     ) -> Result<Taken, Error>;
 
-    /// The database has made everything before `position` durable: it may be forgotten. False: this drain
-    /// does not own the queue any more.
+    /// The database has made everything before `position` durable: it may be forgotten, up to what is held.
+    /// False: this drain does not own the queue any more.
     async fn release(&mut self, position: Position) -> Result<bool, Error>;
 
     /// The database does not have what the changes of these rows (their tables' schemas, their keys) say:
     /// memory gives them up, and shows what the database has.
     async fn undo(&mut self, rows: Vec<RowKey>);
+
+    /// Takes the changes out whose rows have changes that are held: these are held as well.
+    async fn take_held(
+        &mut self,
+        changes: &mut Vec<Change>,
+        schemas: &[Arc<Schema>],
+    ) -> Result<Vec<Change>, Error>;
+
+    /// Changes of it are held from now on.
+    fn note_held(&mut self);
 
     /// Whether so much lies behind `position` that the next batch is worth reading while the database is
     /// busy.

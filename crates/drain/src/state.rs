@@ -81,6 +81,11 @@ pub struct DrainState {
     /// Records that are not in the database. In the log by the mean size of those drained so far, `None`
     /// before the first; on Redis as counted last.
     pub backlog_rows: Option<u64>,
+    /// Those of them that the database has refused so far and holds, until what they need has arrived; as
+    /// counted last.
+    pub held_rows: u64,
+    /// Since when, if any.
+    pub held_since: Option<Timestamp>,
     /// Queues that there are: 1 for a log, the shards on Redis.
     pub shards: u16,
     /// Those that this drain works on; the others are another drain's.
@@ -132,6 +137,8 @@ pub(crate) struct Totals {
     /// On Redis, as counted last.
     pub backlog_rows: u64,
     pub shards_held: u16,
+    /// How many changes are held, and since when.
+    pub held: Option<(u64, Timestamp)>,
     rate: f64,
     rate_at: Option<Instant>,
 }

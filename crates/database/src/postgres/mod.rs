@@ -21,6 +21,7 @@ mod drain_tables;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
+mod held;
 mod keys;
 mod lane;
 mod numeric;

@@ -7,11 +7,11 @@ use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, opening, reconcile};
 use crate::{Error, Kind};
-use forebay_database::{Change, Store};
+use forebay_database::{Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
 use forebay_table::{Catalogue, Table, Tables};
 use forebay_terminal::say;
-use forebay_value::Value;
+use forebay_value::{Schema, Value};
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ impl LogQueue {
 impl Queue for LogQueue {
     const ROWS_FIRST: usize = BATCH_ROWS_FIRST;
     const IS_OWN: bool = true;
+    /// All changes are in one order, which the log has: nothing that comes later can help.
+    const ON_REFUSAL: OnError = OnError::DeadLetter;
 
     fn id(&self) -> u128 {
         self.log.id().0
@@ -120,6 +122,12 @@ impl Queue for LogQueue {
             }
         }
     }
+
+    async fn take_held(&mut self, _: &mut Vec<Change>, _: &[Arc<Schema>]) -> Result<Vec<Change>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn note_held(&mut self) {}
 
     fn is_long_behind(&self, position: Position) -> bool {
         self.log.durable().0.saturating_sub(position.0) >= AHEAD_BYTES

@@ -377,6 +377,7 @@ fn drain_json(state: &DrainState) -> Value {
     json!({
         "status": status_name(&state.status),
         "backlog_rows": state.backlog_rows,
+        "held_rows": state.held_rows,
         "rows_total": state.rows_total,
         "changes_total": state.changes_total,
         "dead_total": state.dead_total,

@@ -210,7 +210,7 @@ impl Remote {
     /// Forgets every row of a table. One that is not kept in memory has nothing to forget.
     /// Has a row shown as the database has it.
     pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
-        match self.tables.queue().undo(&self.link, table, key.as_ref()).await {
+        match self.tables.queue().undo(&self.link, table, key.as_ref(), None).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Problem::unavailable("later changes of the row are not drained yet")),
             Err(error) => Err(unavailable(&error)),

@@ -3,7 +3,7 @@
 use super::relay::{Harm, Relay};
 use super::{Scratch, server};
 use crate::{codes, text};
-use forebay_database::{Batch, Change, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Priority, Store};
 use forebay_value::{Row, Timestamp, Value};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         changes,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        held: Holding::default(),
     }
 }
 

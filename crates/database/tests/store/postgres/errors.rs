@@ -2,7 +2,7 @@
 
 use super::{Scratch, client, server, url_of};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Priority, Store};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
         changes,
         on_error,
         priority,
+        held: Holding::default(),
     }
 }
 
