@@ -58,7 +58,7 @@ pub fn serve(
         handlers: &options.handlers,
         jobs: &jobs,
         runtime: runtime.handle(),
-        public_url: config.server.public_url.as_deref(),
+        server: &config.server,
         keeping: compile::Keeping::new(config, &cache),
         enforced: &opened.enforced,
         incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),

@@ -30,8 +30,8 @@ pub struct Context<'a> {
     pub jobs: &'a Jobs,
     /// Where futures run that no request waits for.
     pub runtime: &'a Handle,
-    /// What `base_url()` gives.
-    pub public_url: Option<&'a str>,
+    /// Where clients are served.
+    pub server: &'a model::Server,
     /// What the database enforces on the hot tables.
     pub enforced: &'a Watched,
     /// By table: the columns that some endpoint increments.

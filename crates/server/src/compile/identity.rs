@@ -53,6 +53,7 @@ pub fn encode(
         invalidates: _,
         etag: _,
         compress: _,
+        takes_encoded_slash: _,
         line: _,
     } = endpoint;
     let mut writer = Writer(vec![VERSION]);

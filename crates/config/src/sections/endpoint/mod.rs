@@ -20,6 +20,7 @@ use crate::syntax::expr::{Expr, Literal};
 use crate::syntax::fields::{Cursor, Fields, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::mistakes::At;
+use crate::syntax::tree::Node;
 use crate::syntax::words::{check_header_name, is_param_name};
 use forebay_value::Type;
 
@@ -37,6 +38,9 @@ pub(crate) const ENDPOINT: Section = Section {
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "who may call it"
+        "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" |
+            "what becomes of a path with an encoded slash or backslash, which servers read differently: 400, or it \
+            is taken as it is"
         "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
         "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per path\"" | "(no limit)" |
             "how many requests are taken in a time; one more is 429 with Retry-After"
@@ -70,6 +74,8 @@ pub struct Endpoint {
     pub guard: Option<Guard>,
     /// Parameters that come from a header field: (header name, parameter name).
     pub headers: Vec<(String, String)>,
+    /// Whether it takes paths with an encoded slash or backslash; else they are 400.
+    pub takes_encoded_slash: bool,
     /// How often it may be called; `None`: as often as anybody likes.
     pub rate: Option<Rate>,
     /// Longest that a request may take, in milliseconds; then 504.
@@ -129,6 +135,7 @@ fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Optio
     let scope = Scope { tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = fields.get("guard").map_or_else(|| shared_guard.cloned(), guard::read);
+    let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
     if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
         let what = "rate: per path needs a route with a parameter, such as GET /items/{id}";
@@ -157,6 +164,7 @@ fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Optio
         route,
         params,
         guard,
+        takes_encoded_slash,
         rate,
         headers,
         timeout_ms,
@@ -171,6 +179,14 @@ fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Optio
         line: cursor.line(),
     };
     Some(Placed { endpoint, route_at: fields.place("route"), reply_at: fields.place("reply") })
+}
+
+fn encoded_slash(node: &Node) -> Result<bool, String> {
+    match text(node)?.as_str() {
+        "refuse" => Ok(false),
+        "pass" => Ok(true),
+        other => Err(format!("`{other}` must be \"refuse\" or \"pass\"")),
+    }
 }
 
 fn read_headers(fields: Fields<'_>) -> Vec<(String, String)> {
