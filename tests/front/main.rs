@@ -10,7 +10,6 @@ mod poisoning;
 mod proxy;
 mod shared;
 mod smuggling;
-mod spellings;
 mod upstream;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};

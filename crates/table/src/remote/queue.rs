@@ -69,8 +69,6 @@ pub enum Leased {
 pub struct QueueStatus {
     /// The last position given.
     pub last: u64,
-    /// The position of the newest entry; 0 when there is none.
-    pub newest: u64,
     /// Everything up to this was released.
     pub drained: u64,
     /// Entries that were not.
@@ -96,20 +94,13 @@ impl Queue {
     }
 
     /// Has a row shown as the database has it: a change of it was refused, or met no row there. False: not
-    /// before its later changes are drained. A table that is not known here is not in memory. A row, or its
-    /// tombstone, whose version is `unless` or newer stays as it is.
+    /// before its later changes are drained. A table that is not known here is not in memory.
     ///
     /// # Errors
     /// `Unavailable` when the shard cannot be asked, or the database.
-    pub async fn undo(
-        &self,
-        link: &Link,
-        table: &str,
-        key: ValueRef<'_>,
-        unless: Option<u64>,
-    ) -> Result<bool, HotError> {
+    pub async fn undo(&self, link: &Link, table: &str, key: ValueRef<'_>) -> Result<bool, HotError> {
         match self.tables.iter().find(|known| known.schema.name == table) {
-            Some(table) => table.undo(link, key, unless).await,
+            Some(table) => table.undo(link, key).await,
             None => Ok(true),
         }
     }
@@ -220,12 +211,7 @@ impl Queue {
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
     pub async fn status(&self, link: &Link, shard: u16) -> Result<QueueStatus, HotError> {
         let state = self.tier.state(link, shard).await?;
-        Ok(QueueStatus {
-            last: state.last,
-            newest: state.newest,
-            drained: state.drained,
-            entries: state.entries,
-        })
+        Ok(QueueStatus { last: state.last, drained: state.drained, entries: state.entries })
     }
 
     /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has

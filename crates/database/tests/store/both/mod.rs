@@ -3,7 +3,6 @@
 mod applying;
 mod concurrency;
 mod dead_letters;
-mod held;
 mod keys;
 mod statements;
 pub(crate) mod tables;
