@@ -10,6 +10,7 @@ mod poisoning;
 mod proxy;
 mod shared;
 mod smuggling;
+mod spellings;
 mod upstream;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};

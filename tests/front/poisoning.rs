@@ -15,7 +15,7 @@ fn front(upstream: SocketAddr, more: &str) -> Front {
 }
 
 fn kept(upstream: &Scripted) -> Front {
-    front(upstream.address, "cache = { local = '10m', missing = '10m' }")
+    front(upstream.address, "encoded_slash = 'pass'\ncache = { local = '10m', missing = '10m' }")
 }
 
 /// Answers with the request as it saw it, and with fields of the answer as the path says.
@@ -136,8 +136,10 @@ fn a_path_has_one_form_and_that_is_asked() {
         ("/a%2Fb", "/a%2Fb"),
         ("/a%2fb", "/a%2Fb"),
         ("/a%252Fb", "/a%252Fb"),
-        ("/a//b", "/a//b"),
-        ("//a/b", "//a/b"),
+        ("/a//b", "/a/b"),
+        ("//a/b", "/a/b"),
+        ("/a/./b", "/a/b"),
+        ("/x/%2e%2E/a/b", "/a/b"),
         ("/a/b/", "/a/b/"),
         ("/A/b", "/A/b"),
         ("/a/b;c=d", "/a/b;c=d"),
@@ -149,13 +151,10 @@ fn a_path_has_one_form_and_that_is_asked() {
         ("/a/b?c=d&e", "/a/b?c=d&e"),
         ("/a/b?e&c=d", "/a/b?e&c=d"),
         ("/a/b?c=d?", "/a/b?c=d?"),
-        ("/a/b%00", "/a/b%00"),
         ("/a/b%20", "/a/b%20"),
         ("/a/b+", "/a/b+"),
         ("/a/b%2B", "/a/b%2B"),
-        ("/a/b%0d%0aX-Evil:1", "/a/b%0D%0AX-Evil:1"),
         ("/a%5Cb", "/a%5Cb"),
-        ("/a\\b", "/a\\b"),
         ("/a/b%2Ejs", "/a/b.js"),
         ("/a/b.js", "/a/b.js"),
         ("/%7Ea", "/~a"),
@@ -171,17 +170,9 @@ fn a_path_has_one_form_and_that_is_asked() {
     }
     let forms: std::collections::BTreeSet<_> = table.iter().map(|(_, form)| form).collect();
     assert_eq!(upstream.seen().len(), forms.len(), "each form was asked once");
-    for path in [
-        "/a/../b",
-        "/a/%2e%2e/b",
-        "/a/.%2E/b",
-        "/a/..%2Fb",
-        "/a/..%5Cb",
-        "/a/./b",
-        "/a/%2e/b",
-        "/a/%zz",
-        "/a/%ff",
-    ] {
+    for path in
+        ["/a/..%2Fb", "/a/..%5Cb", "/a/..;/b", "/a\\b", "/a/b%00", "/a/b%0d%0aX-Evil:1", "/a/%zz", "/a/%ff"]
+    {
         client.get(path).expect_problem(400, "the path");
     }
     assert_eq!(upstream.seen().len(), forms.len());

@@ -1,8 +1,10 @@
 //! The stores that a test runs on: SQLite and memory in process, unless the environment names others.
 //!
-//! `FOREBAY_TEST_DATABASE=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) takes the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database of its own
-//! for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey that is there for tests (`forebay redis up` starts one): it is emptied before each
-//! test, and one test at a time has it. `scripts/contract` goes through all pairs.
+//! `FOREBAY_TEST_DATABASE=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) takes
+//! the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database
+//! of its own for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey that is there for tests
+//! (`forebay redis up` starts one): it is emptied before each test, and one test at a time has it.
+//! `scripts/contract` goes through all pairs.
 
 use crate::{Archive, Bouncer, Folder};
 use postgres::NoTls;
@@ -55,13 +57,24 @@ impl Stores {
         Stores { database, memory }
     }
 
-    /// PostgreSQL with a database of its own, whatever the environment asks for; the memory tier is the test's own affair.
+    /// PostgreSQL with a database of its own, whatever the environment asks for; the memory tier is the
+    /// test's own affair.
     #[track_caller]
     pub fn postgres() -> Stores {
         Stores { database: Database::Postgres(Scratch::create(&postgres_url()), None), memory: None }
     }
 
-    /// The same on a server of the test's own.
+    /// SQLite, whatever the environment asks for; the memory tier is the test's own affair.
+    pub fn sqlite() -> Stores {
+        Stores { database: Database::Sqlite, memory: None }
+    }
+
+    /// Whether the database is PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.database, Database::Postgres(..))
+    }
+
+    /// The same as [`Stores::postgres`], on a server of the test's own.
     #[track_caller]
     pub fn postgres_at(server: &str) -> Stores {
         Stores { database: Database::Postgres(Scratch::create(server), None), memory: None }

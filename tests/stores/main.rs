@@ -1,5 +1,5 @@
-//! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL afterwards, exactly once, and `forebay verify` finds
-//! no difference.
+//! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL
+//! afterwards, exactly once, and `forebay verify` finds no difference.
 //!
 //! `beside` and what uses it keep memory in the process, before tables that were there already.
 //!
@@ -20,6 +20,7 @@ mod generating;
 mod history;
 mod letters;
 mod migrations;
+mod ordered;
 mod others;
 mod pooler;
 mod postgresql;
@@ -28,7 +29,6 @@ mod refusals;
 mod refused;
 mod servers;
 mod starting;
-mod strict;
 mod tls;
 mod undone;
 mod unwritten;
@@ -118,7 +118,8 @@ impl Ground {
             .set(&format!("memory.durability={durability}"))
     }
 
-    /// Everything that was acknowledged is in PostgreSQL exactly once, and memory and PostgreSQL hold the same.
+    /// Everything that was acknowledged is in PostgreSQL exactly once, and memory and PostgreSQL hold the
+    /// same.
     #[track_caller]
     fn assert_stored(&self, server: &Server, told: &writers::Told) {
         server.drain();

@@ -9,7 +9,7 @@
 //! ends with everything in the database file (write-ahead log copied). Rates are by the clock, CPU by the
 //! process; on a machine that does other things trust the second.
 
-use forebay_database::{Batch, Change, OnError, Op, Options, Priority, Store, limits};
+use forebay_database::{Batch, Change, Holding, OnError, Op, Options, Priority, Store, limits};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
 use std::path::Path;
 use std::process::Command;
@@ -185,9 +185,7 @@ fn apply(
         let mut from = None;
         for (index, chunk) in rows.chunks(batch_rows).enumerate() {
             let changes = ordered(chunk, is_sorted).into_iter();
-            let changes = changes
-                .map(|row| Change { table: 0, position: 0, is_intent: false, op: Op::Insert(row) })
-                .collect();
+            let changes = changes.map(|row| Change { table: 0, position: 0, op: Op::Insert(row) }).collect();
             let (schemas, on_error, priority) = (vec![schema.clone()], OnError::Fail, Priority::Yields);
             let to = index as u64 + 1;
             let batch = Batch {
@@ -200,6 +198,7 @@ fn apply(
                 changes,
                 on_error,
                 priority,
+                held: Holding::default(),
             };
             runtime.block_on(store.apply(batch)).expect("an accepted batch");
             from = Some(to);

@@ -6,7 +6,7 @@
 //! caller can tell, and a SELECT by key. CPU is that of this process and of every `postgres` on the machine;
 //! on a machine that does other things trust it more than the rate. Makes and drops tables named `rates_…`.
 
-use forebay_database::{Batch, Change, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, OnError, Op, Options, Priority, Store};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Uuid, Value};
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,10 +88,8 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
     let mut from = None;
     for (index, rows) in rows.chunks(20_000).enumerate() {
         let to = index as u64 + 1;
-        let changes = rows
-            .iter()
-            .map(|row| Change { table: 0, position: to, is_intent: false, op: Op::Insert(row.clone()) })
-            .collect();
+        let changes =
+            rows.iter().map(|row| Change { table: 0, position: to, op: Op::Insert(row.clone()) }).collect();
         let (on_error, priority) = (OnError::Fail, Priority::Yields);
         let batch = Batch {
             log,
@@ -103,6 +101,7 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
             changes,
             on_error,
             priority,
+            held: Holding::default(),
         };
         store.apply(batch).await.expect("an applied batch");
         from = Some(to);

@@ -1,7 +1,8 @@
 //! What a drain hands to a database, and what it gets back.
 
-use crate::Error;
+use crate::{Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +28,12 @@ pub struct Batch {
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
     pub priority: Priority,
+    /// What it has to do with held changes.
+    pub held: Holding,
 }
 
-/// A text of the drain's own beside a position, compared and set together with it. Both are empty unless it has stopped tables.
+/// A text of the drain's own beside a position, compared and set together with it. Both are empty unless it
+/// has stopped tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Note {
     /// The text that the store must have.
@@ -45,8 +49,6 @@ pub struct Change {
     pub table: usize,
     /// The end of the log record that it comes from (the last one, when several became one change).
     pub position: u64,
-    /// Whether nobody has been told yet that it is done: refused, it is no dead letter ([`Applied::refused`]).
-    pub is_intent: bool,
     /// What is done.
     pub op: Op,
 }
@@ -88,14 +90,52 @@ impl Op {
     }
 }
 
-impl Change {
-    /// Whether it is an intent that is nothing without a row.
-    pub(crate) fn must_meet_row(&self) -> bool {
-        self.is_intent && matches!(self.op, Op::Update { .. } | Op::Increment { .. })
-    }
+/// Which held change: the log that it came from and the end of its record there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeldId {
+    /// The log that it came from.
+    pub log: u128,
+    /// The end of its record.
+    pub position: u64,
+}
+
+/// What a batch has to do with held changes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Holding {
+    /// Changes that are held without being tried: earlier ones of their rows are held.
+    pub more: Vec<Change>,
+    /// Held changes that the batch takes instead of moving a position. With
+    /// [`OnError::Fail`](crate::OnError::Fail) its changes are the sum of these; otherwise each change is the
+    /// one of the same index.
+    pub settles: Vec<HeldId>,
 }
 
 impl Batch {
+    /// Whether it takes held changes instead of moving its log's position.
+    pub(crate) fn is_settling(&self) -> bool {
+        !self.held.settles.is_empty()
+    }
+
+    /// The log that a change comes from.
+    pub(crate) fn log_of(&self, index: usize) -> u128 {
+        self.held.settles.get(index).map_or(self.log, |id| id.log)
+    }
+
+    /// The held changes that are gone when it is committed and those of its changes with these indexes were
+    /// refused and stay.
+    pub(crate) fn settled(&self, refused: &[usize]) -> Vec<HeldId> {
+        let stays: HashSet<&usize> = refused.iter().collect();
+        let settles = self.held.settles.iter().enumerate();
+        settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
+    }
+
+    /// Somebody else has taken one of the held changes.
+    pub(crate) fn not_held(&self, found: usize) -> Error {
+        let wanted = self.held.settles.len();
+        let message = format!("another drain settles held changes: {wanted} should be held, {found} are");
+        Error::new(Kind::Fenced, message)
+    }
+
     /// Table and key of a change.
     pub(crate) fn place(&self, change: &Change) -> (usize, Value) {
         (change.table, change.op.key(&self.schemas[change.table]).to_owned())
@@ -107,9 +147,11 @@ impl Batch {
 pub enum OnError {
     /// Nothing of it is applied; the error names the change.
     Fail,
-    /// The change goes to `forebay_dead_letter` in the same transaction, unless it is an intent; the others
-    /// are applied.
+    /// The change goes to `forebay_dead_letter` in the same transaction, the others are applied.
     DeadLetter,
+    /// The change and all later ones of its row go to `forebay_held` in the same transaction, or stay there;
+    /// the others are applied.
+    Hold,
 }
 
 /// Whether a batch gives way.
@@ -123,32 +165,23 @@ pub enum Priority {
 }
 
 /// A batch that was applied.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
     /// Changes that were refused: they went to `forebay_dead_letter`, or were kept elsewhere.
     pub dead: u64,
     /// Those of them that were kept elsewhere.
     pub unwritten: u64,
+    /// The indexes of the changes that are held: refused ones, and later ones of their rows.
+    pub held: Vec<usize>,
     /// Updates and increments that met no row: others deleted it.
     pub missing: u64,
-    /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in which one met no row. The index of
-    /// the table in [`Batch::schemas`], and the key.
+    /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in
+    /// which one met no row. The index of the table in [`Batch::schemas`], and the key.
     pub differing: Vec<(usize, Value)>,
-    /// The intents that were not applied, in the order of the batch.
-    pub refused: Vec<Refused>,
     /// How long it held the writer.
     pub took: Duration,
     /// Whether direct writes waited for it.
     pub others_waited: bool,
-}
-
-/// An intent that the database did not apply.
-#[derive(Debug, Clone)]
-pub struct Refused {
-    /// Its [`Change::position`].
-    pub position: u64,
-    /// Why; `None`: there is no row that it could change.
-    pub reason: Option<Error>,
 }
 
 /// A change that the database refused, with its reason.

@@ -105,6 +105,13 @@ pub(crate) fn key_hash(schema: &Schema, op: &Op) -> i64 {
     hash.cast_signed()
 }
 
+impl Change {
+    /// The same number for each change of one row, in all versions.
+    pub fn key_hash(&self, schemas: &[Arc<Schema>]) -> i64 {
+        key_hash(&schemas[self.table], &self.op)
+    }
+}
+
 /// The keys of letters that a change may still supersede.
 pub(crate) enum Outstanding {
     Keys(HashSet<i64>),
@@ -348,6 +355,11 @@ fn as_type(value: &Value, ty: Type) -> Result<Value, String> {
     json::write_value(value.as_ref(), &mut text);
     let text = String::from_utf8(text).expect("JSON is written as UTF-8");
     from_json(ty, &text).map_err(|invalid| invalid.to_string())
+}
+
+/// A replay must not come before changes of its row that are held.
+pub(crate) fn newer_is_held() -> Error {
+    Error::new(Kind::Newer, "changes of its row are held, and newer: replay it when they are settled")
 }
 
 /// The change that a replay applies to a row that is `now` like this; [`Kind::Newer`] when it must not.

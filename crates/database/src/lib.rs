@@ -2,9 +2,9 @@
 //!
 //! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in
 //! the store, what the store enforces on a table ([`Enforced`]), blocks of serial keys, scans,
-//! [`Store::apply`], the drain's transaction, and the dead letters that it leaves, which [`Store::replay`]
-//! applies again; what others commit ([`Store::follow`]). [`Store`] is a thin handle; `sqlite/` and
-//! `postgres/` are the engines behind it.
+//! [`Store::apply`], the drain's transaction, the changes that it holds ([`Held`]) and the dead letters that
+//! it leaves, which [`Store::replay`] applies again; what others commit ([`Store::follow`]). [`Store`] is a
+//! thin handle; `sqlite/` and `postgres/` are the engines behind it.
 //!
 //! What must stay true:
 //! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`;
@@ -26,6 +26,7 @@ mod dead_letter;
 mod enforced;
 mod error;
 mod follow;
+mod held;
 pub mod limits;
 mod options;
 #[cfg(feature = "planted")]
@@ -37,11 +38,12 @@ mod statement;
 mod store;
 mod unwritten;
 
-pub use batch::{Applied, Batch, Change, DeadLetter, Note, OnError, Op, Priority, Refused};
+pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority};
 pub use claim::{Claim, Claimed, Expected, Holder, Queue};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};
 pub use follow::{Follow, Followed, FollowedRow};
+pub use held::Held;
 pub use options::Options;
 pub use position::{Scan, StoredPosition};
 pub use statement::{ResultColumn, Rows, Statement};

@@ -7,10 +7,10 @@ use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
 use crate::sqlite::follow::Follower as SqliteFollower;
 use crate::{
-    Applied, Batch, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, KeepLetters, Kind,
-    Options, Rows, Scan, Statement, StoredPosition, UnwrittenLetter,
+    Applied, Batch, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, Held, HeldId, KeepLetters,
+    Kind, Options, Rows, Scan, Statement, StoredPosition, UnwrittenLetter,
 };
-use forebay_value::{Row, Schema, Value};
+use forebay_value::{Row, Schema, Timestamp, Value};
 use futures_util::future::Either;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -303,6 +303,26 @@ impl Store {
     /// refused again ([`Error::is_data`]) leaves the letter where it is.
     pub async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
         on!(self, engine => engine.replay(schema, letter).await)
+    }
+
+    /// All held changes: those of one log in the order of that log.
+    pub async fn held(&self) -> Result<Vec<Held>, Error> {
+        on!(self, engine => engine.held().await)
+    }
+
+    /// Which changes of one log are held, with the hashes of their keys ([`Change::key_hash`]); in the order
+    /// of the log.
+    pub async fn held_of(&self, log: u128) -> Result<Vec<(HeldId, i64)>, Error> {
+        on!(self, engine => engine.held_of(log).await)
+    }
+
+    /// How many changes of these logs are held, and since when; `None`: none is.
+    pub async fn held_count(&self, logs: &[u128]) -> Result<Option<(u64, Timestamp)>, Error> {
+        let held = on!(self, engine => engine.held_by_log().await?);
+        let of_logs = held.into_iter().filter(|(log, ..)| logs.contains(log));
+        Ok(of_logs
+            .map(|(_, count, since)| (count, since))
+            .reduce(|one, other| (one.0 + other.0, one.1.min(other.1))))
     }
 
     /// How many dead letters there are.

@@ -71,7 +71,7 @@ impl Letters {
             return Err(Error::no_letter(index, table, refused, failed.message()));
         };
         let letter = UnwrittenLetter {
-            log: batch.log,
+            log: batch.log_of(index),
             position: change.position,
             table: table.clone(),
             op: kept.op.into(),

@@ -6,14 +6,10 @@
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
 //!    │         ├── misfit ◀──────────┤   without the table that would have every row refused (`stopped`)
-//!    │         ├── refused ◀─────────┤   the same records uncoalesced, the refused ones to the dead letters
-//!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
+//!    │         ├── refused ◀─────────┤   the same records uncoalesced, the refused ones to the dead letters,
+//!    or held │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
-//! A change that is an intent (`durability = "database"`) is no dead letter when it is refused: nothing was
-//! acknowledged. What became of each is told to the queue with the position that the batch has reached. While
-//! intents are refused, batches of nothing but intents are applied one by one at once.
-//!
 //! Whatever goes wrong, the next batch begins by asking the database where it stands, and the records are
 //! read from there again: a crash or a lost answer anywhere repeats nothing and skips nothing. When a COMMIT
 //! was not answered, its transaction may still be under way: a position that such a batch would have reached
@@ -24,10 +20,10 @@ use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
-    Applied, Batch, Change, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
+    Applied, Batch, Change, Holding, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
 };
 use forebay_log::Position;
 use std::collections::HashSet;
@@ -48,8 +44,6 @@ pub(crate) struct Batcher<Q> {
     ahead: Option<Result<Prepared, Error>>,
     /// A batch was refused: up to here the records are applied one by one.
     uncoalesced_until: Option<Position>,
-    /// The last batch had intents that the database refused: so may the next one.
-    refuses_intents: bool,
     stopped: StoppedTables,
     /// Where letters go that the database does not take.
     letters: Option<Arc<dyn KeepLetters>>,
@@ -62,6 +56,8 @@ pub(crate) struct Batcher<Q> {
 pub(crate) struct Prepared {
     /// `None`: the records do not add up to one change a key.
     changes: Option<Vec<Change>>,
+    /// Those of rows that have held changes.
+    held: Vec<Change>,
     on_error: OnError,
     /// Records in it.
     pub rows: usize,
@@ -115,8 +111,6 @@ pub(crate) struct Committed {
     pub dead: u64,
     /// Those of them whose letters are in the file.
     pub unwritten: u64,
-    /// Intents that were not applied.
-    pub refused: u64,
     /// Whether the queue has released it; false: another drain has the queue now.
     pub released: Result<bool, Error>,
 }
@@ -149,7 +143,6 @@ impl<Q: Queue> Batcher<Q> {
             place: None,
             ahead: None,
             uncoalesced_until: None,
-            refuses_intents: false,
             stopped: StoppedTables::default(),
             letters,
             uncertain: Vec::new(),
@@ -161,11 +154,9 @@ impl<Q: Queue> Batcher<Q> {
         self.place.as_ref().map(|place| Drained { all: place.all(), others: place.drained })
     }
 
-    /// The stopped tables; the queue is told as well.
+    /// The stopped tables.
     pub(crate) fn stopped(&self) -> Vec<StoppedTable> {
-        let stopped = self.stopped.list();
-        self.queue.set_stopped(&stopped);
-        stopped
+        self.stopped.list()
     }
 
     /// Whether a stopped table is to be tried again, or catches up.
@@ -186,10 +177,8 @@ impl<Q: Queue> Batcher<Q> {
         }
         let mut place = self.queue.locate(&self.database).await?;
         if let Some(own) = self.uncertain.iter().position(|(reached, _)| *reached == place.reached) {
-            // Which changes were refused was in the answer that was lost; without a list of rows none was.
+            // Which changes were refused was in the answer that was lost.
             let (_, rows) = self.uncertain.swap_remove(own);
-            let verdict = if rows.is_empty() { Verdict::But(Vec::new()) } else { Verdict::Unknown };
-            self.queue.settle(&place.reached, &verdict).await;
             self.queue.undo(rows).await;
         }
         self.stopped.agree(&mut place.reached);
@@ -243,7 +232,7 @@ impl<Q: Queue> Batcher<Q> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
         let mut rows = self.rows_now.min(paced).min(rows_max).max(1);
         let uncoalesced = self.uncoalesced_until;
-        if uncoalesced.is_some() || self.refuses_intents {
+        if uncoalesced.is_some() {
             rows = rows.min(UNCOALESCED_ROWS);
         }
         // A stopped table catches up with where the others are.
@@ -255,16 +244,14 @@ impl<Q: Queue> Batcher<Q> {
         self.stopped.retain(of.as_deref(), &mut changes, &self.schemas.list);
         let rows = changes.len();
         let is_passing = of.is_none() && rows < read;
+        let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let (changes, on_error) = match uncoalesced {
-            Some(_) => (Some(changes), OnError::DeadLetter),
-            None if self.refuses_intents && changes.iter().all(|change| change.is_intent) => {
-                (Some(changes), OnError::DeadLetter)
-            }
+            Some(_) => (Some(changes), Q::ON_REFUSAL),
             None if self.schemas.mixes(&changes) => (None, OnError::Fail),
             None => (coalesce(&mut changes, &self.schemas.list, &self.schemas.is_shared), OnError::Fail),
         };
         let is_end = is_end && (of.is_none() || until == others);
-        Ok(Prepared { changes, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
+        Ok(Prepared { changes, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
     }
 
     /// Makes the next batch ready, when there is much behind the one in hand: at most twice as many rows, so
@@ -284,7 +271,7 @@ impl<Q: Queue> Batcher<Q> {
     pub(crate) async fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let reached = prepared.reached(&place.reached);
-        let Prepared { changes, on_error, rows, of, bytes, to, next, .. } = prepared;
+        let Prepared { changes, held, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
             return Ok(self.one_by_one(to));
         };
@@ -303,7 +290,9 @@ impl<Q: Queue> Batcher<Q> {
             changes,
             on_error,
             priority,
+            held: Holding { more: held, settles: Vec::new() },
         };
+        let is_holding = !batch.held.more.is_empty();
         // Which of them are refused is in the answer, and the answer to a commit can be lost.
         let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let (database, letters) = (self.database.clone(), self.letters.clone());
@@ -331,14 +320,13 @@ impl<Q: Queue> Batcher<Q> {
             }
         };
         let stored = reached.all();
-        self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached.clone()) });
-        let Applied { dead, unwritten, differing, refused, .. } = applied;
-        let refused_total = refused.len() as u64;
-        self.refuses_intents = refused_total > 0;
-        self.queue.settle(&reached, &Verdict::But(refused)).await;
-        if !differing.is_empty() {
+        self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached) });
+        if is_holding || !applied.held.is_empty() {
+            self.queue.note_held();
+        }
+        if !applied.differing.is_empty() {
             let schemas = &self.schemas.list;
-            let rows = differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
+            let rows = applied.differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
             self.queue.undo(rows.collect()).await;
         }
         // What the database has, and not the padding behind it: a log that begins there would seem to lack
@@ -347,9 +335,8 @@ impl<Q: Queue> Batcher<Q> {
         if !matches!(released, Ok(true)) {
             self.forget_place();
         }
-        let committed =
-            Committed { rows, bytes, changes: count, dead, unwritten, refused: refused_total, released };
-        Ok(Outcome::Committed(committed))
+        let Applied { dead, unwritten, .. } = applied;
+        Ok(Outcome::Committed(Committed { rows, bytes, changes: count, dead, unwritten, released }))
     }
 
     fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: Place) {
@@ -364,6 +351,15 @@ impl<Q: Queue> Batcher<Q> {
             self.ahead = None;
         }
         self.place = Some(place);
+    }
+
+    /// Has the queue release what it could not while changes were held.
+    pub(crate) async fn release_again(&mut self) -> Result<(), Error> {
+        let Some(stored) = self.place.as_ref().and_then(|place| place.stored) else { return Ok(()) };
+        if !self.queue.release(stored).await? {
+            self.forget_place();
+        }
+        Ok(())
     }
 
     /// Tells the database that this drain lives, by a batch without changes: its position stays. Whether it

@@ -1,7 +1,9 @@
 //! Claims: this server, its tables, and why the database does not let it have them.
 
 use crate::{Error, Kind};
-use forebay_database::{Batch, Claim, Claimed, Expected, Holder, Note, OnError, Priority, Queue, Store};
+use forebay_database::{
+    Batch, Claim, Claimed, Expected, Holder, Holding, Note, OnError, Priority, Queue, Store,
+};
 use forebay_log::Position;
 use forebay_table::RemoteTables;
 use forebay_value::Timestamp;
@@ -25,6 +27,7 @@ pub(crate) fn sign_of_life(log: u128, at: Option<Position>, note: &str, opening:
         changes: Vec::new(),
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        held: Holding::default(),
     }
 }
 

@@ -83,8 +83,6 @@ struct Slot {
     rank: u128,
     /// Of the last change.
     position: u64,
-    /// Whether some of its changes are intents.
-    is_intent: bool,
     net: Net,
     edits: Edits,
 }
@@ -193,17 +191,16 @@ fn fold(changes: &[Change], schemas: &[Arc<Schema>], is_shared: &[bool]) -> Opti
             Op::Insert(row) | Op::Put(row) => row.as_ref().key(&schemas[change.table]),
             Op::Delete(key) | Op::Update { key, .. } | Op::Increment { key, .. } => key.as_ref(),
         })?;
-        let Change { table, position, is_intent, .. } = *change;
+        let (table, position) = (change.table, change.position);
         match places.entry((table, key)) {
             Entry::Vacant(place) => {
                 place.insert(slots.len());
                 let (net, edits) = first(index, &change.op)?;
-                slots.push(Slot { table, rank: key.rank(), position, is_intent, net, edits });
+                slots.push(Slot { table, rank: key.rank(), position, net, edits });
             }
             Entry::Occupied(place) => {
                 let slot = &mut slots[*place.get()];
                 slot.position = position;
-                slot.is_intent |= is_intent;
                 next(slot, index, &change.op, is_shared[table])?;
             }
         }
@@ -272,11 +269,7 @@ fn emit(slot: &Slot, schema: &Schema, ops: &mut [Option<Op>], out: &mut Ordered)
             PUTS | UPDATES if keeps_log_order => (PUTS, u128::from(slot.position)),
             phase => (phase, slot.rank),
         };
-        out.push(
-            phase,
-            order,
-            Change { table: slot.table, position: slot.position, is_intent: slot.is_intent, op },
-        );
+        out.push(phase, order, Change { table: slot.table, position: slot.position, op });
     };
     let mut image = |index: usize| -> Option<Row> {
         let (Op::Insert(row) | Op::Put(row)) = ops[index].take()? else {

@@ -80,6 +80,12 @@ impl Error {
         source.downcast_ref::<forebay_table::HotError>().is_some_and(|error| error.may_retry())
     }
 
+    /// Whether the database was changed by another drain first.
+    pub(crate) fn is_fenced(&self) -> bool {
+        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<forebay_database::Error>());
+        source.is_some_and(|error| *error.kind() == forebay_database::Kind::Fenced)
+    }
+
     /// What happened, to match on.
     pub fn kind(&self) -> Kind {
         self.kind

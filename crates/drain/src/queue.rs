@@ -6,10 +6,10 @@
 //! business and the same for both.
 
 use crate::Error;
-use crate::stopped::{Reached, StoppedTable};
-use forebay_database::{Change, Op, Refused, Store};
+use crate::stopped::Reached;
+use forebay_database::{Change, OnError, Op, Store};
 use forebay_log::Position;
-use forebay_table::{Catalogue, LogRecord, TableId, is_intent};
+use forebay_table::{Catalogue, LogRecord, TableId};
 use forebay_value::{Row, Schema, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,6 +22,9 @@ pub(crate) trait Queue {
     /// Whether only this process moves its position. Where it has moved otherwise, [`Queue::locate`] says
     /// whether this drain may go on.
     const IS_OWN: bool;
+
+    /// What becomes of a change that the database refuses by itself.
+    const ON_REFUSAL: OnError;
 
     /// The id under which the database keeps the position reached.
     fn id(&self) -> u128;
@@ -44,33 +47,27 @@ pub(crate) trait Queue {
         schemas: &mut Schemas,
     ) -> Result<Taken, Error>;
 
-    /// The database has made everything before `position` durable: it may be forgotten. False: this drain
-    /// does not own the queue any more.
+    /// The database has made everything before `position` durable: it may be forgotten, up to what is held.
+    /// False: this drain does not own the queue any more.
     async fn release(&mut self, position: Position) -> Result<bool, Error>;
-
-    /// What has become of intents, once the database has `reached`: answers those who wait. Before
-    /// [`Queue::release`].
-    async fn settle(&mut self, reached: &Reached, verdict: &Verdict);
-
-    /// Says which tables are stopped: their intents are answered.
-    fn set_stopped(&self, stopped: &[StoppedTable]);
 
     /// The database does not have what the changes of these rows (their tables' schemas, their keys) say:
     /// memory gives them up, and shows what the database has.
     async fn undo(&mut self, rows: Vec<RowKey>);
 
+    /// Takes the changes out whose rows have changes that are held: these are held as well.
+    async fn take_held(
+        &mut self,
+        changes: &mut Vec<Change>,
+        schemas: &[Arc<Schema>],
+    ) -> Result<Vec<Change>, Error>;
+
+    /// Changes of it are held from now on.
+    fn note_held(&mut self);
+
     /// Whether so much lies behind `position` that the next batch is worth reading while the database is
     /// busy.
     fn is_long_behind(&self, position: Position) -> bool;
-}
-
-/// What a batch made of its intents.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// All were applied but these, which are in the order of the queue.
-    But(Vec<Refused>),
-    /// The answer was lost that says which of them were refused.
-    Unknown,
 }
 
 /// A row: the schema of its table, and its key.
@@ -217,5 +214,5 @@ pub(crate) fn decode(
             Op::Update { key: row.key(schema).to_owned(), columns }
         }
     };
-    Ok(Change { table, position: position.0, is_intent: is_intent(bytes), op })
+    Ok(Change { table, position: position.0, op })
 }

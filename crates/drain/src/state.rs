@@ -81,6 +81,11 @@ pub struct DrainState {
     /// Records that are not in the database. In the log by the mean size of those drained so far, `None`
     /// before the first; on Redis as counted last.
     pub backlog_rows: Option<u64>,
+    /// Those of them that the database has refused so far and holds, until what they need has arrived; as
+    /// counted last.
+    pub held_rows: u64,
+    /// Since when, if any.
+    pub held_since: Option<Timestamp>,
     /// Queues that there are: 1 for a log, the shards on Redis.
     pub shards: u16,
     /// Those that this drain works on; the others are another drain's.
@@ -93,8 +98,6 @@ pub struct DrainState {
     pub dead_total: u64,
     /// Those of them that are in the file of the data folder, because the database did not take the letter.
     pub unwritten_total: u64,
-    /// Writes with `durability = "database"` that the database refused since the start.
-    pub refused_total: u64,
     /// Batches committed since the start.
     pub batches_total: u64,
     /// Records drained a second, over the last seconds.
@@ -129,12 +132,13 @@ pub(crate) struct Totals {
     pub changes: u64,
     pub dead: u64,
     pub unwritten: u64,
-    pub refused: u64,
     pub batches: u64,
     pub last_error: Option<String>,
     /// On Redis, as counted last.
     pub backlog_rows: u64,
     pub shards_held: u16,
+    /// How many changes are held, and since when.
+    pub held: Option<(u64, Timestamp)>,
     rate: f64,
     rate_at: Option<Instant>,
 }
@@ -149,7 +153,6 @@ impl Totals {
         self.changes += committed.changes as u64;
         self.dead += committed.dead;
         self.unwritten += committed.unwritten;
-        self.refused += committed.refused;
         self.batches += 1;
         self.last_error = None;
         let now = Instant::now();

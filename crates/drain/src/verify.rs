@@ -16,7 +16,8 @@ pub struct Differences {
     pub compared: u64,
     /// Rows of which memory has only the key, because they were evicted: the database has them.
     pub evicted: u64,
-    /// Rows that changed after the snapshot's position: they are in the log, not yet in the database.
+    /// Rows that changed after the snapshot's position, or of which changes are held: they are in the log,
+    /// not yet in the database.
     pub undrained: u64,
     /// Rows that only the database has, of a table that others write to (`shared`): as it should be.
     pub only_in_database: u64,

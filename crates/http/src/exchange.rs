@@ -285,7 +285,7 @@ impl<S: Service> Connection<S> {
         stream: Option<&'a Cell<Option<BodyStream>>>,
         local: &Local,
     ) -> Request<'a> {
-        Request { head, body, peer: self.peer, worker: local.worker, stream }
+        Request { head, path: head.target.path, body, peer: self.peer, worker: local.worker, stream }
     }
 
     /// Chunks from the start of `input`; with the last one the request is answered.

@@ -61,6 +61,7 @@ impl Method {
 /// arrived and were checked.
 pub struct Request<'a> {
     pub(crate) head: &'a RequestHead<'a>,
+    pub(crate) path: &'a str,
     pub(crate) body: &'a [u8],
     pub(crate) peer: SocketAddr,
     pub(crate) worker: usize,
@@ -92,7 +93,17 @@ impl<'a> Request<'a> {
     /// The path, still percent-encoded (see [`crate::percent_decode`]); starts with `/`, or is `*`
     /// for `OPTIONS *`, or the authority for CONNECT.
     pub fn path(&self) -> &'a str {
-        self.head.target.path
+        self.path
+    }
+
+    /// The same request with another spelling of its path.
+    pub fn with_path<'b>(&'b self, path: &'b str) -> Request<'b> {
+        Request { path, ..*self }
+    }
+
+    /// The host that is asked: the authority of an absolute target, else the field Host.
+    pub fn host(&self) -> Option<&'a [u8]> {
+        self.head.target.authority.map(str::as_bytes).or_else(|| self.header("Host"))
     }
 
     /// What follows `?`, still percent-encoded (see [`crate::query_pairs`]).

@@ -11,6 +11,8 @@ use std::fmt;
 /// A request target, split but not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'a> {
+    /// The authority of a target in absolute form: it stands for Host (RFC 9112 section 3.2.2).
+    pub authority: Option<&'a str>,
     /// The path, still percent-encoded; `*` for `OPTIONS *`, the authority for CONNECT.
     pub path: &'a str,
     /// What follows the first `?`, still percent-encoded.
@@ -25,21 +27,21 @@ impl<'a> Target<'a> {
             return None;
         }
         if method == Method::Connect {
-            return (!raw.starts_with('/')).then_some(Target { path: raw, query: None });
+            return (!raw.starts_with('/')).then_some(Target { authority: None, path: raw, query: None });
         }
         if raw.starts_with('/') {
             return Some(Target::split(raw));
         }
         if raw == "*" {
-            return (method == Method::Options).then_some(Target { path: raw, query: None });
+            return (method == Method::Options).then_some(Target { authority: None, path: raw, query: None });
         }
         Target::absolute(method, raw)
     }
 
     fn split(raw: &'a str) -> Target<'a> {
         match raw.split_once('?') {
-            Some((path, query)) => Target { path, query: Some(query) },
-            None => Target { path: raw, query: None },
+            Some((path, query)) => Target { authority: None, path, query: Some(query) },
+            None => Target { authority: None, path: raw, query: None },
         }
     }
 
@@ -54,12 +56,13 @@ impl<'a> Target<'a> {
         if authority.is_empty() || !authority.bytes().all(is_authority_byte) {
             return None;
         }
-        match tail.as_bytes().first() {
-            None if method == Method::Options => Some(Target { path: "*", query: None }),
-            None => Some(Target { path: "/", query: None }),
-            Some(b'?') => Some(Target { path: "/", query: Some(&tail[1..]) }),
-            Some(_) => Some(Target::split(tail)),
-        }
+        let Target { path, query, .. } = match tail.as_bytes().first() {
+            None if method == Method::Options => Target::split("*"),
+            None => Target::split("/"),
+            Some(b'?') => Target { query: Some(&tail[1..]), ..Target::split("/") },
+            Some(_) => Target::split(tail),
+        };
+        Some(Target { authority: Some(authority), path, query })
     }
 }
 

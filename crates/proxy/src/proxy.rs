@@ -6,7 +6,7 @@ use crate::forward::{Trust, prepare_request, strip_hop_by_hop};
 use crate::health::Balance;
 use crate::limits::{CHECK_PERIOD, CHECK_TIMEOUT, HEAD_BYTES_MAX, IDLE_CONNECTION, IDLE_CONNECTIONS_MAX};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Uri};
 use http_body::Body as _;
@@ -151,6 +151,8 @@ impl Proxy {
         let own = HeaderValue::from_str(upstream.as_str()).map_err(|error| malformed().caused_by(error))?;
         let host = if self.settings.keeps_host { None } else { Some(&own) };
         prepare_request(&mut headers, peer, self.settings.trust, host);
+        // HTTP/1.1 needs one, HTTP/1.0 does not.
+        headers.entry(HOST).or_insert(own);
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(Scheme::HTTP);
         parts.authority = Some(upstream.clone());

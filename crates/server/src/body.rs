@@ -4,8 +4,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. When a field stands twice,
-/// the last one counts, as in most parsers. Fields not asked for are checked for well-formedness only.
+/// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. A field of
+/// these that stands twice is an error: of such, parsers take the first or the last. Fields not asked for are checked for well-formedness only.
 ///
 /// # Errors
 /// A sentence that says what is wrong with the body.
@@ -15,19 +15,24 @@ pub fn extract<'body, N: AsRef<str>>(
     found: &mut [Option<&'body str>],
 ) -> Result<(), String> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let visitor = Fields { names, found };
-    deserializer.deserialize_map(visitor).and_then(|()| deserializer.end()).map_err(|error| {
-        if error.is_data() {
-            "the body must be a JSON object".to_owned()
-        } else {
-            format!("the body is not valid JSON: {error}")
+    let mut twice = None;
+    let visitor = Fields { names, found, twice: &mut twice };
+    let read = deserializer.deserialize_map(visitor).and_then(|()| deserializer.end());
+    match (read, twice) {
+        (Ok(()), None) => Ok(()),
+        (Ok(()), Some(name)) => {
+            Err(format!("the body has the field `{}` more than once", names[name].as_ref()))
         }
-    })
+        (Err(error), _) if error.is_data() => Err("the body must be a JSON object".to_owned()),
+        (Err(error), _) => Err(format!("the body is not valid JSON: {error}")),
+    }
 }
 
 struct Fields<'a, 'body, N> {
     names: &'a [N],
     found: &'a mut [Option<&'body str>],
+    /// One that stands twice.
+    twice: &'a mut Option<usize>,
 }
 
 impl<'body, N: AsRef<str>> Visitor<'body> for Fields<'_, 'body, N> {
@@ -40,7 +45,11 @@ impl<'body, N: AsRef<str>> Visitor<'body> for Fields<'_, 'body, N> {
     fn visit_map<A: MapAccess<'body>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(index) = map.next_key_seed(NameIndex(self.names))? {
             match index {
-                Some(index) => self.found[index] = Some(map.next_value::<&'body RawValue>()?.get()),
+                Some(index) => {
+                    if self.found[index].replace(map.next_value::<&'body RawValue>()?.get()).is_some() {
+                        *self.twice = Some(index);
+                    }
+                }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -93,7 +102,8 @@ mod tests {
     fn fields_of_bodies() {
         check(r#"{"a":1,"b":"x"}"#, Ok([Some("1"), Some("\"x\"")]));
         check(r#" { "b" : [1, {"a":2}] , "c":null } "#, Ok([None, Some("[1, {\"a\":2}]")]));
-        check(r#"{"a":1,"a":2}"#, Ok([Some("2"), None]));
+        check(r#"{"a":1,"a":2}"#, Err("the field `a` more than once"));
+        check(r#"{"c":1,"c":2}"#, Ok([None, None]));
         check(r#"{"\u0061":1}"#, Ok([Some("1"), None]));
         check("{}", Ok([None, None]));
         check("", Err("not valid JSON"));

@@ -17,6 +17,8 @@ pub enum State {
     DrainBackingOff,
     /// The changes of a table wait, those of others are drained.
     TableStopped,
+    /// Changes that the database has refused wait for what they need.
+    ChangesHeld,
     /// Changes were refused by the database since the start.
     DeadLetters,
     /// Requests do not reach the database.
@@ -38,6 +40,7 @@ impl State {
             State::DrainFailed => "drain failed",
             State::DrainBackingOff => "drain backing off",
             State::TableStopped => "table stopped",
+            State::ChangesHeld => "changes held",
             State::DeadLetters => "dead letters",
             State::DatabaseAway => "database away",
             State::NotFollowing => "not following",
@@ -50,7 +53,13 @@ impl State {
         use State::*;
         matches!(
             self,
-            DrainBackingOff | TableStopped | DeadLetters | DatabaseAway | NotFollowing | RowsNotHeld
+            DrainBackingOff
+                | TableStopped
+                | ChangesHeld
+                | DeadLetters
+                | DatabaseAway
+                | NotFollowing
+                | RowsNotHeld
         )
     }
 

@@ -63,7 +63,7 @@ impl<'a> Call<'a> {
         percent_decode(raw).map_err(|error| Problem::parameter(name, format!("has {error}")))
     }
 
-    /// The first query parameter of this name, decoded.
+    /// The query parameter of this name, decoded; an error when it is given more than once.
     pub fn query(&self, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
         find_query(self.request.query(), name)
     }
@@ -79,13 +79,15 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The first pair of this name in a query.
+/// The pair of this name in a query. Two of them are an error: of such, servers take the first, the last or
+/// both.
 pub(crate) fn find_query<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
+    let mut found = None;
     for pair in query_pairs(query.unwrap_or_default()) {
-        let (found, value) = pair.map_err(|error| Problem::new(400, format!("the query has {error}")))?;
-        if found == name {
-            return Ok(Some(value));
+        let (candidate, value) = pair.map_err(|error| Problem::new(400, format!("the query has {error}")))?;
+        if candidate == name && found.replace(value).is_some() {
+            return Err(Problem::parameter(name, "is given more than once"));
         }
     }
-    Ok(None)
+    Ok(found)
 }

@@ -1,11 +1,14 @@
 //! The service: finds the endpoint of a request and lets it answer.
+//!
+//! Promises that guard, rate, cache and the application behind see the same path: the one form of what the
+//! client sent ([`canonical_path`]).
 
 use crate::endpoint::fronted::Fronted;
 use crate::endpoint::out::respond_problem;
 use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
 use forebay_database::Store;
-use forebay_http::{Answer, Method, Outcome, Request, Service};
+use forebay_http::{Answer, CanonicalPath, Method, Outcome, Request, Service, canonical_path};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -13,46 +16,115 @@ use std::sync::Arc;
 /// The methods that an endpoint can have.
 const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
 
+/// An endpoint in a router.
+#[derive(Clone)]
+struct Place {
+    endpoint: Arc<Endpoint>,
+    /// The parameter for the rest of the path, where there is no rest.
+    empty_rest: Option<String>,
+}
+
+/// Endpoints by method and path.
+#[derive(Default)]
+struct Routers {
+    by_method: [Router<Place>; METHODS.len()],
+    /// Those for every method that has no endpoint of its own.
+    any: Router<Place>,
+}
+
 /// All endpoints by route.
 pub struct Routes {
     /// Its statements run on the workers' threads.
     store: Store,
-    by_method: [Router<Arc<Endpoint>>; METHODS.len()],
-    /// Those for every method that has no endpoint of its own.
-    any: Router<Arc<Endpoint>>,
-    endpoints: Vec<Arc<Endpoint>>,
+    merge_slashes: bool,
+    routers: Routers,
+    /// The same with routes in lower case.
+    folded: Routers,
+    /// As the config has them.
+    added: Vec<(Method, String, Arc<Endpoint>)>,
+}
+
+impl Routers {
+    fn of(&mut self, method: Method) -> &mut Router<Place> {
+        match METHODS.iter().position(|known| *known == method) {
+            Some(index) => &mut self.by_method[index],
+            None => &mut self.any,
+        }
+    }
+
+    fn find<'r>(&'r self, method: Method, path: &'r str) -> Option<Match<'r, 'r, &'r Place>> {
+        let index = match method {
+            Method::Get | Method::Head => Some(0),
+            method => METHODS.iter().position(|known| *known == method),
+        };
+        match index.map(|index| self.by_method[index].at(path)) {
+            Some(Ok(found)) => Some(found),
+            // A request that would only be sent back as it is, and one that is for the last hop.
+            _ if matches!(method, Method::Trace | Method::Connect) => None,
+            _ => self.any.at(path).ok(),
+        }
+    }
 }
 
 impl Routes {
     /// None yet.
-    pub fn new(store: Store) -> Routes {
-        Routes { store, by_method: Default::default(), any: Router::default(), endpoints: Vec::new() }
+    pub fn new(store: Store, merge_slashes: bool) -> Routes {
+        let (routers, folded) = Default::default();
+        Routes { store, merge_slashes, routers, folded, added: Vec::new() }
     }
 
     /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
     /// method.
     ///
     /// # Errors
-    /// A sentence when the route clashes with one that is there.
+    /// A sentence when the route clashes with one that is there, or is not in the form of the paths that
+    /// requests have.
     pub fn add(&mut self, method: Method, route: &str, endpoint: Arc<Endpoint>) -> Result<(), String> {
-        let router = match METHODS.iter().position(|known| *known == method) {
-            Some(index) => &mut self.by_method[index],
-            None if method == Method::Other => &mut self.any,
-            None => return Err(format!("no endpoint can have the method {}", method.as_str())),
-        };
-        router.insert(router_syntax(route), endpoint.clone()).map_err(|error| error.to_string())?;
-        self.endpoints.push(endpoint);
+        if method != Method::Other && !METHODS.contains(&method) {
+            return Err(format!("no endpoint can have the method {}", method.as_str()));
+        }
+        match canonical_path(route, self.merge_slashes) {
+            Ok(form) if form.path == route => {}
+            Ok(form) => return Err(format!("the path must be written as {}", form.path)),
+            Err(error) => return Err(format!("the path has {error}")),
+        }
+        let place = Place { endpoint: endpoint.clone(), empty_rest: None };
+        self.routers.of(method).insert(router_syntax(route), place).map_err(|error| error.to_string())?;
+        self.added.push((method, route.to_owned(), endpoint));
         Ok(())
+    }
+
+    /// Adds what follows from all endpoints: `/a/{rest...}` takes `/a` and `/a/` as well, where no endpoint
+    /// has these, and paths are known whatever their case.
+    pub fn finish(&mut self) {
+        for (method, route, endpoint) in &self.added {
+            let Some((begin, name)) = rest_of(route) else { continue };
+            for path in [begin, begin.trim_end_matches('/')] {
+                let place = Place { endpoint: endpoint.clone(), empty_rest: Some(name.to_owned()) };
+                // Another endpoint has it, or "/" has no shorter form.
+                let _ = self.routers.of(*method).insert(path, place);
+            }
+        }
+        for (method, route, endpoint) in &self.added {
+            let place = Place { endpoint: endpoint.clone(), empty_rest: None };
+            let folded = self.folded.of(*method);
+            let begin =
+                rest_of(route).map_or(Vec::new(), |(begin, _)| vec![begin, begin.trim_end_matches('/')]);
+            for route in begin.into_iter().map(str::to_owned).chain([router_syntax(route)]) {
+                // Of routes that differ in case alone, the first stands for all.
+                let _ = folded.insert(route.to_ascii_lowercase(), place.clone());
+            }
+        }
     }
 
     /// Requests that wait now for the database, or for rows that are not in memory.
     pub fn waiting(&self) -> usize {
-        self.endpoints.iter().map(|endpoint| endpoint.intake.waiting.count()).sum()
+        self.added.iter().map(|(_, _, endpoint)| endpoint.intake.waiting.count()).sum()
     }
 
     fn allowed(&self, path: &str) -> String {
         let mut allowed = Vec::new();
-        for (method, router) in METHODS.iter().zip(&self.by_method) {
+        for (method, router) in METHODS.iter().zip(&self.routers.by_method) {
             if router.at(path).is_ok() {
                 allowed.push(method.as_str());
                 if *method == Method::Get {
@@ -60,44 +132,77 @@ impl Routes {
                 }
             }
         }
-        if self.any.at(path).is_ok() {
+        if self.routers.any.at(path).is_ok() {
             let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
             return all.join(", ");
         }
         allowed.join(", ")
     }
 
-    fn find<'r>(&'r self, request: &Request<'r>) -> Option<Match<'r, 'r, &'r Arc<Endpoint>>> {
-        let index = match request.method() {
-            Method::Get | Method::Head => Some(0),
-            method => METHODS.iter().position(|known| *known == method),
-        };
-        match index.map(|index| self.by_method[index].at(request.path())) {
-            Some(Ok(found)) => Some(found),
-            // A request that would only be sent back as it is, and one that is for the last hop.
-            _ if matches!(request.method(), Method::Trace | Method::Connect) => None,
-            _ => self.any.at(request.path()).ok(),
-        }
+    /// The path of a request in its one form.
+    fn path<'r>(&self, request: &Request<'r>) -> Result<CanonicalPath<'r>, Problem> {
+        canonical_path(request.path(), self.merge_slashes)
+            .map_err(|error| Problem::new(400, format!("the path has {error}")))
     }
 
     fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
-        let Some(found) = self.find(request) else {
+        let form = self.path(request)?;
+        let request = &request.with_path(&form.path);
+        let Some(found) = self.routers.find(request.method(), request.path()) else {
             return Err(match self.allowed(request.path()) {
                 none if none.is_empty() => Problem::not_found("there is nothing here"),
                 allowed => Problem::method_not_allowed(&allowed),
             });
         };
-        let path: SmallVec<[(&str, &str); 4]> = found.params.iter().collect();
-        found.value.call(request, &path, answer)
+        let Place { endpoint, empty_rest } = found.value;
+        if form.has_encoded_slash && !endpoint.takes_encoded_slash {
+            return Err(Problem::new(400, "the path has an encoded slash or backslash"));
+        }
+        if matches!(endpoint.mode, Mode::Passed(_) | Mode::Fronted(_)) {
+            if form.has_control {
+                return Err(Problem::new(400, "the path has a control character"));
+            }
+            self.check_other_reading(endpoint, request, form.has_encoded_slash)?;
+        }
+        let mut path: SmallVec<[(&str, &str); 4]> = found.params.iter().collect();
+        path.extend(empty_rest.iter().map(|name| (name.as_str(), "")));
+        endpoint.call(request, &path, answer)
+    }
+
+    /// An application may take `/Admin` and `/admin%2F` for `/admin/`: what is passed on as the one satisfies
+    /// the guard of the other as well.
+    fn check_other_reading(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        request: &Request<'_>,
+        has_encoded_slash: bool,
+    ) -> Result<(), Problem> {
+        if !has_encoded_slash && !request.path().bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Ok(());
+        }
+        let read = request.path().to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/");
+        let Ok(form) = canonical_path(&read, self.merge_slashes) else { return Ok(()) };
+        match self.folded.find(request.method(), &form.path).map(|found| &found.value.endpoint) {
+            Some(other) if !Arc::ptr_eq(other, endpoint) => match &other.guard {
+                Some(guard) => guard.check(request),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 }
 
 /// `{rest...}` as the router spells it: `{*rest}`.
 fn router_syntax(route: &str) -> String {
-    match route.strip_suffix("...}").and_then(|head| head.rsplit_once('{')) {
+    match rest_of(route) {
         Some((head, name)) => format!("{head}{{*{name}}}"),
         None => route.to_owned(),
     }
+}
+
+/// What is before `{rest...}`, with its slash, and its name.
+fn rest_of(route: &str) -> Option<(&str, &str)> {
+    route.strip_suffix("...}")?.rsplit_once('{')
 }
 
 impl Service for Routes {
@@ -113,7 +218,8 @@ impl Service for Routes {
     }
 
     fn streams(&self, request: &Request<'_>) -> Option<u64> {
-        match &self.find(request)?.value.mode {
+        let form = self.path(request).ok()?;
+        match &self.routers.find(request.method(), &form.path)?.value.endpoint.mode {
             Mode::Passed(passed) | Mode::Fronted(Fronted { passed, .. }) => Some(passed.proxy.body_bytes_max),
             _ => None,
         }

@@ -49,6 +49,14 @@ impl Positions for DatabaseSource {
         let store = self.0.clone();
         Box::pin(async move { store.position(log).await.map_err(source_error) })
     }
+
+    fn held_from(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
+        let store = self.0.clone();
+        Box::pin(async move {
+            let held = store.held_of(log).await.map_err(source_error)?;
+            Ok(held.first().map(|(id, _)| id.position))
+        })
+    }
 }
 
 fn source_error(error: Error) -> SourceError {

@@ -1,5 +1,6 @@
-//! What one row costs on one Redis: `cargo run --release -p forebay-table --example remote_rates`. Inserts, reads and increments of 500-byte
-//! rows with a unique code, so many at a time; the server's CPU time and memory for each, and the client's.
+//! What one row costs on one Redis: `cargo run --release -p forebay-table --example remote_rates`. Inserts,
+//! reads and increments of 500-byte rows with a unique code, so many at a time; the server's CPU time and
+//! memory for each, and the client's.
 
 use forebay_redis::{Client, Link, Options};
 use forebay_table::{
@@ -34,6 +35,10 @@ impl Source for Nothing {
 
 impl Positions for Nothing {
     fn position(&self, _: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn held_from(&self, _: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
         Box::pin(async { Ok(None) })
     }
 }

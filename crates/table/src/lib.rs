@@ -12,7 +12,6 @@
 //!
 //! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, the drain.
 
-mod called;
 mod catalogue;
 mod embedded;
 mod error;
@@ -29,16 +28,15 @@ mod rules;
 mod source;
 mod spec;
 
-pub use called::{Called, HotResult, completed};
 pub use catalogue::Catalogue;
 pub use embedded::{
-    Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Outcome, Poll, Read, Replayed,
-    Table, Tables, Unread, WriteError,
+    Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Poll, Read, Replayed, Table, Tables,
+    WriteError,
 };
 pub use error::{Error, HotError, HotKind, Kind};
-pub use hot::{Cursor, HotTable, HotTables, KeyPage};
+pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};
 pub use limits::RECORD_BYTES_MAX;
-pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId, is_intent};
+pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId};
 pub use remote::{
     Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteLoad, RemoteOptions,
     RemoteTable, RemoteTables,

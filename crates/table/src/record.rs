@@ -8,7 +8,6 @@
 //! op 4 Increment payload := key · column u16 · delta i64         delta is added to a bigint that is not NULL
 //! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there, and the row after it
 //! columns   := width bytes; bit i (least significant first) set: the update sets column i
-//! op | 0x80  the same change as an intent: the database has yet to take it, and memory does not show it before it did
 //! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
 //! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
 //! ```
@@ -17,10 +16,6 @@
 //! passes `RowRef::check` and has a key, a key has the type of the table's key, and a column is one of the table's bigints. The columns of an
 //! update have a bit for each column of the table and none beyond; at least one is set, and not the key's.
 //! [`LogRecord::decode`] decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
-//!
-//! **An intent** ([`is_intent`]) is a write that is answered when the database has committed it (`durability = "database"`). What became of
-//! one is nowhere in the log. Behind the drain's position it is still to be decided. At or before it the database took or refused it, and
-//! only the row in the database says which: what is rebuilt from the log alone must read that row again.
 
 use crate::key::KeyRef;
 use forebay_value::{RowRef, Schema, Type, Uuid, ValueRef};
@@ -31,9 +26,6 @@ const PUT: u8 = 2;
 const DELETE: u8 = 3;
 const INCREMENT: u8 = 4;
 const UPDATE: u8 = 5;
-
-/// Set in the op of an intent.
-const INTENT: u8 = 0x80;
 
 const KEY_BIGINT: u8 = 1;
 const KEY_UUID: u8 = 2;
@@ -147,7 +139,7 @@ impl<'a> LogRecord<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<LogRecord<'a>, InvalidRecord> {
         let (header, payload) = bytes.split_at_checked(HEADER_BYTES).ok_or(InvalidRecord("is too short"))?;
         let table = TableId(u16::from_le_bytes([header[1], header[2]]));
-        match header[0] & !INTENT {
+        match header[0] {
             INSERT => Ok(LogRecord::Insert { table, row: RowRef(payload) }),
             PUT => Ok(LogRecord::Put { table, row: RowRef(payload) }),
             DELETE => match split_key(payload)? {
@@ -206,16 +198,6 @@ impl<'a> LogRecord<'a> {
             }
         }
     }
-}
-
-/// Whether a record is an intent.
-pub fn is_intent(record: &[u8]) -> bool {
-    record.first().is_some_and(|op| op & INTENT != 0)
-}
-
-/// Makes an intent of a record.
-pub(crate) fn mark_intent(record: &mut [u8]) {
-    record[0] |= INTENT;
 }
 
 fn check_row(row: RowRef<'_>, schema: &Schema) -> Result<(), InvalidRecord> {
@@ -338,11 +320,6 @@ mod tests {
         let mut bytes = vec![9; 100];
         encode(&mut bytes);
         assert_eq!(LogRecord::decode(&bytes), Ok(expected));
-        assert!(!is_intent(&bytes));
-        let mut intent = bytes.clone();
-        mark_intent(&mut intent);
-        assert!(is_intent(&intent));
-        assert_eq!(LogRecord::decode(&intent), Ok(expected));
         let ends_with_row =
             matches!(expected, LogRecord::Insert { .. } | LogRecord::Put { .. } | LogRecord::Update { .. });
         assert_eq!(row_offset(&bytes).is_some(), ends_with_row);
@@ -377,9 +354,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..7, intent in any::<bool>()) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..7) {
             let _ = LogRecord::decode(&bytes);
-            let _ = LogRecord::decode(&[&[op | if intent { INTENT } else { 0 }], &bytes[..]].concat());
+            let _ = LogRecord::decode(&[&[op], &bytes[..]].concat());
         }
     }
 }

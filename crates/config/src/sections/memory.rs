@@ -27,9 +27,8 @@ pub(crate) const MEMORY: Section = Section {
             for TLS)"
         "data" | "folder" | "(that of `url`, else data)" |
             "where this server keeps what is its own beside a tier over the network"
-        "durability" | "\"sync\", \"async\", \"database\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
-            "when a write is acknowledged: on the disk, in memory, (embedded) committed in the database, or \
-            (Redis and Valkey) on so many replicas"
+        "durability" | "\"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
+            "when a write is acknowledged: on the disk, in memory, or (Redis and Valkey) on so many replicas"
         "limit" | "size" | "\"1GiB\"" |
             "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503"
         "reserve" | "size" | "\"0B\"" |
@@ -116,8 +115,6 @@ pub enum Durability {
     Sync,
     /// When it is in memory; a crash may undo the last moments.
     Async,
-    /// Embedded: when it is committed in the database.
-    Database,
     /// When so many replicas have it.
     Replicated(Replicas),
 }
@@ -194,13 +191,9 @@ fn fits_tier(memory: &Memory, fields: Fields<'_>) {
             value.wrong(format!("{key}: is a setting of {owner}, and url names another"));
         }
     }
-    match (&memory.tier, memory.durability) {
-        (Tier::Embedded, Durability::Replicated(_)) => {
-            let what = "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\", \"async\" or \"database\"";
-            fields.wrong_at("durability", what);
-        }
-        (Tier::Remote(_), Durability::Database) => fields.wrong_at("durability", NO_DATABASE_ON_REMOTE),
-        _ => {}
+    if let (Tier::Embedded, Durability::Replicated(_)) = (&memory.tier, memory.durability) {
+        let what = "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\" or \"async\"";
+        fields.wrong_at("durability", what);
     }
 }
 
@@ -229,25 +222,17 @@ fn url(node: &Node) -> Result<MemoryUrl, String> {
 
 fn durability(node: &Node) -> Result<Durability, String> {
     let Data::Text(text) = &node.data else {
-        return Err(DURABILITIES.into());
+        return choice(&[("sync", Durability::Sync), ("async", Durability::Async)])(node);
     };
     let replicas = text.strip_prefix("replicated(").and_then(|rest| rest.strip_suffix(')'));
     match (text.as_str(), replicas.map(str::trim)) {
         ("sync", _) => Ok(Durability::Sync),
         ("async", _) => Ok(Durability::Async),
-        ("database", _) => Ok(Durability::Database),
         (_, Some("all")) => Ok(Durability::Replicated(Replicas::All)),
         (_, Some(count)) => match count.parse() {
             Ok(count @ 1..=REPLICAS_MAX) => Ok(Durability::Replicated(Replicas::Count(count))),
             _ => Err(format!("replicated(n): n must be a whole number from 1 to {REPLICAS_MAX}, or all")),
         },
-        _ => Err(DURABILITIES.into()),
+        _ => Err("must be \"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"".into()),
     }
 }
-
-const DURABILITIES: &str =
-    "must be \"sync\", \"async\", \"database\", \"replicated(n)\" or \"replicated(all)\"";
-
-/// Why a write on Redis and Valkey cannot wait for the database.
-pub(crate) const NO_DATABASE_ON_REMOTE: &str = "durability: \"database\" is for rows in this process, not for those on Redis or Valkey; \
-     write url = \"embedded:data\" in [memory], or use sql for these writes";

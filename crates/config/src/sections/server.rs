@@ -2,7 +2,7 @@
 
 use super::guard::{self, Guard};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
-use crate::syntax::fields::{Cursor, bytes, integer, milliseconds, text};
+use crate::syntax::fields::{Cursor, bytes, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::units::address;
@@ -15,6 +15,8 @@ pub(crate) const SERVER: Section = Section {
             "where to listen; port 0 is any free one"
         "workers" | "number of threads" | "(one per core)" | "threads that serve clients"
         "public_url" | "URL" | "(http:// and the Host of the request)" | "what `base_url()` gives"
+        "merge_slashes" | "true or false" | "true" |
+            "whether several slashes in a row in a path are one, as most servers read them"
         "stop_timeout" | "time" | "\"10s\"" |
             "how long a stop takes at most; answers and the drain have until 2 s before that, or half of it"
         "guard" | "guard" | "(none)" | "the guard of every endpoint that has none of its own"
@@ -52,6 +54,8 @@ pub struct Server {
     pub workers: Option<usize>,
     /// What `base_url()` gives, without a slash at the end; `None`: `http://` and the Host of the request.
     pub public_url: Option<String>,
+    /// Whether several slashes in a row in a path are one.
+    pub merge_slashes: bool,
     /// `[server.limits]`, and `stop_timeout` of `[server]`.
     pub limits: Limits,
 }
@@ -110,6 +114,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 3000))],
         workers: None,
         public_url: None,
+        merge_slashes: true,
         limits: Limits::default(),
     };
     let Some(cursor) = cursor else { return (server, None) };
@@ -117,6 +122,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
     fields.set("listen", &mut server.listen, addresses);
     server.workers = fields.read("workers", integer(1, 1024)).map(|workers| workers as usize);
     server.public_url = fields.read("public_url", public_url);
+    fields.set("merge_slashes", &mut server.merge_slashes, flag);
     if let Some(cursor) = fields.get("limits") {
         read_limits(cursor, &mut server.limits);
     }

@@ -5,20 +5,23 @@
 //! anything, and one that runs at the same time waits for the row, then finds it moved. Changes of one kind
 //! to one table that follow each other are one *run*; long runs go in bulk, short ones as statements. A batch
 //! whose refused changes become dead letters goes as statements under savepoints, so that a refused change
-//! undoes only itself. A direct write never waits for a batch as such, only for a row that both change: a
-//! batch does not give way here.
+//! undoes only itself; so do those whose refused changes are held. A batch that settles held changes locks
+//! these instead of moving a position. A direct write never waits for a batch as such, only for a row that
+//! both change: a batch does not give way here.
 
 use super::dead_letters::{self, outstanding, supersede};
-use super::done::Done;
 use super::positions::{move_position, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
-use super::{Bulk, Postgres, apart, bulk, change, errors};
+use super::{Bulk, Postgres, bulk, change, errors, held};
 use crate::dead_letter::Outstanding;
-use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
+use crate::held::behind_held;
+use crate::limits::{
+    BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, SAVEPOINT_CHANGES, WHOLE_TABLE_MS,
+};
 use crate::unwritten::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
-use forebay_value::{Row, Schema, ValueRef};
+use forebay_value::{Row, Schema, Value, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -95,6 +98,47 @@ async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Re
     stored
 }
 
+/// What became of the changes that were not simply applied.
+#[derive(Default)]
+struct Done {
+    dead: u64,
+    unwritten: u64,
+    missing: u64,
+    differing: Vec<(usize, Value)>,
+    /// The indexes of the changes that are held, and the hashes of their keys.
+    held: Vec<usize>,
+    held_keys: HashSet<i64>,
+}
+
+impl Done {
+    /// So many of these changes met no row.
+    fn met(&mut self, missing: u64, batch: &Batch, changes: &[Change]) {
+        self.missing += missing;
+        if missing > 0 {
+            let wants_row = |change: &&Change| matches!(change.op, Op::Update { .. } | Op::Increment { .. });
+            self.differing.extend(changes.iter().filter(wants_row).map(|change| batch.place(change)));
+        }
+    }
+
+    /// The change with this index is held.
+    fn held(&mut self, batch: &Batch, index: usize) {
+        self.held.push(index);
+        self.held_keys.insert(batch.changes[index].key_hash(&batch.schemas));
+    }
+
+    /// Whether earlier changes of this one's row are held.
+    fn is_behind_held(&self, batch: &Batch, change: &Change) -> bool {
+        !self.held_keys.is_empty() && self.held_keys.contains(&change.key_hash(&batch.schemas))
+    }
+
+    /// This change was refused, and is a letter, in the database or elsewhere.
+    fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
+        self.dead += 1;
+        self.unwritten += u64::from(!is_written);
+        self.differing.push(batch.place(change));
+    }
+}
+
 async fn apply(
     bulk: &Bulk,
     batch: &Batch,
@@ -115,27 +159,25 @@ async fn apply(
             outcome => break outcome,
         }
     };
-    if let (Err(error), [change], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+    if let (Err(error), [_], OnError::DeadLetter | OnError::Hold) =
+        (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
     {
         // The only change was refused at the commit (a deferred constraint).
         let error = error.clone();
         done = Done::default();
-        outcome = bury_alone(bulk, batch, &error, &mut letters).await.map(|is_written| match is_written {
-            Some(is_written) => done.buried(batch, change, is_written),
-            None => done.refused(change, Some(error)),
-        });
+        outcome = set_aside(bulk, batch, &error, &mut letters, &mut done).await;
     }
-    if outcome.as_ref().is_err_and(|error| *error.kind() == Kind::UnknownOutcome) {
+    if !batch.is_settling() && outcome.as_ref().is_err_and(|error| *error.kind() == Kind::UnknownOutcome) {
         outcome = ask_after(bulk, batch).await;
     }
     if outcome.is_err() {
         // Somebody may have dropped the drain's own tables.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
-    let Done { dead, unwritten, missing, differing, refused } = done;
+    let Done { dead, unwritten, missing, differing, held, .. } = done;
     let took = began.elapsed();
-    outcome.map(|()| Applied { dead, unwritten, missing, differing, refused, took, others_waited: false })
+    outcome.map(|()| Applied { dead, unwritten, held, missing, differing, took, others_waited: false })
 }
 
 async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut Done) -> Result<(), Error> {
@@ -148,21 +190,49 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     let changed = async {
         // So that the triggers of followed tables do not tell the drain what it wrote itself.
         session.execute(&format!("SET LOCAL forebay.drain = '{:032x}'", batch.log)).await?;
-        move_position(session, batch).await?;
-        letters.outstanding = outstanding_unless(session, &letters.broken).await?;
+        begin_changes(session, batch, letters).await?;
         match batch.on_error {
             OnError::Fail => {
                 // Coalescing orders by kind and key: a row may come before the one it refers to. For
                 // constraints that may be deferred.
                 session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
                 *done = in_bulk(session, batch).await?;
-                supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)
+                supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)?;
             }
-            OnError::DeadLetter => apart::apply(session, batch, letters, done).await,
+            OnError::DeadLetter | OnError::Hold => one_by_one(session, batch, letters, done).await?,
         }
+        end_changes(session, batch, letters, done).await
     };
     let changed = changed.await;
     session.end(changed).await
+}
+
+/// Moves the position or locks what is settled, and looks for the letters that the batch may supersede.
+async fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<(), Error> {
+    if batch.is_settling() {
+        held::lock(session, batch).await?;
+    } else {
+        move_position(session, batch).await?;
+    }
+    letters.outstanding = outstanding_unless(session, &letters.broken).await?;
+    Ok(())
+}
+
+/// Holds what follows held changes, and removes what is settled.
+async fn end_changes(
+    session: &mut Session,
+    batch: &Batch,
+    letters: &Letters,
+    done: &Done,
+) -> Result<(), Error> {
+    let behind = behind_held();
+    for change in &batch.held.more {
+        held::hold(session, batch, change, batch.changes.len(), &behind, letters).await?;
+    }
+    if batch.is_settling() {
+        held::remove(session, &batch.settled(&done.held)).await?;
+    }
+    Ok(())
 }
 
 /// The letters that a batch may supersede; none when the database takes none.
@@ -201,27 +271,47 @@ async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
     }
 }
 
-/// The position moves past the only change of a batch, which becomes a letter; whether the database has that.
-/// `None`: it is an intent, and needs none.
-async fn bury_alone(
+/// The only change of a batch becomes a letter, or is held, and the rest of the batch is as it would have
+/// been.
+async fn set_aside(
     bulk: &Bulk,
     batch: &Batch,
     error: &Error,
     letters: &mut Letters,
-) -> Result<Option<bool>, Error> {
+    done: &mut Done,
+) -> Result<(), Error> {
     let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
     let session = &mut *session;
     session.begin_job().await?;
-    let buried = async {
-        move_position(session, batch).await?;
-        if batch.changes[0].is_intent {
-            return Ok(None);
-        }
-        letters.outstanding = outstanding_unless(session, &letters.broken).await?;
-        dead_letters::write(session, batch, 0, error, letters).await.map(Some)
+    let set_aside = async {
+        begin_changes(session, batch, letters).await?;
+        refused(session, batch, 0, error, letters, done).await?;
+        end_changes(session, batch, letters, done).await
     };
-    let buried = buried.await;
-    session.end(buried).await
+    let set_aside = set_aside.await;
+    session.end(set_aside).await
+}
+
+/// What becomes of a refused change: a letter, or it is held.
+async fn refused(
+    session: &mut Session,
+    batch: &Batch,
+    index: usize,
+    error: &Error,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    let change = &batch.changes[index];
+    if batch.on_error == OnError::Hold {
+        if !batch.is_settling() {
+            held::hold(session, batch, change, index, error, letters).await?;
+        }
+        done.held(batch, index);
+    } else {
+        let is_written = dead_letters::write(session, batch, index, error, letters).await?;
+        done.buried(batch, change, is_written);
+    }
+    Ok(())
 }
 
 /// Applies all changes. An error names the change as far as it is known.
@@ -238,12 +328,7 @@ async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
             let schema = &batch.schemas[changes[0].table];
             apply_run(session, batch, changes, run).await.map_err(|error| errors::of_change(error, schema))
         };
-        let missing = applied.map_err(|error| error.moved(start))?;
-        if missing > 0 && changes.iter().any(Change::must_meet_row) {
-            let message = "an intent may have met no row: each is looked at alone";
-            return Err(Error::new(Kind::Check, message).at_row(start));
-        }
-        done.met(missing, batch, changes);
+        done.met(applied.map_err(|error| error.moved(start))?, batch, changes);
         start += length;
         run += 1;
     }
@@ -341,5 +426,63 @@ async fn apply_run(
         Op::Delete(_) => bulk::delete(session, schema, &keys).await.map(|()| 0),
         Op::Update { .. } => bulk::update(session, schema, &updates, run).await,
         Op::Increment { column, .. } => bulk::increment(session, schema, *column, &deltas).await,
+    }
+}
+
+/// Applies the changes in their order; those that are refused become dead letters, or are held.
+async fn one_by_one(
+    session: &mut Session,
+    batch: &Batch,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    for (part, changes) in batch.changes.chunks(SAVEPOINT_CHANGES).enumerate() {
+        if !changes.iter().any(|change| done.is_behind_held(batch, change)) {
+            session.execute("SAVEPOINT changes").await?;
+            match change::run_all(session, &batch.schemas, changes).await {
+                Ok(missing) => {
+                    session.execute("RELEASE changes").await?;
+                    supersede(session, batch, changes, &letters.outstanding).await.map_err(of_letters)?;
+                    done.met(missing, batch, changes);
+                    continue;
+                }
+                Err((_, error)) if !error.is_data() => return Err(error),
+                Err(_) => session.execute("ROLLBACK TO changes").await?,
+            }
+        }
+        for index in 0..changes.len() {
+            one(session, batch, part * SAVEPOINT_CHANGES + index, letters, done).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Applies the change with this index, unless it is refused or is behind one that is held.
+async fn one(
+    session: &mut Session,
+    batch: &Batch,
+    index: usize,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    let change = &batch.changes[index];
+    if done.is_behind_held(batch, change) {
+        return refused(session, batch, index, &behind_held(), letters, done).await;
+    }
+    let schema = &batch.schemas[change.table];
+    session.execute("SAVEPOINT change").await?;
+    match change::run(session, schema, &change.op).await.map_err(|error| errors::of_change(error, schema)) {
+        Ok(is_there) => {
+            session.execute("RELEASE change").await?;
+            let superseded = supersede(session, batch, std::slice::from_ref(change), &letters.outstanding);
+            superseded.await.map_err(of_letters)?;
+            done.met(u64::from(!is_there), batch, std::slice::from_ref(change));
+            Ok(())
+        }
+        Err(error) if error.is_data() => {
+            session.execute("ROLLBACK TO change").await?;
+            refused(session, batch, index, &error, letters, done).await
+        }
+        Err(error) => Err(error),
     }
 }

@@ -9,8 +9,8 @@ use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::sql::quoted;
 use super::table::{columns, number, row_from_values, text};
-use super::{Postgres, change, errors};
-use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, plain, replayed};
+use super::{Postgres, change, errors, held};
+use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::{BULK_ANSWER_MS, LETTERS_LOOKED_AT};
 use crate::unwritten::Letters;
 use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows, UnwrittenLetter};
@@ -147,6 +147,9 @@ async fn replay(session: &mut Session, schema: &Schema, op: Op, id: i64) -> Resu
     let key = op.key(schema).to_owned();
     let before = row_of(session, schema, &key, "FOR UPDATE").await?;
     let hash = key_hash(schema, &op);
+    if held::has_key(session, hash).await? {
+        return Err(newer_is_held());
+    }
     let op = replayed(schema, op, &Seen::of(seen), before.as_ref())?;
     change::run(session, schema, &op).await.map_err(|error| errors::of_change(error, schema))?;
     let after = row_of(session, schema, &key, "").await?;
@@ -246,7 +249,7 @@ async fn insert(
         session.execute("ROLLBACK TO letter").await?;
         let text = |text: &str| Value::Text(plain(text, is_ascii).into());
         let values = [
-            log_text(batch.log),
+            log_text(batch.log_of(index)),
             Value::Bigint(change.position.cast_signed()),
             Value::Text(batch.schemas[change.table].name.as_str().into()),
             text(kept.op),

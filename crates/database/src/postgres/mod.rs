@@ -10,7 +10,6 @@
 //! connection is used again while a transaction of somebody else may be open on it. With a pooler in
 //! transaction mode nothing relies on what a connection was before.
 
-mod apart;
 mod apply;
 mod array;
 mod bulk;
@@ -18,11 +17,11 @@ mod change;
 mod claims;
 mod codec;
 mod dead_letters;
-mod done;
 mod drain_tables;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
+mod held;
 mod keys;
 mod lane;
 mod numeric;

@@ -3,21 +3,25 @@
 //!
 //! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does
 //! anything. A change that the database refuses undoes only itself (SQLite's ABORT), so that a batch that
-//! sends refused changes to `forebay_dead_letter` goes on with the next one. What is not the change's fault
+//! sends refused changes to `forebay_dead_letter`, or has them held, goes on with the next one. A batch that
+//! settles held changes looks for these instead of moving a position. What is not the change's fault
 //! (a full disk, a lock, a lost file) always fails the whole batch.
 
-use super::Sqlite;
 use super::change::TableStatements;
 use super::dead_letters::{self, make_drain_tables, outstanding, supersede};
 use super::errors::{map, of_change};
 use super::positions::{has_table, move_position};
 use super::schema::quoted;
 use super::writer::Session;
+use super::{Sqlite, held};
 use crate::dead_letter::Outstanding;
+use crate::held::behind_held;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::unwritten::{Letters, of_letters};
-use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority, Refused};
+use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority};
 use forebay_value::{Row, Schema, Value};
+use rusqlite::Connection;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +71,9 @@ struct Done {
     unwritten: u64,
     missing: u64,
     differing: Vec<(usize, Value)>,
-    refused: Vec<Refused>,
+    /// The indexes of the changes that are held, and the hashes of their keys.
+    held: Vec<usize>,
+    held_keys: HashSet<i64>,
 }
 
 impl Done {
@@ -76,20 +82,6 @@ impl Done {
         self.dead += 1;
         self.unwritten += u64::from(!is_written);
         self.differing.push(batch.place(change));
-    }
-
-    /// This change met no row.
-    fn missed(&mut self, batch: &Batch, change: &Change) {
-        self.missing += 1;
-        self.differing.push(batch.place(change));
-        if change.must_meet_row() {
-            self.refused.push(Refused { position: change.position, reason: None });
-        }
-    }
-
-    /// This intent was refused.
-    fn refused(&mut self, change: &Change, reason: Error) {
-        self.refused.push(Refused { position: change.position, reason: Some(reason) });
     }
 }
 
@@ -108,9 +100,9 @@ fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<
         }
     };
     match outcome {
-        Ok(Done { dead, unwritten, missing, differing, refused }) => {
+        Ok(Done { dead, unwritten, missing, differing, held, .. }) => {
             let (took, others_waited) = (began.elapsed(), session.others_wait());
-            Ok(Applied { dead, unwritten, missing, differing, refused, took, others_waited })
+            Ok(Applied { dead, unwritten, held, missing, differing, took, others_waited })
         }
         Err(error) => {
             session.undo();
@@ -128,18 +120,19 @@ fn try_apply(
     session.begin(LOCK_WAIT)?;
     let mut outcome =
         apply_changes(session, batch, began, letters).and_then(|done| session.commit().map(|()| done));
-    if let (Err(error), [_], OnError::DeadLetter) = (&outcome, &batch.changes[..], batch.on_error)
+    if let (Err(error), [_], OnError::DeadLetter | OnError::Hold) =
+        (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
     {
         let error = error.clone();
-        outcome = bury_alone(session, batch, &error, letters);
+        outcome = set_aside(session, batch, &error, letters);
     }
     outcome
 }
 
-/// The only change of a batch was refused at the commit (a deferred foreign key): the position moves, and it
-/// is a dead letter, unless it is an intent.
-fn bury_alone(
+/// The only change of a batch was refused at the commit (a deferred foreign key): it becomes a letter, or is
+/// held, and the rest of the batch is as it would have been.
+fn set_aside(
     session: &mut Session,
     batch: &Batch,
     error: &Error,
@@ -148,23 +141,59 @@ fn bury_alone(
     session.rollback();
     session.begin(LOCK_WAIT)?;
     begin_changes(session, batch, letters)?;
-    let (mut done, change) = (Done::default(), &batch.changes[0]);
-    if change.is_intent {
-        done.refused(change, error.clone());
-    } else {
-        let is_written = dead_letters::write(&session.connection, batch, 0, error, letters)?;
-        done.buried(batch, change, is_written);
-    }
+    let mut done = Done::default();
+    refused(&session.connection, batch, 0, error, letters, &mut done)?;
+    end_changes(&session.connection, batch, letters, &done)?;
     session.commit()?;
     Ok(done)
 }
 
-/// Moves the position, and looks for the letters that the batch may supersede.
+/// What becomes of a refused change: a letter, or it is held.
+fn refused(
+    connection: &Connection,
+    batch: &Batch,
+    index: usize,
+    error: &Error,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    let change = &batch.changes[index];
+    if batch.on_error == OnError::Hold {
+        if !batch.is_settling() {
+            held::hold(connection, batch, change, index, error, letters)?;
+        }
+        done.held.push(index);
+        done.held_keys.insert(change.key_hash(&batch.schemas));
+    } else {
+        let is_written = dead_letters::write(connection, batch, index, error, letters)?;
+        done.buried(batch, change, is_written);
+    }
+    Ok(())
+}
+
+/// Holds what follows held changes, and removes what is settled.
+fn end_changes(connection: &Connection, batch: &Batch, letters: &Letters, done: &Done) -> Result<(), Error> {
+    let behind = behind_held();
+    for change in &batch.held.more {
+        held::hold(connection, batch, change, batch.changes.len(), &behind, letters)?;
+    }
+    if batch.is_settling() {
+        held::remove(connection, &batch.settled(&done.held))?;
+    }
+    Ok(())
+}
+
+/// Moves the position or looks whether what is settled is held, and looks for the letters that the batch may
+/// supersede.
 fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<(), Error> {
     if letters.broken.is_none() {
         make_drain_tables(session).map_err(of_letters)?;
     }
-    move_position(&session.connection, batch)?;
+    if batch.is_settling() {
+        held::check(&session.connection, batch)?;
+    } else {
+        move_position(&session.connection, batch)?;
+    }
     letters.outstanding = match &letters.broken {
         None => outstanding(&session.connection).map_err(of_letters)?,
         Some(_) => Outstanding::none(),
@@ -192,15 +221,16 @@ fn apply_changes(
         if index % YIELD_EVERY == 0 && index >= YIELD_FLOOR && must_yield(session, batch, began) {
             return Err(Error::new(Kind::Yielded { done: index }, "gave way to direct writes"));
         }
+        if !done.held_keys.is_empty() && done.held_keys.contains(&change.key_hash(&batch.schemas)) {
+            refused(connection, batch, index, &behind_held(), letters, &mut done)?;
+            continue;
+        }
         let error = match tables[change.table].execute(&change.op) {
             Ok(is_there) => {
                 supersede(connection, batch, change, &letters.outstanding).map_err(of_letters)?;
-                if !is_there && change.must_meet_row() && is_deferred {
-                    let message = "an intent may have met no row: each is looked at alone";
-                    return Err(Error::new(Kind::Check, message).at_row(index));
-                }
                 if !is_there {
-                    done.missed(batch, change);
+                    done.missing += 1;
+                    done.differing.push(batch.place(change));
                 }
                 continue;
             }
@@ -212,13 +242,9 @@ fn apply_changes(
         if batch.on_error == OnError::Fail {
             return Err(error.at_row(index));
         }
-        if change.is_intent {
-            done.refused(change, error);
-            continue;
-        }
-        let is_written = dead_letters::write(connection, batch, index, &error, letters)?;
-        done.buried(batch, change, is_written);
+        refused(connection, batch, index, &error, letters, &mut done)?;
     }
+    end_changes(connection, batch, letters, &done)?;
     Ok(done)
 }
 

@@ -5,13 +5,13 @@
 //! letter can be written whatever the row holds; one that the database does not take at all is kept elsewhere
 //! (`crate::unwritten`) before the transaction is committed.
 
-use super::Sqlite;
 use super::change::TableStatements;
 use super::errors::{map, of_change};
 use super::positions::{self, has_table, log_id, log_text, timestamp};
 use super::scan::row_of;
 use super::writer::Session;
-use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, plain, replayed};
+use super::{Sqlite, held};
+use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::LETTERS_LOOKED_AT;
 use crate::unwritten::Letters;
 use crate::{Batch, Change, DeadLetter, Error, Kind, Op, UnwrittenLetter};
@@ -44,6 +44,7 @@ pub(super) fn make_drain_tables(session: &mut Session) -> Result<(), Error> {
     if !session.has_drain_tables {
         positions::make_table(&session.connection)?;
         session.connection.execute_batch(TABLE).map_err(map)?;
+        session.connection.execute_batch(held::TABLE).map_err(map)?;
         if !has_columns(&session.connection)? {
             session.connection.execute_batch(COLUMNS).map_err(map)?;
         }
@@ -119,6 +120,9 @@ fn replay(connection: &Connection, schema: &Schema, op: Op, id: i64) -> Result<b
     let key: Value = op.key(schema).to_owned();
     let before = row_of(connection, schema, key.as_ref())?;
     let hash = key_hash(schema, &op);
+    if held::has_key(connection, hash)? {
+        return Err(newer_is_held());
+    }
     let op = replayed(schema, op, &Seen::of(seen.as_deref()), before.as_ref())?;
     TableStatements::new(connection, schema).execute(&op).map_err(|error| of_change(error, schema))?;
     let after = row_of(connection, schema, key.as_ref())?;
@@ -176,7 +180,7 @@ pub(super) fn write(
         Err(_) => None,
     };
     let values = params![
-        log_text(batch.log),
+        log_text(batch.log_of(index)),
         change.position.cast_signed(),
         schema.name,
         kept.op,

@@ -12,6 +12,7 @@ mod dead_letters;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
+mod held;
 mod keys;
 mod open;
 mod positions;

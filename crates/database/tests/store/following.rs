@@ -1,7 +1,7 @@
 //! What tests of following share: a table, what was told as text, a batch of the drain.
 
 use crate::{column, key, text};
-use forebay_database::{Batch, Change, Follow, Followed, Follower, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Follow, Followed, Follower, Holding, OnError, Op, Priority};
 use forebay_value::{KeyKind, Row, Schema, Type, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(crate) async fn told(follower: &mut Follower, schema: &Arc<Schema>) -> Strin
 
 pub(crate) fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
     let to = from.unwrap_or(0) + 10;
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
     Batch {
         log: LOG,
         from,
@@ -80,6 +80,7 @@ pub(crate) fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Ba
         changes,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        held: Holding::default(),
     }
 }
 

@@ -4,18 +4,17 @@
 //! taken waits here, bounded by one read of the log.
 
 use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode, op_bytes};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, opening, reconcile};
-use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
-use forebay_database::{Change, Store};
+use forebay_database::{Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Catalogue, Outcome, Tables, Unread};
+use forebay_table::{Catalogue, Table, Tables};
 use forebay_terminal::say;
+use forebay_value::{Schema, Value};
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Reads of undone rows under way at a time.
 const READS_AT_ONCE: usize = 64;
@@ -29,10 +28,7 @@ pub(crate) struct LogQueue {
     own: Vec<String>,
     records: Option<Records>,
     /// Rows that memory gave up, and from which position on they can be read again.
-    undone: Vec<Unread>,
-    /// Up to here the outcomes of intents are known: one that a database which has lost commits is given
-    /// again is a change like any other, for its client was answered.
-    decided: Option<Reached>,
+    undone: Vec<(Position, Arc<Table>, Value)>,
 }
 
 /// Records that were read and not yet taken.
@@ -57,7 +53,6 @@ impl LogQueue {
             tables,
             records: None,
             undone: Vec::new(),
-            decided: None,
         }
     }
 }
@@ -65,6 +60,8 @@ impl LogQueue {
 impl Queue for LogQueue {
     const ROWS_FIRST: usize = BATCH_ROWS_FIRST;
     const IS_OWN: bool = true;
+    /// All changes are in one order, which the log has: nothing that comes later can help.
+    const ON_REFUSAL: OnError = OnError::DeadLetter;
 
     fn id(&self) -> u128 {
         self.log.id().0
@@ -85,12 +82,6 @@ impl Queue for LogQueue {
             true => Start::Continue(self.log.first()),
             false => start,
         };
-        if self.decided.is_none() {
-            self.decided = Some(match &start {
-                Start::Behind { before, .. } => Reached::even(*before),
-                start => start.reached(),
-            });
-        }
         self.release(start.position()).await?;
         Ok(Place::new(Some(start.position()), start.reached()))
     }
@@ -105,12 +96,8 @@ impl Queue for LogQueue {
             Some(records) => records,
             None => Records::after(&self.log, after)?,
         };
-        let mut taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
+        let taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
         self.records = Some(records);
-        for change in taken.changes.iter_mut().filter(|change| change.is_intent) {
-            let decided = self.decided.as_ref().map(|decided| decided.of(&schemas.list[change.table].name));
-            change.is_intent = decided.is_none_or(|decided| change.position > decided.0);
-        }
         Ok(taken)
     }
 
@@ -121,32 +108,6 @@ impl Queue for LogQueue {
         let released = self.log.release(position);
         released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))?;
         Ok(true)
-    }
-
-    async fn settle(&mut self, reached: &Reached, verdict: &Verdict) {
-        let outcome = |position: Position| match verdict {
-            Verdict::Unknown => Outcome::Unknown,
-            Verdict::But(refused) => {
-                match refused.binary_search_by_key(&position.0, |refused| refused.position) {
-                    Err(_) => Outcome::Committed,
-                    Ok(index) => match &refused[index].reason {
-                        None => Outcome::Missing,
-                        Some(reason) => Outcome::Refused(Arc::new(reason.clone())),
-                    },
-                }
-            }
-        };
-        self.undone.extend(self.tables.settle(|table| reached.of(table), outcome));
-        if self.decided.as_ref().is_none_or(|decided| decided.all() < reached.all()) {
-            self.decided = Some(reached.clone());
-        }
-    }
-
-    fn set_stopped(&self, stopped: &[StoppedTable]) {
-        for table in self.tables.all() {
-            let own = stopped.iter().find(|stopped| stopped.table == table.schema().name);
-            table.set_stopped(own.map(|stopped| stopped.reason.as_str()));
-        }
     }
 
     async fn undo(&mut self, rows: Vec<RowKey>) {
@@ -162,26 +123,22 @@ impl Queue for LogQueue {
         }
     }
 
+    async fn take_held(&mut self, _: &mut Vec<Change>, _: &[Arc<Schema>]) -> Result<Vec<Change>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn note_held(&mut self) {}
+
     fn is_long_behind(&self, position: Position) -> bool {
         self.log.durable().0.saturating_sub(position.0) >= AHEAD_BYTES
     }
 }
 
 impl LogQueue {
-    /// Blocks so long, or until a client waits for the database.
-    pub(crate) fn linger(&self, time: Duration) {
-        self.tables.wait_intent(time);
-    }
-
-    /// Tells clients that nobody will report an outcome any more.
-    pub(crate) fn forsake_intents(&self) {
-        self.tables.forsake_intents();
-    }
-
     /// Reads the rows that memory gave up, as far as the database has all their changes. One that cannot be
     /// read now is read by the client that asks for it, or by the next call.
     async fn read_undone(&mut self, drained: Position) {
-        let is_ready = |(from, ..): &mut Unread| *from <= drained;
+        let is_ready = |(from, ..): &mut (Position, Arc<Table>, Value)| *from <= drained;
         let ready: Vec<_> = self.undone.extract_if(.., is_ready).collect();
         for some in ready.chunks(READS_AT_ONCE) {
             let reads = some.iter().map(|(_, table, key)| table.fetch(key.clone()));

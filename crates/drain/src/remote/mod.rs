@@ -5,11 +5,15 @@
 //! shard, so that the work is spread and the order of a key is kept; the compare-and-set of the shard's
 //! position, in the database's transaction, decides who is right: a drain whose lease has run out and which
 //! does not know it yet is fenced by it, loses its batch, and asks anew where the shard stands.
+//!
+//! What the database refuses of one shard may need what another shard still has: it is held until that is
+//! known, and only then dead (`settle`).
 
 mod limits;
 mod queue;
 mod queues;
 mod run;
+mod settle;
 mod shard;
 mod verify;
 mod warm;

@@ -1,16 +1,23 @@
 //! One shard's stream as a queue, for as long as its lease is held.
+//!
+//! A refused change is held (`settle` says why and for how long), and so is every later one of its row: while
+//! a change is held, neither it nor anything behind it in the stream is released. So the tier goes on to take
+//! the row for undrained: it is not evicted, its tombstone stays, and no read of the database replaces it.
 
 use super::Queues;
 use super::limits::READ_ROWS;
 use super::warm::tier;
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode};
-use crate::stopped::{Reached, StoppedTable};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode};
+use crate::stopped::Reached;
 use crate::{Error, Kind};
-use forebay_database::{Op, Store};
+use forebay_database::{Change, HeldId, OnError, Op, Store};
 use forebay_log::Position;
 use forebay_table::Lease;
+use forebay_value::Schema;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The stream of a shard that this drain holds the lease of.
 pub(super) struct ShardQueue {
@@ -18,6 +25,48 @@ pub(super) struct ShardQueue {
     pub lease: Lease,
     /// Rows that memory is to show as the database has them, once that has all their changes.
     pub undone: Vec<RowKey>,
+    pub database: Store,
+    pub held: HeldChanges,
+    /// What is held, or was, has kept something from being released.
+    pub is_behind: bool,
+}
+
+/// The held changes of a shard, as the database had them.
+#[derive(Debug, Default)]
+pub(super) struct HeldChanges {
+    /// In the order of the queue, with the hashes of their keys.
+    list: Vec<(HeldId, i64)>,
+    /// Some were added since.
+    is_grown: bool,
+}
+
+impl HeldChanges {
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && !self.is_grown
+    }
+
+    /// Everything before the first of them is in the database.
+    pub fn below(&self, position: Position) -> Position {
+        let first = self.list.first().map(|(id, _)| Position(id.position - 1));
+        first.map_or(position, |first| first.min(position))
+    }
+}
+
+impl ShardQueue {
+    /// Asks the database which changes are held, unless none can be: this drain alone adds some, and others
+    /// may settle them.
+    async fn look_for_held(&mut self) -> Result<(), Error> {
+        if !self.held.is_empty() {
+            self.read_held().await?;
+        }
+        Ok(())
+    }
+
+    async fn read_held(&mut self) -> Result<(), Error> {
+        let list = self.database.held_of(self.id()).await?;
+        self.held = HeldChanges { list, is_grown: false };
+        Ok(())
+    }
 }
 
 impl Queue for ShardQueue {
@@ -25,6 +74,8 @@ impl Queue for ShardQueue {
     /// busy meanwhile.
     const ROWS_FIRST: usize = usize::MAX;
     const IS_OWN: bool = false;
+    /// What it needs may stand in the queue of another shard.
+    const ON_REFUSAL: OnError = OnError::Hold;
 
     fn id(&self) -> u128 {
         self.queues.queue.log_id(self.lease.shard)
@@ -44,12 +95,14 @@ impl Queue for ShardQueue {
         }
         let reached = stored.map(Reached::stored).transpose()?;
         let stored = stored.map(|stored| Position(stored.position));
+        self.read_held().await?;
         let queue = self.queues.status(self.lease.shard).await?;
         let (released, drained) = (Position(queue.drained), stored.unwrap_or_default());
         if drained < released {
             return Err(behind(database, self.lease.shard, stored, released));
         }
-        if queue.entries > 0 && drained > released {
+        self.is_behind = self.held.below(drained) < drained;
+        if queue.entries > 0 && self.held.below(drained) > released {
             // Committed by one who lost the lease, or the tier, before it could say so.
             self.release(drained).await?;
         }
@@ -93,12 +146,15 @@ impl Queue for ShardQueue {
     }
 
     async fn release(&mut self, position: Position) -> Result<bool, Error> {
+        self.look_for_held().await?;
         let Queues { queue, link } = &self.queues;
-        let released = queue.release(link, &self.lease, position.0).await.map_err(tier)?;
+        let upto = self.held.below(position);
+        let released = queue.release(link, &self.lease, upto.0).await.map_err(tier)?;
+        self.is_behind = upto < position;
         let mut waiting = Vec::new();
         for (schema, key) in std::mem::take(&mut self.undone) {
             // What cannot be done now is tried again behind the next batch.
-            if !queue.undo(link, &schema.name, key.as_ref()).await.unwrap_or(false) {
+            if !queue.undo(link, &schema.name, key.as_ref(), None).await.unwrap_or(false) {
                 waiting.push((schema, key));
             }
         }
@@ -106,13 +162,28 @@ impl Queue for ShardQueue {
         Ok(released)
     }
 
-    /// Nothing waits for the database on this tier.
-    async fn settle(&mut self, _: &Reached, _: &Verdict) {}
-
-    fn set_stopped(&self, _: &[StoppedTable]) {}
-
     async fn undo(&mut self, rows: Vec<RowKey>) {
         self.undone.extend(rows);
+    }
+
+    async fn take_held(
+        &mut self,
+        changes: &mut Vec<Change>,
+        schemas: &[Arc<Schema>],
+    ) -> Result<Vec<Change>, Error> {
+        self.look_for_held().await?;
+        if self.held.list.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: HashSet<i64> = self.held.list.iter().map(|(_, key_hash)| *key_hash).collect();
+        let (held, others) =
+            std::mem::take(changes).into_iter().partition(|change| keys.contains(&change.key_hash(schemas)));
+        *changes = others;
+        Ok(held)
+    }
+
+    fn note_held(&mut self) {
+        self.held.is_grown = true;
     }
 
     fn is_long_behind(&self, _: Position) -> bool {

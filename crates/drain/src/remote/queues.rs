@@ -20,8 +20,18 @@ impl Queues {
         self.queue.status(&self.link, shard).await.map_err(tier)
     }
 
+    /// The ids of all of them in the database.
+    pub(super) fn logs(&self) -> impl Iterator<Item = u128> {
+        (0..self.queue.shard_count()).map(|shard| self.queue.log_id(shard))
+    }
+
     async fn all(&self) -> Result<Vec<QueueStatus>, Error> {
         try_join_all((0..self.queue.shard_count()).map(|shard| self.status(shard))).await
+    }
+
+    /// By shard: the position of its newest record.
+    pub(super) async fn tails(&self) -> Result<Vec<Position>, Error> {
+        Ok(self.all().await?.iter().map(|status| Position(status.newest)).collect())
     }
 
     /// Records that are not drained.

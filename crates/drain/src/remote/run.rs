@@ -2,6 +2,7 @@
 
 use super::Queues;
 use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
+use super::settle::Settler;
 use super::shard::Shard;
 use crate::batcher::Outcome;
 use crate::claim::server_name;
@@ -25,6 +26,7 @@ pub(crate) struct Runner {
     rows_limit: usize,
     own: Arc<HashSet<String>>,
     held: Vec<Shard>,
+    settler: Settler,
     /// The last renewal of leases failed: the tier is away.
     is_tier_away: bool,
     leases_at: Instant,
@@ -44,8 +46,10 @@ impl Runner {
         own: Arc<HashSet<String>>,
     ) -> Runner {
         let now = Instant::now();
+        let settler = Settler::new(queues.clone(), database.clone(), own.clone());
         Runner {
             queues,
+            settler,
             owner: server_name(),
             database,
             shared,
@@ -85,7 +89,10 @@ impl Runner {
                 Some(_in_hand) => {
                     self.leases().await;
                     self.maintain().await;
-                    self.round(control.pace_rows_per_s, is_hurried).await
+                    let has_held = self.held.iter().any(Shard::has_held);
+                    // What waits for every shard does not wait for small batches to grow.
+                    let moved = self.round(control.pace_rows_per_s, is_hurried || has_held).await;
+                    self.settle(has_held).await || moved
                 }
             };
             if !moved {
@@ -138,6 +145,7 @@ impl Runner {
             }
         }
         self.shared.totals.lock().shards_held = self.held.len() as u16;
+        self.count_held().await;
         match self.queues.backlog().await {
             Ok(rows) => self.shared.totals.lock().backlog_rows = rows,
             Err(error) => {
@@ -190,13 +198,44 @@ impl Runner {
                 Err(error) => self.shared.note(error.to_string()),
             }
         }
-        let is_failing = self.is_tier_away || self.held.iter().any(Shard::is_failing);
+        let is_failing =
+            self.is_tier_away || self.settler.is_failing() || self.held.iter().any(Shard::is_failing);
         self.shared.set_status(if is_failing { Status::BackingOff } else { Status::Running });
         let mut stopped: Vec<_> = self.held.iter().flat_map(Shard::stopped).collect();
         stopped.sort_by(|one, other| (&one.table, one.since).cmp(&(&other.table, other.since)));
         stopped.dedup_by(|one, other| one.table == other.table);
         self.shared.set_stopped(stopped);
         moved
+    }
+
+    /// Goes on with what is held; whether something was settled.
+    async fn settle(&mut self, has_held: bool) -> bool {
+        if !has_held && !self.settler.is_behind() {
+            return false;
+        }
+        let shards: Vec<u16> = self.held.iter().map(Shard::number).collect();
+        match self.settler.step(&shards).await {
+            Ok(settled) => {
+                self.shared.totals.lock().dead += settled.dead;
+                if settled.changes > 0 {
+                    self.count_held().await;
+                }
+                settled.changes > 0
+            }
+            Err(error) => {
+                self.shared.note(error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Counts what is held of all shards, by whichever drain.
+    async fn count_held(&self) {
+        let logs: Vec<u128> = self.queues.logs().collect();
+        match self.database.held_count(&logs).await {
+            Ok(held) => self.shared.totals.lock().held = held,
+            Err(error) => self.shared.note(error.to_string()),
+        }
     }
 
     /// Answers those who wait for everything that was in the queues when they asked. Whether somebody waits:
@@ -212,12 +251,16 @@ impl Runner {
             for shard in &self.held {
                 others[usize::from(shard.number())] = shard.drained_others();
             }
-            let is_drained = self.queues.is_drained(&positions, &others).await?;
+            let is_drained = self.queues.is_drained(&positions, &others).await? && !self.settler.is_behind();
             self.wanted = Some((request, positions)).filter(|_| !is_drained);
             Ok(is_drained.then_some(request))
         };
         match answered.await {
-            Ok(answered) => answered.into_iter().for_each(|request| self.shared.answer(request)),
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                self.count_held().await;
+                self.shared.answer(request);
+            }
             Err::<_, crate::Error>(error) => self.shared.note(error.to_string()),
         }
         self.shared.unanswered().is_some()

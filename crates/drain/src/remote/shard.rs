@@ -2,7 +2,7 @@
 
 use super::Queues;
 use super::limits::{LINGER, LINGER_ROWS};
-use super::queue::ShardQueue;
+use super::queue::{HeldChanges, ShardQueue};
 use crate::Error;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
@@ -34,7 +34,14 @@ impl Shard {
     ) -> Shard {
         Shard {
             batcher: Batcher::new(
-                ShardQueue { queues, lease, undone: Vec::new() },
+                ShardQueue {
+                    queues,
+                    lease,
+                    undone: Vec::new(),
+                    database: database.clone(),
+                    held: HeldChanges::default(),
+                    is_behind: false,
+                },
                 database,
                 rows_limit,
                 own,
@@ -65,9 +72,16 @@ impl Shard {
         self.batcher.stopped()
     }
 
-    /// How far it is drained without the stopped tables; 0 while that is not known.
+    /// How far it is drained without the stopped tables, for which held changes wait as well; 0 while that is
+    /// not known.
     pub fn drained_others(&self) -> Position {
-        self.batcher.drained().unwrap_or_default().others
+        let others = self.batcher.drained().unwrap_or_default().others;
+        if self.stopped().is_empty() { self.batcher.queue.held.below(others) } else { others }
+    }
+
+    /// Whether changes of it may be held.
+    pub fn has_held(&self) -> bool {
+        !self.batcher.queue.held.is_empty()
     }
 
     /// One batch; `None` when there is nothing, or too little yet. `hurried`: few records do not wait for
@@ -90,6 +104,9 @@ impl Shard {
         if prepared.is_empty() {
             self.back_off.succeeded();
             self.batcher.pass(&prepared);
+            if self.batcher.queue.is_behind {
+                self.batcher.release_again().await?;
+            }
             return Ok(None);
         }
         if !hurried && prepared.is_end && self.lingers(prepared.rows) {

@@ -3,13 +3,14 @@
 //!
 //! The positions of all shards are read first, the database's rows in a snapshot after that. So a row of
 //! memory whose last change lies at or before its shard's position must be in the snapshot and be the same;
-//! one that changed later says nothing. A row may change, be deleted and drained between the snapshot and the
-//! read of memory: what differs is read again, on both sides, before it counts.
+//! one that changed later says nothing, nor does one of which the database holds a change. A row may change,
+//! be deleted and drained between the snapshot and the read of memory: what differs is read again, on both
+//! sides, before it counts.
 
 use super::warm::tier;
 use crate::verify::{Difference, Differences, Pair, difference, is_same, still_different};
 use crate::{Error, Progress};
-use forebay_database::Store;
+use forebay_database::{Held, Store};
 use forebay_redis::Link;
 use forebay_table::{RemoteEntry, RemoteTable, RemoteTables};
 use forebay_value::{Row, Value};
@@ -34,8 +35,15 @@ pub async fn verify_remote(
     store: &Store,
     progress: &Progress,
 ) -> Result<Differences, Error> {
-    let mut comparison =
-        Comparison { tables, table, link, store, drained: HashMap::new(), found: Differences::default() };
+    let mut comparison = Comparison {
+        tables,
+        table,
+        link,
+        store,
+        drained: HashMap::new(),
+        held: HashSet::new(),
+        found: Differences::default(),
+    };
     for shard in 0..tables.shard_count() {
         let log = tables.log_id(shard);
         comparison.found.dead += store.dead_letter_count_of(log, &table.schema().name).await?;
@@ -80,6 +88,8 @@ struct Comparison<'a> {
     store: &'a Store,
     /// By shard.
     drained: HashMap<u16, u64>,
+    /// The keys of rows of which changes are held.
+    held: HashSet<String>,
     found: Differences,
 }
 
@@ -91,6 +101,10 @@ impl Comparison<'_> {
             let position = stored.get(&self.tables.log_id(shard)).copied().unwrap_or(0);
             self.drained.insert(shard, position);
         }
+        let schema = self.table.schema();
+        let held = self.store.held().await?.into_iter().filter(|held| held.letter.table == schema.name);
+        let key = |held: Held| Some(text_of(&held.change(schema).ok()?.key(schema).to_owned()));
+        self.held = held.filter_map(key).collect();
         Ok(())
     }
 
@@ -101,6 +115,10 @@ impl Comparison<'_> {
 
     /// Whether there is nothing to doubt about a row; counts it then.
     fn agrees(&mut self, key: &Value, memory: Option<&RemoteEntry>, database: Option<&Row>) -> bool {
+        if self.held.contains(&text_of(key)) {
+            self.found.undrained += 1;
+            return true;
+        }
         match (memory, database) {
             (Some(entry), _) if !self.is_drained(key, entry.position) => self.found.undrained += 1,
             (Some(RemoteEntry { row: None, .. }), Some(_)) => self.found.evicted += 1,

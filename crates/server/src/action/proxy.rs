@@ -5,14 +5,13 @@
 //! here the one's requests become the other's.
 
 use crate::endpoint::drops::Dropping;
-use crate::endpoint::target::refuse_dots;
 use crate::endpoint::waiting::{WaitingPlace, reply_of};
 use crate::problem::Problem;
 use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody};
 use forebay_terminal::say;
 use futures_util::StreamExt;
-use http::header::{DATE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{DATE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use std::error::Error as _;
 use std::pin::Pin;
@@ -106,17 +105,20 @@ impl ProxyAction {
 /// The request as the proxy takes it, in its client's name.
 pub fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem> {
     let malformed = |what: &str| Problem::new(400, format!("the request cannot be passed on: {what}"));
-    refuse_dots(request.path())?;
     let method = http::Method::from_bytes(request.method_name().as_bytes());
     let target = match request.query() {
         Some(query) => format!("{}?{query}", request.path()),
         None => request.path().to_owned(),
     };
     let mut headers = HeaderMap::new();
-    for (name, value) in request.headers() {
+    // An application reads `_` as `-` (CGI, WSGI): a field with it could stand for one that is set here.
+    for (name, value) in request.headers().filter(|(name, _)| !name.contains('_')) {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed("a field's name"))?;
         let value = HeaderValue::from_bytes(value).map_err(|_| malformed("a field's value"))?;
         headers.append(name, value);
+    }
+    if let Some(host) = request.host() {
+        headers.insert(HOST, HeaderValue::from_bytes(host).map_err(|_| malformed("its host"))?);
     }
     let body = match request.take_stream() {
         Some(stream) => {

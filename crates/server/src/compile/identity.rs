@@ -49,11 +49,11 @@ pub fn encode(
         rate: _,
         timeout_ms: _,
         concurrency: _,
-        durability: _,
         batch: _,
         invalidates: _,
         etag: _,
         compress: _,
+        takes_encoded_slash: _,
         line: _,
     } = endpoint;
     let mut writer = Writer(vec![VERSION]);

@@ -7,7 +7,6 @@ use super::cached::Tags;
 use super::eval::Slots;
 use super::intake::Intake;
 use super::run::{finish, run_owned};
-use super::target::canonical_path;
 use super::waiting::Waiting;
 use crate::action::{Action, Pending};
 use crate::problem::Problem;
@@ -66,7 +65,7 @@ impl Drops {
         }
         let mut tags = self.tags.of(&intake.params.read(request, path)?)?;
         if let Some(begin) = &self.path_tag {
-            tags.push(path_tag(begin, &canonical_path(request.path())?));
+            tags.push(path_tag(begin, request.path()));
         }
         Ok(Some(self.dropping(tags)))
     }

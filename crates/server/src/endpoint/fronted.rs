@@ -11,7 +11,6 @@ use super::cached::{Cached, begin_part, end_part, patience};
 use super::drops::path_tag;
 use super::intake::Intake;
 use super::passed::Passed;
-use super::target::canonical_path;
 use super::waiting::{WaitingPlace, reply_of, within};
 use crate::action::proxy::{outbound, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
@@ -74,13 +73,12 @@ impl Fronted {
         if !self.may_share(request) {
             return self.passed.call(intake, request, params);
         }
-        let path = canonical_path(request.path())?;
         KEY.with_borrow_mut(|key| {
-            self.write_key(request, &path, key);
+            self.write_key(request, key);
             if key.len() > limits::KEY_BYTES_MAX {
                 return self.passed.call(intake, request, params);
             }
-            let question = Question { intake, request, params, path: &path, key };
+            let question = Question { intake, request, params, path: request.path(), key };
             let cache = &self.cached.cache;
             let now_ms = cache.now_ms();
             match cache.find(key, &self.cached.rules, request.worker(), now_ms) {
@@ -115,11 +113,11 @@ impl Fronted {
             })
     }
 
-    fn write_key(&self, request: &Request<'_>, path: &str, key: &mut Vec<u8>) {
+    fn write_key(&self, request: &Request<'_>, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&self.cached.fingerprint);
         let at = begin_part(b't', key);
-        key.extend_from_slice(path.as_bytes());
+        key.extend_from_slice(request.path().as_bytes());
         if let Some(query) = request.query() {
             key.push(b'?');
             key.extend_from_slice(query.as_bytes());
@@ -127,7 +125,7 @@ impl Fronted {
         end_part(at, key);
         if self.keys_host {
             let at = begin_part(b'n', key);
-            key.extend_from_slice(request.header("Host").unwrap_or_default());
+            key.extend_from_slice(request.host().unwrap_or_default());
             end_part(at, key);
         }
         self.cached.write_vary(request, key);
@@ -201,9 +199,12 @@ impl Fronted {
             None => question.path.to_owned(),
         };
         let mut headers = HeaderMap::new();
-        for (name, value) in question.request.headers() {
-            let is_host = self.keys_host && name.eq_ignore_ascii_case("Host");
-            if is_host || self.cached.vary.iter().any(|vary| vary.eq_ignore_ascii_case(name)) {
+        if let Some(host) = question.request.host().filter(|_| self.keys_host) {
+            headers.insert(HOST, HeaderValue::from_bytes(host).map_err(|_| malformed())?);
+        }
+        for (name, value) in question.request.headers().filter(|(name, _)| !name.eq_ignore_ascii_case("Host"))
+        {
+            if self.cached.vary.iter().any(|vary| vary.eq_ignore_ascii_case(name)) {
                 let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed())?;
                 headers.append(name, HeaderValue::from_bytes(value).map_err(|_| malformed())?);
             }
@@ -213,9 +214,6 @@ impl Fronted {
             if !self.cached.vary.iter().any(|vary| name.as_str().eq_ignore_ascii_case(vary)) {
                 headers.insert(name, HeaderValue::from_static(value));
             }
-        }
-        if !self.keys_host {
-            headers.remove(HOST);
         }
         Ok(forebay_proxy::Request {
             method: http::Method::GET,

@@ -15,7 +15,6 @@ pub mod passed;
 pub mod rate;
 pub mod run;
 pub mod shape;
-pub mod target;
 pub mod validated;
 pub mod waiting;
 
@@ -40,6 +39,8 @@ use validated::Form;
 pub struct Endpoint {
     /// Who may call it.
     pub guard: Option<Guard>,
+    /// Whether it takes paths with an encoded slash or backslash.
+    pub takes_encoded_slash: bool,
     /// How often it may be called.
     pub rate: Option<Rate>,
     /// What it takes requests with.

@@ -158,7 +158,7 @@ impl ParamPlan {
             Source::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
             Source::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
             Source::BaseUrl(None) => {
-                let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok());
+                let host = request.host().and_then(|host| std::str::from_utf8(host).ok());
                 Ok(Some(Value::Text(["http://", host.unwrap_or_default()].concat().into())))
             }
         }

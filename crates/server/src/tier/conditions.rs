@@ -4,6 +4,10 @@ use crate::asking::Trouble;
 use crate::condition::{Condition, State};
 use forebay_drain::{DrainState, LETTER_FILE, Status};
 use forebay_table::{HotTable, Table};
+use forebay_value::Timestamp;
+
+/// Changes are held for moments while all is well.
+const HELD_US: i64 = 10_000_000;
 
 /// Those of a drain.
 pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
@@ -18,6 +22,14 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
         Condition::new(State::TableStopped, &table.reason).of(&table.table)
     };
     found.extend(state.stopped_tables.iter().map(stopped));
+    if let Some(since) = state.held_since.filter(|since| since.0 + HELD_US < Timestamp::now().0) {
+        let why = format!(
+            "{} changes that the database has refused are held since {since}, in forebay_held with the reasons: they are \
+             tried again when every shard is drained up to where it was, and dead letters if that does not help",
+            state.held_rows
+        );
+        found.push(Condition::new(State::ChangesHeld, why));
+    }
     if state.dead_total > 0 {
         let (dead, unwritten) = (state.dead_total, state.unwritten_total);
         let mut why = format!(

@@ -377,10 +377,10 @@ fn drain_json(state: &DrainState) -> Value {
     json!({
         "status": status_name(&state.status),
         "backlog_rows": state.backlog_rows,
+        "held_rows": state.held_rows,
         "rows_total": state.rows_total,
         "changes_total": state.changes_total,
         "dead_total": state.dead_total,
-        "refused_total": state.refused_total,
         "unwritten_total": state.unwritten_total,
         "batches_total": state.batches_total,
         "rate_rows_per_s": state.rate_rows_per_s,

@@ -52,8 +52,7 @@ impl Remote {
         }
         let options = forebay_redis::Options {
             durability: match memory.durability {
-                // `database` is refused where the config is read: writes here do not wait for one.
-                Durability::Sync | Durability::Database => forebay_redis::Durability::Sync,
+                Durability::Sync => forebay_redis::Durability::Sync,
                 Durability::Async => forebay_redis::Durability::Async,
                 Durability::Replicated(model::Replicas::All) => {
                     forebay_redis::Durability::Replicated(forebay_redis::Replicas::All)
@@ -211,7 +210,7 @@ impl Remote {
     /// Forgets every row of a table. One that is not kept in memory has nothing to forget.
     /// Has a row shown as the database has it.
     pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
-        match self.tables.queue().undo(&self.link, table, key.as_ref()).await {
+        match self.tables.queue().undo(&self.link, table, key.as_ref(), None).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Problem::unavailable("later changes of the row are not drained yet")),
             Err(error) => Err(unavailable(&error)),

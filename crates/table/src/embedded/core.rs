@@ -3,7 +3,6 @@
 
 use super::budget::{Budget, allocated_bytes};
 use super::follow::Waiters;
-use super::intent::Awaited;
 use super::rows::Rows;
 use crate::reads::Reads;
 use crate::source::Source;
@@ -25,8 +24,6 @@ pub(crate) struct Core {
     followed: AtomicU64,
     /// Who waits for the next look at the database.
     pub waiters: Waiters,
-    /// How many writes wait for the database.
-    pub awaited: Awaited,
     /// The rows of all tables, for eviction. Set when they are opened.
     pub rows: OnceLock<Vec<Arc<Rows>>>,
     pub evictor: Mutex<Evictor>,
@@ -84,7 +81,6 @@ impl Core {
             drained: AtomicU64::new(0),
             followed: AtomicU64::new(u64::MAX),
             waiters: Waiters::default(),
-            awaited: Awaited::default(),
             rows: OnceLock::new(),
             evictor: Mutex::default(),
             fetched_rows: AtomicU64::new(0),

@@ -5,7 +5,7 @@
 //! them: unique values, counters, serial keys, eviction, read-through, replay. The way of the data: `write` →
 //! `rows` (`unique`, `counters`) → log → `shard` (`slab`); `table`, `list` read; `load`, `fetch` and `replay`
 //! bring rows in, `follow` what others make of them; `evict` gives
-//! their bodies up; `intent` holds what memory shows only when the database has it.
+//! their bodies up.
 //!
 //! **What must stay true.**
 //! - A change is in memory if and only if the log took it: an operation checks, appends, then changes memory,
@@ -33,7 +33,6 @@ mod error;
 mod evict;
 mod fetch;
 mod follow;
-mod intent;
 mod keys;
 mod list;
 mod load;
@@ -51,8 +50,6 @@ pub(crate) mod write;
 
 pub use error::WriteError;
 pub use follow::{Following, Image, Poll};
-pub(crate) use intent::StrictWrite;
-pub use intent::{Outcome, Unread};
 pub use list::List;
 pub use load::Load;
 pub use replay::Replayed;

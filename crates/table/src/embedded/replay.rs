@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::hash::KeyHash;
 use crate::key::{KeyRef, row_key};
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
-use crate::record::{InvalidRecord, LogRecord, TableId, is_intent};
+use crate::record::{InvalidRecord, LogRecord, TableId};
 use forebay_log::{Batch, Position, Reader};
 use forebay_value::{Column, KeyKind, RowRef, Schema, ValueRef};
 use std::mem::discriminant;
@@ -201,9 +201,7 @@ impl Share<'_> {
                 return Ok(());
             }
             Some(Some(Target::Apply(table, _))) => table,
-            Some(Some(Target::Old(old, _))) => {
-                return self.apply_old(old, &record, is_intent(bytes), position);
-            }
+            Some(Some(Target::Old(old, _))) => return self.apply_old(old, &record, position),
             Some(Some(Target::Skip)) => {
                 self.records += u64::from(self.number == 0);
                 self.skipped += u64::from(self.number == 0);
@@ -218,11 +216,20 @@ impl Share<'_> {
             return Ok(());
         }
         self.records += 1;
-        if is_intent(bytes) {
-            table.note_intent(&record, bytes, key, hash, position);
-            return Ok(());
+        match record {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+                table.replay_row(row, key, hash, position);
+            }
+            LogRecord::Update { columns, row, .. } => {
+                let changes: Vec<_> = columns.of(row, table.schema()).collect();
+                table.replay_update(&changes, key, hash, position);
+            }
+            LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
+            LogRecord::Increment { column, delta, .. } => table
+                .replay_increment(key, hash, column, delta, position)
+                .map_err(|error| bad(position, error))?,
         }
-        table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))
+        Ok(())
     }
 }
 
@@ -232,7 +239,6 @@ impl Share<'_> {
         &mut self,
         old: &OldColumns,
         record: &LogRecord<'_>,
-        is_intent: bool,
         position: Position,
     ) -> Result<(), Error> {
         let table = &*old.table;
@@ -246,10 +252,6 @@ impl Share<'_> {
             return Ok(());
         }
         self.records += 1;
-        if is_intent {
-            table.doubt_intent(key, hash, position);
-            return Ok(());
-        }
         match *record {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
                 table.replay_unseen(key, hash, &old.changes(row, |_| true), position, Missing::Put);
@@ -266,7 +268,7 @@ impl Share<'_> {
 }
 
 /// What a change of a row that is not in memory means.
-pub(super) enum Missing {
+enum Missing {
     /// It makes the row.
     Put,
     /// The database has no such row: it was deleted by others, or its insert was refused.
@@ -302,30 +304,6 @@ fn other_key(table: &str, position: Position) -> Error {
 }
 
 impl Table {
-    /// Applies a checked record of the columns of now.
-    pub(super) fn replay_record(
-        &self,
-        record: &LogRecord<'_>,
-        key: KeyRef<'_>,
-        hash: KeyHash,
-        position: Position,
-    ) -> Result<(), InvalidRecord> {
-        match *record {
-            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
-                self.replay_row(row, key, hash, position);
-            }
-            LogRecord::Update { columns, row, .. } => {
-                let changes: Vec<_> = columns.of(row, self.schema()).collect();
-                self.replay_update(&changes, key, hash, position);
-            }
-            LogRecord::Delete { .. } => self.replay_delete(key, hash, position),
-            LogRecord::Increment { column, delta, .. } => {
-                self.replay_increment(key, hash, column, delta, position)?;
-            }
-        }
-        Ok(())
-    }
-
     fn replay_row(&self, row: RowRef<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
         let rows = &*self.rows;
         let after = rows.fingerprints(row);
@@ -379,7 +357,7 @@ impl Table {
     }
 
     /// Notes a change whose row memory does not show: the row can be read when the database has the change as well.
-    pub(super) fn replay_unseen(
+    fn replay_unseen(
         &self,
         key: KeyRef<'_>,
         hash: KeyHash,
@@ -421,7 +399,7 @@ impl Table {
             rows.exchange_known(&before, &[], position);
             rows.remove(&mut shard, hash, slot, position);
         }
-        shard.deleted = shard.deleted.max(position);
+        shard.deleted = position;
         self.deleted(&mut shard, hash, key, position);
         if self.keeps_tombstones() {
             rows.bury(&mut shard, key, position, Absence::Deleted);

@@ -5,7 +5,6 @@
 
 use super::core::Core;
 use super::follow::Follow;
-use super::intent::Intents;
 use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
@@ -60,8 +59,7 @@ pub struct Entry<'a> {
     pub key: ValueRef<'a>,
     /// The row; `None` when it was evicted.
     pub row: Option<RowRef<'a>>,
-    /// Its last change, or the last that waits for the database; 0 when it has not changed since it was
-    /// loaded.
+    /// Its last change; 0 when it has not changed since it was loaded.
     pub position: Position,
 }
 
@@ -76,8 +74,6 @@ pub struct Table {
     pub(crate) flights: Flights<Result<Fetched, SourceError>>,
     pub(crate) readers: Readers,
     pub(crate) rules: Arc<LiveRules>,
-    /// Writes that wait for the database.
-    pub(crate) intents: Intents,
     is_shared: bool,
     /// When it is followed.
     pub(crate) follow: Option<Box<Follow>>,
@@ -96,7 +92,6 @@ impl Table {
             flights: Flights::default(),
             readers: Readers::default(),
             rules: spec.rules,
-            intents: Intents::new(),
             is_shared: spec.others == Others::Unseen,
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
@@ -214,12 +209,9 @@ impl Table {
 
     /// [`Table::for_each`] of one shard.
     pub(crate) fn for_each_in(&self, shard: usize, f: &mut impl FnMut(Entry<'_>)) {
-        let shard = self.rows.lock(shard);
-        for slot in shard.slots.iter() {
+        for slot in self.rows.lock(shard).slots.iter() {
             let row = (!slot.has(EVICTED)).then_some(RowRef(&slot.bytes));
-            let key = key_of(slot, self.schema());
-            let position = slot.position().max(shard.intents.last(key).unwrap_or_default());
-            f(Entry { key: key.value(), row, position });
+            f(Entry { key: key_of(slot, self.schema()).value(), row, position: slot.position() });
         }
     }
 

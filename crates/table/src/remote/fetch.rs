@@ -101,13 +101,22 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// Has a row shown as the database has it, whatever memory has. False: later changes of it are not
-    /// drained yet.
-    pub(crate) async fn undo(&self, link: &Link, key: ValueRef<'_>) -> Result<bool, HotError> {
+    /// Has a row shown as the database has it, whatever memory has, or unless memory has it as of this
+    /// version. False: later changes of it are not drained yet.
+    pub(crate) async fn undo(
+        &self,
+        link: &Link,
+        key: ValueRef<'_>,
+        unless: Option<u64>,
+    ) -> Result<bool, HotError> {
         let Some(key) = KeyRef::of(key) else { return Ok(true) };
         let place = self.place(key);
         for _ in 0..FETCH_TRIES {
             let Looked { entry, drained, deleted } = self.look(link, &place).await?;
+            let version = entry.as_ref().map_or(deleted, |entry| entry.version.max(deleted));
+            if unless.is_some_and(|unless| version >= unless) {
+                return Ok(true);
+            }
             if deleted > drained || entry.as_ref().is_some_and(|entry| entry.version > drained) {
                 return Ok(false);
             }

@@ -69,6 +69,8 @@ pub enum Leased {
 pub struct QueueStatus {
     /// The last position given.
     pub last: u64,
+    /// The position of the newest entry; 0 when there is none.
+    pub newest: u64,
     /// Everything up to this was released.
     pub drained: u64,
     /// Entries that were not.
@@ -94,13 +96,20 @@ impl Queue {
     }
 
     /// Has a row shown as the database has it: a change of it was refused, or met no row there. False: not
-    /// before its later changes are drained. A table that is not known here is not in memory.
+    /// before its later changes are drained. A table that is not known here is not in memory. A row, or its
+    /// tombstone, whose version is `unless` or newer stays as it is.
     ///
     /// # Errors
     /// `Unavailable` when the shard cannot be asked, or the database.
-    pub async fn undo(&self, link: &Link, table: &str, key: ValueRef<'_>) -> Result<bool, HotError> {
+    pub async fn undo(
+        &self,
+        link: &Link,
+        table: &str,
+        key: ValueRef<'_>,
+        unless: Option<u64>,
+    ) -> Result<bool, HotError> {
         match self.tables.iter().find(|known| known.schema.name == table) {
-            Some(table) => table.undo(link, key).await,
+            Some(table) => table.undo(link, key, unless).await,
             None => Ok(true),
         }
     }
@@ -211,7 +220,12 @@ impl Queue {
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
     pub async fn status(&self, link: &Link, shard: u16) -> Result<QueueStatus, HotError> {
         let state = self.tier.state(link, shard).await?;
-        Ok(QueueStatus { last: state.last, drained: state.drained, entries: state.entries })
+        Ok(QueueStatus {
+            last: state.last,
+            newest: state.newest,
+            drained: state.drained,
+            entries: state.entries,
+        })
     }
 
     /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has

@@ -13,9 +13,9 @@
 //! **Rows.** When the position is above everything this server knows of, it lost changes that were drained:
 //! its rows are behind the database. All that is a view (rows, counters, order, tombstones) is dropped and
 //! the shard is not loaded any more: its table says `Unavailable` until whoever loads has scanned the
-//! database again. Its queue holds nothing then: all of it lies below the position. Changes that were neither
-//! drained nor kept by the new primary are lost: that is what `async` means, and what `replicated(n)` and
-//! `sync` are for.
+//! database again. Its queue holds nothing then but what the database holds as refused (`forebay_held`): all
+//! of it lies below the position. Changes that were neither drained nor kept by the new primary are lost:
+//! that is what `async` means, and what `replicated(n)` and `sync` are for.
 //!
 //! **Reservations** (cluster only): see `unique`.
 
@@ -37,6 +37,8 @@ pub(crate) struct ShardState {
     pub shard_epoch: String,
     /// The last number given.
     pub last: u64,
+    /// The number of the newest entry in its queue; 0 when that is empty.
+    pub newest: u64,
     pub drained: u64,
     /// Entries in its queue.
     pub entries: u64,
@@ -56,6 +58,8 @@ pub(crate) struct Broken {
     pub token: Vec<u8>,
     /// In the database.
     pub position: u64,
+    /// Everything up to this is applied there: the position, or less when changes are held.
+    pub applied: u64,
     /// Of its reservations, from now on; empty: as it was.
     pub generation: Vec<u8>,
 }
@@ -72,6 +76,7 @@ impl Tier {
             epoch: wire::text("an epoch", epoch)?,
             shard_epoch: wire::text("an epoch", shard_epoch)?,
             last: number(&n)?.max(number(&last)?),
+            newest: number(&last)?,
             drained: number(&drained)?,
             entries: number(&entries)?,
             generation: wire::text("a generation", generation)?,
@@ -123,11 +128,21 @@ impl Tier {
                 is_all = false;
                 continue;
             }
-            broken.push(Broken { shard, state: state.clone(), token, position: 0, generation: Vec::new() });
+            broken.push(Broken {
+                shard,
+                state: state.clone(),
+                token,
+                position: 0,
+                applied: 0,
+                generation: Vec::new(),
+            });
         }
         // After the locks: whoever repaired before has unlocked, and asked earlier.
         for own in broken.iter_mut() {
-            own.position = self.positions.position(self.log_id(own.shard)).await?.unwrap_or(0);
+            let log = self.log_id(own.shard);
+            own.position = self.positions.position(log).await?.unwrap_or(0);
+            let held_from = self.positions.held_from(log).await?;
+            own.applied = held_from.map_or(own.position, |held_from| own.position.min(held_from - 1));
         }
         // One empty shard among others may have lost everything; a tier that was just made has nothing to
         // lose.
@@ -177,7 +192,8 @@ impl Tier {
             own.state.epoch.clone().into_bytes(),
             own.state.shard_epoch.clone().into_bytes(),
             wire::digits(own.position),
-            format!("{}-0", own.position + 1).into_bytes(),
+            wire::digits(own.applied),
+            format!("{}-0", own.applied + 1).into_bytes(),
             wire::digits(jump),
             own.generation.clone(),
         ];

@@ -24,6 +24,10 @@ pub trait Positions: Send + Sync + 'static {
     /// The position that the database has for a log; `None` when it has none. Committed when this was called,
     /// or later.
     fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
+
+    /// The position of the first change of a log that the database holds without having applied it; `None`:
+    /// there is none. Asked after [`Positions::position`].
+    fn held_from(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
 }
 
 /// How a tier is used.

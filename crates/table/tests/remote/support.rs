@@ -29,6 +29,10 @@ impl Positions for Stored {
         let position = self.by_log.lock().unwrap().get(&log).copied();
         Box::pin(async move { Ok(position) })
     }
+
+    fn held_from(&self, _: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// The database: rows and positions. Servers share it.

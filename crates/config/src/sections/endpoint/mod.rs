@@ -13,15 +13,14 @@ use self::reply::Reply;
 use self::route::{Method, Route};
 use super::action::scope::Scope;
 use super::action::{self, Action};
-use super::durability::{self, AnsweredWhen};
 use super::guard::{self, Guard};
-use super::memory::Memory;
 use super::table::TableConfig;
 use super::tags;
 use crate::syntax::expr::{Expr, Literal};
 use crate::syntax::fields::{Cursor, Fields, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::mistakes::At;
+use crate::syntax::tree::Node;
 use crate::syntax::words::{check_header_name, is_param_name};
 use forebay_value::Type;
 
@@ -39,14 +38,14 @@ pub(crate) const ENDPOINT: Section = Section {
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "who may call it"
+        "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" |
+            "what becomes of a path with an encoded slash or backslash, which servers read differently: 400, or it \
+            is taken as it is"
         "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
         "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per path\"" | "(no limit)" |
             "how many requests are taken in a time; one more is 429 with Retry-After"
         "concurrency" | "number" | "1000" |
             "most requests that wait for this endpoint at one time; one more is 503"
-        "durability" | "\"sync\" or \"database\"" | "(that of the table)" |
-            "when a write to a hot table is answered: when it is on the disk, or when it is committed in the \
-            database; then a refusal of the database is a 409 or 422, and a time-out a 503"
         "batch" | "true or false" | "true" | "whether plain inserts that arrive together share a transaction"
         "cache" | "table" | "(none)" | "keeps answers; GET only, or `*` with `proxy`"
         "invalidates" | "array of texts" | "[]" |
@@ -75,14 +74,14 @@ pub struct Endpoint {
     pub guard: Option<Guard>,
     /// Parameters that come from a header field: (header name, parameter name).
     pub headers: Vec<(String, String)>,
+    /// Whether it takes paths with an encoded slash or backslash; else they are 400.
+    pub takes_encoded_slash: bool,
     /// How often it may be called; `None`: as often as anybody likes.
     pub rate: Option<Rate>,
     /// Longest that a request may take, in milliseconds; then 504.
     pub timeout_ms: u64,
     /// Most requests that wait for this endpoint at one time; one more is answered 503.
     pub concurrency: usize,
-    /// When a write to a hot table is answered; `None`: as the table says.
-    pub durability: Option<AnsweredWhen>,
     /// Whether concurrent plain inserts share a transaction.
     pub batch: bool,
     /// What it does.
@@ -116,23 +115,13 @@ pub(crate) struct Placed {
 }
 
 /// All endpoints.
-pub(crate) fn read(
-    cursor: Option<Cursor<'_>>,
-    tables: &[TableConfig],
-    guard: Option<&Guard>,
-    memory: &Memory,
-) -> Vec<Placed> {
+pub(crate) fn read(cursor: Option<Cursor<'_>>, tables: &[TableConfig], guard: Option<&Guard>) -> Vec<Placed> {
     let Some(cursor) = cursor else { return Vec::new() };
     let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
-    items.into_iter().filter_map(|item| read_endpoint(item, tables, guard, memory)).collect()
+    items.into_iter().filter_map(|item| read_endpoint(item, tables, guard)).collect()
 }
 
-fn read_endpoint(
-    cursor: Cursor<'_>,
-    tables: &[TableConfig],
-    shared_guard: Option<&Guard>,
-    memory: &Memory,
-) -> Option<Placed> {
+fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Option<&Guard>) -> Option<Placed> {
     let fields = cursor.table("an endpoint");
     let route = fields.read("route", route::read);
     if !fields.has("route") {
@@ -146,6 +135,7 @@ fn read_endpoint(
     let scope = Scope { tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = fields.get("guard").map_or_else(|| shared_guard.cloned(), guard::read);
+    let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
     if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
         let what = "rate: per path needs a route with a parameter, such as GET /items/{id}";
@@ -159,14 +149,8 @@ fn read_endpoint(
     let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(TIMEOUT_MS);
     let batch = fields.read("batch", flag).unwrap_or(true);
     let compress = fields.read("compress", flag).unwrap_or(false);
-    let durability = durability::read(fields, memory);
     let Route { method, path: route } = route?;
     let mut action = action?;
-    if durability.is_some() && action.each().iter().all(|action| action.written_table().is_none()) {
-        let what = "durability: goes with insert, upsert, update, increment and delete; what `sql` writes is committed \
-                    when it is answered";
-        fields.wrong_at("durability", what);
-    }
     if method == Method::Any && !matches!(action, Action::Proxy(_)) {
         fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
     }
@@ -180,11 +164,11 @@ fn read_endpoint(
         route,
         params,
         guard,
+        takes_encoded_slash,
         rate,
         headers,
         timeout_ms,
         concurrency: concurrency.map_or(CONCURRENCY, |concurrency| concurrency as usize),
-        durability,
         batch,
         action,
         cache,
@@ -195,6 +179,14 @@ fn read_endpoint(
         line: cursor.line(),
     };
     Some(Placed { endpoint, route_at: fields.place("route"), reply_at: fields.place("reply") })
+}
+
+fn encoded_slash(node: &Node) -> Result<bool, String> {
+    match text(node)?.as_str() {
+        "refuse" => Ok(false),
+        "pass" => Ok(true),
+        other => Err(format!("`{other}` must be \"refuse\" or \"pass\"")),
+    }
 }
 
 fn read_headers(fields: Fields<'_>) -> Vec<(String, String)> {

@@ -2,7 +2,7 @@
 
 use super::{Scratch, on_both};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Kind, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Priority};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) fn row(id: i64, code: &str) -> Row {
 }
 
 pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
     let schemas = vec![codes()];
     Batch {
         log: LOG,
@@ -36,6 +36,7 @@ pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         changes,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        held: Holding::default(),
     }
 }
 

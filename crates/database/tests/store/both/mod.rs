@@ -3,6 +3,7 @@
 mod applying;
 mod concurrency;
 mod dead_letters;
+mod held;
 mod keys;
 mod statements;
 pub(crate) mod tables;

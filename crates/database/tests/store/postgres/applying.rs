@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Holding, OnError, Op, Priority};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn row(id: i64, code: &str) -> Row {
 }
 
 fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
     let schemas = vec![codes()];
     Batch {
         log: LOG,
@@ -25,6 +25,7 @@ fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         changes,
         on_error: OnError::Fail,
         priority: Priority::Yields,
+        held: Holding::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::relay::{Harm, Relay};
 use super::{Scratch, server};
 use crate::{codes, text};
-use forebay_database::{Batch, Change, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Priority, Store};
 use forebay_value::{Row, Timestamp, Value};
 use std::time::Duration;
 
@@ -12,12 +12,7 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         let values = [Value::Bigint(id as i64), text(&id.to_string()), Value::Timestamp(Timestamp(0))];
         Row::from_values(&codes(), &values)
     };
-    let changes = (to * 10..to * 10 + 5).map(|id| Change {
-        table: 0,
-        position: to,
-        is_intent: false,
-        op: Op::Insert(row(id)),
-    });
+    let changes = (to * 10..to * 10 + 5).map(|id| Change { table: 0, position: to, op: Op::Insert(row(id)) });
     let (schemas, changes) = (vec![codes()], changes.collect());
     Batch {
         log: 1,
@@ -29,6 +24,7 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         changes,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        held: Holding::default(),
     }
 }
 

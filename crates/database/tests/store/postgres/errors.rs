@@ -2,7 +2,7 @@
 
 use super::{Scratch, client, server, url_of};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Priority, Store};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ fn row(id: i64, code: &str) -> Row {
 }
 
 fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: 1, is_intent: false, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: 1, op }).collect();
     let (schemas, priority) = (vec![codes()], Priority::Holds);
     Batch {
         log: 1,
@@ -23,6 +23,7 @@ fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
         changes,
         on_error,
         priority,
+        held: Holding::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use crate::{codes, text};
-use forebay_database::{Batch, Change, Kind, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Priority};
 use forebay_value::{Row, Timestamp, Value};
 
 const LOG: u128 = 0xfeed;
@@ -12,7 +12,7 @@ fn row(id: i64, code: &str) -> Row {
 }
 
 fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
     let schemas = vec![codes()];
     Batch {
         log: LOG,
@@ -24,6 +24,7 @@ fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         changes,
         on_error: OnError::Fail,
         priority: Priority::Yields,
+        held: Holding::default(),
     }
 }
 

@@ -1,7 +1,8 @@
 -- Begins a new epoch of a shard: numbers go on above everything that was ever used.
 -- KEYS  1 meta · 2 stream · 3 lock · 4… everything that is a view of the database: dropped when it is behind it
--- ARGV  1 epoch · 2 token of the lock · 3 epoch that was repaired for · 4 epoch that the shard had · 5 position in the record
---       store · 6 the entry behind it · 7 how far the numbers jump · 8 new generation ("": it stays)
+-- ARGV  1 epoch · 2 token of the lock · 3 epoch that was repaired for · 4 epoch that the shard had · 5 position in the
+--       database · 6 up to where all of it is applied there · 7 the entry behind that · 8 how far the numbers jump
+--       9 new generation ("": it stays)
 -- Answers { 1, the view was dropped: 1 or 0 }, or { 0 } when something changed meanwhile.
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'n', 'drained')
 if ARGV[3] ~= ARGV[1] or (meta[1] or '') ~= ARGV[4] or redis.call('GET', KEYS[3]) ~= ARGV[2] then return { 0 } end
@@ -18,14 +19,14 @@ if is_behind then
     if string.sub(fields[i], 1, 1) == 'L' then redis.call('HDEL', KEYS[1], fields[i]) end
   end
 end
-if position > tonumber(meta[3] or '0') then
-  redis.call('HSET', KEYS[1], 'drained', ARGV[5])
-  redis.call('XTRIM', KEYS[2], 'MINID', ARGV[6])
+if tonumber(ARGV[6]) > tonumber(meta[3] or '0') then
+  redis.call('HSET', KEYS[1], 'drained', ARGV[6])
+  redis.call('XTRIM', KEYS[2], 'MINID', ARGV[7])
 end
--- Tombstones that went with the dropped view are forgotten ones.
-if is_behind then redis.call('HSET', KEYS[1], 'forgotten', ARGV[5]) end
-local next = math.max(known, position) + tonumber(ARGV[7])
+-- Tombstones that went with the dropped view are forgotten ones. A scan that begins from now on sees what they stood for.
+if is_behind then redis.call('HSET', KEYS[1], 'forgotten', ARGV[6]) end
+local next = math.max(known, position) + tonumber(ARGV[8])
 redis.call('HSET', KEYS[1], 'n', string.format('%.0f', next), 'gap', string.format('%.0f', known), 'epoch', ARGV[1])
-if ARGV[8] ~= '' then redis.call('HSET', KEYS[1], 'generation', ARGV[8]) end
+if ARGV[9] ~= '' then redis.call('HSET', KEYS[1], 'generation', ARGV[9]) end
 redis.call('DEL', KEYS[3])
 return { 1, is_behind and 1 or 0 }

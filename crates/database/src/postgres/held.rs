@@ -1,0 +1,130 @@
+//! `forebay_held`: written and taken in the drain's transaction, read by whoever settles.
+
+use super::positions::{integer, log_id, log_text, time};
+use super::session::Session;
+use super::table::text;
+use super::{Postgres, errors};
+use crate::dead_letter::{Kept, plain};
+use crate::unwritten::{Letters, of_letters};
+use crate::{Batch, Change, DeadLetter, Error, Held, HeldId, Rows};
+use forebay_value::{Timestamp, Value};
+
+pub(super) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS forebay_held (
+  log text NOT NULL,
+  position bigint NOT NULL,
+  table_name text NOT NULL,
+  op text NOT NULL,
+  row text NOT NULL,
+  reason text NOT NULL,
+  at timestamptz NOT NULL,
+  change bytea NOT NULL,
+  key_hash bigint NOT NULL,
+  PRIMARY KEY (log, position)
+);
+CREATE INDEX IF NOT EXISTS forebay_held_key ON forebay_held (key_hash)";
+
+impl Postgres {
+    pub(crate) async fn held(&self) -> Result<Vec<Held>, Error> {
+        let sql = "SELECT log, position, table_name, op, row, reason, at, change, key_hash FROM forebay_held ORDER BY log, position";
+        let rows = self.of_drain(sql, Vec::new()).await?;
+        rows.iter().flat_map(Rows::iter).map(read).collect()
+    }
+
+    pub(crate) async fn held_of(&self, log: u128) -> Result<Vec<(HeldId, i64)>, Error> {
+        let sql = "SELECT position, key_hash FROM forebay_held WHERE log = $log ORDER BY position";
+        let rows = self.of_drain(sql, vec![log_text(log)]).await?;
+        let one =
+            |row: &[Value]| (HeldId { log, position: integer(&row[0]).unsigned_abs() }, integer(&row[1]));
+        Ok(rows.iter().flat_map(Rows::iter).map(one).collect())
+    }
+
+    /// By log: how many, and since when.
+    pub(crate) async fn held_by_log(&self) -> Result<Vec<(u128, u64, Timestamp)>, Error> {
+        let sql = "SELECT log, count(*), min(at) FROM forebay_held GROUP BY log";
+        let rows = self.of_drain(sql, Vec::new()).await?;
+        let one = |row: &[Value]| Ok((log_id(&row[0])?, integer(&row[1]).unsigned_abs(), time(&row[2])));
+        rows.iter().flat_map(Rows::iter).map(one).collect()
+    }
+}
+
+fn read(row: &[Value]) -> Result<Held, Error> {
+    let id = HeldId { log: log_id(&row[0])?, position: integer(&row[1]).unsigned_abs() };
+    let letter = DeadLetter {
+        id: 0,
+        log: id.log,
+        position: id.position,
+        table: text(&row[2]).into(),
+        op: text(&row[3]).into(),
+        row: text(&row[4]).into(),
+        reason: text(&row[5]).into(),
+        at: time(&row[6]),
+        change: if let Value::Bytes(bytes) = &row[7] { Some(bytes.to_vec()) } else { None },
+    };
+    Ok(Held { id, key_hash: integer(&row[8]), letter })
+}
+
+/// Locks the held changes that a batch settles, in the transaction that is open; an error when one is not
+/// held any more.
+pub(super) async fn lock(session: &mut Session, batch: &Batch) -> Result<(), Error> {
+    let sql = "SELECT 1 FROM forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[])) \
+         ORDER BY log, position FOR UPDATE";
+    let found = match session.run(sql, &ids(&batch.held.settles)).await {
+        Ok(found) => found.iter().count(),
+        Err(error) if errors::is_missing_table(&error) => 0,
+        Err(error) => return Err(error),
+    };
+    if found == batch.held.settles.len() { Ok(()) } else { Err(batch.not_held(found)) }
+}
+
+/// Removes held changes, in the transaction that is open.
+pub(super) async fn remove(session: &mut Session, settled: &[HeldId]) -> Result<(), Error> {
+    let sql =
+        "DELETE FROM forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[]))";
+    session.run(sql, &ids(settled)).await.map(drop)
+}
+
+/// As parameters of type `text[]` and `int8[]`.
+fn ids(ids: &[HeldId]) -> [Value; 2] {
+    let logs: Vec<String> = ids.iter().map(|id| format!("\"{:032x}\"", id.log)).collect();
+    let positions: Vec<String> = ids.iter().map(|id| id.position.to_string()).collect();
+    [logs, positions].map(|values| Value::Json(format!("[{}]", values.join(",")).into()))
+}
+
+/// Holds a change, in the transaction that is open. `index`: of the change that was refused, for the error.
+pub(super) async fn hold(
+    session: &mut Session,
+    batch: &Batch,
+    change: &Change,
+    index: usize,
+    reason: &Error,
+    letters: &Letters,
+) -> Result<(), Error> {
+    let schema = &batch.schemas[change.table];
+    if let Some(broken) = &letters.broken {
+        return Err(Error::no_letter(index, &schema.name, reason, broken.message()));
+    }
+    let kept = Kept::of(schema, &change.op);
+    // A database of another encoding than UTF-8 does not have all characters.
+    let text = |text: &str| Value::Text(plain(text, true).into());
+    let values = [
+        log_text(batch.log),
+        Value::Bigint(change.position.cast_signed()),
+        Value::Text(schema.name.as_str().into()),
+        text(kept.op),
+        text(&kept.row),
+        text(reason.message()),
+        Value::Timestamp(Timestamp::now()),
+        Value::Bytes(kept.change.as_slice().into()),
+        Value::Bigint(kept.key_hash),
+    ];
+    let sql = "INSERT INTO forebay_held (log, position, table_name, op, row, reason, at, change, key_hash) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    session.run(sql, &values).await.map(drop).map_err(of_letters)
+}
+
+/// Whether changes of a row are held.
+pub(super) async fn has_key(session: &mut Session, key_hash: i64) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM forebay_held WHERE key_hash = $1)";
+    Ok(session.run(sql, &[Value::Bigint(key_hash)]).await?.values == [Value::Bool(true)])
+}

@@ -1,0 +1,261 @@
+//! Settles held changes: what one shard's drain found refused may only have come too early.
+//!
+//! Shards are drained side by side, and the database's constraints cross them: an insert may be read before
+//! the delete, in another shard, that frees its unique value, or before the row that it refers to. So a
+//! refused change is held in the database (`forebay_held`), with all later ones of its row behind it, and
+//! settled here:
+//!
+//! 1. The *cut* is read: the newest entry of every shard, after the change was held.
+//! 2. When every shard's position in the database has passed the cut, the held changes are tried again, one
+//!    by one, as long as any is taken; what is left then as a whole (`whole`): one change a row, in one
+//!    transaction.
+//! 3. What is refused even so waits for the next cut. A row that is refused at [`CUTS`] cuts in a row, with
+//!    no change more or less held of it, has its changes become dead letters, one by one.
+//!
+//! **What was acknowledged in an order that the database allows arrives.** Let change E be held. Whatever was
+//! acknowledged before E was sent stood in its stream when E was written, so when E was read, so before a cut
+//! that is read after E was held: clocks, servers and clients do not matter. When that cut is passed, each
+//! such change is in the database, or held. What may then refuse E beside a true violation is a row c whose
+//! state is *newer* than E's: a change of c, drained from behind the cut, which the database would have
+//! refused beside E had not a later change of E's row, acknowledged before it, made way. That later change
+//! stood in its stream when c was drained, so it lies before the next cut; it is held behind E then, and the
+//! row is tried as it was after it. So a row that was refused at one cut, and of which nothing more is held
+//! when the next one is passed, was refused by a row beside which it never stood in the order of the
+//! acknowledgements. (For constraints over more than two rows, such as a sum that a trigger checks, a change
+//! of a third row from behind the cut may stand in the way; each of them lies before the next cut as well,
+//! and it takes two cuts, with clients who write all the time, to be unlucky twice.) A change that was held
+//! after the cut was read counts that cut as its first: this is why [`CUTS`] is three.
+//!
+//! **Nobody need be told.** Held changes are in the database, everything else here is in memory and begins
+//! anew: a drain that dies loses a cut, and another one reads the next. Two that settle at the same time lock
+//! the same rows of `forebay_held`: one finds them gone, and looks again. The drain of the lowest shard that
+//! has held changes settles those of all.
+
+mod batch;
+mod whole;
+
+use super::Queues;
+use crate::Error;
+use crate::pace::BackOff;
+use crate::queue::RowKey;
+use forebay_database::{Change, Held, HeldId, Store};
+use forebay_log::Position;
+use forebay_value::Schema;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// At how many cuts in a row a row's changes are refused before they are dead.
+const CUTS: u32 = 3;
+
+/// How often memory is asked again to show a row as the database has it, and how often at most somebody who
+/// waits for the drain waits for that.
+const SHOW_AGAIN: Duration = Duration::from_millis(50);
+const SHOWS_WAITED_FOR: u32 = 100;
+
+/// Settles the held changes of a tier.
+pub(super) struct Settler {
+    queues: Queues,
+    database: Store,
+    /// The names of the tables that only Forebay writes to.
+    own: Arc<HashSet<String>>,
+    /// By shard: what must be in the database, or held, before the next try.
+    cut: Option<Vec<Position>>,
+    /// What was refused at the last cut, by the hash of the row's key.
+    refused: HashMap<i64, Refused>,
+    /// Rows that memory is to show as the database has them.
+    shows: Vec<Show>,
+    show_at: Instant,
+    back_off: BackOff,
+    not_before: Instant,
+}
+
+/// A row whose changes were refused.
+struct Refused {
+    first: HeldId,
+    last: HeldId,
+    /// At so many cuts in a row.
+    cuts: u32,
+}
+
+/// A row that memory is to show as the database has it.
+struct Show {
+    row: RowKey,
+    /// Not if memory has the row as of this position or newer.
+    unless: Option<u64>,
+    tries: u32,
+}
+
+/// A held change, ready to be applied.
+#[derive(Clone)]
+struct Entry {
+    id: HeldId,
+    key_hash: i64,
+    change: Change,
+}
+
+/// What came of a step.
+#[derive(Default)]
+pub(super) struct Settled {
+    /// Held changes that are in the database, or dead.
+    pub changes: usize,
+    /// Those of them that are dead.
+    pub dead: u64,
+}
+
+impl Settler {
+    /// `own` are the names of the tables that only Forebay writes to.
+    pub fn new(queues: Queues, database: Store, own: Arc<HashSet<String>>) -> Settler {
+        let now = Instant::now();
+        Settler {
+            queues,
+            database,
+            own,
+            cut: None,
+            refused: HashMap::new(),
+            shows: Vec::new(),
+            show_at: now,
+            back_off: BackOff::default(),
+            not_before: now,
+        }
+    }
+
+    /// Whether its last step failed.
+    pub fn is_failing(&self) -> bool {
+        self.back_off.is_failing()
+    }
+
+    /// Whether memory does not show yet what the database has of a row that was settled.
+    pub fn is_behind(&self) -> bool {
+        self.shows.iter().any(|show| show.tries < SHOWS_WAITED_FOR)
+    }
+
+    /// Goes on with what is held, if that is for the drain of these shards to do.
+    pub async fn step(&mut self, shards: &[u16]) -> Result<Settled, Error> {
+        self.show().await;
+        if self.not_before > Instant::now() {
+            return Ok(Settled::default());
+        }
+        let done = self.try_step(shards).await;
+        match &done {
+            Ok(_) => self.back_off.succeeded(),
+            Err(error) if error.is_fenced() => {
+                // Another drain has settled some of it.
+                self.cut = None;
+                return Ok(Settled::default());
+            }
+            Err(_) => {
+                self.cut = None;
+                self.not_before = Instant::now() + self.back_off.failed();
+            }
+        }
+        done
+    }
+
+    async fn try_step(&mut self, shards: &[u16]) -> Result<Settled, Error> {
+        let numbers: HashMap<u128, u16> = self.queues.logs().zip(0..).collect();
+        let held = self.held(&numbers).await?;
+        let lowest = held.iter().map(|held| numbers[&held.id.log]).min();
+        if !lowest.is_some_and(|lowest| shards.contains(&lowest)) {
+            self.cut = None;
+            self.refused.clear();
+            return Ok(Settled::default());
+        }
+        if self.cut.is_none() {
+            self.cut = Some(self.queues.tails().await?);
+        }
+        if !self.is_cut_passed().await? {
+            return Ok(Settled::default());
+        }
+        self.cut = None;
+        // What was held since is to be tried as well.
+        let held = self.held(&numbers).await?;
+        self.settle(held).await
+    }
+
+    /// What is held of this tier.
+    async fn held(&self, shards: &HashMap<u128, u16>) -> Result<Vec<Held>, Error> {
+        let mut held = self.database.held().await?;
+        held.retain(|held| shards.contains_key(&held.id.log));
+        Ok(held)
+    }
+
+    /// Whether everything before the cut is in the database, or held.
+    async fn is_cut_passed(&self) -> Result<bool, Error> {
+        let Some(cut) = &self.cut else { return Ok(false) };
+        let stored: HashMap<u128, u64> =
+            self.database.positions().await?.iter().map(|stored| (stored.log, stored.position)).collect();
+        let position = |shard| stored.get(&self.queues.queue.log_id(shard)).copied().unwrap_or(0);
+        Ok((0..).zip(cut).all(|(shard, tail)| position(shard) >= tail.0))
+    }
+
+    /// Tries all of it, and buries what was refused often enough.
+    async fn settle(&mut self, held: Vec<Held>) -> Result<Settled, Error> {
+        let before = held.len();
+        let (schemas, entries) = self.ready(held);
+        let unready = before - entries.len();
+        let mut waiting = entries;
+        loop {
+            let count = waiting.len();
+            waiting = self.one_by_one(&schemas, waiting).await?;
+            if waiting.is_empty() || waiting.len() == count {
+                break;
+            }
+        }
+        let waiting = self.as_a_whole(&schemas, waiting).await?;
+        let dead = self.judge(&waiting);
+        let (buried, letters) = self.bury(&schemas, dead).await?;
+        Ok(Settled { changes: before - unready - waiting.len() + buried, dead: letters })
+    }
+
+    /// Held changes for the tables as they are; those of tables that are not known wait.
+    fn ready(&self, held: Vec<Held>) -> (Vec<Arc<Schema>>, Vec<Entry>) {
+        let catalogue = self.queues.queue.catalogue();
+        // The newest of each name.
+        let tables: BTreeMap<&str, &Arc<Schema>> =
+            catalogue.tables().map(|(_, schema)| (schema.name.as_str(), schema)).collect();
+        let schemas: Vec<Arc<Schema>> = tables.values().map(|schema| (*schema).clone()).collect();
+        let places: HashMap<&str, usize> = tables.keys().enumerate().map(|(at, name)| (*name, at)).collect();
+        let entry = |held: Held| {
+            let table = *places.get(held.letter.table.as_str())?;
+            let op = held.change(&schemas[table]).ok()?;
+            let change = Change { table, position: held.id.position, op };
+            Some(Entry { id: held.id, key_hash: held.key_hash, change })
+        };
+        let entries = held.into_iter().filter_map(entry).collect();
+        (schemas, entries)
+    }
+
+    /// Counts a cut for each row that was refused at it; the changes of those that are dead.
+    fn judge(&mut self, waiting: &[Entry]) -> Vec<Entry> {
+        let mut rows: HashMap<i64, (HeldId, HeldId)> = HashMap::new();
+        for entry in waiting {
+            rows.entry(entry.key_hash).or_insert((entry.id, entry.id)).1 = entry.id;
+        }
+        let mut before = std::mem::take(&mut self.refused);
+        for (key_hash, (first, last)) in rows {
+            let same = before.remove(&key_hash).filter(|row| (row.first, row.last) == (first, last));
+            let cuts = same.map_or(0, |row| row.cuts) + 1;
+            self.refused.insert(key_hash, Refused { first, last, cuts });
+        }
+        let is_dead = |entry: &&Entry| self.refused[&entry.key_hash].cuts >= CUTS;
+        waiting.iter().filter(is_dead).cloned().collect()
+    }
+
+    /// Has memory show what the database has.
+    async fn show(&mut self) {
+        if self.shows.is_empty() || self.show_at > Instant::now() {
+            return;
+        }
+        self.show_at = Instant::now() + SHOW_AGAIN;
+        let Queues { queue, link } = &self.queues;
+        for mut show in std::mem::take(&mut self.shows) {
+            let (schema, key) = &show.row;
+            // What cannot be done now is tried again.
+            if !queue.undo(link, &schema.name, key.as_ref(), show.unless).await.unwrap_or(false) {
+                show.tries += 1;
+                self.shows.push(show);
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Held changes in batches: tried one by one, or made dead letters.
+
+use super::{Entry, Settler, Show};
+use crate::Error;
+use crate::limits::UNCOALESCED_ROWS;
+use crate::stopped::misfit;
+use forebay_database::{Applied, Batch, Change, HeldId, Holding, Kind, Note, OnError, Priority};
+use forebay_value::Schema;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl Settler {
+    /// Tries these changes in their order, each by itself; those that were refused, and those behind them.
+    pub(super) async fn one_by_one(
+        &mut self,
+        schemas: &[Arc<Schema>],
+        entries: Vec<Entry>,
+    ) -> Result<Vec<Entry>, Error> {
+        let (mut waiting, mut blocked) = (Vec::new(), HashSet::new());
+        // Parts still to be tried, the first one last.
+        let mut parts: Vec<Vec<Entry>> =
+            entries.chunks(UNCOALESCED_ROWS).rev().map(<[Entry]>::to_vec).collect();
+        while let Some(part) = parts.pop() {
+            let (behind, mut part): (Vec<_>, Vec<_>) =
+                part.into_iter().partition(|entry| blocked.contains(&entry.key_hash));
+            waiting.extend(behind);
+            if part.is_empty() {
+                continue;
+            }
+            let changes = part.iter().map(|entry| entry.change.clone()).collect();
+            match self.apply(schemas, changes, &part, OnError::Hold).await {
+                Ok(applied) => {
+                    let held: HashSet<usize> = applied.held.iter().copied().collect();
+                    let split = part.into_iter().enumerate().partition(|(at, _)| held.contains(at));
+                    let (refused, settled): (Vec<_>, Vec<_>) = split;
+                    blocked.extend(refused.iter().map(|(_, entry)| entry.key_hash));
+                    waiting.extend(refused.into_iter().map(|(_, entry)| entry));
+                    let settled: Vec<Entry> = settled.into_iter().map(|(_, entry)| entry).collect();
+                    self.settled(schemas, &settled, &applied);
+                }
+                // Refused at the commit, which names no change.
+                Err(error) if error.is_data() && part.len() > 1 => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                Err(error) => match error.kind() {
+                    Kind::Table { table, .. } | Kind::DeadLetter { table, .. } => {
+                        let of_table = |entry: &Entry| schemas[entry.change.table].name == *table;
+                        let (stopped, others): (Vec<_>, Vec<_>) = part.into_iter().partition(of_table);
+                        blocked.extend(stopped.iter().map(|entry| entry.key_hash));
+                        waiting.extend(stopped);
+                        parts.push(others);
+                    }
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        waiting.sort_by_key(|entry| entry.id);
+        Ok(waiting)
+    }
+
+    /// Makes dead letters of those changes that are refused once more; how many are not held any more, and
+    /// how many of them are dead.
+    pub(super) async fn bury(
+        &mut self,
+        schemas: &[Arc<Schema>],
+        mut entries: Vec<Entry>,
+    ) -> Result<(usize, u64), Error> {
+        for (table, schema) in schemas.iter().enumerate() {
+            if !entries.iter().any(|entry| entry.change.table == table) {
+                continue;
+            }
+            // A table that would refuse every row is to be mended, not its rows to be buried.
+            let found = self.database.describe(&schema.name).await?;
+            if misfit(schema, found.as_ref(), None).is_some() {
+                entries.retain(|entry| entry.change.table != table);
+            }
+        }
+        let (mut buried, mut dead) = (0, 0);
+        let mut parts: Vec<Vec<Entry>> =
+            entries.chunks(UNCOALESCED_ROWS).rev().map(<[Entry]>::to_vec).collect();
+        while let Some(mut part) = parts.pop() {
+            let changes = part.iter().map(|entry| entry.change.clone()).collect();
+            match self.apply(schemas, changes, &part, OnError::DeadLetter).await {
+                Ok(applied) => {
+                    buried += part.len();
+                    dead += applied.dead;
+                    self.settled(schemas, &part, &applied);
+                }
+                Err(error) if error.is_data() && part.len() > 1 => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((buried, dead))
+    }
+
+    /// Applies changes and takes these held ones, in one transaction.
+    pub(super) async fn apply(
+        &self,
+        schemas: &[Arc<Schema>],
+        changes: Vec<Change>,
+        entries: &[Entry],
+        on_error: OnError,
+    ) -> Result<Applied, forebay_database::Error> {
+        let settles: Vec<HeldId> = entries.iter().map(|entry| entry.id).collect();
+        let batch = Batch {
+            log: entries.first().map_or(0, |entry| entry.id.log),
+            from: None,
+            to: 0,
+            note: Note::default(),
+            opening: String::new(),
+            schemas: schemas.to_vec(),
+            changes,
+            on_error,
+            priority: Priority::Holds,
+            held: Holding { more: Vec::new(), settles },
+        };
+        self.database.apply(batch).await
+    }
+
+    /// Has memory show what the database made of these changes, should that not be what they say.
+    pub(super) fn settled(&mut self, schemas: &[Arc<Schema>], entries: &[Entry], applied: &Applied) {
+        let all = applied.differing.iter().map(|(table, key)| Show {
+            row: (schemas[*table].clone(), key.clone()),
+            unless: None,
+            tries: 0,
+        });
+        self.shows.extend(all);
+        // A tier that lost the row since has it from the database, as it was before.
+        for entry in entries {
+            let schema = &schemas[entry.change.table];
+            let row = (schema.clone(), entry.change.op.key(schema).to_owned());
+            self.shows.push(Show { row, unless: Some(entry.id.position), tries: 0 });
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Whatever way a path is spelled, an application behind never sees one that its guard forbids.
+
+use super::Front;
+use forebay_tests::{Folder, free_port, wait_for};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Request lines that mean `/admin/x` to some server: case, dots, slashes, escapes, double escapes, path
+/// parameters, absolute forms, and parts that some strip.
+const SPELLINGS: &[&str] = &[
+    "/admin",
+    "/admin/",
+    "/admin/x",
+    "/admin?a=b",
+    "/admin/?",
+    "/admin//",
+    "/admin//x",
+    "//admin/x",
+    "///admin/x",
+    "//admin//x//",
+    "/./admin/x",
+    "/.//admin/x",
+    "/admin/./x",
+    "/admin/.",
+    "/admin/x/..",
+    "/a/../admin/x",
+    "/a/b/../../admin/x",
+    "/../admin/x",
+    "/../../admin/x",
+    "/a/..//admin/x",
+    "/a/./../admin/x",
+    "/admin/../admin/x",
+    "/%61dmin/x",
+    "/%61%64%6d%69%6e/x",
+    "/%61%64%6D%69%6E/x",
+    "/adm%69n",
+    "/admin%2Fx",
+    "/admin%2fx",
+    "/admin%2f",
+    "/%2fadmin/x",
+    "/%2Fadmin/x",
+    "/a%2f..%2fadmin/x",
+    "/a/%2e%2e/admin/x",
+    "/a/%2E%2E/admin/x",
+    "/a/.%2e/admin/x",
+    "/a/%2e./admin/x",
+    "/%2e/admin/x",
+    "/%2e%2e/admin/x",
+    "/a/..%2fadmin/x",
+    "/a%2f../admin/x",
+    "/a/%2e%2e%2fadmin/x",
+    "/%2561dmin/x",
+    "/a/%252e%252e/admin/x",
+    "/admin%252fx",
+    "/a/..%252fadmin/x",
+    "/\\admin\\x",
+    "/a/..\\admin/x",
+    "/a/..%5cadmin/x",
+    "/admin%5cx",
+    "/admin\\x",
+    "/admin;/x",
+    "/admin;a=b/x",
+    "/;/admin/x",
+    "/a/..;/admin/x",
+    "/.;/admin/x",
+    "/a/..;a/admin/x",
+    "/admin%3b/x",
+    "/ADMIN/x",
+    "/Admin",
+    "/aDmIn/x",
+    "/%41dmin/x",
+    "/%41%44%4d%49%4e/x",
+    "/admin%00",
+    "/admin%00/x",
+    "/admin/x%00.js",
+    "/admin%20",
+    "/admin%09/x",
+    "/admin%0a",
+    "/admin/x.json",
+    "/admin/x.css",
+    "/admin/..;/admin/x",
+    "/a/../admin%2fx",
+    "/%c0%ae%c0%ae/admin/x",
+    "/a/%c0%ae%c0%ae/admin/x",
+    "/%e0%80%aeadmin/x",
+    "/admin%ef%bc%8fx",
+    "/a/..%ef%bc%8fadmin",
+    "/a/%uff0e%uff0e/admin/x",
+    "/admin/%2e%2e/admin/x",
+    "/a?/../admin/x",
+    "http://app/admin/x",
+    "http://app//admin/x",
+    "http://app/%61dmin/x",
+    "http://app/a/../admin/x",
+    "HTTP://APP/ADMIN/x",
+    "http://admin/x",
+    "http://app?/admin/x",
+    "//app/admin/x",
+    "/admin/x#",
+    "/#/../admin/x",
+    "/admin/%23/..",
+];
+
+/// An application of this folder; killed when dropped.
+struct App {
+    address: SocketAddr,
+    child: Child,
+    _folder: Folder,
+}
+
+impl App {
+    #[track_caller]
+    fn start(name: &str, program: impl FnOnce(&Path, u16) -> Command) -> App {
+        let (folder, port) = (Folder::new(), free_port());
+        let mut command = program(folder.path(), port);
+        command.env("PORT", port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        wait_for(name, || TcpStream::connect(address).ok());
+        App { address, child, _folder: folder }
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _killed = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    forebay_tests::root().join("tests/front/apps").join(name)
+}
+
+fn with_source(program: &str, name: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg(source(name));
+    command
+}
+
+fn apps() -> Vec<(&'static str, App)> {
+    let express = forebay_tests::root().join("peers/node_modules/express");
+    let mux = |folder: &Path, _| {
+        let built =
+            Command::new("go").args(["build", "-o"]).arg(folder.join("mux")).arg(source("mux.go")).status();
+        assert!(built.expect("go is installed").success(), "mux.go cannot be built");
+        Command::new(folder.join("mux"))
+    };
+    let nginx = |folder: &Path, port: u16| {
+        let (folder, file) = (folder.display().to_string(), folder.join("nginx.conf"));
+        let text = std::fs::read_to_string(source("nginx.conf")).expect("the file of the tree");
+        let text = text.replace("FOLDER", &folder).replace("PORT", &port.to_string());
+        std::fs::write(&file, text).expect("a file can be written");
+        let mut command = Command::new("nginx");
+        command.args(["-p", &folder, "-e", &format!("{folder}/error.log"), "-c"]).arg(file);
+        command
+    };
+    vec![
+        ("node", App::start("node", |_, _| with_source("node", "plain.js"))),
+        (
+            "express",
+            App::start("express", |_, _| {
+                let mut command = with_source("node", "express.js");
+                command.env("EXPRESS", express).env("NODE_ENV", "production");
+                command
+            }),
+        ),
+        ("python", App::start("python", |_, _| with_source("python3", "wsgi.py"))),
+        ("go", App::start("go", mux)),
+        ("nginx", App::start("nginx", nginx)),
+    ]
+}
+
+/// What is answered to one request, as text.
+fn answer(address: SocketAddr, target: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a live socket");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: app\r\n{headers}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut bytes = Vec::new();
+    // Some close without reading all.
+    let _ended = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn no_spelling_of_a_path_gets_round_its_guard() {
+    assert!(SPELLINGS.len() >= 60);
+    for (name, app) in apps() {
+        let front = Front::start(&format!(
+            "[[endpoint]]\nroute = '* /admin/{{rest...}}'\nguard = {{ header = 'X-Secret', secret = 'sesame', status = 403 }}\n\
+             proxy = 'http://{0}'\n\n[[endpoint]]\nroute = '* /{{path...}}'\nencoded_slash = 'pass'\nproxy = 'http://{0}'",
+            app.address
+        ));
+        let reached: Vec<_> = SPELLINGS
+            .iter()
+            .filter(|target| answer(app.address, target, "").contains("the treasure"))
+            .collect();
+        assert!(reached.len() >= 10, "{name}: the application has nothing to hide: {reached:?}");
+        for target in SPELLINGS {
+            let text = answer(front.server.address, target, "");
+            assert!(!text.contains("the treasure"), "{name}: GET {target}: {text}");
+            assert!(text.starts_with("HTTP/1.1 "), "{name}: GET {target}: {text:?}");
+        }
+        for target in ["/admin", "/admin/", "/admin/x", "//admin/x", "/%61dmin/x"] {
+            let text = answer(front.server.address, target, "X-Secret: sesame\r\n");
+            assert!(text.contains("the treasure"), "{name}: GET {target} with the secret: {text}");
+        }
+        assert!(answer(front.server.address, "/a", "").contains("open"), "{name}");
+    }
+}
+
+#[test]
+fn a_field_with_an_underscore_is_not_passed_on() {
+    let upstream = super::upstream::Scripted::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let front = Front::start(&format!(
+        "[[endpoint]]\nroute = 'GET /{{path...}}'\nproxy = 'http://{}'",
+        upstream.address
+    ));
+    let text =
+        answer(front.server.address, "http://real.example/a", "X_Forwarded_For: 6.6.6.6\r\nX-Kept: 1\r\n");
+    assert!(text.ends_with("ok"), "{text}");
+    let seen = upstream.seen();
+    assert_eq!(seen[0].header("x-kept"), Some("1"));
+    assert!(!seen[0].head.to_lowercase().contains("6.6.6.6"), "{}", seen[0].head);
+    // The authority of an absolute target stands for Host.
+    assert_eq!(seen[0].header("x-forwarded-host"), Some("real.example"), "{}", seen[0].head);
+}
+
+#[test]
+fn a_parameter_that_is_given_twice_is_refused() {
+    let front = Front::start(
+        "[table.notes.columns]\nid = 'serial key'\ntext = 'text'\n\n[[endpoint]]\nroute = 'POST /notes'\ninsert = 'notes'\n\
+         values = { text = '$text' }\n\n[[endpoint]]\nroute = 'GET /say'\nparams = { text = 'text' }\nsql = 'SELECT $text AS text'\n\
+         reply = { wrap = 'data' }",
+    );
+    front.server.wait_healthy();
+    let mut client = front.server.client();
+    client.get("/say?text=a").expect(200);
+    for (method, target, body) in [
+        ("GET", "/say?text=a&text=b", None),
+        ("GET", "/say?text=a&%74ext=b", None),
+        ("POST", "/notes", Some(r#"{"text":"a","text":"b"}"#)),
+        ("POST", "/notes", Some(r#"{"text":"a","\u0074ext":"b"}"#)),
+    ] {
+        let answer = client.ask(method, target, body);
+        answer.expect_problem(400, "more than once");
+    }
+    client.post_json("/notes", r#"{"text":"a","other":1,"other":2}"#).expect(201);
+}

@@ -1,0 +1,296 @@
+//! Writes of one client, in an order that the database's constraints allow, on a tier of eight shards: each
+//! stands in a shard of its own, the shards are drained side by side, and everything arrives all the same.
+
+use super::Ground;
+use forebay_tests::{Archive, Client, Server, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Topology};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const PAIRS: usize = 100;
+
+const CONFIG: &str = r#"
+[memory]
+durability = "async"
+shards = 8
+
+[table.users]
+columns = { id = "uuid key", email = "text unique" }
+
+[table.parents]
+follow = false
+
+[table.children]
+follow = false
+
+[table.seats]
+follow = false
+
+[[endpoint]]
+route = "POST /users"
+insert = "users"
+values = { id = "$id", email = "$email" }
+reply = { status = 201 }
+
+[[endpoint]]
+route = "PATCH /users/{id}"
+update = "users"
+values = { email = "$email" }
+
+[[endpoint]]
+route = "DELETE /users/{id}"
+delete = "users"
+
+[[endpoint]]
+route = "GET /users/{id}"
+get = "users"
+
+[[endpoint]]
+route = "POST /parents"
+insert = "parents"
+values = { id = "$id" }
+reply = { status = 201 }
+
+[[endpoint]]
+route = "DELETE /parents/{id}"
+delete = "parents"
+
+[[endpoint]]
+route = "POST /children"
+insert = "children"
+values = { id = "$id", parent = "$parent" }
+reply = { status = 201 }
+
+[[endpoint]]
+route = "GET /children/{id}"
+get = "children"
+
+[[endpoint]]
+route = "DELETE /children/{id}"
+delete = "children"
+
+[[endpoint]]
+route = "POST /seats"
+insert = "seats"
+values = { id = "$id", hall = "$hall", place = "$place" }
+reply = { status = 201 }
+
+[[endpoint]]
+route = "PATCH /seats/{id}"
+update = "seats"
+values = { place = "$place" }
+
+[[endpoint]]
+route = "DELETE /seats/{id}"
+delete = "seats"
+"#;
+
+/// At most four seats a hall, by a trigger; no two rows with the same hall and place, by a constraint.
+const POSTGRES: &str = "
+CREATE TABLE parents (id uuid PRIMARY KEY);
+CREATE TABLE children (id uuid PRIMARY KEY, parent uuid NOT NULL REFERENCES parents);
+CREATE TABLE seats (id uuid PRIMARY KEY, hall bigint NOT NULL, place bigint NOT NULL, UNIQUE (hall, place));
+CREATE FUNCTION few() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF (SELECT count(*) FROM seats WHERE hall = NEW.hall) >= 4 THEN RAISE EXCEPTION 'the hall is full' USING ERRCODE = '23514'; END IF;
+  RETURN NEW; END $$;
+CREATE TRIGGER few BEFORE INSERT ON seats FOR EACH ROW EXECUTE FUNCTION few();";
+
+const SQLITE: &str = "
+CREATE TABLE parents (id UUID TEXT PRIMARY KEY NOT NULL);
+CREATE TABLE children (id UUID TEXT PRIMARY KEY NOT NULL, parent UUID TEXT NOT NULL REFERENCES parents);
+CREATE TABLE seats (id UUID TEXT PRIMARY KEY NOT NULL, hall INTEGER NOT NULL, place INTEGER NOT NULL, UNIQUE (hall, place));
+CREATE TRIGGER few BEFORE INSERT ON seats WHEN (SELECT count(*) FROM seats WHERE hall = NEW.hall) >= 4
+  BEGIN SELECT RAISE(ABORT, 'the hall is full'); END;";
+
+/// A tier of eight shards before a database with constraints that cross them.
+struct Ordered {
+    ground: Ground,
+    config: PathBuf,
+}
+
+impl Ordered {
+    #[track_caller]
+    fn new(stores: impl FnOnce() -> Stores) -> Ordered {
+        let ground = Ground::on(Topology::Single, Flavour::Redis, stores);
+        let config = ground.folder.write("ordered.toml", CONFIG);
+        if ground.stores.is_postgres() {
+            ground.stores.archive(&ground.folder).rows(POSTGRES);
+        } else {
+            let file = rusqlite::Connection::open(ground.folder.database()).expect("a file can be made");
+            file.execute_batch(SQLITE).expect("tables can be made");
+        }
+        Ordered { ground, config }
+    }
+
+    fn archive(&self) -> Archive {
+        self.ground.stores.archive(&self.ground.folder)
+    }
+
+    fn start(&self, name: &str) -> Start {
+        Start::new(binary(), &self.ground.folder, &self.config)
+            .stores(&self.ground.stores, &self.ground.folder)
+            .memory(&self.ground.memory.url())
+            .data(self.ground.folder.path().join(name))
+    }
+
+    /// Everything is in the database, without a letter, and memory shows the same.
+    #[track_caller]
+    fn assert_settled(&self, server: &Server) {
+        server.drain();
+        let archive = self.archive();
+        let letters = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter");
+        assert!(letters.is_empty(), "{} letters: {:?}", letters.len(), &letters[..letters.len().min(3)]);
+        let held = archive.rows("SELECT table_name, op, row, reason FROM forebay_held");
+        assert!(held.is_empty(), "{held:?}");
+        let checks = server.admin("POST", "/verify").expect(200);
+        for check in checks["checks"].as_array().into_iter().flatten() {
+            assert_eq!((&check["clean"], &check["undrained"]), (&true.into(), &0.into()), "{checks}");
+        }
+    }
+}
+
+/// A client that knows nothing but the order in which it was answered.
+struct Writer(Client);
+
+impl Writer {
+    #[track_caller]
+    fn post(&mut self, route: &str, body: &Value) {
+        let answer = self.0.ask("POST", route, Some(&body.to_string()));
+        assert_eq!(answer.status, 201, "{route} {body}: {answer:?}");
+    }
+
+    #[track_caller]
+    fn patch(&mut self, route: &str, id: &str, body: &Value) {
+        let answer = self.0.ask("PATCH", &format!("{route}/{id}"), Some(&body.to_string()));
+        assert_eq!(answer.status, 200, "{route}/{id} {body}: {answer:?}");
+    }
+
+    #[track_caller]
+    fn delete(&mut self, route: &str, id: &str) {
+        let answer = self.0.ask("DELETE", &format!("{route}/{id}"), None);
+        assert!((200..300).contains(&answer.status), "{route}/{id}: {answer:?}");
+    }
+}
+
+fn id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// On both databases.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => { $(mod $name {
+        use super::*;
+
+        #[test]
+        fn postgres() {
+            super::$name(&Ordered::new(Stores::postgres));
+        }
+
+        #[test]
+        fn sqlite() {
+            super::$name(&Ordered::new(Stores::sqlite));
+        }
+    })+ };
+}
+
+on_both!(pairs_arrive, exchanged_values_arrive, a_true_violation_is_a_letter);
+
+/// A row that is deleted frees its value for another row; a parent comes before its child, and goes after it.
+fn pairs_arrive(ordered: &Ordered) {
+    let server = ordered.start("a").start();
+    server.wait_healthy();
+    let mut writer = Writer(server.client());
+    let mut users: Vec<String> = Vec::new();
+    for pair in 0..PAIRS {
+        let user = id();
+        writer.post("/users", &json!({ "id": user, "email": format!("{pair}@x") }));
+        users.push(user);
+    }
+    for (pair, old) in users.iter().enumerate() {
+        writer.delete("/users", old);
+        writer.post("/users", &json!({ "id": id(), "email": format!("{pair}@x") }));
+    }
+    for pair in 0..PAIRS {
+        let (parent, child) = (id(), id());
+        writer.post("/parents", &json!({ "id": parent }));
+        writer.post("/children", &json!({ "id": child, "parent": parent }));
+        if pair % 4 == 0 {
+            writer.delete("/children", &child);
+            writer.delete("/parents", &parent);
+        }
+    }
+    ordered.assert_settled(&server);
+    let archive = ordered.archive();
+    assert_eq!(archive.number("SELECT count(*) FROM users"), PAIRS as i64);
+    assert_eq!(archive.number("SELECT count(DISTINCT email) FROM users"), PAIRS as i64);
+    assert_eq!(archive.number("SELECT count(*) FROM parents"), PAIRS as i64 * 3 / 4);
+    assert_eq!(archive.number("SELECT count(*) FROM children"), PAIRS as i64 * 3 / 4);
+}
+
+/// Rows exchange their values in rings, by way of a value that other rows have before and afterwards; seats
+/// of a full hall are given up and taken again.
+fn exchanged_values_arrive(ordered: &Ordered) {
+    let server = ordered.start("a").start();
+    server.wait_healthy();
+    let mut writer = Writer(server.client());
+    const RING: usize = 4;
+    let users: Vec<String> = (0..RING).map(|_| id()).collect();
+    for (at, user) in users.iter().enumerate() {
+        writer.post("/users", &json!({ "id": user, "email": at.to_string() }));
+    }
+    let mut spare = id();
+    writer.post("/users", &json!({ "id": spare, "email": "spare" }));
+    for round in 1..=30 {
+        writer.delete("/users", &spare);
+        writer.patch("/users", &users[0], &json!({ "email": "spare" }));
+        // Each takes what the one before it has just given up; the first one what is left.
+        for at in 1..RING {
+            let email = ((at - 1 + RING - (round - 1) % RING) % RING).to_string();
+            writer.patch("/users", &users[at], &json!({ "email": email }));
+        }
+        let left = ((RING - 1 + RING - (round - 1) % RING) % RING).to_string();
+        writer.patch("/users", &users[0], &json!({ "email": left }));
+        spare = id();
+        writer.post("/users", &json!({ "id": spare, "email": "spare" }));
+    }
+    let mut seats: Vec<String> = Vec::new();
+    for place in 0..120 {
+        if seats.len() == 4 {
+            let seat = seats.remove(0);
+            writer.delete("/seats", &seat);
+        }
+        let seat = id();
+        writer.post("/seats", &json!({ "id": seat, "hall": 1, "place": place % 5 }));
+        seats.push(seat);
+    }
+    ordered.assert_settled(&server);
+    let archive = ordered.archive();
+    assert_eq!(archive.number("SELECT count(*) FROM users"), RING as i64 + 1);
+    assert_eq!(archive.number("SELECT count(*) FROM seats"), 4);
+}
+
+/// A child without a parent, between others that have theirs: it is a letter, memory gives it up, and what is
+/// sent of it afterwards is judged anew.
+fn a_true_violation_is_a_letter(ordered: &Ordered) {
+    let server = ordered.start("a").start();
+    server.wait_healthy();
+    let mut writer = Writer(server.client());
+    let (orphan, parent, child) = (id(), id(), id());
+    writer.post("/children", &json!({ "id": orphan, "parent": id() }));
+    writer.post("/parents", &json!({ "id": parent }));
+    writer.post("/children", &json!({ "id": child, "parent": parent }));
+    server.drain();
+    let archive = ordered.archive();
+    assert_eq!(archive.number("SELECT count(*) FROM children"), 1);
+    assert_eq!(archive.number("SELECT count(*) FROM forebay_held"), 0);
+    let letters = archive.rows("SELECT op, row FROM forebay_dead_letter");
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    assert!(letters[0][1].as_ref().is_some_and(|row| row.contains(&orphan)), "{letters:?}");
+    wait_for("memory gives the row up", || {
+        (writer.0.ask("GET", &format!("/children/{orphan}"), None).status == 404).then_some(())
+    });
+    writer.post("/children", &json!({ "id": orphan, "parent": parent }));
+    server.drain();
+    assert_eq!(archive.number("SELECT count(*) FROM children"), 2);
+    assert_eq!(server.drain_state()["held_rows"], 0);
+}
