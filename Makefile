@@ -59,7 +59,7 @@ torture:
 # A thousand rounds of everything that can go wrong before a PostgreSQL that is there already; `make test` does fifty. A failure prints its seed, and
 # FOREBAY_TORTURE_SEED=N make torture-database repeats that round.
 torture-database:
-	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} $(CARGO) test -p forebay-tests --test torture -- --nocapture
+	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} FOREBAY_TORTURE_SHARD_ROUNDS=$${FOREBAY_TORTURE_SHARD_ROUNDS:-1000} $(CARGO) test -p forebay-tests --test torture -- --nocapture
 
 # Whether the torture finds what it is for: a server with one bug at a time must fail within fifty rounds.
 PLANTED ?= commit-taken-for-failed whole-row-update outcome-judged-again letter-cannot-be-written position-never-checked

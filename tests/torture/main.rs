@@ -1,16 +1,22 @@
-//! A torture of Forebay beside a real database: random schemas with random constraints and triggers, clients over HTTP, others by SQL, a relay
-//! that cuts, delays and swallows at every message of the PostgreSQL protocol, kills of all of them. At the end of each round:
+//! A torture of Forebay beside a real database: random schemas with random constraints and triggers, clients
+//! over HTTP, others by SQL, a relay that cuts, delays and swallows at every message of the PostgreSQL
+//! protocol, kills of all of them. At the end of each round:
 //!
 //! - nothing that was acknowledged is lost, and nothing stands twice; sums are exact
 //! - no letter for anything that the database would have taken in the acknowledged order
 //! - no read showed what was undone
 //! - memory and database hold the same
 //!
-//! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told; `round` has things happen; `evidence` reads
-//! what is there, `judge` compares, and `contested` finds what nobody can judge. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for
-//! more (`make torture-database`: 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
-//! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it. With FOREBAY_PLANTED the
-//! server has that bug (`make torture-database-planted`), and it is a failure when no round fails.
+//! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told;
+//! `round` has things happen; `evidence` reads what is there, `judge` compares, and `contested` finds what
+//! nobody can judge. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make torture-database`:
+//! 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
+//! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel
+//! scheduled it. With FOREBAY_PLANTED the server has that bug (`make torture-database-planted`), and it is a
+//! failure when no round fails.
+//!
+//! `shards` is the same of Redis before the database: ten rounds in a normal run,
+//! FOREBAY_TORTURE_SHARD_ROUNDS for more.
 
 mod contested;
 mod evidence;
@@ -18,6 +24,7 @@ mod judge;
 mod model;
 mod round;
 mod schema;
+mod shards;
 mod workload;
 
 use forebay_tests::Postgres;
@@ -100,4 +107,33 @@ fn add(totals: &mut round::Summary, summary: &round::Summary) {
     totals.letters += summary.letters;
     totals.apart += summary.apart;
     totals.faults += summary.faults;
+}
+
+/// Rounds on Redis in a normal run.
+const SHARD_ROUNDS: u64 = 10;
+
+#[test]
+fn what_the_database_allows_arrives_from_all_shards() {
+    let postgres = Postgres::start(&SETTINGS);
+    let seed = from_environment("FOREBAY_TORTURE_SEED");
+    let rounds = from_environment("FOREBAY_TORTURE_SHARD_ROUNDS").unwrap_or(if seed.is_some() {
+        1
+    } else {
+        SHARD_ROUNDS
+    });
+    let first = rand::rng().random::<u64>() >> 16;
+    let mut failures = Vec::new();
+    for number in 0..rounds {
+        let seed = seed.unwrap_or(first + number);
+        let outcome = catch_unwind(AssertUnwindSafe(|| shards::run(seed, &postgres)));
+        let failure = outcome.unwrap_or_else(|_| Err("it panicked, see above".to_owned())).err();
+        if let Some(failure) = failure {
+            let again = format!(
+                "FOREBAY_TORTURE_SEED={seed} cargo test -p forebay-tests --test torture -- --nocapture what_the"
+            );
+            println!("round {number} failed; {again}\n{failure}");
+            failures.push(again);
+        }
+    }
+    assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{}", failures.len(), failures.join("\n"));
 }
