@@ -130,23 +130,26 @@ async fn greet(wire: &mut Wire, login: &Login, database: u32) -> Result<(), Erro
     Ok(())
 }
 
-/// INFO and CONFIG GET appendfsync. The second may be forbidden; the setting is then unknown.
+/// INFO, and what CONFIG GET says of syncs. The second may be forbidden; the settings are then unknown.
 pub(crate) async fn identify(wire: &mut Wire, address: &Address) -> Result<Facts, Error> {
     let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("appendfsync");
+    config.arg("GET").arg("*appendfsync*");
     let mut answers = request(wire, &[redis::cmd("INFO"), config]).await?.into_iter();
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
     let info = next().map_err(|error| refused(error, &Login::default()))?;
     let info =
         text(&info).ok_or_else(|| Error::connect("the answer to INFO is not that of a Redis server"))?;
-    let appendfsync = next().ok().and_then(|value| match value {
-        Value::Array(pair) => pair.get(1).and_then(text),
-        _ => None,
-    });
+    let settings: Vec<Value> = match next() {
+        Ok(Value::Array(fields)) => fields,
+        Ok(Value::Map(pairs)) => pairs.into_iter().flat_map(|(name, value)| [name, value]).collect(),
+        _ => Vec::new(),
+    };
+    let pair = |pair: &[Value]| Some((text(&pair[0])?, text(&pair[1])?));
+    let settings = settings.chunks_exact(2).filter_map(pair).collect();
     if info.contains("\nloading:1") {
         return Err(Error::connect("the server is still loading its data"));
     }
-    Ok(Facts::parse(address.clone(), &info, appendfsync))
+    Ok(Facts::parse(address.clone(), &info, &settings))
 }
 
 /// The error for a refused greeting, with what to do.

@@ -65,6 +65,9 @@ pub struct Facts {
     pub appendonly: bool,
     /// `appendfsync`; `None` when CONFIG GET is not allowed.
     pub appendfsync: Option<String>,
+    /// `no-appendfsync-on-rewrite`: whether a rewrite or a snapshot postpones the sync, whatever
+    /// `appendfsync` says. True when that is not known.
+    pub postpones_sync: bool,
     /// `maxmemory` in bytes; 0 is no limit.
     pub maxmemory_bytes: u64,
     /// `maxmemory-policy`.
@@ -143,9 +146,12 @@ impl Facts {
             return self.lacks("keeps no append-only file, so sync cannot be promised: set appendonly yes, or durability = \"async\"");
         }
         match self.appendfsync.as_deref() {
-            Some("always") => Ok(()),
+            Some("always") if !self.postpones_sync => Ok(()),
             Some("no") => self.lacks("never syncs its append-only file (appendfsync no): set appendfsync always or everysec"),
             _ if self.waitaof => Ok(()),
+            Some("always") => self.lacks(
+                "has no WAITAOF, and postpones its syncs while it rewrites its files: set no-appendfsync-on-rewrite no",
+            ),
             Some(_) => self.lacks(
                 "has no WAITAOF, so that sync needs appendfsync always: set it, or use Redis 7.2 or newer, or Valkey",
             ),
@@ -163,8 +169,13 @@ impl Facts {
         ))
     }
 
-    /// Reads the answer to `INFO` (all sections of the default) and the one to `CONFIG GET appendfsync`.
-    pub(crate) fn parse(address: Address, info: &str, appendfsync: Option<String>) -> Facts {
+    /// Whether every write is on disk when it is answered.
+    pub(crate) fn syncs_always(&self) -> bool {
+        self.appendfsync.as_deref() == Some("always") && !self.postpones_sync
+    }
+
+    /// Reads the answer to `INFO` (all sections of the default), and settings as far as they are known.
+    pub(crate) fn parse(address: Address, info: &str, settings: &HashMap<String, String>) -> Facts {
         let fields = fields(info);
         let text = |name: &str| fields.get(name).copied().unwrap_or_default();
         let number = |name: &str| text(name).parse::<u64>().unwrap_or(0);
@@ -189,7 +200,10 @@ impl Facts {
             run_id: text("run_id").to_owned(),
             replication_id: text("master_replid").to_owned(),
             appendonly: number("aof_enabled") == 1,
-            appendfsync,
+            appendfsync: settings.get("appendfsync").cloned(),
+            postpones_sync: settings
+                .get("no-appendfsync-on-rewrite")
+                .is_none_or(|postpones| postpones != "no"),
             maxmemory_bytes: number("maxmemory"),
             maxmemory_policy: text("maxmemory_policy").to_owned(),
             used_memory_bytes: number("used_memory"),

@@ -203,7 +203,7 @@ impl Lane {
             Durability::Async => Ok(Confirm::Nothing),
             Durability::Sync => {
                 require(facts, Need::Sync)?;
-                let always = facts.appendfsync.as_deref() == Some("always");
+                let always = facts.syncs_always();
                 Ok(if always { Confirm::Nothing } else { Confirm::Disk })
             }
             Durability::Replicated(Replicas::Count(count)) => Ok(Confirm::Replicas(count)),

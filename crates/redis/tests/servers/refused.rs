@@ -26,7 +26,21 @@ async fn sync_without_a_disk_is_refused() {
     let local = keep(Flavour::Redis, Persistence::EverySecond);
     says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "has no WAITAOF");
     let local = keep(Flavour::Valkey, Persistence::AppendOnly);
-    says(&refused(&local.url(), sync).await, &Kind::Unsupported, "appendfsync no");
+    says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "appendfsync no");
+    // `appendfsync always` does not sync then while a rewrite or a snapshot is under way.
+    let postponing = |flavour| {
+        let spec = Spec::new(Topology::Single).on(flavour).keep(Persistence::Always);
+        Local::up(spec.directive("no-appendfsync-on-rewrite yes")).unwrap()
+    };
+    let local = postponing(Flavour::Redis);
+    says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "set no-appendfsync-on-rewrite no");
+    // WAITAOF waits for the sync.
+    let local = postponing(Flavour::Valkey);
+    let client = Client::connect(&local.url(), sync).await.unwrap();
+    apply(&client.link(), "k", "a").await.unwrap();
+    let mut info = redis::Client::open(local.url()).unwrap().get_connection().unwrap();
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut info).unwrap();
+    assert!(info.contains("cmdstat_waitaof"), "{info}");
 }
 
 #[tokio::test]
