@@ -180,6 +180,8 @@ fn a_drain_that_is_fenced_is_shown() {
     beside.wait_for_text(&server, "SELECT code FROM docs WHERE id = 1", "drained");
     // What another drain of the same log does.
     beside.sql("UPDATE forebay_position SET position = position + 1000000");
+    // The drain asks where the database stands when its connection is a new one.
+    beside.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()");
     assert_eq!(put(&server, 2, "kept"), 200);
     wait_for_state(&server, "drain fenced", NOT_SERVED);
     assert_lines(&server, "drain fenced", (1, 0));
@@ -224,4 +226,28 @@ fn a_table_that_is_loading_is_shown() {
     wait_until_over(&server);
     assert_eq!(server.client().get("/docs/1").expect(200)["code"], "there");
     assert_lines(&server, "loading (docs)", (1, 1));
+}
+
+#[test]
+fn a_drain_that_failed_is_shown() {
+    let postgres = Postgres::start(&[]);
+    let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+    let archive = stores.archive(&folder);
+    archive.rows(TABLE);
+    let config = folder.write("ready.toml", CONFIG);
+    let server = Start::new(binary(), &folder, &config).stores(&stores, &folder).start();
+    server.wait_healthy();
+    assert_eq!(put(&server, 1, "drained"), 200);
+    server.drain();
+    // The database comes back from a backup of another time: it has what the log never held.
+    archive.rows("UPDATE forebay_position SET position = position + 1000000");
+    postgres.kill();
+    assert_eq!(put(&server, 2, "waits"), 200);
+    wait_for_state(&server, "drain backing off", SERVED);
+    postgres.restart();
+    wait_for_state(&server, "drain failed", NOT_SERVED);
+    assert_lines(&server, "drain failed", (1, 0));
+    // Memory is served, and the change stays in the log.
+    assert_eq!(server.client().get("/docs/2").expect(200)["code"], "waits");
+    assert_eq!(stores.archive(&folder).text("SELECT string_agg(id::text, ' ') FROM docs"), "1");
 }
