@@ -74,6 +74,11 @@ fn drive(server: Server, journal: &Journal, random: &mut StdRng) {
             scope.spawn(move || read(address, journal, seed));
         }
         thread::sleep(Duration::from_millis(random.random_range(20..1200)));
+        // What the next start finds was often taken a moment ago, or is being taken now.
+        if random.random_bool(0.6) {
+            server.begin_checkpoint();
+            thread::sleep(Duration::from_millis(random.random_range(0..60)));
+        }
         server.kill();
     });
 }

@@ -1,6 +1,6 @@
 //! The server as a process: started in a folder, killed, stopped, started again.
 
-use crate::client::{Answer, Client};
+use crate::client::{Answer, Client, request_bytes};
 use crate::folder::Folder;
 use crate::stores::Stores;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -445,6 +445,14 @@ impl Server {
         self.pause_drain(false);
         let answer = self.admin("POST", "/drain/finish");
         assert!((200..300).contains(&answer.status), "{answer:?}\n{}", self.output());
+    }
+
+    /// Has a checkpoint taken, and does not wait for it.
+    #[track_caller]
+    pub fn begin_checkpoint(&self) {
+        let asked = Client::connect(self.admin)
+            .and_then(|mut client| client.send(&request_bytes("POST", "/checkpoint", &[], None)));
+        asked.unwrap_or_else(|error| panic!("admin POST /checkpoint: {error}\n{}", self.output()));
     }
 
     /// `kill -9`, now.

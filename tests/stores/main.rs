@@ -7,6 +7,7 @@
 
 mod beside;
 mod checking;
+mod checkpoints;
 mod claims;
 mod deadlines;
 mod drainers;

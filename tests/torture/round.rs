@@ -258,6 +258,12 @@ fn happen(
     address: &Mutex<SocketAddr>,
     random: &mut StdRng,
 ) -> Result<Server, String> {
+    // What a start finds was often taken a moment ago, or is being taken when the process dies.
+    if random.random_bool(0.4) {
+        ground.tell("a checkpoint");
+        server.begin_checkpoint();
+        thread::sleep(Duration::from_millis(random.random_range(0..30)));
+    }
     match random.random_range(0..if shape.is_postgres { 100 } else { 40 }) {
         0..30 => {
             ground.tell("kill -9");

@@ -183,18 +183,20 @@ pub(crate) fn op_bytes(op: &Op) -> usize {
     }
 }
 
-/// The change that a log record is; what it is instead, as the rest of a sentence.
+/// The change that a log record is; `None`: it is none, and the database has no use for it. An error says
+/// what it is instead, as the rest of a sentence.
 pub(crate) fn decode(
     position: Position,
     bytes: &[u8],
     catalogue: &Catalogue,
     schemas: &mut Schemas,
-) -> Result<Change, String> {
+) -> Result<Option<Change>, String> {
     let record = LogRecord::decode(bytes).map_err(|error| error.to_string())?;
     let id = record.table();
     let table = schemas.place(catalogue, id).ok_or_else(|| format!("is of table {id}, which is unknown"))?;
     record.check(&schemas.list[table]).map_err(|error| error.to_string())?;
     let op = match record {
+        LogRecord::Undone { .. } => return Ok(None),
         LogRecord::Insert { row, .. } => Op::Insert(Row(row.0.into())),
         LogRecord::Put { row, .. } => Op::Put(Row(row.0.into())),
         LogRecord::Delete { key, .. } => Op::Delete(key.to_owned()),
@@ -214,5 +216,5 @@ pub(crate) fn decode(
             Op::Update { key: row.key(schema).to_owned(), columns }
         }
     };
-    Ok(Change { table, position: position.0, op })
+    Ok(Some(Change { table, position: position.0, op }))
 }

@@ -73,6 +73,10 @@ pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// promised, and who asks for one of them waits this much longer at most.
 pub(crate) const LATER_TIME_MAX: Duration = Duration::from_millis(5);
 
+/// Segments for which the log's disk must have room beside what others put there: as many as
+/// [`crate::Options::limit_bytes`] may be passed by.
+pub(crate) const SPARE_SEGMENTS: u64 = 3;
+
 /// What recovery reads at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 

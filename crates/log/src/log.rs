@@ -6,7 +6,7 @@ use crate::history;
 use crate::lane::{Lane, Urgency};
 use crate::limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SECTOR_BYTES, SEGMENT_BYTES_DEFAULT,
-    SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES,
+    SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, SPARE_SEGMENTS,
 };
 use crate::lock;
 use crate::manifest;
@@ -20,6 +20,7 @@ use crate::writer;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,8 @@ struct Inner {
     keep: Duration,
     limit_bytes: u64,
     openings: Vec<Opening>,
+    /// What lies behind it is wanted although it was released.
+    wanted: AtomicU64,
     /// The released position that the manifest holds. Taken to release.
     remembered: Mutex<Position>,
     running: Mutex<Option<Running>>,
@@ -169,6 +172,7 @@ impl Log {
             keep: options.keep,
             limit_bytes: options.limit_bytes,
             openings,
+            wanted: AtomicU64::new(Position::MAX.0),
             remembered: Mutex::new(opened.released),
             running: Mutex::new(Some(Running { writer, reserve, _lock: lock })),
         };
@@ -254,7 +258,8 @@ impl Log {
     }
 
     /// Gives back everything before `before`, which must be durable; going backwards does nothing.
-    /// Whole segments are deleted once they were kept for [`Options::keep`]. The position is
+    /// Whole segments are deleted once they were kept for [`Options::keep`] and nobody wants them
+    /// ([`Log::keep_from`]). The position is
     /// remembered on disk when a segment is released, and at closing: a crash may find an older one.
     ///
     /// # Errors
@@ -277,13 +282,38 @@ impl Log {
             shared.lane.set_released(before);
             shared.segments.release(before);
         }
-        let (end, keep, limit_bytes) = (self.end(), self.inner.keep, self.inner.limit_bytes);
-        let released = shared.lane.released();
+        self.delete_kept()
+    }
+
+    /// Keeps what lies behind `from`, although it is released, as long as there is room for it: while it and
+    /// what is not released fit `limit_bytes` together, and it is not more than what is free on the disk.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] when deleting what nobody wants any more failed; the next release tries again.
+    pub fn keep_from(&self, from: Position) -> Result<(), Error> {
+        let _turn = self.inner.remembered.lock();
+        self.inner.wanted.store(from.0, Ordering::Relaxed);
+        self.delete_kept()
+    }
+
+    /// Bytes that others may write to the log's disk without it lacking room for its next segments.
+    pub fn spare_bytes(&self) -> u64 {
+        let shared = &self.inner.shared;
+        let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
+        free_bytes.saturating_sub(SPARE_SEGMENTS * (shared.capacity_bytes + SEGMENT_HEADER_BYTES))
+    }
+
+    /// Deletes released segments that need not be kept.
+    fn delete_kept(&self) -> Result<(), Error> {
+        let (shared, keep) = (&self.inner.shared, self.inner.keep);
+        let (end, released) = (self.end(), shared.lane.released());
+        let (limit_bytes, wanted) = (self.inner.limit_bytes, self.inner.wanted.load(Ordering::Relaxed));
         // Others write to the same disk: what is only kept is never more than what is free for them.
         let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
-        shared.delete_kept(|start, since| {
-            let (kept_bytes, held_bytes) = (released.0 - start.0, end.0 - start.0);
-            since.elapsed() >= keep || held_bytes > limit_bytes || kept_bytes > free_bytes
+        shared.delete_kept(|segment| {
+            let (kept_bytes, held_bytes) = (released.0 - segment.start.0, end.0 - segment.start.0);
+            let is_wanted = segment.since.elapsed() < keep || segment.end.0 > wanted;
+            !is_wanted || held_bytes > limit_bytes || kept_bytes > free_bytes
         })
     }
 

@@ -144,6 +144,16 @@ pub(crate) fn activate(
     })
 }
 
+/// A released segment that is still there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub start: Position,
+    /// Where the next one starts.
+    pub end: Position,
+    /// Since when it is released.
+    pub since: Instant,
+}
+
 /// The segments of the log, oldest first. Never empty: the last is the one that is written.
 pub(crate) struct Segments {
     list: Mutex<List>,
@@ -216,11 +226,13 @@ impl Segments {
         }
     }
 
-    /// Takes the oldest out if it is released and `may_go`, by its start and since when it is kept.
-    pub fn take_kept(&self, may_go: impl FnOnce(Position, Instant) -> bool) -> Option<Arc<Segment>> {
+    /// Takes the oldest out if it is released and `may_go`.
+    pub fn take_kept(&self, may_go: impl FnOnce(Kept) -> bool) -> Option<Arc<Segment>> {
         let mut list = self.list.lock();
         let since = *list.kept_since.front()?;
-        if !may_go(list.segments[0].start, since) {
+        // The last one is never kept: another follows.
+        let kept = Kept { start: list.segments[0].start, end: list.segments[1].start, since };
+        if !may_go(kept) {
             return None;
         }
         list.kept_since.pop_front();

@@ -7,7 +7,7 @@ use crate::format::Identity;
 use crate::lane::Lane;
 use crate::position::Position;
 use crate::reserve_request::ReserveRequest;
-use crate::segment::Segments;
+use crate::segment::{Kept, Segments};
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,9 +100,8 @@ impl Shared {
         }
     }
 
-    /// Deletes released segments, oldest first, as long as they may go by their start and since when
-    /// they are kept.
-    pub fn delete_kept(&self, may_go: impl Fn(Position, Instant) -> bool) -> Result<(), Error> {
+    /// Deletes released segments, oldest first, as long as they may go.
+    pub fn delete_kept(&self, may_go: impl Fn(Kept) -> bool) -> Result<(), Error> {
         while let Some(segment) = self.segments.take_kept(&may_go) {
             self.disk.remove(&segment.path).map_err(|error| Error::io("delete", &segment.path, error))?;
         }
@@ -111,7 +110,7 @@ impl Shared {
 
     /// Deletes the oldest segment that is only kept, for its space; whether there was one.
     pub fn delete_oldest_kept(&self) -> bool {
-        let oldest = self.segments.take_kept(|_, _| true);
+        let oldest = self.segments.take_kept(|_| true);
         oldest.is_some_and(|segment| self.disk.remove(&segment.path).is_ok())
     }
 

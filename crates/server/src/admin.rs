@@ -17,6 +17,7 @@
 //! | `POST /cache/clear` | drops what every cached endpoint of this config answered, on every server |
 //! | `POST /warm?table=&where=` | reads rows from the database into memory |
 //! | `POST /verify` | compares memory and database, row by row |
+//! | `POST /checkpoint` | keeps memory for the next start, now |
 //!
 //! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the
 //! listener has no password.
@@ -182,6 +183,7 @@ impl Admin {
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/refresh") => self.refresh(request),
             (Method::Post, "/verify") => Ok(self.verify()),
+            (Method::Post, "/checkpoint") => Ok(self.checkpoint()),
             _ => Err(Problem::not_found(
                 "the admin listener has nothing here; see /health, /ready, /drain, /follow, /jobs, /tables, /cache, /host",
             )),
@@ -267,6 +269,11 @@ impl Admin {
             let key = tier.key_of(&table, &key)?;
             tier.refresh(&table, key).await.map(|()| json!({ "refreshed": table }))
         }))
+    }
+
+    fn checkpoint(&self) -> Work {
+        let tier = self.tier.clone();
+        self.later(async move { tier.checkpoint().await })
     }
 
     fn verify(&self) -> Work {

@@ -23,6 +23,8 @@ pub enum State {
     DeadLetters,
     /// Requests do not reach the database.
     DatabaseAway,
+    /// A start would have to read the tables from the database.
+    CheckpointFailed,
     /// What others commit does not reach memory.
     NotFollowing,
     /// Rows that others wrote have values that a hot table cannot hold.
@@ -43,6 +45,7 @@ impl State {
             State::ChangesHeld => "changes held",
             State::DeadLetters => "dead letters",
             State::DatabaseAway => "database away",
+            State::CheckpointFailed => "checkpoint failed",
             State::NotFollowing => "not following",
             State::RowsNotHeld => "rows not held",
         }
@@ -58,6 +61,7 @@ impl State {
                 | ChangesHeld
                 | DeadLetters
                 | DatabaseAway
+                | CheckpointFailed
                 | NotFollowing
                 | RowsNotHeld
         )

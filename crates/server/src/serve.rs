@@ -267,6 +267,7 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
     let follower = tier.begin_following(&listener).await?;
     tier.load().await?;
     tier.start_drain(settings)?;
+    tier.start_checkpoints()?;
     follower.map_or(Ok(()), |follower| tier.start_following(follower, listener))
 }
 

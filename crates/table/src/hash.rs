@@ -1,16 +1,18 @@
-//! Hashes of keys and fingerprints of values, keyed with a secret that is drawn when the process starts.
+//! Hashes of keys and fingerprints of values, keyed with a secret that is drawn for a data folder.
 //!
 //! A fingerprint stands for its value: 128 bits of XXH3 under 192 secret bytes. Two of 100,000,000 values have the same one by chance with
 //! a probability of 10^-23, and who does not know the secret cannot aim for it. If it did happen, an insert would be refused with a
-//! conflict that is none: nothing would be lost or overwritten. Fingerprints never leave the process; those of a tier on Redis or Valkey never
+//! conflict that is none: nothing would be lost or overwritten. Fingerprints leave the process for its checkpoint alone, and the secret with
+//! them, in a file that nobody else may read; those of a tier on Redis or Valkey never
 //! leave the tier, whose random id takes the place of the secret.
 
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
 use forebay_value::{ValueRef, decimal};
+use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret, xxh3_128_with_seed};
 
-const SECRET_BYTES: usize = 192;
+pub(crate) const SECRET_BYTES: usize = 192;
 
 /// A fingerprint of a value in a column; [`NO_VALUE`] for NULL.
 pub(crate) type Fingerprint = u128;
@@ -48,27 +50,37 @@ impl KeyHash {
     }
 }
 
-/// The secret.
+/// The secret. Clones have the same.
+#[derive(Clone)]
 pub(crate) struct Hasher {
-    secret: Box<[u8; SECRET_BYTES]>,
+    secret: Arc<[u8; SECRET_BYTES]>,
 }
 
 impl Hasher {
     pub fn new() -> Hasher {
-        let mut secret = Box::new([0; SECRET_BYTES]);
+        let mut secret = [0; SECRET_BYTES];
         for part in secret.as_chunks_mut::<8>().0 {
             *part = rand::random();
         }
-        Hasher { secret }
+        Hasher::of(secret)
+    }
+
+    /// One with this secret.
+    pub fn of(secret: [u8; SECRET_BYTES]) -> Hasher {
+        Hasher { secret: Arc::new(secret) }
+    }
+
+    pub fn secret(&self) -> &[u8; SECRET_BYTES] {
+        &self.secret
     }
 
     /// The secret that all servers of one tier share: it follows from the tier's id, which was drawn when the tier was made.
     pub fn shared(tier: u128) -> Hasher {
-        let mut secret = Box::new([0; SECRET_BYTES]);
+        let mut secret = [0; SECRET_BYTES];
         for (index, part) in secret.as_chunks_mut::<16>().0.iter_mut().enumerate() {
             *part = xxh3_128_with_seed(&tier.to_le_bytes(), index as u64).to_le_bytes();
         }
-        Hasher { secret }
+        Hasher::of(secret)
     }
 
     pub fn key(&self, key: KeyRef<'_>) -> KeyHash {

@@ -110,6 +110,15 @@ impl Keys {
         start < block.end
     }
 
+    /// What is in hand, each block by its first key and what lies behind its last.
+    pub fn in_hand(&self) -> Vec<(i64, i64)> {
+        let blocks = self.blocks.lock();
+        // Whoever takes keys meanwhile only makes the first block shorter.
+        let (next, end) = (self.next.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
+        let following = blocks.following.iter().map(|block| (block.start, block.end));
+        [(next, end)].into_iter().chain(following).filter(|(first, end)| first < end).collect()
+    }
+
     /// How many keys to ask for.
     pub fn block_size(&self) -> u64 {
         self.blocks.lock().size

@@ -30,8 +30,8 @@ mod spec;
 
 pub use catalogue::Catalogue;
 pub use embedded::{
-    Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Poll, Read, Replayed, Table, Tables,
-    WriteError,
+    Again, Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Poll, Read, Replayed,
+    Saved, Table, Tables, WriteError,
 };
 pub use error::{Error, HotError, HotKind, Kind};
 pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};

@@ -82,6 +82,20 @@ pub(crate) const REPLAY_BATCHES: usize = 4;
 /// gain by sharing is used up slowly.
 pub(crate) const REPLAY_THREADS_MAX: usize = 4;
 
+/// Rows that a checkpoint takes of a shard under its lock at a time, and bytes of them: some 50 µs.
+pub(crate) const CHECKPOINT_SLICE_SLOTS: u32 = 512;
+/// See [`CHECKPOINT_SLICE_SLOTS`].
+pub(crate) const CHECKPOINT_SLICE_BYTES: usize = 256 << 10;
+
+/// Bytes of a checkpoint that are written at a time.
+pub(crate) const CHECKPOINT_WRITE_BYTES: usize = 1 << 20;
+
+/// Bytes of a checkpoint that are synced at a time: the last sync, and those of the log beside it, wait for no more than that.
+pub(crate) const CHECKPOINT_SYNC_BYTES: u64 = 32 << 20;
+
+/// Threads that load a checkpoint at most: more of them would wait for memory.
+pub(crate) const CHECKPOINT_THREADS_MAX: usize = 8;
+
 /// The longest record, in bytes: what the log's buffer takes, and far below what a server's commands may have.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 

@@ -7,6 +7,7 @@
 //! op 3 Delete    payload := key
 //! op 4 Increment payload := key · column u16 · delta i64         delta is added to a bigint that is not NULL
 //! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there, and the row after it
+//! op 6 Undone    payload := key                                  the database does not have a change of this row: what it has was to be read
 //! columns   := width bytes; bit i (least significant first) set: the update sets column i
 //! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
 //! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
@@ -17,7 +18,7 @@
 //! update have a bit for each column of the table and none beyond; at least one is set, and not the key's.
 //! [`LogRecord::decode`] decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
 
-use crate::key::KeyRef;
+use crate::key::{KeyRef, row_key};
 use forebay_value::{RowRef, Schema, Type, Uuid, ValueRef};
 use std::fmt;
 
@@ -26,6 +27,7 @@ const PUT: u8 = 2;
 const DELETE: u8 = 3;
 const INCREMENT: u8 = 4;
 const UPDATE: u8 = 5;
+const UNDONE: u8 = 6;
 
 const KEY_BIGINT: u8 = 1;
 const KEY_UUID: u8 = 2;
@@ -88,6 +90,13 @@ pub enum LogRecord<'a> {
         /// The row as memory had it afterwards.
         row: RowRef<'a>,
     },
+    /// No change: the database refused one of this row, or had no row to change. Memory has given the row up and reads what the database has.
+    Undone {
+        /// Its table.
+        table: TableId,
+        /// Its key.
+        key: ValueRef<'a>,
+    },
 }
 
 /// Some of a table's columns.
@@ -142,10 +151,8 @@ impl<'a> LogRecord<'a> {
         match header[0] {
             INSERT => Ok(LogRecord::Insert { table, row: RowRef(payload) }),
             PUT => Ok(LogRecord::Put { table, row: RowRef(payload) }),
-            DELETE => match split_key(payload)? {
-                (key, []) => Ok(LogRecord::Delete { table, key: key.value() }),
-                _ => Err(InvalidRecord("has bytes left over")),
-            },
+            DELETE => Ok(LogRecord::Delete { table, key: only_key(payload)? }),
+            UNDONE => Ok(LogRecord::Undone { table, key: only_key(payload)? }),
             INCREMENT => {
                 let (key, rest) = split_key(payload)?;
                 let &[c0, c1, ref delta @ ..] = rest else {
@@ -173,7 +180,20 @@ impl<'a> LogRecord<'a> {
             | LogRecord::Put { table, .. }
             | LogRecord::Delete { table, .. }
             | LogRecord::Increment { table, .. }
-            | LogRecord::Update { table, .. } => table,
+            | LogRecord::Update { table, .. }
+            | LogRecord::Undone { table, .. } => table,
+        }
+    }
+
+    /// The key of its row; it must have passed [`LogRecord::check`].
+    pub(crate) fn key(&self, schema: &Schema) -> KeyRef<'a> {
+        match *self {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
+                row_key(row, schema)
+            }
+            LogRecord::Delete { key, .. }
+            | LogRecord::Increment { key, .. }
+            | LogRecord::Undone { key, .. } => KeyRef::of(key).expect("a checked record"),
         }
     }
 
@@ -185,7 +205,7 @@ impl<'a> LogRecord<'a> {
                 columns.check(schema)?;
                 check_row(row, schema)
             }
-            LogRecord::Delete { key, .. } => check_key(key, schema),
+            LogRecord::Delete { key, .. } | LogRecord::Undone { key, .. } => check_key(key, schema),
             LogRecord::Increment { key, column, .. } => {
                 check_key(key, schema)?;
                 let ty = schema.columns.get(column).map(|column| column.ty);
@@ -246,12 +266,17 @@ pub(crate) fn row_offset(record: &[u8]) -> Option<usize> {
         LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
             Some(record.len() - row.0.len())
         }
-        LogRecord::Delete { .. } | LogRecord::Increment { .. } => None,
+        LogRecord::Delete { .. } | LogRecord::Increment { .. } | LogRecord::Undone { .. } => None,
     }
 }
 
 pub(crate) fn put_delete(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
     put_header(DELETE, table, out);
+    put_key(key, out);
+}
+
+pub(crate) fn put_undone(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
+    put_header(UNDONE, table, out);
     put_key(key, out);
 }
 
@@ -285,6 +310,14 @@ pub(crate) fn put_key(key: KeyRef<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&length.to_le_bytes());
             out.extend_from_slice(text.as_bytes());
         }
+    }
+}
+
+/// A key and nothing else.
+fn only_key(payload: &[u8]) -> Result<ValueRef<'_>, InvalidRecord> {
+    match split_key(payload)? {
+        (key, []) => Ok(key.value()),
+        _ => Err(InvalidRecord("has bytes left over")),
     }
 }
 
@@ -347,6 +380,7 @@ mod tests {
         let id = Uuid::from_u128(7);
         for key in [KeyRef::Bigint(-5), KeyRef::Uuid(id), KeyRef::Text("a key"), KeyRef::Text("")] {
             read_back(|out| put_delete(table, key, out), LogRecord::Delete { table, key: key.value() });
+            read_back(|out| put_undone(table, key, out), LogRecord::Undone { table, key: key.value() });
             let expected = LogRecord::Increment { table, key: key.value(), column: 300, delta: i64::MIN };
             read_back(|out| put_increment(table, key, 300, i64::MIN, out), expected);
         }
@@ -354,7 +388,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..7) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..8) {
             let _ = LogRecord::decode(&bytes);
             let _ = LogRecord::decode(&[&[op], &bytes[..]].concat());
         }

@@ -134,12 +134,15 @@ impl Database {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
                 number(row.key(schema))
             }
-            LogRecord::Delete { key, .. } | LogRecord::Increment { key, .. } => number(key),
+            LogRecord::Delete { key, .. }
+            | LogRecord::Increment { key, .. }
+            | LogRecord::Undone { key, .. } => number(key),
         };
         let after = match record {
             LogRecord::Insert { .. } if self.rows.contains_key(&key) => return false,
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => Some(row.to_values(schema)),
             LogRecord::Delete { .. } => None,
+            LogRecord::Undone { .. } => return true,
             LogRecord::Update { columns, row, .. } => {
                 let Some(mut values) = self.rows.get(&key).cloned() else { return false };
                 columns.of(row, schema).for_each(|(column, value)| values[column] = value.to_owned());
@@ -363,7 +366,9 @@ impl World<'_> {
                 LogRecord::Insert { row, .. }
                 | LogRecord::Put { row, .. }
                 | LogRecord::Update { row, .. } => number(row.key(&self.schema)),
-                LogRecord::Delete { key, .. } | LogRecord::Increment { key, .. } => number(key),
+                LogRecord::Delete { key, .. }
+                | LogRecord::Increment { key, .. }
+                | LogRecord::Undone { key, .. } => number(key),
             };
             let is_refused = refuse & (1 << (index % 8)) != 0;
             if is_refused || !self.database.take(&self.schema, record) {

@@ -22,6 +22,7 @@ enum Op {
     List(Option<u8>, usize),
     Drain,
     Warm,
+    Checkpoint,
     Reopen,
 }
 
@@ -56,7 +57,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (proptest::option::of(key), 1usize..30).prop_map(|(after, limit)| Op::List(after, limit)),
         2 => Just(Op::Drain),
         1 => Just(Op::Warm),
-        1 => Just(Op::Reopen),
+        2 => Just(Op::Checkpoint),
+        2 => Just(Op::Reopen),
     ];
     proptest::collection::vec(op, 1..150)
 }
@@ -313,6 +315,10 @@ impl World<'_> {
             Op::List(after, limit) => self.list(after, limit),
             Op::Drain => self.drain(),
             Op::Warm => self.warm(),
+            Op::Checkpoint => {
+                let saved = self.now().tables.save_checkpoint(|| true).unwrap();
+                assert_eq!(saved.is_some(), !self.is_shared, "of what others write to there is none");
+            }
             Op::Reopen => {
                 self.close();
                 self.open();

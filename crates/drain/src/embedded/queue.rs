@@ -9,9 +9,9 @@ use crate::reconcile::{NewDatabase, Start, opening, reconcile};
 use crate::{Error, Kind};
 use forebay_database::{Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Catalogue, Table, Tables};
+use forebay_table::{Again, Catalogue, Tables};
 use forebay_terminal::say;
-use forebay_value::{Schema, Value};
+use forebay_value::Schema;
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,9 @@ pub(crate) struct LogQueue {
     own: Vec<String>,
     records: Option<Records>,
     /// Rows that memory gave up, and from which position on they can be read again.
-    undone: Vec<(Position, Arc<Table>, Value)>,
+    undone: Vec<Again>,
+    /// Whether what memory had of a checkpoint was compared with where the database stands.
+    is_settled: bool,
 }
 
 /// Records that were read and not yet taken.
@@ -53,6 +55,7 @@ impl LogQueue {
             tables,
             records: None,
             undone: Vec::new(),
+            is_settled: false,
         }
     }
 }
@@ -82,7 +85,8 @@ impl Queue for LogQueue {
             true => Start::Continue(self.log.first()),
             false => start,
         };
-        self.release(start.position()).await?;
+        self.settle(database, &start)?;
+        self.give_back(start.position()).await?;
         Ok(Place::new(Some(start.position()), start.reached()))
     }
 
@@ -102,11 +106,9 @@ impl Queue for LogQueue {
     }
 
     async fn release(&mut self, position: Position) -> Result<bool, Error> {
-        self.tables.drained(position);
-        self.read_undone(position).await;
-        // The log is well all the same, and the next release deletes what this one could not.
-        let released = self.log.release(position);
-        released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))?;
+        // What was refused of it has been undone.
+        self.tables.settled(position);
+        self.give_back(position).await?;
         Ok(true)
     }
 
@@ -135,10 +137,37 @@ impl Queue for LogQueue {
 }
 
 impl LogQueue {
+    /// A start from a checkpoint did not ask the database: has the rows read again of which it may have
+    /// refused changes.
+    fn settle(&mut self, database: &Store, start: &Start) -> Result<(), Error> {
+        if self.is_settled {
+            return Ok(());
+        }
+        if self.tables.is_from_checkpoint() && matches!(start, Start::Fresh { .. }) {
+            return Err(not_from_here(&database.describe_url()));
+        }
+        let reached = start.reached();
+        let settled = self.tables.settle(|table| reached.of(table));
+        settled
+            .map_err(|source| Error::caused(Kind::Log, "cannot tell which changes were refused", source))?;
+        self.undone.extend(self.tables.take_again());
+        self.is_settled = true;
+        Ok(())
+    }
+
+    /// The database has everything before `position`.
+    async fn give_back(&mut self, position: Position) -> Result<(), Error> {
+        self.tables.drained(position);
+        self.read_undone(position).await;
+        // The log is well all the same, and the next release deletes what this one could not.
+        let released = self.log.release(position);
+        released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))
+    }
+
     /// Reads the rows that memory gave up, as far as the database has all their changes. One that cannot be
     /// read now is read by the client that asks for it, or by the next call.
     async fn read_undone(&mut self, drained: Position) {
-        let is_ready = |(from, ..): &mut (Position, Arc<Table>, Value)| *from <= drained;
+        let is_ready = |(from, ..): &mut Again| *from <= drained;
         let ready: Vec<_> = self.undone.extract_if(.., is_ready).collect();
         for some in ready.chunks(READS_AT_ONCE) {
             let reads = some.iter().map(|(_, table, key)| table.fetch(key.clone()));
@@ -212,12 +241,20 @@ impl Records {
                 );
                 Error::new(Kind::BadRecord, message)
             })?;
-            self.read.push_back(change);
+            self.read.extend(change);
             self.end = position;
         }
         self.end = batch.end();
         Ok(true)
     }
+}
+
+fn not_from_here(url: &str) -> Error {
+    let message = format!(
+        "memory was filled from this data folder's checkpoint, and nothing was ever drained from it into {url}: that is another database. Put \
+         the right one back, or start again, which reads all tables from this one"
+    );
+    Error::new(Kind::DatabaseReplaced, message)
 }
 
 fn unreadable(error: forebay_log::Error) -> Error {

@@ -134,7 +134,7 @@ impl Queue for ShardQueue {
                     catalogue = queue.refresh_catalogue(link).await.map_err(tier)?;
                     change = decode(position, &record, &catalogue, schemas);
                 }
-                taken.changes.push(change.map_err(|what| bad_record(shard, position, &what))?);
+                taken.changes.extend(change.map_err(|what| bad_record(shard, position, &what))?);
                 taken.bytes += (record.len() + size_of::<Op>()) as u64;
                 (taken.last, taken.next) = (Some(position), position);
             }

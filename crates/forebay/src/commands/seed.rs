@@ -31,6 +31,8 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
     let maker = RowMaker::new(&config, schema.clone()).map_err(Failure)?;
     // Made once before anything is deleted, so that a table that cannot be filled stays as it is.
     maker.values(1).map_err(Failure)?;
+    // Before and after: a crash in between must not leave memory that does not know the new rows.
+    runtime.block_on(tier.forget(&args.table)).map_err(unavailable)?;
     let progress = Arc::new(forebay_drain::Progress::default());
     let bar = Progress::new(&format!("seed {}", args.table), Some(args.rows));
     runtime.block_on(bar.watch(&progress, async {

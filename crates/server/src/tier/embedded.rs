@@ -1,5 +1,6 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
+use super::checkpoints::Checkpoints;
 use super::claim::wait_for;
 use super::conditions;
 use crate::asking::{Trouble, until_answered};
@@ -10,19 +11,25 @@ use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{
-    BEAT, Differences, Drain, DrainState, Loaded, NewDatabase, Progress, Reached, Settings, beat, give_back,
+    BEAT, Differences, Drain, DrainState, NewDatabase, Progress, Reached, Settings, Start, beat, give_back,
     reconcile, verify, warm,
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
-use forebay_table::{Others, Table, TableSpec, Tables};
+use forebay_table::{Loaded, Others, Saved, Table, TableSpec, Tables};
 use forebay_terminal::say;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::SetOnce;
 
 /// How long a stop lets the database be told that the tables are free.
 const GIVE_BACK: Duration = Duration::from_secs(1);
+
+/// Reads of single rows under way at a time.
+const READS_AT_ONCE: usize = 64;
 
 /// Log and hot tables of a data folder.
 pub(super) struct Embedded {
@@ -30,6 +37,12 @@ pub(super) struct Embedded {
     recovery: Recovery,
     /// How far the database has the log's records.
     reached: Reached,
+    /// Whether something of this log was drained into the database before.
+    is_known: bool,
+    data_dir: PathBuf,
+    /// The checkpoint that memory was loaded from, once it is.
+    loaded: SetOnce<Option<Saved>>,
+    pub(super) checkpoints: SetOnce<Checkpoints>,
     pub(super) tables: Tables,
     pub(super) trouble: Trouble,
 }
@@ -46,11 +59,15 @@ impl Embedded {
         let (log, recovery) = open_log(memory, keep)?;
         let own = specs.iter().filter(|spec| spec.others == Others::None);
         let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
-        let reached = agree(&log, store, &own, new_database).await?;
+        let start = agree(&log, store, &own, new_database).await?;
+        let is_known = !matches!(start, Start::Fresh { .. });
+        let reached = start.reached();
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
             .map_err(StartError::from)?;
-        Ok(Embedded { log, recovery, reached, tables, trouble: Trouble::default() })
+        let (trouble, loaded, checkpoints) = (Trouble::default(), SetOnce::new(), SetOnce::new());
+        let data_dir = memory.data_dir.clone();
+        Ok(Embedded { log, recovery, reached, is_known, data_dir, loaded, checkpoints, tables, trouble })
     }
 
     /// Has a row shown as the database has it, once that has all its changes.
@@ -58,6 +75,12 @@ impl Embedded {
         let Some(table) = self.tables.get(table) else { return Ok(()) };
         table.undo(key.as_ref());
         table.fetch(key).await.map(drop).map_err(|error| Problem::unavailable(error.to_string()))
+    }
+
+    /// The next start reads the tables from the database.
+    pub fn forget(&self) -> Result<(), Problem> {
+        let removed = Tables::remove_checkpoint(&self.data_dir);
+        removed.map_err(|error| Problem::unavailable(format!("the checkpoint cannot be removed: {error}")))
     }
 
     /// Says what opening found, connects the gate with the log, and takes memory ahead of use if that is
@@ -84,10 +107,11 @@ impl Embedded {
         }
     }
 
-    /// Fills memory: the database's rows, then what the log holds beyond them. Serving waits for it table by
-    /// table.
+    /// Fills memory: the rows of the checkpoint, those of the other tables from the database, then what the
+    /// log holds beyond them. Serving waits for it table by table.
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
         let started = Instant::now();
+        let loaded = self.load_checkpoint().await?;
         let rows = tokio::select! {
             rows = self.load_rows(store) => rows?,
             lost = stay_alive(&self.log, store, &self.reached) => return Err(lost),
@@ -96,6 +120,7 @@ impl Embedded {
         let stands = || beat(&self.log, store, &self.reached);
         let stands = until_answered(&self.trouble, "the drain's position", stands);
         stands.await.map_err(StartError::from)?;
+        self.restore_unheard(store).await?;
         let (tables, reached) = (self.tables.clone(), self.reached.clone());
         let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
         let replayed =
@@ -108,21 +133,61 @@ impl Embedded {
         for table in self.tables.all() {
             table.set_loaded();
         }
-        if rows + replayed.records > 0 {
+        if rows + loaded.rows + replayed.records > 0 {
             let seconds = started.elapsed().as_secs_f64();
+            let (saved, records) = (loaded.rows, replayed.records);
+            let saved = if saved > 0 { format!(", {saved} from the checkpoint") } else { String::new() };
             say!(
-                "loaded {rows} rows from the database and {} records from the log in {seconds:.1} s",
-                replayed.records
+                "loaded {rows} rows from the database{saved} and {records} records from the log in {seconds:.1} s"
             );
         }
         self.tables.drained(self.reached.all());
+        self.tables.settled(self.reached.all());
+        self.loaded.set(loaded.saved).map_err(|_| StartError("the tables are loaded already".into()))
+    }
+
+    /// Takes checkpoints from now on, once memory is loaded.
+    pub fn start_checkpoints(&self) -> Result<(), StartError> {
+        let last = self.loaded.get().copied().flatten();
+        let checkpoints = Checkpoints::start(self.log.clone(), self.tables.clone(), last);
+        let running = self.checkpoints.set(checkpoints.map_err(StartError::from)?);
+        running.map_err(|_| StartError("checkpoints are taken already".into()))
+    }
+
+    /// Loads what the checkpoint has, unless it was taken beside another database.
+    async fn load_checkpoint(&self) -> Result<Loaded, StartError> {
+        if !self.is_known {
+            return Ok(Loaded::default());
+        }
+        let tables = self.tables.clone();
+        let loaded = tokio::task::spawn_blocking(move || tables.load_checkpoint()).await;
+        let loaded = loaded.map_err(StartError::from)?;
+        loaded.notes.iter().for_each(|note| say!("note: {note}"));
+        Ok(loaded)
+    }
+
+    /// Reads the rows of which it is not known whether the database took their changes: those of the last
+    /// second before a crash.
+    async fn restore_unheard(&self, store: &Store) -> Result<(), StartError> {
+        let unheard = self.tables.unheard(|table| self.reached.of(table)).map_err(StartError::from)?;
+        for rows in unheard.chunks(READS_AT_ONCE) {
+            let read = rows.iter().map(async |(table, key)| {
+                let fetch = || store.fetch(table.schema(), key.clone());
+                until_answered(&self.trouble, &loading(table), fetch).await
+            });
+            for ((table, key), row) in rows.iter().zip(join_all(read).await) {
+                let row = row.map_err(|error| StartError(format!("{}: {error}", loading(table))))?;
+                let at = self.reached.of(&table.schema().name);
+                self.tables.restore(table, key.as_ref(), row.as_ref(), at);
+            }
+        }
         Ok(())
     }
 
-    /// Reads all rows of the database; how many.
+    /// Reads the rows of the database that no checkpoint had; how many.
     async fn load_rows(&self, store: &Store) -> Result<u64, StartError> {
         let mut rows = 0;
-        for table in self.tables.all() {
+        for table in self.tables.all().iter().filter(|table| !table.is_from_checkpoint()) {
             let (doing, progress) = (loading(table), Arc::default());
             let warmed = until_answered(&self.trouble, &doing, || warm(table, store, None, &progress));
             rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
@@ -149,7 +214,8 @@ impl Embedded {
             Condition::new(State::LogFailed, why)
         };
         let unfit = self.tables.all().iter().filter_map(|table| conditions::of_unfit(table));
-        self.log.poisoned().map(failed).into_iter().chain(unfit).collect()
+        let checkpoints = self.checkpoints.get().and_then(Checkpoints::condition);
+        self.log.poisoned().map(failed).into_iter().chain(unfit).chain(checkpoints).collect()
     }
 
     /// Whether the log holds what the database does not.
@@ -188,7 +254,7 @@ impl Embedded {
         store: &Store,
         filter: Option<&str>,
         progress: &Arc<Progress>,
-    ) -> Result<Loaded, forebay_drain::Error> {
+    ) -> Result<forebay_drain::Loaded, forebay_drain::Error> {
         warm(table, store, filter, progress).await
     }
 
@@ -233,14 +299,14 @@ async fn agree(
     store: &Store,
     own: &[String],
     new_database: NewDatabase,
-) -> Result<Reached, StartError> {
+) -> Result<Start, StartError> {
     let trouble = Trouble::default();
     let ask = || reconcile(log, store, own, new_database);
     let start = wait_for(async || until_answered(&trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {
         say!("note: {notice}");
     }
-    Ok(start.reached())
+    Ok(start)
 }
 
 /// Keeps the claim on the tables while they are loaded; ends when it is lost.

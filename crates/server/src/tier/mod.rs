@@ -4,6 +4,7 @@
 //! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
 //! work without a server. Requests of clients do not come this way (`action` does that).
 
+mod checkpoints;
 mod claim;
 mod conditions;
 mod embedded;
@@ -28,7 +29,7 @@ use forebay_terminal::say;
 use remote::Remote;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::SetOnce;
 
 /// A memory tier: its hot tables, the queue behind them, and the drain once it runs.
@@ -167,6 +168,14 @@ impl Tier {
         }))
     }
 
+    /// Has memory kept for the next start, once it is loaded.
+    pub(crate) fn start_checkpoints(&self) -> Result<(), StartError> {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.start_checkpoints(),
+            Memory::Remote(_) => Ok(()),
+        }
+    }
+
     /// Starts writing behind.
     pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         let drain = either!(&self.memory, memory => memory.start_drain(self.store.clone(), settings));
@@ -252,6 +261,15 @@ impl Tier {
         }
     }
 
+    /// Takes a checkpoint now.
+    pub async fn checkpoint(&self) -> Result<Value, Problem> {
+        let Memory::Embedded(embedded) = &self.memory else {
+            return Err(Problem::new(409, "a tier over the network keeps its rows itself"));
+        };
+        let saved = embedded.checkpoints.wait().await.take().await.map_err(Problem::unavailable)?;
+        Ok(json!({ "rows": saved.rows, "bytes": saved.bytes, "begin": saved.begin.0 }))
+    }
+
     /// Rows and memory.
     pub async fn describe(&self) -> Result<Value, Problem> {
         either!(&self.memory, memory => memory.describe().await)
@@ -314,18 +332,18 @@ impl Tier {
     /// Forgets every row of a table whose rows in the database were replaced. Nobody may use it meanwhile.
     pub async fn forget(&self, table: &str) -> Result<(), Problem> {
         match &self.memory {
-            // Nothing is kept in memory between two processes.
-            Memory::Embedded(_) => Ok(()),
+            Memory::Embedded(embedded) => embedded.forget(),
             Memory::Remote(remote) => remote.forget(table).await,
         }
     }
 
     /// Ends following, then the drain: finishes it when it can in this time. What it does not finish stays in
-    /// the queue for the next start, or for another drainer.
+    /// the queue for the next start, or for another drainer. What is left of the time is for a checkpoint.
     pub async fn stop_drain(&self, within: Duration) {
         if let Some(follow) = self.follow.get() {
             follow.stop();
         }
+        let deadline = Instant::now() + within;
         let Some(drain) = self.drain.get() else { return };
         // A paused drain was told to leave everything where it is.
         let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };
@@ -335,6 +353,9 @@ impl Tier {
         };
         if let Memory::Embedded(embedded) = &self.memory {
             embedded.give_back(&self.store).await;
+            if let Some(checkpoints) = embedded.checkpoints.get() {
+                checkpoints.finish(deadline.saturating_duration_since(Instant::now())).await;
+            }
         }
         match &self.memory {
             Memory::Embedded(_) if state.backlog_bytes > 0 => say!(

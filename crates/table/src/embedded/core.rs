@@ -4,11 +4,14 @@
 use super::budget::{Budget, allocated_bytes};
 use super::follow::Waiters;
 use super::rows::Rows;
+use crate::hash::Hasher;
+use crate::key::KeyRef;
 use crate::reads::Reads;
+use crate::record::{TableId, put_undone};
 use crate::source::Source;
 use forebay_log::{Log, Position};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Core {
@@ -22,6 +25,16 @@ pub(crate) struct Core {
     /// The same, of followed tables, in what memory has seen of the database; the highest number when no
     /// table is followed.
     followed: AtomicU64,
+    /// What the database made of changes at or before this is in memory, and in the log where it refused one.
+    settled: AtomicU64,
+    /// The log did not take that a change was refused: nothing more is settled.
+    is_unsettled: AtomicBool,
+    /// What of it is on the disk. Taken to write that.
+    pub saved_settled: Mutex<Position>,
+    /// Taken to write a checkpoint.
+    pub checkpointing: Mutex<()>,
+    /// Of all tables.
+    pub hasher: Hasher,
     /// Who waits for the next look at the database.
     pub waiters: Waiters,
     /// The rows of all tables, for eviction. Set when they are opened.
@@ -72,7 +85,7 @@ impl Drop for Charge<'_> {
 }
 
 impl Core {
-    pub fn new(log: Log, limit_bytes: u64, source: Arc<dyn Source>) -> Core {
+    pub fn new(log: Log, limit_bytes: u64, source: Arc<dyn Source>, hasher: Hasher) -> Core {
         Core {
             log,
             budget: Arc::new(Budget::new(limit_bytes)),
@@ -80,6 +93,11 @@ impl Core {
             reads: Reads::default(),
             drained: AtomicU64::new(0),
             followed: AtomicU64::new(u64::MAX),
+            settled: AtomicU64::new(0),
+            is_unsettled: AtomicBool::new(false),
+            saved_settled: Mutex::default(),
+            checkpointing: Mutex::default(),
+            hasher,
             waiters: Waiters::default(),
             rows: OnceLock::new(),
             evictor: Mutex::default(),
@@ -93,6 +111,25 @@ impl Core {
 
     pub fn set_drained(&self, position: Position) {
         self.drained.fetch_max(position.0, Ordering::SeqCst);
+    }
+
+    pub fn settled(&self) -> Position {
+        Position(self.settled.load(Ordering::SeqCst))
+    }
+
+    pub fn set_settled(&self, position: Position) {
+        if !self.is_unsettled.load(Ordering::SeqCst) {
+            self.settled.fetch_max(position.0, Ordering::SeqCst);
+        }
+    }
+
+    /// Has the log say that a row was given up.
+    pub fn log_undone(&self, table: TableId, key: KeyRef<'_>) {
+        let mut record = Vec::new();
+        put_undone(table, key, &mut record);
+        if self.log.append_later(&record).is_err() {
+            self.is_unsettled.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Rows whose last change is at or before this may be evicted: it is in the database, and in every image

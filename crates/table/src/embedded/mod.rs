@@ -5,7 +5,7 @@
 //! them: unique values, counters, serial keys, eviction, read-through, replay. The way of the data: `write` →
 //! `rows` (`unique`, `counters`) → log → `shard` (`slab`); `table`, `list` read; `load`, `fetch` and `replay`
 //! bring rows in, `follow` what others make of them; `evict` gives
-//! their bodies up.
+//! their bodies up; `checkpoint` keeps all of it for the next start.
 //!
 //! **What must stay true.**
 //! - A change is in memory if and only if the log took it: an operation checks, appends, then changes memory,
@@ -27,6 +27,7 @@
 //! four cache misses before the row's bytes are streamed. `random` needs no index: two.
 
 mod budget;
+mod checkpoint;
 mod core;
 mod counters;
 mod error;
@@ -48,6 +49,7 @@ mod undo;
 mod unique;
 pub(crate) mod write;
 
+pub use checkpoint::{Loaded, Saved};
 pub use error::WriteError;
 pub use follow::{Following, Image, Poll};
 pub use list::List;
@@ -55,4 +57,5 @@ pub use load::Load;
 pub use replay::Replayed;
 pub use table::{Counters, Entry, Fetched, Read, Table};
 pub use tables::Tables;
+pub use undo::Again;
 pub use write::Incremented;

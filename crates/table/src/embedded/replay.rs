@@ -11,15 +11,17 @@ use super::shard::{Absence, Shard};
 use super::slab::{COUNTED, EVICTED, Slot};
 use super::table::Table;
 use super::tables::Tables;
+use super::undo::Again;
 use super::write::{bigint_at, encode_changed};
 use crate::error::{Error, Kind};
 use crate::hash::KeyHash;
-use crate::key::{KeyRef, row_key};
+use crate::key::KeyRef;
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId};
 use forebay_log::{Batch, Position, Reader};
 use forebay_value::{Column, KeyKind, RowRef, Schema, ValueRef};
 use std::mem::discriminant;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -54,7 +56,8 @@ impl Tables {
         self.replay_uneven(from, |_| from)
     }
 
-    /// The same, when the database has more than that of some tables: `drained` says how far, by their names.
+    /// The same, when the database has more than that of some tables: `drained` says how far, by their names. Of tables that came from a
+    /// checkpoint, everything behind that is applied to what is older.
     ///
     /// # Errors
     /// As [`Tables::replay`].
@@ -64,6 +67,7 @@ impl Tables {
         drained: impl Fn(&str) -> Position,
     ) -> Result<Replayed, Error> {
         self.drained(from);
+        let from = self.checkpoint_begin().map_or(from, |begin| begin.min(from));
         let mut replayed = Replayed { records: 0, skipped: 0, end: from, highest_keys: Vec::new() };
         let targets = self.targets(drained);
         let reader = self.inner.core.log.reader(from).map_err(unreadable)?;
@@ -72,7 +76,15 @@ impl Tables {
             let (senders, applying): (Vec<_>, Vec<_>) = (0..threads)
                 .map(|number| {
                     let (sender, batches) = mpsc::sync_channel(REPLAY_BATCHES);
-                    let share = Share { number, of: threads, targets: &targets, records: 0, skipped: 0 };
+                    let share = Share {
+                        number,
+                        of: threads,
+                        targets: &targets,
+                        records: 0,
+                        skipped: 0,
+                        heeds_undone: !self.inner.is_asked.load(Ordering::Relaxed),
+                        again: Vec::new(),
+                    };
                     (sender, scope.spawn(move || share.run(&batches)))
                 })
                 .unzip();
@@ -90,6 +102,7 @@ impl Tables {
         for share in shares.into_iter().flatten() {
             replayed.records += share.records;
             replayed.skipped += share.skipped;
+            self.inner.again.lock().extend(share.again);
         }
         let serial = self.all().iter().filter(|table| table.schema().key_kind == KeyKind::Serial);
         replayed.highest_keys = serial.map(|table| (table.clone(), table.rows.highest_key())).collect();
@@ -174,6 +187,10 @@ struct Share<'a> {
     targets: &'a [Option<Target>],
     records: u64,
     skipped: u64,
+    /// Whether rows of which a change was refused are given up: the database was not asked.
+    heeds_undone: bool,
+    /// Rows that memory gave up.
+    again: Vec<Again>,
 }
 
 /// Why a thread stopped, and at which record.
@@ -197,7 +214,9 @@ impl Share<'_> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
         let table = match self.targets.get(usize::from(id)) {
-            Some(Some(Target::Apply(_, drained) | Target::Old(_, drained))) if position <= *drained => {
+            Some(Some(Target::Apply(table, drained) | Target::Old(OldColumns { table, .. }, drained)))
+                if position <= *drained && !table.is_from_checkpoint() =>
+            {
                 return Ok(());
             }
             Some(Some(Target::Apply(table, _))) => table,
@@ -210,9 +229,12 @@ impl Share<'_> {
             _ => return Err(bad(position, InvalidRecord("is of a table that is not in the catalogue"))),
         };
         record.check(table.schema()).map_err(|error| bad(position, error))?;
-        let key = key_of(&record, table.schema());
+        let key = record.key(table.schema());
         let hash = table.rows.hasher.key(key);
         if hash.shard() % self.of != self.number {
+            return Ok(());
+        }
+        if table.is_from_checkpoint() && table.has_newer(hash, key, position) {
             return Ok(());
         }
         self.records += 1;
@@ -225,6 +247,12 @@ impl Share<'_> {
                 table.replay_update(&changes, key, hash, position);
             }
             LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
+            LogRecord::Undone { .. } if self.heeds_undone && table.is_from_checkpoint() => {
+                let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
+                self.again.push((from, table.clone(), key.value().to_owned()));
+            }
+            // The row was read after that.
+            LogRecord::Undone { .. } => {}
             LogRecord::Increment { column, delta, .. } => table
                 .replay_increment(key, hash, column, delta, position)
                 .map_err(|error| bad(position, error))?,
@@ -246,7 +274,7 @@ impl Share<'_> {
             return Err(other_key(&old.schema.name, position));
         }
         record.check(&old.schema).map_err(|error| bad(position, error))?;
-        let key = key_of(record, &old.schema);
+        let key = record.key(&old.schema);
         let hash = table.rows.hasher.key(key);
         if hash.shard() % self.of != self.number {
             return Ok(());
@@ -262,6 +290,7 @@ impl Share<'_> {
             }
             LogRecord::Increment { .. } => table.replay_unseen(key, hash, &[], position, Missing::Ignore),
             LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
+            LogRecord::Undone { .. } => {}
         }
         Ok(())
     }
@@ -273,18 +302,6 @@ enum Missing {
     Put,
     /// The database has no such row: it was deleted by others, or its insert was refused.
     Ignore,
-}
-
-/// The key of a checked record.
-fn key_of<'a>(record: &LogRecord<'a>, schema: &Schema) -> KeyRef<'a> {
-    match *record {
-        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
-            row_key(row, schema)
-        }
-        LogRecord::Delete { key, .. } | LogRecord::Increment { key, .. } => {
-            KeyRef::of(key).expect("a checked record")
-        }
-    }
 }
 
 fn bad(position: Position, error: InvalidRecord) -> Error {
@@ -388,6 +405,15 @@ impl Table {
             }
             (None, Missing::Ignore) if self.shared() => self.mark_behind(&mut shard, key, position),
             (None, Missing::Ignore) => {}
+        }
+    }
+
+    /// Whether memory has this change of a row, or a later one.
+    fn has_newer(&self, hash: KeyHash, key: KeyRef<'_>, position: Position) -> bool {
+        let shard = self.rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(slot) => shard.slots.get(slot).position() >= position,
+            None => shard.tombstone(key).is_some_and(|tombstone| tombstone.position >= position),
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub fn new(schema: Arc<Schema>, budget: Arc<Budget>, is_ordered: bool) -> Rows {
+    pub fn new(schema: Arc<Schema>, budget: Arc<Budget>, hasher: Hasher, is_ordered: bool) -> Rows {
         let tracked: Box<[Tracked]> = (0..schema.columns.len())
             .map(|column| Tracked {
                 column,
@@ -73,7 +73,7 @@ impl Rows {
         Rows {
             schema,
             budget,
-            hasher: Hasher::new(),
+            hasher,
             counters: Counters::new(),
             unique: Unique::new(),
             has_unique: tracked.iter().any(|tracked| tracked.is_unique),
@@ -98,6 +98,11 @@ impl Rows {
 
     pub fn is_indexed(&self, column: usize) -> bool {
         self.tracked.iter().any(|tracked| tracked.column == column && tracked.is_indexed)
+    }
+
+    /// The tracked columns: number, unique, indexed.
+    pub fn tracked(&self) -> impl Iterator<Item = (usize, bool, bool)> {
+        self.tracked.iter().map(|tracked| (tracked.column, tracked.is_unique, tracked.is_indexed))
     }
 
     /// All rows, and the last insert or delete.
@@ -312,8 +317,13 @@ impl Rows {
         if let KeyRef::Bigint(key) = key
             && key > self.highest_key.load(Ordering::Relaxed)
         {
-            self.highest_key.fetch_max(key, Ordering::Relaxed);
+            self.saw_number(key);
         }
+    }
+
+    /// The same of a bigint.
+    pub fn saw_number(&self, key: i64) {
+        self.highest_key.fetch_max(key, Ordering::Relaxed);
     }
 
     /// The highest bigint key that came from the database or the log; 0 when there was none.
@@ -399,6 +409,14 @@ impl Rows {
         self.highest_key.store(0, Ordering::Relaxed);
         self.total.store(0, Ordering::Release);
         true
+    }
+}
+
+impl Rows {
+    /// Forgets everything, before anything is served.
+    pub fn clear_all(&self) {
+        let is_cleared = self.clear(Position::MAX);
+        debug_assert!(is_cleared, "no change lies behind all positions");
     }
 }
 

@@ -105,6 +105,13 @@ impl Shard {
         budget.resize(before, self.index.allocation_size() + self.slots.allocated_bytes());
     }
 
+    /// Makes room for so many rows more.
+    pub fn reserve(&mut self, rows: usize, budget: &Budget) {
+        let before = self.index.allocation_size();
+        self.index.reserve(rows, |entry| KeyHash::spread_low(entry.hash));
+        budget.resize(before, self.index.allocation_size());
+    }
+
     /// Takes out a row, and gives back its bytes.
     pub fn remove(&mut self, schema: &Schema, hasher: &Hasher, hash: KeyHash, slot: u32, budget: &Budget) {
         let before = self.slots.allocated_bytes();
@@ -161,6 +168,11 @@ impl Shard {
     /// for.
     pub fn has_tombstones(&self) -> bool {
         !self.tombstones.is_empty()
+    }
+
+    /// All of them.
+    pub fn tombstones(&self) -> impl Iterator<Item = (&Key, &Tombstone)> {
+        self.tombstones.iter()
     }
 
     /// The tombstone of a key.

@@ -20,6 +20,7 @@ use crate::source::SourceError;
 use crate::spec::{Others, TableSpec};
 use forebay_log::{LogId, Position};
 use forebay_value::{RowRef, Schema, Value, ValueRef};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use tokio::sync::SetOnce;
 
@@ -74,7 +75,9 @@ pub struct Table {
     pub(crate) flights: Flights<Result<Fetched, SourceError>>,
     pub(crate) readers: Readers,
     pub(crate) rules: Arc<LiveRules>,
-    is_shared: bool,
+    pub(super) others: Others,
+    /// Its rows came from a checkpoint.
+    pub(super) from_checkpoint: AtomicBool,
     /// When it is followed.
     pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
@@ -82,7 +85,7 @@ pub struct Table {
 
 impl Table {
     pub(crate) fn new(core: Arc<Core>, id: TableId, spec: TableSpec) -> Arc<Table> {
-        let rows = Rows::new(Arc::new(spec.schema), core.budget.clone(), spec.ordered);
+        let rows = Rows::new(Arc::new(spec.schema), core.budget.clone(), core.hasher.clone(), spec.ordered);
         Arc::new_cyclic(|this| Table {
             this: this.clone(),
             id,
@@ -92,7 +95,8 @@ impl Table {
             flights: Flights::default(),
             readers: Readers::default(),
             rules: spec.rules,
-            is_shared: spec.others == Others::Unseen,
+            others: spec.others,
+            from_checkpoint: AtomicBool::new(false),
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
         })
@@ -115,7 +119,7 @@ impl Table {
 
     /// Whether others write to it as well, and memory does not hear of it.
     pub fn shared(&self) -> bool {
-        self.is_shared
+        self.others == Others::Unseen
     }
 
     /// Says that what the database holds is in memory.
@@ -180,7 +184,7 @@ impl Table {
     pub(crate) fn absent<R>(&self, shard: &Shard, key: KeyRef<'_>) -> Read<R> {
         match shard.tombstone(key) {
             Some(tombstone) if tombstone.absence == Absence::Refused => Read::Fetch(key.value().to_owned()),
-            _ if !self.is_shared => Read::Missing(shard.deleted),
+            _ if !self.shared() => Read::Missing(shard.deleted),
             Some(tombstone) if tombstone.absence == Absence::Deleted => Read::Missing(tombstone.position),
             _ => Read::Fetch(key.value().to_owned()),
         }
@@ -242,6 +246,6 @@ impl Table {
     }
 
     pub(crate) fn keeps_tombstones(&self) -> bool {
-        self.is_shared || !self.is_loaded()
+        self.shared() || !self.is_loaded()
     }
 }

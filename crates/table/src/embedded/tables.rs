@@ -1,16 +1,21 @@
 //! All hot tables of a data folder: opening them, finding them, and what concerns them together.
 
+use super::checkpoint::{Head, Source as Checkpoint};
 use super::core::Core;
 use super::follow::Following;
 use super::table::Table;
+use super::undo::Again;
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Kind};
+use crate::hash::Hasher;
 use crate::source::Source;
 use crate::spec::{Others, TableSpec};
 use forebay_log::{Log, Position};
+use parking_lot::Mutex;
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 /// The hot tables. Clones are the same tables.
 #[derive(Clone)]
@@ -22,12 +27,22 @@ pub(crate) struct Inner {
     pub core: Arc<Core>,
     pub tables: Vec<Arc<Table>>,
     pub catalogue: Arc<Catalogue>,
+    /// The data folder.
+    pub dir: PathBuf,
+    /// The checkpoint that was found, until it is loaded; or why there is none.
+    pub found: Mutex<Option<Result<Checkpoint, String>>>,
+    /// Whether the database said what it made of all changes before the log is replayed.
+    pub is_asked: AtomicBool,
+    /// Rows that a replay gave up, and that are to be read again.
+    pub again: Mutex<Vec<Again>>,
+    /// What of it counts after that.
+    pub checkpoint: OnceLock<Head>,
 }
 
 impl Tables {
     /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Nothing is in
-    /// memory yet; the way from there is [`Table::load`] for the database's rows, [`Tables::replay`], then
-    /// [`Table::set_loaded`].
+    /// memory yet; the way from there is [`Tables::load_checkpoint`], [`Table::load`] for the database's rows
+    /// of the other tables, [`Tables::replay`], then [`Table::set_loaded`].
     ///
     /// `limit_bytes` is what rows, keys and indexes may take in memory, of all tables together.
     ///
@@ -66,7 +81,14 @@ impl Tables {
         if catalogue.tables().count() != known {
             catalogue.write(dir)?;
         }
-        let core = Arc::new(Core::new(log, limit_bytes, source));
+        let found = Checkpoint::find(dir, &log).transpose();
+        let head = found.as_ref().and_then(|found| found.as_ref().ok()).map(|found| &found.head);
+        if let Some(head) = head {
+            let kept = log.keep_from(head.begin);
+            kept.map_err(|error| Error::caused(Kind::Log, "cannot delete old segments of the log", error))?;
+        }
+        let hasher = head.map_or_else(Hasher::new, |head| head.hasher.clone());
+        let core = Arc::new(Core::new(log, limit_bytes, source, hasher));
         if specs.iter().any(|spec| spec.others == Others::Followed) {
             core.follow();
         }
@@ -77,7 +99,12 @@ impl Tables {
         }
         // Set here and nowhere else.
         let _ = core.rows.set(tables.iter().map(|table| table.rows.clone()).collect());
-        Ok(Tables { inner: Arc::new(Inner { core, tables, catalogue: Arc::new(catalogue) }) })
+        let (catalogue, found) = (Arc::new(catalogue), Mutex::new(found));
+        let (dir, checkpoint) = (dir.to_owned(), OnceLock::new());
+        let (again, is_asked) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Tables {
+            inner: Arc::new(Inner { core, tables, catalogue, dir, found, is_asked, again, checkpoint }),
+        })
     }
 
     /// The table with this name. For the start: nothing is looked up by name while serving.

@@ -146,6 +146,7 @@ impl Store {
                 }
                 *stored = Row::from_values(schema, &values);
             }
+            LogRecord::Undone { .. } => {}
             LogRecord::Delete { key, .. } => {
                 rows.remove(&key_text(key)).expect("a delete of a row that is there");
             }
@@ -159,12 +160,21 @@ impl Store {
         }
     }
 
-    /// Loads everything and replays the rest, as at start.
+    /// Loads everything that no checkpoint has and replays the rest, as at start.
     pub fn start(&self, tables: &Tables, table: &Table) {
-        for row in self.rows.lock().unwrap().values() {
-            table.load(row.as_ref());
+        let loaded = tables.load_checkpoint();
+        assert_eq!(loaded.notes, Vec::<String>::new());
+        if !table.is_from_checkpoint() {
+            for row in self.rows.lock().unwrap().values() {
+                table.load(row.as_ref());
+            }
         }
-        tables.replay(*self.position.lock().unwrap()).unwrap();
+        let position = *self.position.lock().unwrap();
+        for (table, key) in tables.unheard(|_| position).unwrap() {
+            let row = self.rows.lock().unwrap().get(&key_text(key.as_ref())).cloned();
+            tables.restore(&table, key.as_ref(), row.as_ref(), position);
+        }
+        tables.replay(position).unwrap();
         table.set_loaded();
     }
 }

@@ -1,0 +1,72 @@
+//! A checkpoint that is there: whether it belongs to the log, and which tables it has.
+
+use super::format::{self, Block, FILE, Head, NEW, SavedTable};
+use super::settled;
+use crate::embedded::table::Table;
+use forebay_log::{Log, Position};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+/// A checkpoint that was found, with a good head and index.
+pub(crate) struct Source {
+    pub file: File,
+    pub head: Head,
+    pub blocks: Vec<Block>,
+    pub bytes: u64,
+}
+
+impl Source {
+    /// The checkpoint of a data folder, if there is one that belongs to the log as it is.
+    ///
+    /// # Errors
+    /// Why the one that is there cannot be used, as a sentence.
+    pub fn find(dir: &Path, log: &Log) -> Result<Option<Source>, String> {
+        // What an earlier process did not finish.
+        let _ = fs::remove_file(dir.join(NEW));
+        let path = dir.join(FILE);
+        let unusable = |why: String| format!("{} {why}", path.display());
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unusable(format!("cannot be opened: {error}"))),
+        };
+        let (mut head, blocks, bytes) = format::read(&file).map_err(unusable)?;
+        check(&head, log).map_err(unusable)?;
+        head.settled = head.settled.max(settled::read(dir, log.id()));
+        Ok(Some(Source { file, head, blocks, bytes }))
+    }
+
+    pub fn saved(&self, table: &Table) -> Option<&SavedTable> {
+        self.head.tables.iter().find(|saved| saved.name == table.schema().name)
+    }
+
+    /// Why a table is not taken from it, as the rest of a sentence that begins with its name; `None`: it is.
+    pub fn misfit(&self, table: &Table) -> Option<&'static str> {
+        let Some(saved) = self.saved(table) else { return Some("is not in it") };
+        if !table.is_checkpointed() {
+            return Some("is one that others write to");
+        }
+        let is_same = saved.id == table.id().0 && saved.tracked == table.tracked();
+        (!is_same).then_some("has other columns, another key or other unique or indexed columns now")
+    }
+}
+
+/// Whether a log is the one that the checkpoint was written beside, and holds what it needs.
+fn check(head: &Head, log: &Log) -> Result<(), String> {
+    if head.log != log.id() {
+        return Err("is of another log".into());
+    }
+    let openings = log.openings();
+    let known = openings.iter().position(|opening| opening.nonce == head.opening);
+    let known = known.ok_or("is of another copy of the log, or of an opening that it has forgotten")?;
+    // Up to here the log is what that opening wrote.
+    let end = openings[known + 1..].iter().map(|later| later.end).fold(log.end(), Position::min);
+    if head.begin > end {
+        return Err(format!("begins at log position {}, and the log ends at {end}", head.begin));
+    }
+    if head.begin < log.first() {
+        return Err(format!("begins at log position {}, and the log at {}", head.begin, log.first()));
+    }
+    log.reader(head.begin).map(drop).map_err(|error| format!("does not fit the log: {error}"))
+}

@@ -1,0 +1,208 @@
+//! Checkpoints: a restart takes memory from the data folder, and not from the database.
+
+use forebay_tests::{Archive, Folder, Server, Start, Stores, binary, wait_for};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const CONFIG: &str = r#"
+[table.notes]
+columns = { id = "bigint key", code = "text unique", text = "text", seen = "bigint = 0" }
+
+[[endpoint]]
+route = "PUT /notes/{id}"
+upsert = "notes"
+values = { code = "$code", text = "$text", seen = 0 }
+params = { code = "text?" }
+
+[[endpoint]]
+route = "GET /notes/{id}"
+get = "notes"
+
+[[endpoint]]
+route = "POST /notes/{id}/seen"
+increment = "notes"
+column = "seen"
+
+[[endpoint]]
+route = "DELETE /notes/{id}"
+delete = "notes"
+
+[[endpoint]]
+route = "GET /count"
+count = "notes"
+"#;
+
+struct Ground {
+    folder: Folder,
+    stores: Stores,
+    start: Start,
+}
+
+/// On SQLite, then on PostgreSQL.
+fn on_each(test: impl Fn(&Ground)) {
+    for stores in [Stores::new, Stores::postgres] {
+        let (folder, stores) = (Folder::new(), stores());
+        let config = folder.write("checkpoints.toml", CONFIG);
+        let database = stores.database_url(&folder);
+        let start = Start::new(binary(), &folder, &config).database(&database).set("memory.segment=1MiB");
+        test(&Ground { folder, stores, start });
+    }
+}
+
+impl Ground {
+    fn archive(&self) -> Archive {
+        self.stores.archive(&self.folder)
+    }
+
+    #[track_caller]
+    fn started(&self) -> Server {
+        let server = self.start.start();
+        server.wait_healthy();
+        server
+    }
+
+    /// Changes the database behind everybody's back.
+    fn change(&self, sql: &str) {
+        match self.archive() {
+            Archive::Sqlite(database) => database.change(sql),
+            archive @ Archive::Postgres(_) => drop(archive.rows(sql)),
+        }
+    }
+}
+
+#[track_caller]
+fn put(server: &Server, ids: impl IntoIterator<Item = u32>) {
+    let mut client = server.client();
+    for id in ids {
+        let body = format!(r#"{{"code":"code {id}","text":"{}"}}"#, "t".repeat(300));
+        client.ask("PUT", &format!("/notes/{id}"), Some(&body)).expect(200);
+    }
+}
+
+#[track_caller]
+fn verified(server: &Server) {
+    let checks = server.admin("POST", "/verify").expect(200);
+    assert_eq!(checks["checks"][0]["clean"], true, "{checks}\n{}", server.output());
+}
+
+#[test]
+fn a_restart_does_not_read_the_table() {
+    on_each(|ground| {
+        let server = ground.started();
+        put(&server, 0..200);
+        server.drain();
+        assert!(server.stop().status.success());
+        // A start that read the table would see this.
+        ground.change("UPDATE notes SET text = 'not read' WHERE id = 7");
+        let server = ground.started();
+        let says = "loaded 0 rows from the database, 200 from the checkpoint and 0 records from the log";
+        assert!(server.output().contains(says), "{}", server.output());
+        let mut client = server.client();
+        assert_eq!(client.get("/notes/7").expect(200)["text"], "t".repeat(300));
+        assert_eq!(client.get("/count").expect(200)["count"], 200);
+        let taken = r#"{"code":"code 8","text":""}"#;
+        assert_eq!(client.ask("PUT", "/notes/500", Some(taken)).status, 409, "unique values are known");
+        // What is written then is drained as before, and found by the next start.
+        put(&server, 150..250);
+        client.ask("DELETE", "/notes/3", None);
+        client.ask("POST", "/notes/4/seen", None).expect(200);
+        server.kill();
+        let server = ground.started();
+        assert!(server.output().contains("200 from the checkpoint"), "{}", server.output());
+        let mut client = server.client();
+        assert_eq!(client.get("/count").expect(200)["count"], 249);
+        assert_eq!(client.get("/notes/4").expect(200)["seen"], 1);
+        assert_eq!(client.get("/notes/3").status, 404);
+        server.drain();
+        ground.change(&format!("UPDATE notes SET text = '{}' WHERE id = 7", "t".repeat(300)));
+        verified(&server);
+    });
+}
+
+#[test]
+fn kills_while_checkpoints_are_taken_lose_nothing() {
+    on_each(|ground| {
+        let mut acknowledged = Vec::new();
+        for round in 0..6u32 {
+            let server = ground.started();
+            let ended = AtomicBool::new(false);
+            acknowledged.extend(thread::scope(|scope| {
+                let writers: Vec<_> = (0..2u32)
+                    .map(|writer| {
+                        let (server, ended) = (&server, &ended);
+                        scope.spawn(move || {
+                            let (mut client, mut done) = (server.client(), Vec::new());
+                            for step in (0..).take_while(|_| !ended.load(Ordering::Relaxed)) {
+                                let id = (round * 100_000 + step) * 2 + writer;
+                                let body = format!(r#"{{"code":"code {id}","text":"{round}"}}"#);
+                                let target = format!("/notes/{id}");
+                                assert_eq!(client.ask("PUT", &target, Some(&body)).status, 200);
+                                done.push(id);
+                            }
+                            done
+                        })
+                    })
+                    .collect();
+                for pause in [40, 70, 10 * u64::from(round)] {
+                    server.begin_checkpoint();
+                    thread::sleep(Duration::from_millis(pause));
+                }
+                ended.store(true, Ordering::Relaxed);
+                writers.into_iter().flat_map(|writer| writer.join().expect("a writer")).collect::<Vec<_>>()
+            }));
+            server.begin_checkpoint();
+            server.kill();
+        }
+        let server = ground.started();
+        let mut client = server.client();
+        assert_eq!(client.get("/count").expect(200)["count"], acknowledged.len());
+        for id in &acknowledged {
+            client.get(&format!("/notes/{id}")).expect(200);
+        }
+        server.drain();
+        verified(&server);
+        let stored = ground.archive().number("SELECT count(*) FROM notes");
+        assert_eq!(stored, acknowledged.len() as i64);
+    });
+}
+
+#[test]
+fn a_damaged_checkpoint_is_told_and_the_database_is_read() {
+    on_each(|ground| {
+        let server = ground.started();
+        put(&server, 0..50);
+        server.drain();
+        assert!(server.stop().status.success());
+        let file = ground.folder.data().join("checkpoint");
+        let mut bytes = fs::read(&file).expect("a checkpoint");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&file, bytes).expect("a file can be written");
+        let server = ground.started();
+        let says = ["checkpoint is damaged at byte", "it is not used", "loaded 50 rows from the database"];
+        says.iter().for_each(|part| assert!(server.output().contains(part), "{part}: {}", server.output()));
+        assert_eq!(server.client().get("/count").expect(200)["count"], 50);
+        // And the next one is a good one.
+        wait_for("a new checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+        server.kill();
+        assert!(ground.started().output().contains("50 from the checkpoint"));
+    });
+}
+
+#[test]
+fn seeded_rows_are_found_by_the_next_start() {
+    on_each(|ground| {
+        let server = ground.started();
+        put(&server, 0..50);
+        server.drain();
+        assert!(server.stop().status.success());
+        ground.start.seed("notes", 70);
+        let server = ground.started();
+        let seeded = ground.archive().number("SELECT count(*) FROM notes");
+        assert_eq!(server.client().get("/count").expect(200)["count"], seeded);
+        server.drain();
+        verified(&server);
+    });
+}
