@@ -255,7 +255,7 @@ fn refused_changes_stay_refused() {
     opened.tables.load_checkpoint();
     opened.tables.replay(Position(0)).unwrap();
     opened.table.set_loaded();
-    opened.tables.settle(|_| position).unwrap();
+    opened.tables.undo_unheard(|_| position).unwrap();
     opened.tables.drained(position);
     let again = opened.tables.take_again();
     assert_eq!(again.len(), 9, "three that the log tells, and all whose outcome nobody heard");

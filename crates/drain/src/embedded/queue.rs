@@ -147,7 +147,7 @@ impl LogQueue {
             return Err(not_from_here(&database.describe_url()));
         }
         let reached = start.reached();
-        let settled = self.tables.settle(|table| reached.of(table));
+        let settled = self.tables.undo_unheard(|table| reached.of(table));
         settled
             .map_err(|source| Error::caused(Kind::Log, "cannot tell which changes were refused", source))?;
         self.undone.extend(self.tables.take_again());

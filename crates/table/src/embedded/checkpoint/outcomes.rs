@@ -81,7 +81,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
-    pub fn settle(&self, reached: impl Fn(&str) -> Position) -> Result<(), Error> {
+    pub fn undo_unheard(&self, reached: impl Fn(&str) -> Position) -> Result<(), Error> {
         let settled = self.inner.core.settled();
         let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
         let most = loaded.map(|table| reached(&table.schema().name)).max().unwrap_or_default();
