@@ -3,7 +3,7 @@
 
 use super::beside::Beside;
 use super::follow::wait_following;
-use forebay_tests::wait_for;
+use forebay_tests::{Client, wait_for};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -84,6 +84,21 @@ fn a_thousand_changes_a_second_are_seen_at_once() {
     });
 }
 
+/// Reads a row again and again until it is over: the longest that an answer took.
+fn longest_read(mut reader: Client, is_over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    for id in 1.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let asked = Instant::now();
+        reader.get(&format!("/things/{}", 1 + id % 20_000)).expect(200);
+        longest = longest.max(asked.elapsed());
+        std::thread::sleep(PAUSE);
+    }
+    longest
+}
+
 #[test]
 fn a_hundred_thousand_rows_by_copy_arrive() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -97,15 +112,31 @@ fn a_hundred_thousand_rows_by_copy_arrive() {
     );
     let rows =
         std::env::var("FOREBAY_FOLLOW_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(100_000);
-    let mut copy = others.copy_in("COPY things FROM STDIN").expect("a COPY begins");
     let text: String = (20_001..=20_000 + rows).map(|id| format!("{id}\t0\tcopied\n")).collect();
-    std::io::Write::write_all(&mut copy, text.as_bytes()).expect("rows are sent");
-    copy.finish().expect("the COPY ends");
-    let committed = Instant::now();
-    let expected = 20_000 + rows;
-    wait_for("all rows are there", || (client.get("/count").expect(200)["count"] == expected).then_some(()));
-    let seconds = committed.elapsed().as_secs_f64();
+    let reading = |while_this: &mut dyn FnMut()| {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = server.client();
+            let longest = scope.spawn(|| longest_read(reader, &is_over));
+            while_this();
+            is_over.store(true, Ordering::Relaxed);
+            longest.join().expect("a reader")
+        })
+    };
+    let quiet = reading(&mut || std::thread::sleep(Duration::from_secs(2)));
+    let mut seconds = 0.0;
+    let beside_it = reading(&mut || {
+        let mut copy = others.copy_in("COPY things FROM STDIN").expect("a COPY begins");
+        std::io::Write::write_all(&mut copy, text.as_bytes()).expect("rows are sent");
+        copy.finish().expect("the COPY ends");
+        let committed = Instant::now();
+        let expected = 20_000 + rows;
+        let arrived = || (client.get("/count").expect(200)["count"] == expected).then_some(());
+        wait_for("all rows are there", arrived);
+        seconds = committed.elapsed().as_secs_f64();
+    });
     eprintln!("{rows} rows by COPY: {seconds:.2} s, {:.0} rows/s", rows as f64 / seconds);
+    eprintln!("the longest read: {beside_it:?} meanwhile, {quiet:?} before");
     let checks = server.admin("POST", "/verify").expect(200);
     assert_eq!(checks["checks"][0]["clean"], true, "{checks}");
 }
