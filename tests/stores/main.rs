@@ -14,6 +14,7 @@ mod drainers;
 mod enforced;
 mod failover;
 mod follow;
+mod follow_again;
 mod follow_latency;
 mod follow_sqlite;
 mod follow_unfit;
