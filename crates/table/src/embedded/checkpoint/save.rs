@@ -60,7 +60,8 @@ impl Tables {
         let core = &self.inner.core;
         // In this order: what the log says of outcomes up to there lies before `begin`, and in memory.
         let settled = core.settled();
-        let begin = core.log.end();
+        // What the database does not have may be more than rows in memory say.
+        let begin = core.log.end().min(core.drained());
         let failed = |error| Error::caused(ErrorKind::Io, format!("cannot write {}", new.display()), error);
         let head = self.head(tables, begin, settled);
         let head = head.encode().map_err(|error| failed(io::Error::other(error)))?;
