@@ -22,6 +22,7 @@ mod generating;
 mod history;
 mod letters;
 mod migrations;
+mod named;
 mod ordered;
 mod others;
 mod pooler;

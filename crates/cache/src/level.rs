@@ -33,9 +33,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the keys of generations begin with.
-pub(crate) const TAG_PREFIX: &str = "fb:c:t:";
-
 static READ: Script =
     Script::new("cache/read", "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}");
 static LEASE: Script = Script::new(
@@ -78,6 +75,8 @@ type IsDurable = Box<dyn Fn(u64) -> bool + Send + Sync>;
 /// The shared level as one process sees it.
 pub struct Shared {
     pub(crate) client: Client,
+    /// What all keys begin with.
+    root: String,
     clock: Clock,
     /// A request failed and no probe has succeeded since: requests are not tried.
     is_away: AtomicBool,
@@ -98,17 +97,19 @@ thread_local! {
 }
 
 impl Shared {
-    /// The shared level on these servers. `life_ms_max`: the longest that any entry may be shown
-    /// after its fill. `is_durable`: whether the gate has passed a mark; an answer that a crash
-    /// here could undo is not shown to others.
+    /// The shared level on these servers, for the deployment of that name. `life_ms_max`: the longest that
+    /// any entry may be shown after its fill. `is_durable`: whether the gate has passed a mark; an answer
+    /// that a crash here could undo is not shown to others.
     pub fn new(
         client: Client,
+        name: &str,
         clock: Clock,
         life_ms_max: u64,
         is_durable: impl Fn(u64) -> bool + Send + Sync + 'static,
     ) -> Shared {
         Shared {
             client,
+            root: format!("fb:{name}:c:"),
             clock,
             is_away: AtomicBool::new(false),
             generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
@@ -165,7 +166,7 @@ impl Shared {
     async fn read_generations(&self, tags: &[String]) -> Result<Vec<Vec<u8>>, forebay_redis::Error> {
         let link = self.link();
         let values = try_join_all(tags.iter().map(|tag| {
-            let key = tag_key(tag);
+            let key = self.tag_key(tag);
             let mut get = Command::new();
             get.arg("GET").arg(&key);
             link.read(slot_of(&key), get)
@@ -210,7 +211,7 @@ impl Shared {
         rules: &Rules,
     ) -> Result<(Vec<Vec<u8>>, Option<Stored>), Error> {
         self.check_available()?;
-        let name = entry_key(key);
+        let name = self.entry_key(key);
         let entry = self.link().eval_read(slot_of(&name), &READ, vec![name], Vec::new());
         let (generations, found) = self.noted(try_join(self.read_generations(tags), entry).await)?;
         self.check_no_pending_drop(tags)?;
@@ -260,7 +261,7 @@ impl Shared {
     }
 
     async fn lease(&self, key: &[u8]) -> Result<Option<Lease>, Error> {
-        let (name, lease) = (lease_key(key), Lease(rand::random()));
+        let (name, lease) = (self.lease_key(key), Lease(rand::random()));
         let args = vec![lease.0.to_vec(), limits::LEASE_MS.to_string().into_bytes()];
         let got = self.link().write(slot_of(&name), &LEASE, vec![name], args).await;
         Ok((self.noted(got)? == Value::Int(1)).then_some(lease))
@@ -278,7 +279,7 @@ impl Shared {
         {
             return self.release(key, lease).await;
         }
-        let (entry, lease_name) = (entry_key(key), lease_key(key));
+        let (entry, lease_name) = (self.entry_key(key), self.lease_key(key));
         let ttl_ms = (all_ms + revalidate_ms.max(error_ms)).min(self.generation_ttl_ms);
         let lease = lease.map(|lease| lease.0.to_vec()).unwrap_or_default();
         let args = vec![lease, format::encode(stored), ttl_ms.to_string().into_bytes()];
@@ -292,7 +293,7 @@ impl Shared {
     /// Releases a lease without an answer. A lease that cannot be released expires.
     pub(crate) async fn release(&self, key: &[u8], lease: Option<Lease>) {
         if let (Some(lease), Ok(())) = (lease, self.check_available()) {
-            let name = lease_key(key);
+            let name = self.lease_key(key);
             let done = self.link().write(slot_of(&name), &RELEASE, vec![name], vec![lease.0.to_vec()]).await;
             drop(self.noted(done));
         }
@@ -326,7 +327,7 @@ impl Shared {
         let link = self.link();
         let ttl = self.generation_ttl_ms.to_string().into_bytes();
         let sent = try_join_all(tags.iter().map(|tag| {
-            let key = tag_key(tag);
+            let key = self.tag_key(tag);
             let generation = rand::random::<[u8; 16]>().to_vec();
             link.write(slot_of(&key), &DROP, vec![key], vec![generation, ttl.clone()])
         }));
@@ -370,21 +371,28 @@ fn read(value: Value, rules: &Rules) -> Option<Stored> {
     Some(stored)
 }
 
-fn tag_key(tag: &str) -> Vec<u8> {
-    format!("{TAG_PREFIX}{tag}").into_bytes()
-}
+impl Shared {
+    /// What the keys of generations begin with.
+    pub(crate) fn tag_prefix(&self) -> String {
+        format!("{}t:", self.root)
+    }
 
-/// Entry and lease of a key are in one slot, whatever is in the key.
-fn named(kind: char, key: &[u8]) -> Vec<u8> {
-    let mut name = format!("fb:c:{kind}:{{{:016x}}}:", xxh3_64(key)).into_bytes();
-    name.extend_from_slice(key);
-    name
-}
+    fn tag_key(&self, tag: &str) -> Vec<u8> {
+        format!("{}{tag}", self.tag_prefix()).into_bytes()
+    }
 
-fn entry_key(key: &[u8]) -> Vec<u8> {
-    named('e', key)
-}
+    /// Entry and lease of a key are in one slot, whatever is in the key.
+    fn named(&self, kind: char, key: &[u8]) -> Vec<u8> {
+        let mut name = format!("{}{kind}:{{{:016x}}}:", self.root, xxh3_64(key)).into_bytes();
+        name.extend_from_slice(key);
+        name
+    }
 
-fn lease_key(key: &[u8]) -> Vec<u8> {
-    named('l', key)
+    fn entry_key(&self, key: &[u8]) -> Vec<u8> {
+        self.named('e', key)
+    }
+
+    fn lease_key(&self, key: &[u8]) -> Vec<u8> {
+        self.named('l', key)
+    }
 }

@@ -305,6 +305,12 @@ impl Store {
         on!(self, engine => engine.replay(schema, letter).await)
     }
 
+    /// What tells this database from others: drawn at random when it is first asked for, and kept in it. A
+    /// copy of the database has the same.
+    pub async fn identity(&self) -> Result<String, Error> {
+        on!(self, engine => engine.identity().await)
+    }
+
     /// All held changes: those of one log in the order of that log.
     pub async fn held(&self) -> Result<Vec<Held>, Error> {
         on!(self, engine => engine.held().await)

@@ -48,7 +48,7 @@ pub fn serve(
     let Some(opened) = runtime.block_on(unless_stopped(&mut stop, opened))? else { return Ok(()) };
     let gate = Gate::new(workers_of(config));
     opened.tier.prepare(&config.memory, &gate);
-    let cache = open_cache(config, &gate, &runtime)?;
+    let cache = open_cache(config, &opened.store, &gate, &runtime)?;
     let (jobs, uncounted, proxies) = (Jobs::default(), Arc::default(), Proxies::new(workers_of(config)));
     let context = Context {
         store: &opened.store,
@@ -166,7 +166,12 @@ fn http_options(config: &Config) -> Options {
 }
 
 /// The response cache, with its shared level when some endpoint uses it.
-fn open_cache(config: &Config, gate: &Arc<Gate>, runtime: &Runtime) -> Result<Cache<Problem>, StartError> {
+fn open_cache(
+    config: &Config,
+    store: &forebay_database::Store,
+    gate: &Arc<Gate>,
+    runtime: &Runtime,
+) -> Result<Cache<Problem>, StartError> {
     let clock = Clock::real();
     let wants = |endpoint: &model::Endpoint| {
         endpoint.cache.as_ref().is_some_and(|caching| caching.shared_ms.is_some())
@@ -178,8 +183,12 @@ fn open_cache(config: &Config, gate: &Arc<Gate>, runtime: &Runtime) -> Result<Ca
             let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
             let client =
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
+            let name = match &config.memory.name {
+                Some(name) => name.clone(),
+                None => runtime.block_on(store.identity()).map_err(StartError::from)?,
+            };
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
-            Some(Shared::new(client, clock.clone(), life_ms, move |mark| gate.passed() >= mark))
+            Some(Shared::new(client, &name, clock.clone(), life_ms, move |mark| gate.passed() >= mark))
         }
         _ => None,
     };

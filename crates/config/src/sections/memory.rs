@@ -27,6 +27,8 @@ pub(crate) const MEMORY: Section = Section {
             for TLS)"
         "data" | "folder" | "(that of `url`, else data)" |
             "where this server keeps what is its own beside a tier over the network"
+        "name" | "text" | "(from the database's identity)" |
+            "of this deployment, in every key on Redis and Valkey: several may share one server; lower-case letters, digits, `-` and `_`"
         "durability" | "\"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
             "when a write is acknowledged: on the disk, in memory, or (Redis and Valkey) on so many replicas"
         "limit" | "size" | "\"1GiB\"" |
@@ -52,6 +54,9 @@ pub struct Memory {
     /// The folder of what this server keeps beside it: embedded, of the log and the catalogue.
     /// Relative to the current folder.
     pub data_dir: PathBuf,
+    /// The deployment's name, in every key on Redis and Valkey; `None`: it follows from the database's
+    /// identity.
+    pub name: Option<String>,
     /// When a write counts as done.
     pub durability: Durability,
     /// Most memory that hot tables take, in bytes.
@@ -133,6 +138,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Memory {
     let mut memory = Memory {
         tier: Tier::Embedded,
         data_dir: PathBuf::from(DATA_DIR),
+        name: None,
         durability: Durability::Sync,
         limit_bytes: GIB,
         reserve_bytes: 0,
@@ -150,6 +156,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Memory {
         Some(MemoryUrl::Remote(url)) => memory.tier = Tier::Remote(remote(url, fields)),
         None => {}
     }
+    memory.name = fields.read("name", deployment);
     fields.set("durability", &mut memory.durability, durability);
     fields.set("limit", &mut memory.limit_bytes, bytes(MIB, ANY));
     fields.set("reserve", &mut memory.reserve_bytes, bytes(0, ANY));
@@ -218,6 +225,18 @@ fn url(node: &Node) -> Result<MemoryUrl, String> {
                   redis-cluster://host:7000, redis-sentinel://host:26379/name"
             .into()),
     }
+}
+
+/// The longest name of a deployment: it stands in every key.
+const NAME_CHARS_MAX: usize = 32;
+
+fn deployment(node: &Node) -> Result<String, String> {
+    let name = text(node)?;
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
+        return Err(format!("must be 1 to {NAME_CHARS_MAX} lower-case letters, digits, - and _"));
+    }
+    Ok(name)
 }
 
 fn durability(node: &Node) -> Result<Durability, String> {

@@ -75,7 +75,7 @@ fn mistakes_from_elsewhere_name_their_origin() {
     let expected = "\
 FOREBAY_DATABASE: url: must be sqlite: and a path, such as \"sqlite:data/codes.db\", or postgres://user:password@host/database
 --listen: listen: `nowhere` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000
---set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, data, durability, limit, reserve, huge_pages, log_limit, segment, shards, read_from)
+--set memory.limt=1GiB: unknown key `limt` in [memory]; did you mean limit? (permitted: url, data, name, durability, limit, reserve, huge_pages, log_limit, segment, shards, read_from)
 --set drain: must be KEY=VALUE, such as memory.limit=4GiB
 --set a b=1: `a b` is not a key such as memory.limit
 --set server.workers.x=1: `x`: there is a whole number in the file where this setting needs a table

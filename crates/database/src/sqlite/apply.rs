@@ -29,6 +29,18 @@ const SLICE: Duration = Duration::from_millis(SLICE_MS);
 const LOCK_WAIT: Duration = Duration::from_millis(BULK_LOCK_WAIT_MS);
 
 impl Sqlite {
+    pub(crate) async fn identity(&self) -> Result<String, Error> {
+        let read = |session: &mut Session| {
+            session.transaction(|session| {
+                make_drain_tables(session)?;
+                let id =
+                    session.connection.query_row("SELECT id FROM forebay_database", [], |row| row.get(0));
+                id.map_err(map)
+            })
+        };
+        self.writer.urgent(read).await
+    }
+
     pub(crate) async fn apply(
         &self,
         batch: Batch,

@@ -45,6 +45,7 @@ pub(super) fn make_drain_tables(session: &mut Session) -> Result<(), Error> {
         positions::make_table(&session.connection)?;
         session.connection.execute_batch(TABLE).map_err(map)?;
         session.connection.execute_batch(held::TABLE).map_err(map)?;
+        session.connection.execute_batch(held::IDENTITY).map_err(map)?;
         if !has_columns(&session.connection)? {
             session.connection.execute_batch(COLUMNS).map_err(map)?;
         }

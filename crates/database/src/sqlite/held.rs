@@ -24,6 +24,12 @@ CREATE TABLE IF NOT EXISTS forebay_held (
 );
 CREATE INDEX IF NOT EXISTS forebay_held_key ON forebay_held (key_hash);";
 
+/// What tells this database from others, in one row.
+pub(super) const IDENTITY: &str = "
+CREATE TABLE IF NOT EXISTS forebay_database (id TEXT PRIMARY KEY NOT NULL);
+INSERT INTO forebay_database
+  SELECT lower(hex(randomblob(16))) WHERE NOT EXISTS (SELECT 1 FROM forebay_database);";
+
 impl Sqlite {
     pub(crate) async fn held(&self) -> Result<Vec<Held>, Error> {
         let sql = "SELECT log, position, table_name, op, row, reason, at, change, key_hash FROM forebay_held ORDER BY log, position";

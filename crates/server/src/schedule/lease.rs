@@ -31,6 +31,8 @@ pub enum Lease {
     Shared {
         /// The way to the tier.
         link: Link,
+        /// What the keys begin with.
+        root: Arc<str>,
         /// What tells this server from the others.
         token: Arc<[u8]>,
     },
@@ -46,9 +48,9 @@ pub(super) enum Turn {
 }
 
 impl Lease {
-    /// A lease of this process on that tier.
-    pub fn shared(link: Link) -> Lease {
-        Lease::Shared { link, token: functions::uuid4().as_bytes().as_slice().into() }
+    /// A lease of this process on that tier; its keys begin with `root`.
+    pub fn shared(link: Link, root: &str) -> Lease {
+        Lease::Shared { link, root: root.into(), token: functions::uuid4().as_bytes().as_slice().into() }
     }
 
     /// Takes the turn, if it is nobody else's.
@@ -85,8 +87,8 @@ impl Lease {
     }
 
     async fn call(&self, script: &'static Script, job: &str, args: Vec<Vec<u8>>) -> Result<Value, Error> {
-        let Lease::Shared { link, token } = self else { return Ok(Value::Int(0)) };
-        let keys = ["lease", "rest"].map(|key| format!("{{forebay:job:{job}}}:{key}").into_bytes());
+        let Lease::Shared { link, root, token } = self else { return Ok(Value::Int(0)) };
+        let keys = ["lease", "rest"].map(|key| format!("{root}{{job:{job}}}:{key}").into_bytes());
         let slot = slot_of(&keys[0]);
         let args = std::iter::once(token.to_vec()).chain(args).collect();
         link.write(slot, script, keys.into(), args).await

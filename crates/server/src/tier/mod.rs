@@ -103,7 +103,7 @@ impl Tier {
     pub(crate) fn lease(&self) -> Lease {
         match &self.memory {
             Memory::Embedded(_) => Lease::Alone,
-            Memory::Remote(remote) => Lease::shared(remote.link.clone()),
+            Memory::Remote(remote) => Lease::shared(remote.link.clone(), remote.tables.root()),
         }
     }
 

@@ -72,8 +72,14 @@ impl Remote {
         let client = Client::connect(&at.url, options).await.map_err(|error| failed(&error))?;
         let link = client.link();
         let source = Arc::new(DatabaseSource(store.clone()));
-        let options = RemoteOptions { shards: at.shards, limit_bytes: memory.limit_bytes };
         let trouble = Trouble::default();
+        let database = until_answered(&trouble, "opening the memory tier", || store.identity()).await;
+        let options = RemoteOptions {
+            name: memory.name.clone(),
+            database: database.map_err(StartError::from)?,
+            shards: at.shards,
+            limit_bytes: memory.limit_bytes,
+        };
         let tables = until_answered(&trouble, "opening the memory tier", || {
             let (specs, options) = (specs.clone(), options.clone());
             RemoteTables::open(&client, &link, specs, options, source.clone(), source.clone())

@@ -8,7 +8,6 @@
 //! forgotten, the scripts say so, and the load begins again.
 
 use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
-use super::names;
 use super::repair::token;
 use super::stage::{Loading, Stage};
 use super::table::RemoteTable;
@@ -90,8 +89,9 @@ impl RemoteTable {
 
     async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, HotError> {
         let args = vec![token.to_vec(), wire::digits(REMOTE_LOAD_LEASE_MS)];
-        let answer =
-            link.write(names::tier_slot(), &scripts::LOCK, vec![names::loader(self.id)], args).await?;
+        let answer = link
+            .write(self.tier.names.slot, &scripts::LOCK, vec![self.tier.names.loader(self.id)], args)
+            .await?;
         Ok(wire::number("a lock", &answer)? == 1)
     }
 
@@ -252,8 +252,8 @@ impl RemoteLoad {
         if let Some(stage) = &self.stage {
             stage.clear(&self.table, link).await?;
         }
-        let keys = vec![names::loader(self.table.id)];
-        link.write(names::tier_slot(), &scripts::UNLOCK, keys, vec![self.token]).await?;
+        let keys = vec![self.table.tier.names.loader(self.table.id)];
+        link.write(self.table.tier.names.slot, &scripts::UNLOCK, keys, vec![self.token]).await?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The names of all keys, and in which slot they are.
 //!
 //! ```text
-//! fb:{tier}           hash    version, id, shards; table:<id>: the catalogue's entry
+//! fb:{tier}           hash    version, id, shards, database; table:<id>: the catalogue's entry
 //! fb:{<tag>}:<tier>:m        hash    of one shard: epoch, n (the last number given), drained, forgotten (the newest tombstone that is gone),
 //!                             full, gap, generation, g<shard>, L<table> (loaded)
 //! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0, as in `encode`
@@ -15,7 +15,8 @@
 //! … :r  :o  :c<column>  :u<column>  with :<digits> behind it           what a load has staged
 //! fb:{tier}:w<table>  lease of who loads a table (in the tier's slot)
 //! ```
-//! `<tier>` are eight digits of the tier's id: whoever still serves a tier that was lost never touches the
+//! `fb:` stands for the root of a deployment: `fb:<name>:`, and `fb:` alone for a tier that was made before
+//! deployments had names. `<tier>` are eight digits of the tier's id: whoever still serves a tier that was lost never touches the
 //! one that was made after it. Shard `i` of `S` has the tag of slot `(2i + 1) · 16,384 / 2S`: the middles of
 //! `S` equal parts, so that every primary of an even cluster has as many shards as another, give or take one.
 
@@ -23,17 +24,34 @@ use crate::record::TableId;
 use forebay_redis::{SLOTS, Slot, slot_of, tag_for_slot};
 use forebay_value::Schema;
 
-/// The tier's own hash.
-pub(crate) const TIER: &[u8] = b"fb:{tier}";
+/// The root of all keys, before a name.
+pub(crate) const ROOT: &str = "fb:";
 
-/// The tier's slot.
-pub(crate) fn tier_slot() -> Slot {
-    slot_of(TIER)
+/// The root of a deployment's keys.
+pub(crate) fn root_of(name: &str) -> String {
+    format!("{ROOT}{name}:")
 }
 
-/// The lease of who loads a table.
-pub(crate) fn loader(table: TableId) -> Vec<u8> {
-    format!("fb:{{tier}}:w{table}").into_bytes()
+/// The keys of the tier itself.
+#[derive(Debug, Clone)]
+pub(crate) struct TierNames {
+    /// What all keys of the deployment begin with.
+    pub root: String,
+    /// The tier's own hash.
+    pub tier: Vec<u8>,
+    pub slot: Slot,
+}
+
+impl TierNames {
+    pub fn new(root: String) -> TierNames {
+        let tier = format!("{root}{{tier}}").into_bytes();
+        TierNames { root, slot: slot_of(&tier), tier }
+    }
+
+    /// The lease of who loads a table.
+    pub fn loader(&self, table: TableId) -> Vec<u8> {
+        format!("{}{{tier}}:w{table}", self.root).into_bytes()
+    }
 }
 
 /// One shard's own keys.
@@ -50,10 +68,10 @@ pub(crate) struct ShardNames {
 }
 
 impl ShardNames {
-    pub fn new(tier: u128, number: u16, shards: u16) -> ShardNames {
+    pub fn new(root: &str, tier: u128, number: u16, shards: u16) -> ShardNames {
         let slot = (2 * u32::from(number) + 1) * u32::from(SLOTS) / (2 * u32::from(shards));
         let slot = Slot(u16::try_from(slot).expect("a shard's slot lies below 16,384"));
-        let prefix = format!("fb:{{{}}}:{:08x}:", tag_for_slot(slot), (tier >> 96) as u32);
+        let prefix = format!("{root}{{{}}}:{:08x}:", tag_for_slot(slot), (tier >> 96) as u32);
         let name = |suffix: &str| format!("{prefix}{suffix}").into_bytes();
         ShardNames {
             number,
@@ -133,7 +151,7 @@ mod tests {
         for shards in [1u16, 3, 8, 64, 1000, SLOTS] {
             let mut thirds = [0u16; 3];
             for number in 0..shards {
-                let names = ShardNames::new(7 << 100, number, shards);
+                let names = ShardNames::new("fb:shop:", 7 << 100, number, shards);
                 for key in [&names.meta, &names.stream, &names.lease, &names.lock, &names.hold] {
                     assert_eq!(slot_of(key), names.slot);
                 }

@@ -161,7 +161,8 @@ impl Tier {
     /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key
     /// held, should that be lost.
     async fn restore(&self, link: &Link) -> Result<(), HotError> {
-        let (id, shards) = super::tier::make(link, &self.id_text(), self.shard_count()).await?;
+        let (id, shards) =
+            super::tier::make(link, &self.names, &self.id_text(), self.shard_count(), &self.database).await?;
         if (id, shards) != (self.id, self.shard_count()) {
             let what = "the servers lost the tier that this process serves, and another one was made: start this process again";
             return Err(HotError::foreign(what));
@@ -176,7 +177,7 @@ impl Tier {
                 Catalogue::entry_text(id, schema).map_err(|error| HotError::foreign(error.to_string()))?;
             args.extend([format!("table:{id}").into_bytes(), text.into_bytes()]);
         }
-        link.write(names::tier_slot(), &scripts::RESTORE, vec![names::TIER.to_vec()], args).await?;
+        link.write(self.names.slot, &scripts::RESTORE, vec![self.names.tier.clone()], args).await?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::unique::UNHELD;
-use super::{names, scripts, wire};
+use super::{scripts, wire};
 use crate::error::HotError;
 use crate::limits::{REMOTE_LOAD_ROWS, REMOTE_STAGE_MS};
 use forebay_redis::{Command, Link};
@@ -61,7 +61,7 @@ impl Stage {
         commands.counters(table, by_shard);
         commands.claims(table, by_shard);
         commands.lifetimes(table);
-        let sent = commands.commands.into_iter().map(|command| link.change(names::tier_slot(), command));
+        let sent = commands.commands.into_iter().map(|command| link.change(table.tier.names.slot, command));
         try_join_all(sent).await.map_err(HotError::from)?;
         Ok(by_shard.iter().map(|rows| rows.len() as u64).sum())
     }
@@ -80,7 +80,7 @@ impl Stage {
             let call = || {
                 let mut keys = vec![
                     shard.meta.clone(),
-                    names::loader(table.id),
+                    table.tier.names.loader(table.id),
                     names.deleted.clone(),
                     names.rows.clone(),
                 ];
@@ -109,7 +109,7 @@ impl Stage {
         for_each_place(table, |place| {
             command.arg(self.beside(place));
         });
-        link.change(names::tier_slot(), command).await?;
+        link.change(table.tier.names.slot, command).await?;
         Ok(())
     }
 }

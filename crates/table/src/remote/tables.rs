@@ -92,6 +92,11 @@ impl RemoteTables {
         self.tier.log_id(shard)
     }
 
+    /// What all keys of the deployment begin with.
+    pub fn root(&self) -> &str {
+        &self.tier.names.root
+    }
+
     /// The queues.
     pub fn queue(&self) -> Queue {
         self.queue.clone()

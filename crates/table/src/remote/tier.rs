@@ -1,6 +1,6 @@
 //! The tier: what all servers of one Redis or Valkey share, and how one shard is spoken to.
 
-use super::names::{self, ShardNames};
+use super::names::{self, ShardNames, TierNames};
 use super::scripts;
 use super::wire;
 use crate::catalogue::Catalogue;
@@ -15,6 +15,10 @@ use forebay_value::Schema;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// How much of a database's identity is the name of a deployment that has no other: who has a million of them
+/// on one Redis gives them names.
+const NAME_DIGITS: usize = 8;
 
 /// The layout of keys, scripts and entries that this program knows.
 const VERSION: &str = "1";
@@ -33,6 +37,12 @@ pub trait Positions: Send + Sync + 'static {
 /// How a tier is used.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteOptions {
+    /// The deployment's name, in every key. `None`: that of a tier of this database from before there were
+    /// names, else one that follows from `database`.
+    pub name: Option<String>,
+    /// What tells the database from others. The tier remembers it, and is refused to any other. Empty:
+    /// nothing is remembered.
+    pub database: String,
     /// Shards of a tier that is made; one that is there must have as many. `None`: as it is, or what suits
     /// the topology.
     pub shards: Option<u16>,
@@ -43,6 +53,9 @@ pub struct RemoteOptions {
 
 pub(crate) struct Tier {
     pub id: u128,
+    pub names: TierNames,
+    /// What tells its database from others.
+    pub database: String,
     pub client: Client,
     pub shards: Vec<ShardNames>,
     /// Whether one script cannot reach the keys of two shards.
@@ -83,11 +96,14 @@ impl Tier {
         }
         let is_cluster = client.topology() == Topology::Cluster;
         let suitable = if is_cluster { SHARDS_CLUSTER } else { SHARDS_SINGLE };
-        let (id, count) = find(client, link, options.shards, suitable).await?;
+        let names = TierNames::new(root(link, options, &*positions).await?);
+        let (id, count) = find(client, link, &names, options, suitable).await?;
         Ok(Tier {
             id,
+            database: options.database.clone(),
             client: client.clone(),
-            shards: (0..count).map(|number| ShardNames::new(id, number, count)).collect(),
+            shards: (0..count).map(|number| ShardNames::new(&names.root, id, number, count)).collect(),
+            names,
             is_cluster,
             hasher: Hasher::shared(id),
             source,
@@ -107,8 +123,7 @@ impl Tier {
 
     /// The id of a shard's queue in the database: no other tier's, no other shard's.
     pub fn log_id(&self, shard: u16) -> u128 {
-        let bytes = [&self.id.to_le_bytes()[..], &shard.to_le_bytes()].concat();
-        xxhash_rust::xxh3::xxh3_128(&bytes)
+        log_id(self.id, shard)
     }
 
     /// The shard in which a unique value is reserved.
@@ -175,8 +190,8 @@ impl Tier {
     /// Reads the catalogue as it is now.
     pub async fn read_catalogue(&self, link: &Link) -> Result<(Catalogue, u64), HotError> {
         let mut command = Command::new();
-        command.arg("HGETALL").arg(names::TIER);
-        let fields = match link.read(names::tier_slot(), command).await? {
+        command.arg("HGETALL").arg(&self.names.tier);
+        let fields = match link.read(self.names.slot, command).await? {
             Value::Map(pairs) => pairs.into_iter().flat_map(|(field, value)| [field, value]).collect(),
             other => wire::array("HGETALL", other)?,
         };
@@ -210,8 +225,8 @@ impl Tier {
                 let text = Catalogue::entry_text(id, schema)
                     .map_err(|error| HotError::foreign(error.to_string()))?;
                 let args = vec![wire::digits(last), format!("table:{id}").into_bytes(), text.into_bytes()];
-                let keys = vec![names::TIER.to_vec()];
-                let done = link.write(names::tier_slot(), &scripts::ASSIGN, keys, args).await?;
+                let keys = vec![self.names.tier.clone()];
+                let done = link.write(self.names.slot, &scripts::ASSIGN, keys, args).await?;
                 if wire::number("assign", &done)? == 0 {
                     continue 'again;
                 }
@@ -223,25 +238,60 @@ impl Tier {
     }
 }
 
+/// The id of a shard's queue in the database.
+fn log_id(tier: u128, shard: u16) -> u128 {
+    let bytes = [&tier.to_le_bytes()[..], &shard.to_le_bytes()].concat();
+    xxhash_rust::xxh3::xxh3_128(&bytes)
+}
+
+/// What the keys of this deployment begin with.
+async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -> Result<String, HotError> {
+    let unnamed = || Ok(names::ROOT.to_owned());
+    match (&options.name, options.database.get(..NAME_DIGITS)) {
+        (Some(name), _) => return Ok(names::root_of(name)),
+        (None, None) => return unnamed(),
+        (None, Some(_)) => {}
+    }
+    // One that was made before there were names may hold what is not drained yet, into whatever database.
+    let mut command = Command::new();
+    command.arg("HMGET").arg(TierNames::new(names::ROOT.into()).tier).arg("id").arg("shards");
+    let [id, shards] =
+        wire::tuple("tier", link.read(TierNames::new(names::ROOT.into()).slot, command).await?)?;
+    let id = wire::optional_bytes("tier", id)?.and_then(|id| {
+        let id = String::from_utf8(id).ok()?;
+        u128::from_str_radix(&id, 16).ok()
+    });
+    if let Some(id) = id {
+        for shard in 0..wire::number("the tier's shards", &shards)?.min(u64::from(u16::MAX)) as u16 {
+            if positions.position(log_id(id, shard)).await?.is_some() {
+                return unnamed();
+            }
+        }
+    }
+    Ok(names::root_of(&options.database[..NAME_DIGITS]))
+}
+
 /// The id and the number of shards of the tier that is there, or of a new one.
 async fn find(
     client: &Client,
     link: &Link,
-    wanted: Option<u16>,
+    names: &TierNames,
+    options: &RemoteOptions,
     suitable: u16,
 ) -> Result<(u128, u16), HotError> {
+    let wanted = options.shards;
     let shards = wanted.unwrap_or(suitable);
     if shards == 0 || shards > forebay_redis::SLOTS {
         let what = format!("a tier has 1 to {} shards, not {shards}", forebay_redis::SLOTS);
         return Err(HotError::foreign(what));
     }
     let mut command = Command::new();
-    command.arg("EXISTS").arg(names::TIER);
-    if link.read(names::tier_slot(), command).await? == Value::Int(0) {
-        refuse_orphans(client).await?;
+    command.arg("EXISTS").arg(&names.tier);
+    if link.read(names.slot, command).await? == Value::Int(0) {
+        refuse_orphans(client, names).await?;
     }
     let id = format!("{:032x}", rand::random::<u128>());
-    let (id, stored) = make(link, &id, shards).await?;
+    let (id, stored) = make(link, names, &id, shards, &options.database).await?;
     match wanted {
         Some(wanted) if wanted != stored => Err(HotError::foreign(format!(
             "the tier in memory has {stored} shards, {wanted} are configured: set shards = {stored}, or drain it and begin a new one"
@@ -251,16 +301,18 @@ async fn find(
 }
 
 /// Shards without their tier hold changes that nobody would drain any more.
-async fn refuse_orphans(client: &Client) -> Result<(), HotError> {
+async fn refuse_orphans(client: &Client, names: &TierNames) -> Result<(), HotError> {
+    let pattern = format!("{}{{*:m", names.root);
     for node in client.primaries() {
-        let mut scan = client.scan(&node.address, b"fb:{*:m").await?;
+        let mut scan = client.scan(&node.address, pattern.as_bytes()).await?;
         while let Some(found) = scan.next().await? {
             if let Some(key) = found.first() {
                 return Err(HotError::foreign(format!(
-                    "{} holds shards of a tier ({}) whose own key fb:{{tier}} was lost: start a server that still serves it, which puts it \
+                    "{} holds shards of a tier ({}) whose own key {} was lost: start a server that still serves it, which puts it \
                      back, or flush what is left",
                     node.address,
-                    String::from_utf8_lossy(key)
+                    String::from_utf8_lossy(key),
+                    String::from_utf8_lossy(&names.tier),
                 )));
             }
         }
@@ -269,10 +321,26 @@ async fn refuse_orphans(client: &Client) -> Result<(), HotError> {
 }
 
 /// Makes the tier unless there is one; which one there is.
-pub(crate) async fn make(link: &Link, id: &str, shards: u16) -> Result<(u128, u16), HotError> {
-    let args = vec![id.into(), wire::digits(shards), VERSION.into()];
-    let answer = link.write(names::tier_slot(), &scripts::TIER, vec![names::TIER.to_vec()], args).await?;
-    let [id, stored, version] = wire::tuple("tier", answer)?;
+pub(crate) async fn make(
+    link: &Link,
+    names: &TierNames,
+    id: &str,
+    shards: u16,
+    database: &str,
+) -> Result<(u128, u16), HotError> {
+    let args = vec![id.into(), wire::digits(shards), VERSION.into(), database.into()];
+    let answer = link.write(names.slot, &scripts::TIER, vec![names.tier.clone()], args).await?;
+    let [id, stored, version, known] = wire::tuple("tier", answer)?;
+    let known = wire::optional_bytes("the tier's database", known)?.unwrap_or_default();
+    if !database.is_empty() && known != database.as_bytes() {
+        let name = names.root.trim_start_matches(names::ROOT).trim_end_matches(':');
+        let what = format!(
+            "the tier {name:?} in memory belongs to another database ({} in its table forebay_database; this one has {database}): give this \
+             deployment a memory.name of its own, or drain that tier into its database and empty it",
+            String::from_utf8_lossy(&known)
+        );
+        return Err(HotError::foreign(what));
+    }
     let version = wire::text("the tier's version", version)?;
     if version != VERSION {
         let what = format!("the tier in memory has version {version}, this program knows {VERSION}");

@@ -11,7 +11,7 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
     block_on(async {
         let record = Record::default();
         // Less than the server uses when it is empty.
-        let options = RemoteOptions { shards: Some(1), limit_bytes: 1 << 19 };
+        let options = RemoteOptions { shards: Some(1), limit_bytes: 1 << 19, ..RemoteOptions::default() };
         let server = serve(&local, spec(KeyKind::Bigint), options, &record).await;
         server.load().await;
         let (table, link, queue) = (&server.table, &server.link, server.tables.queue());

@@ -343,9 +343,14 @@ fn another_number_of_shards_is_refused() {
     let local = up(SINGLE);
     block_on(async {
         let record = Record::default();
-        serve(&local, spec(KeyKind::Bigint), RemoteOptions { shards: Some(4), limit_bytes: 0 }, &record)
-            .await;
-        let options = RemoteOptions { shards: Some(5), limit_bytes: 0 };
+        serve(
+            &local,
+            spec(KeyKind::Bigint),
+            RemoteOptions { shards: Some(4), limit_bytes: 0, ..RemoteOptions::default() },
+            &record,
+        )
+        .await;
+        let options = RemoteOptions { shards: Some(5), limit_bytes: 0, ..RemoteOptions::default() };
         let error = try_open(&local, spec(KeyKind::Bigint), options, &record).await.err().unwrap();
         assert_eq!(error.kind(), HotKind::Broken);
         assert!(error.to_string().contains("shards = 4"), "{error}");
@@ -415,4 +420,30 @@ fn topologies_have_shards_that_suit_them() {
             assert_eq!(logs.len(), usize::from(shards));
         });
     }
+}
+
+/// One that was made before deployments had names goes on as it is, if it is this database's; else it is left alone.
+#[tokio::test]
+async fn a_tier_without_a_name_is_taken_over_by_the_database_that_knows_it() {
+    let local = up(Topology::Single);
+    let record = Record::default();
+    let old = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+    assert_eq!(old.tables.root(), "fb:");
+    let of = |name: Option<&str>, database: &str| RemoteOptions {
+        name: name.map(str::to_owned),
+        database: database.to_owned(),
+        ..RemoteOptions::default()
+    };
+    let strange = serve(&local, spec(KeyKind::Bigint), of(None, "0123456789abcdef"), &record).await;
+    assert_eq!(strange.tables.root(), "fb:01234567:");
+    assert_ne!(strange.tables.id(), old.tables.id());
+    record.stored.by_log.lock().unwrap().insert(old.tables.log_id(0), 0);
+    let own = serve(&local, spec(KeyKind::Bigint), of(None, "abcdef0123456789"), &record).await;
+    assert_eq!((own.tables.root(), own.tables.id()), ("fb:", old.tables.id()));
+    let named = serve(&local, spec(KeyKind::Bigint), of(Some("shop"), "abcdef0123456789"), &record).await;
+    assert_eq!(named.tables.root(), "fb:shop:");
+    let refused =
+        try_open(&local, spec(KeyKind::Bigint), of(Some("shop"), "0123456789abcdef"), &record).await;
+    let refused = refused.err().expect("it is another database's").to_string();
+    assert!(refused.contains("\"shop\"") && refused.contains("another database"), "{refused}");
 }
