@@ -32,6 +32,7 @@ mod refusals;
 mod refused;
 mod servers;
 mod starting;
+mod strict;
 mod tls;
 mod undone;
 mod unwritten;

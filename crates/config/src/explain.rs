@@ -37,7 +37,8 @@ fn every(time_ms: u64) -> String {
 
 fn way(endpoint: &Endpoint, config: &Config) -> String {
     let guarded = if endpoint.guard.is_some() { "  (guarded)" } else { "" };
-    format!("{}{guarded}", action(&endpoint.action, config))
+    let waits = if config.has_strict_write(endpoint) { ", and waits for its commit" } else { "" };
+    format!("{}{waits}{guarded}", action(&endpoint.action, config))
 }
 
 fn action(action: &Action, config: &Config) -> String {

@@ -16,6 +16,7 @@ pub use crate::sections::admin::Admin;
 pub use crate::sections::cache::{CacheSettings, SharedCache};
 pub use crate::sections::database::{Database, Dialect};
 pub use crate::sections::drain::DrainSettings;
+pub use crate::sections::durability::AnsweredWhen;
 pub use crate::sections::endpoint::Endpoint;
 pub use crate::sections::endpoint::cache::{Caching, Consistency, Heed, Proxied};
 pub use crate::sections::endpoint::params::{Constraint, Param, ParamKind, ParamType};

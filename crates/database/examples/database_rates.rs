@@ -185,7 +185,9 @@ fn apply(
         let mut from = None;
         for (index, chunk) in rows.chunks(batch_rows).enumerate() {
             let changes = ordered(chunk, is_sorted).into_iter();
-            let changes = changes.map(|row| Change { table: 0, position: 0, op: Op::Insert(row) }).collect();
+            let changes = changes
+                .map(|row| Change { table: 0, position: 0, is_intent: false, op: Op::Insert(row) })
+                .collect();
             let (schemas, on_error, priority) = (vec![schema.clone()], OnError::Fail, Priority::Yields);
             let to = index as u64 + 1;
             let batch = Batch {

@@ -88,8 +88,10 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
     let mut from = None;
     for (index, rows) in rows.chunks(20_000).enumerate() {
         let to = index as u64 + 1;
-        let changes =
-            rows.iter().map(|row| Change { table: 0, position: to, op: Op::Insert(row.clone()) }).collect();
+        let changes = rows
+            .iter()
+            .map(|row| Change { table: 0, position: to, is_intent: false, op: Op::Insert(row.clone()) })
+            .collect();
         let (on_error, priority) = (OnError::Fail, Priority::Yields);
         let batch = Batch {
             log,

@@ -49,6 +49,9 @@ pub struct Change {
     pub table: usize,
     /// The end of the log record that it comes from (the last one, when several became one change).
     pub position: u64,
+    /// Whether nobody has been told yet that it is done: refused, it is no dead letter
+    /// ([`Applied::refused`]).
+    pub is_intent: bool,
     /// What is done.
     pub op: Op,
 }
@@ -87,6 +90,13 @@ impl Op {
             Op::Insert(row) | Op::Put(row) => row.as_ref().key(schema),
             Op::Update { key, .. } | Op::Delete(key) | Op::Increment { key, .. } => key.as_ref(),
         }
+    }
+}
+
+impl Change {
+    /// Whether it is an intent that is nothing without a row.
+    pub(crate) fn must_meet_row(&self) -> bool {
+        self.is_intent && matches!(self.op, Op::Update { .. } | Op::Increment { .. })
     }
 }
 
@@ -147,7 +157,8 @@ impl Batch {
 pub enum OnError {
     /// Nothing of it is applied; the error names the change.
     Fail,
-    /// The change goes to `forebay_dead_letter` in the same transaction, the others are applied.
+    /// The change goes to `forebay_dead_letter` in the same transaction, unless it is an intent; the others
+    /// are applied.
     DeadLetter,
     /// The change and all later ones of its row go to `forebay_held` in the same transaction, or stay there;
     /// the others are applied.
@@ -165,7 +176,7 @@ pub enum Priority {
 }
 
 /// A batch that was applied.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Applied {
     /// Changes that were refused: they went to `forebay_dead_letter`, or were kept elsewhere.
     pub dead: u64,
@@ -178,10 +189,21 @@ pub struct Applied {
     /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in
     /// which one met no row. The index of the table in [`Batch::schemas`], and the key.
     pub differing: Vec<(usize, Value)>,
+    /// The intents that were not applied, in the order of the batch.
+    pub refused: Vec<Refused>,
     /// How long it held the writer.
     pub took: Duration,
     /// Whether direct writes waited for it.
     pub others_waited: bool,
+}
+
+/// An intent that the database did not apply.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Its [`Change::position`].
+    pub position: u64,
+    /// Why; `None`: there is no row that it could change.
+    pub reason: Option<Error>,
 }
 
 /// A change that the database refused, with its reason.

@@ -91,13 +91,14 @@ pub struct Error {
     kind: Kind,
     message: String,
     column: Option<String>,
+    constraint: Option<String>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error that has no source.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), column: None, source: None }
+        Error { kind, message: message.into(), column: None, constraint: None, source: None }
     }
 
     /// Adds what caused it.
@@ -111,6 +112,13 @@ impl Error {
     #[must_use]
     pub(crate) fn with_column(mut self, column: Option<String>) -> Error {
         self.column = column;
+        self
+    }
+
+    /// Says which constraint refused the data.
+    #[must_use]
+    pub(crate) fn with_constraint(mut self, constraint: Option<String>) -> Error {
+        self.constraint = constraint;
         self
     }
 
@@ -180,6 +188,11 @@ impl Error {
             Kind::Conflict { column } | Kind::NotNull { column } => column.as_deref(),
             _ => self.column.as_deref(),
         }
+    }
+
+    /// The name of the constraint that refused the data, as far as the store names it.
+    pub fn constraint(&self) -> Option<&str> {
+        self.constraint.as_deref()
     }
 
     /// A sentence for people, without the source.

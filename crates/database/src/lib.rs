@@ -38,7 +38,7 @@ mod statement;
 mod store;
 mod unwritten;
 
-pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority};
+pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
 pub use claim::{Claim, Claimed, Expected, Holder, Queue};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};

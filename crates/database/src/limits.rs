@@ -174,6 +174,10 @@ pub const COPY_CHUNK_BYTES: usize = 128 << 10;
 /// Changes in one savepoint when each may become a dead letter: a refused one has at most so many run again.
 pub const SAVEPOINT_CHANGES: usize = 64;
 
+/// Changes in one flight, each behind a savepoint of its own, after one was refused. What is sent behind the
+/// next refused one is sent in vain.
+pub const APART_CHANGES: usize = 8;
+
 /// Characters of a dead letter's row, and of its reason, that are kept as text: for people; the change itself
 /// is kept in bytes.
 pub const LETTER_TEXT_CHARS: usize = 1 << 20;

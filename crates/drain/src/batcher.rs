@@ -10,6 +10,10 @@
 //!    or held │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
+//! A change that is an intent (`durability = "database"`) is no dead letter when it is refused: nothing was
+//! acknowledged. What became of each is told to the queue with the position that the batch has reached. While
+//! intents are refused, batches of nothing but intents are applied one by one at once.
+//!
 //! Whatever goes wrong, the next batch begins by asking the database where it stands, and the records are
 //! read from there again: a crash or a lost answer anywhere repeats nothing and skips nothing. When a COMMIT
 //! was not answered, its transaction may still be under way: a position that such a batch would have reached
@@ -20,7 +24,7 @@ use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
     Applied, Batch, Change, Holding, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
@@ -44,6 +48,8 @@ pub(crate) struct Batcher<Q> {
     ahead: Option<Result<Prepared, Error>>,
     /// A batch was refused: up to here the records are applied one by one.
     uncoalesced_until: Option<Position>,
+    /// The last batch had intents that the database refused: so may the next one.
+    refuses_intents: bool,
     stopped: StoppedTables,
     /// Where letters go that the database does not take.
     letters: Option<Arc<dyn KeepLetters>>,
@@ -111,6 +117,8 @@ pub(crate) struct Committed {
     pub dead: u64,
     /// Those of them whose letters are in the file.
     pub unwritten: u64,
+    /// Intents that were not applied.
+    pub refused: u64,
     /// Whether the queue has released it; false: another drain has the queue now.
     pub released: Result<bool, Error>,
 }
@@ -143,6 +151,7 @@ impl<Q: Queue> Batcher<Q> {
             place: None,
             ahead: None,
             uncoalesced_until: None,
+            refuses_intents: false,
             stopped: StoppedTables::default(),
             letters,
             uncertain: Vec::new(),
@@ -154,9 +163,11 @@ impl<Q: Queue> Batcher<Q> {
         self.place.as_ref().map(|place| Drained { all: place.all(), others: place.drained })
     }
 
-    /// The stopped tables.
+    /// The stopped tables; the queue is told as well.
     pub(crate) fn stopped(&self) -> Vec<StoppedTable> {
-        self.stopped.list()
+        let stopped = self.stopped.list();
+        self.queue.set_stopped(&stopped);
+        stopped
     }
 
     /// Whether a stopped table is to be tried again, or catches up.
@@ -177,8 +188,10 @@ impl<Q: Queue> Batcher<Q> {
         }
         let mut place = self.queue.locate(&self.database).await?;
         if let Some(own) = self.uncertain.iter().position(|(reached, _)| *reached == place.reached) {
-            // Which changes were refused was in the answer that was lost.
+            // Which changes were refused was in the answer that was lost; without a list of rows none was.
             let (_, rows) = self.uncertain.swap_remove(own);
+            let verdict = if rows.is_empty() { Verdict::But(Vec::new()) } else { Verdict::Unknown };
+            self.queue.settle(&place.reached, &verdict).await;
             self.queue.undo(rows).await;
         }
         self.stopped.agree(&mut place.reached);
@@ -232,7 +245,7 @@ impl<Q: Queue> Batcher<Q> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
         let mut rows = self.rows_now.min(paced).min(rows_max).max(1);
         let uncoalesced = self.uncoalesced_until;
-        if uncoalesced.is_some() {
+        if uncoalesced.is_some() || self.refuses_intents {
             rows = rows.min(UNCOALESCED_ROWS);
         }
         // A stopped table catches up with where the others are.
@@ -247,6 +260,9 @@ impl<Q: Queue> Batcher<Q> {
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let (changes, on_error) = match uncoalesced {
             Some(_) => (Some(changes), Q::ON_REFUSAL),
+            None if self.refuses_intents && changes.iter().all(|change| change.is_intent) => {
+                (Some(changes), Q::ON_REFUSAL)
+            }
             None if self.schemas.mixes(&changes) => (None, OnError::Fail),
             None => (coalesce(&mut changes, &self.schemas.list, &self.schemas.is_shared), OnError::Fail),
         };
@@ -320,23 +336,32 @@ impl<Q: Queue> Batcher<Q> {
             }
         };
         let stored = reached.all();
-        self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached) });
-        if is_holding || !applied.held.is_empty() {
-            self.queue.note_held();
-        }
-        if !applied.differing.is_empty() {
-            let schemas = &self.schemas.list;
-            let rows = applied.differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
-            self.queue.undo(rows.collect()).await;
-        }
+        self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached.clone()) });
+        let (dead, unwritten, refused) = (applied.dead, applied.unwritten, applied.refused.len() as u64);
+        self.tell(&reached, applied, is_holding).await;
         // What the database has, and not the padding behind it: a log that begins there would seem to lack
         // what lies between.
         let released = self.queue.release(stored).await;
         if !matches!(released, Ok(true)) {
             self.forget_place();
         }
-        let Applied { dead, unwritten, .. } = applied;
-        Ok(Outcome::Committed(Committed { rows, bytes, changes: count, dead, unwritten, released }))
+        let committed = Committed { rows, bytes, changes: count, dead, unwritten, refused, released };
+        Ok(Outcome::Committed(committed))
+    }
+
+    /// Tells the queue what a batch has made of its changes.
+    async fn tell(&mut self, reached: &Reached, applied: Applied, is_holding: bool) {
+        let Applied { held, differing, refused, .. } = applied;
+        if is_holding || !held.is_empty() {
+            self.queue.note_held();
+        }
+        self.refuses_intents = !refused.is_empty();
+        self.queue.settle(reached, &Verdict::But(refused)).await;
+        if !differing.is_empty() {
+            let schemas = &self.schemas.list;
+            let rows = differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
+            self.queue.undo(rows.collect()).await;
+        }
     }
 
     fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: Place) {

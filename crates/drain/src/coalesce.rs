@@ -83,6 +83,8 @@ struct Slot {
     rank: u128,
     /// Of the last change.
     position: u64,
+    /// Whether some of its changes are intents.
+    is_intent: bool,
     net: Net,
     edits: Edits,
 }
@@ -191,16 +193,17 @@ fn fold(changes: &[Change], schemas: &[Arc<Schema>], is_shared: &[bool]) -> Opti
             Op::Insert(row) | Op::Put(row) => row.as_ref().key(&schemas[change.table]),
             Op::Delete(key) | Op::Update { key, .. } | Op::Increment { key, .. } => key.as_ref(),
         })?;
-        let (table, position) = (change.table, change.position);
+        let Change { table, position, is_intent, .. } = *change;
         match places.entry((table, key)) {
             Entry::Vacant(place) => {
                 place.insert(slots.len());
                 let (net, edits) = first(index, &change.op)?;
-                slots.push(Slot { table, rank: key.rank(), position, net, edits });
+                slots.push(Slot { table, rank: key.rank(), position, is_intent, net, edits });
             }
             Entry::Occupied(place) => {
                 let slot = &mut slots[*place.get()];
                 slot.position = position;
+                slot.is_intent |= is_intent;
                 next(slot, index, &change.op, is_shared[table])?;
             }
         }
@@ -269,7 +272,11 @@ fn emit(slot: &Slot, schema: &Schema, ops: &mut [Option<Op>], out: &mut Ordered)
             PUTS | UPDATES if keeps_log_order => (PUTS, u128::from(slot.position)),
             phase => (phase, slot.rank),
         };
-        out.push(phase, order, Change { table: slot.table, position: slot.position, op });
+        out.push(
+            phase,
+            order,
+            Change { table: slot.table, position: slot.position, is_intent: slot.is_intent, op },
+        );
     };
     let mut image = |index: usize| -> Option<Row> {
         let (Op::Insert(row) | Op::Put(row)) = ops[index].take()? else {

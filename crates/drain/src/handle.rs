@@ -129,6 +129,7 @@ impl Drain {
             changes_total: totals.changes,
             dead_total: totals.dead,
             unwritten_total: totals.unwritten,
+            refused_total: totals.refused,
             batches_total: totals.batches,
             rate_rows_per_s: totals.rate_at(Instant::now()),
             pace_rows_per_s: control.pace_rows_per_s,

@@ -6,10 +6,10 @@
 //! business and the same for both.
 
 use crate::Error;
-use crate::stopped::Reached;
-use forebay_database::{Change, OnError, Op, Store};
+use crate::stopped::{Reached, StoppedTable};
+use forebay_database::{Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
-use forebay_table::{Catalogue, LogRecord, TableId};
+use forebay_table::{Catalogue, LogRecord, TableId, is_intent};
 use forebay_value::{Row, Schema, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,6 +51,13 @@ pub(crate) trait Queue {
     /// False: this drain does not own the queue any more.
     async fn release(&mut self, position: Position) -> Result<bool, Error>;
 
+    /// What has become of intents, once the database has `reached`: answers those who wait. Before
+    /// [`Queue::release`].
+    async fn settle(&mut self, reached: &Reached, verdict: &Verdict);
+
+    /// Says which tables are stopped: their intents are answered.
+    fn set_stopped(&self, stopped: &[StoppedTable]);
+
     /// The database does not have what the changes of these rows (their tables' schemas, their keys) say:
     /// memory gives them up, and shows what the database has.
     async fn undo(&mut self, rows: Vec<RowKey>);
@@ -68,6 +75,15 @@ pub(crate) trait Queue {
     /// Whether so much lies behind `position` that the next batch is worth reading while the database is
     /// busy.
     fn is_long_behind(&self, position: Position) -> bool;
+}
+
+/// What a batch made of its intents.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// All were applied but these, which are in the order of the queue.
+    But(Vec<Refused>),
+    /// The answer was lost that says which of them were refused.
+    Unknown,
 }
 
 /// A row: the schema of its table, and its key.
@@ -216,5 +232,5 @@ pub(crate) fn decode(
             Op::Update { key: row.key(schema).to_owned(), columns }
         }
     };
-    Ok(Some(Change { table, position: position.0, op }))
+    Ok(Some(Change { table, position: position.0, is_intent: is_intent(bytes), op }))
 }

@@ -98,6 +98,8 @@ pub struct DrainState {
     pub dead_total: u64,
     /// Those of them that are in the file of the data folder, because the database did not take the letter.
     pub unwritten_total: u64,
+    /// Writes with `durability = "database"` that the database refused since the start.
+    pub refused_total: u64,
     /// Batches committed since the start.
     pub batches_total: u64,
     /// Records drained a second, over the last seconds.
@@ -132,6 +134,7 @@ pub(crate) struct Totals {
     pub changes: u64,
     pub dead: u64,
     pub unwritten: u64,
+    pub refused: u64,
     pub batches: u64,
     pub last_error: Option<String>,
     /// On Redis, as counted last.
@@ -153,6 +156,7 @@ impl Totals {
         self.changes += committed.changes as u64;
         self.dead += committed.dead;
         self.unwritten += committed.unwritten;
+        self.refused += committed.refused;
         self.batches += 1;
         self.last_error = None;
         let now = Instant::now();

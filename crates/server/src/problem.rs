@@ -11,6 +11,8 @@ pub struct Problem {
     pub detail: String,
     /// The parameter at fault.
     pub parameter: Option<String>,
+    /// The constraint of the database that refused the request.
+    pub constraint: Option<String>,
     /// Header fields of this answer alone (Retry-After, Allow).
     pub headers: Vec<(&'static str, String)>,
     /// The log position that this answer depends on (a 404 that a delete not yet durable caused); 0 for none.
@@ -20,7 +22,14 @@ pub struct Problem {
 impl Problem {
     /// A problem with this status and sentence.
     pub fn new(status: u16, detail: impl Into<String>) -> Problem {
-        Problem { status, detail: detail.into(), parameter: None, headers: Vec::new(), mark: 0 }
+        Problem {
+            status,
+            detail: detail.into(),
+            parameter: None,
+            constraint: None,
+            headers: Vec::new(),
+            mark: 0,
+        }
     }
 
     /// 400: this parameter is wrong; `what` continues "`name` …".
@@ -58,21 +67,30 @@ impl Problem {
 
     /// Appends the JSON body.
     pub fn write(&self, out: &mut Vec<u8>) {
-        write_problem(self.status, &self.detail, self.parameter.as_deref(), out);
+        let members = [("parameter", &self.parameter), ("constraint", &self.constraint)];
+        let given = members.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
+        write_problem(self.status, &self.detail, given, out);
     }
 }
 
-/// Appends a problem document.
-pub fn write_problem(status: u16, detail: &str, parameter: Option<&str>, out: &mut Vec<u8>) {
+/// Appends a problem document; `members` are those beyond RFC 9457's own.
+pub fn write_problem<'a>(
+    status: u16,
+    detail: &str,
+    members: impl IntoIterator<Item = (&'a str, &'a str)>,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":");
     json::write_string(forebay_http::reason(status), out);
     out.extend_from_slice(b",\"status\":");
     json::write_integer(status.into(), out);
     out.extend_from_slice(b",\"detail\":");
     json::write_string(detail, out);
-    if let Some(parameter) = parameter {
-        out.extend_from_slice(b",\"parameter\":");
-        json::write_string(parameter, out);
+    for (name, value) in members {
+        out.push(b',');
+        json::write_string(name, out);
+        out.push(b':');
+        json::write_string(value, out);
     }
     out.push(b'}');
 }

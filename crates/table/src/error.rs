@@ -108,6 +108,8 @@ pub enum HotKind {
     UnknownOutcome,
     /// The database could not be asked. Nothing happened.
     Source,
+    /// The database refused the write: the error's cause says why.
+    Refused,
     /// The servers cannot be used as they are, or hold what Forebay has not written there: somebody must
     /// look.
     Broken,
@@ -151,6 +153,17 @@ impl HotError {
         HotError::new(HotKind::TooLarge, format!("a row has {} MiB at most", RECORD_BYTES_MAX >> 20))
     }
 
+    pub(crate) fn refused(reason: Arc<dyn std::error::Error + Send + Sync>) -> HotError {
+        let what = "the database refused the write";
+        HotError { source: Some(reason), ..HotError::new(HotKind::Refused, what) }
+    }
+
+    /// The database takes none of a table's changes.
+    pub(crate) fn stopped(table: &str, reason: &str) -> HotError {
+        let reason = SourceError::later(reason.to_owned());
+        HotError::caused(HotKind::Source, format!("table {table} is stopped"), reason)
+    }
+
     pub(crate) fn unavailable(what: impl Into<Cow<'static, str>>) -> HotError {
         HotError::new(HotKind::Unavailable, what)
     }
@@ -170,7 +183,7 @@ impl HotError {
     }
 
     /// The cause, when it is of this type.
-    pub(crate) fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
+    pub fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.source.as_ref().and_then(|source| source.downcast_ref())
     }
 

@@ -9,7 +9,8 @@
 //! **What it leaves to others.** Loading, draining, comparing: they work with the tables of a tier
 //! ([`Tables`], [`RemoteTables`]) themselves.
 
-use crate::embedded::{Counters, Fetched, Read, Table, Tables, WriteError};
+use crate::called::{Called, HotResult};
+use crate::embedded::{Counters, Fetched, Read, StrictWrite, Table, Tables, WriteError};
 use crate::error::HotError;
 use crate::limits::SHARDS;
 use crate::remote::{RemoteTable, RemoteTables};
@@ -21,35 +22,13 @@ use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
 use std::future::Future;
 use std::sync::Arc;
 
-/// How far a call on a hot table got.
-pub enum Called<N, L = N> {
-    /// It is done; an answer that depends on it waits until the log has passed this position.
-    Now(N, Position),
-    /// Nothing happened yet: this is needed first. When it is there, the same call is to be made again.
-    First(BoxFuture<'static, Result<(), HotError>>),
-    /// It is under way: its result comes later, and there is nothing to wait for then.
-    Later(BoxFuture<'static, Result<L, HotError>>),
-}
-
-impl<N, L> Called<N, L> {
-    /// Goes on with what came of it, if that is here already.
-    pub fn map<M>(self, then: impl FnOnce(N) -> M) -> Called<M, L> {
-        match self {
-            Called::Now(done, mark) => Called::Now(then(done), mark),
-            Called::First(needed) => Called::First(needed),
-            Called::Later(result) => Called::Later(result),
-        }
-    }
-}
-
-/// What came of a call.
-pub type HotResult<N, L = N> = Result<Called<N, L>, HotError>;
-
 /// A hot table. Clones are the same table.
 #[derive(Clone)]
 pub enum HotTable {
     /// In this process.
     Embedded(Arc<Table>),
+    /// In this process, for writes that are answered when the database has committed them.
+    Strict(Arc<Table>),
     /// On Redis or Valkey.
     Remote(Arc<RemoteTable>),
 }
@@ -99,10 +78,20 @@ pub struct KeyPage {
 }
 
 impl HotTable {
+    /// The same table, whose writes are answered when the database has committed them. On Redis or Valkey
+    /// there is none: it is the table itself.
+    #[must_use]
+    pub fn strict(self) -> HotTable {
+        match self {
+            HotTable::Embedded(table) => HotTable::Strict(table),
+            table => table,
+        }
+    }
+
     /// Its columns and key.
     pub fn schema(&self) -> &Arc<Schema> {
         match self {
-            HotTable::Embedded(table) => table.schema(),
+            HotTable::Embedded(table) | HotTable::Strict(table) => table.schema(),
             HotTable::Remote(table) => table.schema(),
         }
     }
@@ -110,7 +99,7 @@ impl HotTable {
     /// What the database enforces on its columns.
     pub fn rules(&self) -> &LiveRules {
         match self {
-            HotTable::Embedded(table) => &table.rules,
+            HotTable::Embedded(table) | HotTable::Strict(table) => &table.rules,
             HotTable::Remote(table) => &table.rules,
         }
     }
@@ -118,7 +107,7 @@ impl HotTable {
     /// Whether its rows are loaded. Until then every call needs that first, and no serial key is to be taken.
     pub fn is_loaded(&self) -> bool {
         match self {
-            HotTable::Embedded(table) => table.is_loaded(),
+            HotTable::Embedded(table) | HotTable::Strict(table) => table.is_loaded(),
             HotTable::Remote(table) => table.is_loaded(),
         }
     }
@@ -126,7 +115,7 @@ impl HotTable {
     /// Resolves when its rows are loaded.
     pub fn wait_loaded(&self) -> BoxFuture<'static, Result<(), HotError>> {
         match self {
-            HotTable::Embedded(table) => embedded_loaded(table.clone()),
+            HotTable::Embedded(table) | HotTable::Strict(table) => embedded_loaded(table.clone()),
             HotTable::Remote(table) => remote_loaded(table.clone()),
         }
     }
@@ -140,11 +129,13 @@ impl HotTable {
         show: impl FnOnce(RowRef<'_>) -> R,
     ) -> HotResult<R, Row> {
         match self {
-            HotTable::Embedded(table) => now(table, || match table.get(key, counters, show) {
-                Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
-                Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
-                Read::Fetch(key) => Ok(Called::First(fetched(table, key))),
-            }),
+            HotTable::Embedded(table) | HotTable::Strict(table) => {
+                now(table, || match table.get(key, counters, show) {
+                    Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
+                    Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
+                    Read::Fetch(key) => Ok(Called::First(fetched(table, key))),
+                })
+            }
             HotTable::Remote(table) => {
                 let key = key.to_owned();
                 later(table, |table, link| async move {
@@ -158,7 +149,7 @@ impl HotTable {
     /// none. `show` as in [`HotTable::get`].
     pub fn random<R>(&self, show: impl FnOnce(RowRef<'_>) -> R) -> HotResult<R, Row> {
         match self {
-            HotTable::Embedded(table) => now(table, || match table.random(show) {
+            HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || match table.random(show) {
                 Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
                 Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
                 // Should the row be gone by then, another one is drawn.
@@ -176,7 +167,7 @@ impl HotTable {
     /// How many rows there are. Of a table that others write to as well: in memory.
     pub fn count(&self) -> HotResult<u64> {
         match self {
-            HotTable::Embedded(table) => now(table, || {
+            HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || {
                 let (count, mark) = table.count();
                 Ok(Called::Now(count, mark))
             }),
@@ -188,7 +179,7 @@ impl HotTable {
     /// again.
     pub fn count_recent(&self) -> Option<u64> {
         match self {
-            HotTable::Embedded(table) => Some(table.count().0),
+            HotTable::Embedded(table) | HotTable::Strict(table) => Some(table.count().0),
             HotTable::Remote(table) => table.count_known(),
         }
     }
@@ -196,7 +187,7 @@ impl HotTable {
     /// Resolves when [`HotTable::count_recent`] has an answer.
     pub fn wait_counted(&self) -> BoxFuture<'static, Result<(), HotError>> {
         match self {
-            HotTable::Embedded(_) => Box::pin(async { Ok(()) }),
+            HotTable::Embedded(_) | HotTable::Strict(_) => Box::pin(async { Ok(()) }),
             HotTable::Remote(table) => {
                 let (table, link) = (table.clone(), table.link());
                 Box::pin(async move { table.count_recent(&link).await.map(drop) })
@@ -210,7 +201,7 @@ impl HotTable {
     /// When the column is not indexed: what is configured must be checked at start.
     pub fn count_by(&self, column: usize, value: ValueRef<'_>) -> HotResult<u64> {
         match self {
-            HotTable::Embedded(table) => now(table, || {
+            HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || {
                 let (count, mark) = table.count_by(column, value);
                 Ok(Called::Now(count, mark))
             }),
@@ -231,7 +222,7 @@ impl HotTable {
     /// When the table was not opened as ordered: what is configured must be checked at start.
     pub fn list(&self, after: Option<ValueRef<'_>>, limit: usize) -> HotResult<Vec<Row>> {
         match self {
-            HotTable::Embedded(table) => now(table, || {
+            HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || {
                 let mut rows = Vec::with_capacity(limit);
                 let list = table.list(after, limit, |row| rows.push(Row(row.0.into())));
                 match list.evicted.is_empty() {
@@ -255,6 +246,7 @@ impl HotTable {
                 Ok(mark) => Ok(Called::Now((), mark)),
                 Err(error) => refused(table, error),
             }),
+            HotTable::Strict(table) => strict(table, StrictWrite::Insert(Row(row.0.into())), |_| ()),
             HotTable::Remote(table) => {
                 let row = Row(row.0.into());
                 later(table, |table, link| async move { table.insert(&link, row.as_ref()).await })
@@ -269,6 +261,7 @@ impl HotTable {
                 Ok(mark) => Ok(Called::Now((), mark)),
                 Err(error) => refused(table, error),
             }),
+            HotTable::Strict(table) => strict(table, StrictWrite::Upsert(Row(row.0.into())), |_| ()),
             HotTable::Remote(table) => {
                 let row = Row(row.0.into());
                 later(table, |table, link| async move { table.upsert(&link, row.as_ref()).await })
@@ -289,10 +282,17 @@ impl HotTable {
         show: impl FnOnce(RowRef<'_>) -> R,
     ) -> HotResult<R, Row> {
         match self {
+            HotTable::Strict(table) if changes.is_empty() => {
+                HotTable::Embedded(table.clone()).update(key, changes, show)
+            }
             HotTable::Embedded(table) => now(table, || match table.update(key, changes, show) {
                 Ok((shown, mark)) => Ok(Called::Now(shown, mark)),
                 Err(error) => refused(table, error),
             }),
+            HotTable::Strict(table) => {
+                let changes = changes.iter().map(|(column, value)| (*column, (*value).to_owned())).collect();
+                strict(table, StrictWrite::Update { key: key.to_owned(), changes }, written)
+            }
             HotTable::Remote(table) => {
                 let key = key.to_owned();
                 let changes: Vec<_> =
@@ -319,6 +319,9 @@ impl HotTable {
                 Ok(incremented) => Ok(Called::Now(incremented.shown, incremented.mark)),
                 Err(error) => refused(table, error),
             }),
+            HotTable::Strict(table) => {
+                strict(table, StrictWrite::Increment { key: key.to_owned(), column, delta }, written)
+            }
             HotTable::Remote(table) => {
                 let key = key.to_owned();
                 later(table, move |table, link| async move {
@@ -334,10 +337,12 @@ impl HotTable {
     /// As [`HotTable::increment`].
     pub fn increment_later(&self, key: ValueRef<'_>, column: usize, delta: i64) -> HotResult<(), Row> {
         match self {
-            HotTable::Embedded(table) => match table.increment_later(key, column, delta) {
-                Ok(()) => Ok(Called::Now((), Position(0))),
-                Err(error) => refused(table, error),
-            },
+            HotTable::Embedded(table) | HotTable::Strict(table) => {
+                match table.increment_later(key, column, delta) {
+                    Ok(()) => Ok(Called::Now((), Position(0))),
+                    Err(error) => refused(table, error),
+                }
+            }
             HotTable::Remote(_) => self.increment(key, column, delta, |_| ()),
         }
     }
@@ -349,6 +354,7 @@ impl HotTable {
                 Ok((shown, mark)) => Ok(Called::Now(shown, mark)),
                 Err(error) => refused(table, error),
             }),
+            HotTable::Strict(table) => strict(table, StrictWrite::Delete(key.to_owned()), written),
             HotTable::Remote(table) => {
                 let key = key.to_owned();
                 later(table, |table, link| async move { table.delete(&link, key.as_ref()).await })
@@ -359,7 +365,7 @@ impl HotTable {
     /// The next serial key in hand; `None`: [`HotTable::wait_keys`], then ask again.
     pub fn next_key(&self) -> Option<i64> {
         match self {
-            HotTable::Embedded(table) => table.next_key(),
+            HotTable::Embedded(table) | HotTable::Strict(table) => table.next_key(),
             HotTable::Remote(table) => table.next_key(),
         }
     }
@@ -367,7 +373,7 @@ impl HotTable {
     /// Resolves when there is a serial key in hand.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), HotError>> {
         let keys = match self {
-            HotTable::Embedded(table) => table.wait_keys(),
+            HotTable::Embedded(table) | HotTable::Strict(table) => table.wait_keys(),
             HotTable::Remote(table) => table.wait_keys(),
         };
         Box::pin(async move { Ok(keys.await?) })
@@ -376,7 +382,7 @@ impl HotTable {
     /// Some keys of a walk over all of them, which begins at [`Cursor::default`].
     pub fn keys(&self, from: Cursor) -> HotResult<KeyPage> {
         match self {
-            HotTable::Embedded(table) => now(table, || {
+            HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || {
                 let (mut keys, shard) = (Vec::new(), usize::from(from.shard));
                 table.for_each_in(shard, &mut |entry| keys.push(entry.key.to_owned()));
                 let next = (shard + 1 < SHARDS).then_some(Cursor { shard: from.shard + 1, within: 0 });
@@ -391,21 +397,6 @@ impl HotTable {
                 };
                 Ok(KeyPage { keys: entries.into_iter().map(|entry| entry.key).collect(), next })
             }),
-        }
-    }
-}
-
-/// Makes a call until it is done; what came of it, and the position that an answer which depends on it waits
-/// for.
-///
-/// # Errors
-/// The call's.
-pub async fn completed<T>(call: impl Fn() -> HotResult<T>) -> Result<(T, Position), HotError> {
-    loop {
-        match call()? {
-            Called::Now(done, mark) => return Ok((done, mark)),
-            Called::First(needed) => needed.await?,
-            Called::Later(done) => return Ok((done.await?, Position(0))),
         }
     }
 }
@@ -444,10 +435,29 @@ fn remote_loaded(table: Arc<RemoteTable>) -> BoxFuture<'static, Result<(), HotEr
     })
 }
 
+/// A write that is answered when the database has committed it; `shown` takes from the row what is answered.
+fn strict<N, L: Send + 'static>(
+    table: &Arc<Table>,
+    write: StrictWrite,
+    shown: impl FnOnce(Option<Row>) -> L + Send + 'static,
+) -> HotResult<N, L> {
+    let table = table.clone();
+    Ok(Called::Later(Box::pin(async move {
+        table.wait_loaded().await;
+        table.commit(&write).await.map(shown)
+    })))
+}
+
+/// The row of a write that names one.
+fn written(row: Option<Row>) -> Row {
+    row.expect("an update, an increment and a delete have a row")
+}
+
 /// What a write that was refused means: that a row is needed first, or a failure.
 fn refused<N, L>(table: &Arc<Table>, error: WriteError) -> HotResult<N, L> {
     match error {
         WriteError::Fetch(key) => Ok(Called::First(fetched(table, key))),
+        WriteError::Pending(position) => Ok(Called::First(table.outcome_of(position))),
         error => Err(error.into()),
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, the drain.
 
+mod called;
 mod catalogue;
 mod embedded;
 mod error;
@@ -28,15 +29,16 @@ mod rules;
 mod source;
 mod spec;
 
+pub use called::{Called, HotResult, completed};
 pub use catalogue::Catalogue;
 pub use embedded::{
-    Again, Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Poll, Read, Replayed,
-    Saved, Table, Tables, WriteError,
+    Again, Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Outcome, Poll, Read,
+    Replayed, Saved, Table, Tables, WriteError,
 };
 pub use error::{Error, HotError, HotKind, Kind};
-pub use hot::{Called, Cursor, HotResult, HotTable, HotTables, KeyPage, completed};
+pub use hot::{Cursor, HotTable, HotTables, KeyPage};
 pub use limits::RECORD_BYTES_MAX;
-pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId};
+pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId, is_intent};
 pub use remote::{
     Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteLoad, RemoteOptions,
     RemoteTable, RemoteTables,

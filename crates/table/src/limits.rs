@@ -57,6 +57,12 @@ pub(crate) const PENDING_ADDS_MAX: usize = 1024;
 /// The same when the memory limit is reached.
 pub(crate) const PENDING_ADDS_TIGHT: usize = 4;
 
+/// Memory that an intent takes beside its record: its place in two maps at their lowest load, and the client's channel.
+pub(crate) const INTENT_BYTES: usize = 448;
+
+/// How often a strict write that has nothing to write looks whether what it shows is durable.
+pub(crate) const PROMISE_LOOK: Duration = Duration::from_millis(1);
+
 /// Rows of a followed table that may be waited for at the same time.
 pub(crate) const WANTED_MAX: usize = FETCHES_MAX + FETCH_QUEUE_MAX;
 

@@ -7,8 +7,10 @@
 //! op 3 Delete    payload := key
 //! op 4 Increment payload := key · column u16 · delta i64         delta is added to a bigint that is not NULL
 //! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there, and the row after it
-//! op 6 Undone    payload := key                                  the database does not have a change of this row: what it has was to be read
+//! op 6 Undone    payload := key                                  the database does not have a change of this row, or has an intent: what it
+//!                                                                has was to be read
 //! columns   := width bytes; bit i (least significant first) set: the update sets column i
+//! op | 0x80  the same change as an intent: the database has yet to take it, and memory does not show it before it did
 //! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
 //! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
 //! ```
@@ -17,6 +19,11 @@
 //! passes `RowRef::check` and has a key, a key has the type of the table's key, and a column is one of the table's bigints. The columns of an
 //! update have a bit for each column of the table and none beyond; at least one is set, and not the key's.
 //! [`LogRecord::decode`] decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
+//!
+//! **An intent** ([`is_intent`]) is a write that is answered when the database has committed it (`durability = "database"`). What became of
+//! one is nowhere in the log. Behind the drain's position it is still to be decided. At or before it the database took or refused it, and
+//! only the row in the database says which: what is rebuilt from the log alone must read that row again. An Undone follows one that was
+//! committed, for tables that a checkpoint has.
 
 use crate::key::{KeyRef, row_key};
 use forebay_value::{RowRef, Schema, Type, Uuid, ValueRef};
@@ -28,6 +35,9 @@ const DELETE: u8 = 3;
 const INCREMENT: u8 = 4;
 const UPDATE: u8 = 5;
 const UNDONE: u8 = 6;
+
+/// Set in the op of an intent.
+const INTENT: u8 = 0x80;
 
 const KEY_BIGINT: u8 = 1;
 const KEY_UUID: u8 = 2;
@@ -148,7 +158,7 @@ impl<'a> LogRecord<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<LogRecord<'a>, InvalidRecord> {
         let (header, payload) = bytes.split_at_checked(HEADER_BYTES).ok_or(InvalidRecord("is too short"))?;
         let table = TableId(u16::from_le_bytes([header[1], header[2]]));
-        match header[0] {
+        match header[0] & !INTENT {
             INSERT => Ok(LogRecord::Insert { table, row: RowRef(payload) }),
             PUT => Ok(LogRecord::Put { table, row: RowRef(payload) }),
             DELETE => Ok(LogRecord::Delete { table, key: only_key(payload)? }),
@@ -218,6 +228,16 @@ impl<'a> LogRecord<'a> {
             }
         }
     }
+}
+
+/// Whether a record is an intent.
+pub fn is_intent(record: &[u8]) -> bool {
+    record.first().is_some_and(|op| op & INTENT != 0)
+}
+
+/// Makes an intent of a record.
+pub(crate) fn mark_intent(record: &mut [u8]) {
+    record[0] |= INTENT;
 }
 
 fn check_row(row: RowRef<'_>, schema: &Schema) -> Result<(), InvalidRecord> {
@@ -353,6 +373,11 @@ mod tests {
         let mut bytes = vec![9; 100];
         encode(&mut bytes);
         assert_eq!(LogRecord::decode(&bytes), Ok(expected));
+        assert!(!is_intent(&bytes));
+        let mut intent = bytes.clone();
+        mark_intent(&mut intent);
+        assert!(is_intent(&intent));
+        assert_eq!(LogRecord::decode(&intent), Ok(expected));
         let ends_with_row =
             matches!(expected, LogRecord::Insert { .. } | LogRecord::Put { .. } | LogRecord::Update { .. });
         assert_eq!(row_offset(&bytes).is_some(), ends_with_row);
@@ -388,9 +413,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..8) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..8, intent in any::<bool>()) {
             let _ = LogRecord::decode(&bytes);
-            let _ = LogRecord::decode(&[&[op], &bytes[..]].concat());
+            let _ = LogRecord::decode(&[&[op | if intent { INTENT } else { 0 }], &bytes[..]].concat());
         }
     }
 }

@@ -1,17 +1,22 @@
 //! A followed table against a model: own writes, others' writes, polls that are applied late, refusals,
-//! evictions and restarts, in random order. What is read in between is the last image of a row with this
-//! process's operations after it; in the end memory is the database.
+//! evictions and restarts, in random order; some writes wait for the database. What is read in between is the
+//! last image of a row with this process's operations after it, and with none whose outcome is not told; in
+//! the end memory is the database.
 
 mod common;
 
 use common::*;
 use forebay_log::{Log, Position};
-use forebay_table::{Counters, Image, LogRecord, Others, Poll, Read, Table, TableSpec, Tables, WriteError};
+use forebay_table::{
+    BoxFuture, Called, Counters, HotError, HotKind, HotResult, HotTable, Image, LogRecord, Others, Outcome,
+    Poll, Read, Table, TableSpec, Tables, WriteError, is_intent,
+};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{self, Waker};
 
 const KEYS: i64 = 4;
 
@@ -24,6 +29,10 @@ enum Op {
     SetClicks(i64, i64),
     Increment(i64, i64),
     Delete(i64),
+    /// An operation of this process that is answered when the database has committed it.
+    Strict(Box<Op>),
+    /// Memory is told what became of those.
+    Settle,
     /// Others put in a row, or replace it.
     OthersPut(i64, Option<u8>, u16),
     OthersSet(i64, u16),
@@ -47,7 +56,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let key = || 0..KEYS;
     let code = || proptest::option::weighted(0.7, 0u8..5);
     let length = || prop_oneof![0u16..40, 300u16..700];
-    let op = prop_oneof![
+    let own = prop_oneof![
         4 => (key(), code(), length()).prop_map(|(k, c, l)| Op::Insert(k, c, l)),
         3 => (key(), code(), length()).prop_map(|(k, c, l)| Op::Upsert(k, c, l)),
         3 => (key(), code()).prop_map(|(k, c)| Op::SetCode(k, c)),
@@ -55,6 +64,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (key(), -5i64..50).prop_map(|(k, n)| Op::SetClicks(k, n)),
         6 => (key(), prop_oneof![9 => -5i64..50, 1 => Just(i64::MAX)]).prop_map(|(k, n)| Op::Increment(k, n)),
         3 => key().prop_map(Op::Delete),
+    ];
+    let op = prop_oneof![
+        23 => own.clone(),
+        12 => own.prop_map(|op| Op::Strict(Box::new(op))),
+        6 => Just(Op::Settle),
         4 => (key(), code(), length()).prop_map(|(k, c, l)| Op::OthersPut(k, c, l)),
         3 => (key(), length()).prop_map(|(k, l)| Op::OthersSet(k, l)),
         3 => (key(), -5i64..50).prop_map(|(k, n)| Op::OthersAdd(k, n)),
@@ -85,6 +99,8 @@ enum Own {
 #[derive(Debug, Clone, Default)]
 struct Known {
     image: Option<Values>,
+    /// The position of the image.
+    at: Position,
     own: Vec<(Position, Own)>,
 }
 
@@ -119,6 +135,8 @@ struct Database {
     told: BTreeSet<i64>,
     /// What the drain has to tell memory.
     refused: Vec<(i64, Position)>,
+    /// The same of intents.
+    outcomes: BTreeMap<Position, Outcome>,
     /// Whether it stores something else than it is given, and tells of it.
     alters: bool,
 }
@@ -205,6 +223,31 @@ struct World<'a> {
     opened: Option<(Log, Tables, Arc<Table>)>,
     seen: Option<Seen>,
     known: BTreeMap<i64, Known>,
+    /// Clients that wait for the database.
+    waiting: Vec<Waiting>,
+    /// Intents without an outcome.
+    pending: BTreeMap<Position, (i64, Own)>,
+}
+
+/// A write that is not answered.
+struct Waiting {
+    key: i64,
+    own: Own,
+    /// Where it is in the log, once it is.
+    at: Option<Position>,
+    answer: BoxFuture<'static, Result<(), HotError>>,
+}
+
+/// What a strict call gives later.
+fn later<T: Send + 'static>(called: HotResult<(), T>) -> BoxFuture<'static, Result<(), HotError>> {
+    let Ok(Called::Later(written)) = called else { panic!("a strict write is answered later") };
+    Box::pin(async move { written.await.map(drop) })
+}
+
+impl Waiting {
+    fn poll(&mut self) -> task::Poll<Result<(), HotError>> {
+        self.answer.as_mut().poll(&mut task::Context::from_waker(Waker::noop()))
+    }
 }
 
 impl World<'_> {
@@ -235,6 +278,7 @@ impl World<'_> {
         for key in 0..KEYS {
             let known = self.known.entry(key).or_default();
             known.image = self.database.rows.get(&key).cloned();
+            known.at = position;
             known.own.retain(|(at, _)| *at > position);
         }
     }
@@ -242,6 +286,11 @@ impl World<'_> {
     fn close(&mut self) {
         self.seen = None;
         self.database.refused.clear();
+        // Those that the database has decided about are in the rows that are loaded.
+        self.database.outcomes.clear();
+        self.waiting.clear();
+        let position = self.database.position;
+        self.pending.retain(|at, _| *at > position);
         let (log, tables, table) = self.opened.take().unwrap();
         drop((tables, table));
         log.close().unwrap();
@@ -312,6 +361,7 @@ impl World<'_> {
             WriteError::Missing { .. } => assert_eq!(self.known[&key].fold(), None),
             WriteError::Conflict { column, .. } => assert_eq!(*column, CODE),
             WriteError::Fetch(_) => self.table().want([Value::Bigint(key)], true),
+            WriteError::Pending(at) => assert!(self.pending.contains_key(at), "{at} is known"),
             WriteError::Overflow { .. } | WriteError::MemoryFull | WriteError::Busy => {}
             error => panic!("{error:?}"),
         }
@@ -371,7 +421,17 @@ impl World<'_> {
                 | LogRecord::Undone { key, .. } => number(key),
             };
             let is_refused = refuse & (1 << (index % 8)) != 0;
-            if is_refused || !self.database.take(&self.schema, record) {
+            if is_intent(bytes) {
+                let needs_row = matches!(record, LogRecord::Update { .. } | LogRecord::Increment { .. });
+                let outcome = match needs_row && !self.database.rows.contains_key(&key) {
+                    true => Outcome::Missing,
+                    false if is_refused || !self.database.take(&self.schema, record) => {
+                        Outcome::Refused(Arc::new(std::io::Error::other("refused")))
+                    }
+                    false => Outcome::Committed,
+                };
+                self.database.outcomes.insert(position, outcome);
+            } else if is_refused || !self.database.take(&self.schema, record) {
                 self.database.refused.push((key, position));
             }
             self.database.position = position;
@@ -384,6 +444,99 @@ impl World<'_> {
             self.table().undo(Value::Bigint(key).as_ref());
             self.known.get_mut(&key).unwrap().own.retain(|(at, _)| *at != position);
         }
+    }
+
+    /// Memory is told what became of the intents that the database has decided about.
+    fn tell(&mut self) {
+        let outcomes = std::mem::take(&mut self.database.outcomes);
+        let (_, tables, table) = self.opened.as_ref().unwrap();
+        let position = self.database.position;
+        let unread = tables.settle(|_| position, |at| outcomes[&at].clone());
+        assert!(unread.is_empty());
+        for (at, outcome) in &outcomes {
+            let (key, own) = self.pending.remove(at).unwrap();
+            let known = self.known.get_mut(&key).unwrap();
+            match outcome {
+                Outcome::Committed if known.at < *at => known.own.push((*at, own)),
+                Outcome::Missing => drop(table.undo(Value::Bigint(key).as_ref())),
+                _ => {}
+            }
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain_mut(|one| {
+            let Some(outcome) = one.at.and_then(|at| outcomes.get(&at)) else { return true };
+            let task::Poll::Ready(answer) = one.poll() else { panic!("its outcome is told") };
+            match (outcome, answer.map_err(|error| error.kind())) {
+                (Outcome::Committed, Ok(()))
+                | (Outcome::Missing, Err(HotKind::Missing))
+                | (Outcome::Refused(_), Err(HotKind::Refused)) => false,
+                (outcome, answer) => panic!("{outcome:?} was told as {answer:?}"),
+            }
+        });
+        self.waiting = waiting;
+        self.go_on();
+    }
+
+    /// Those who wait for something else than the database try again.
+    fn go_on(&mut self) {
+        let log = self.opened.as_ref().unwrap().0.clone();
+        let (pending, known) = (&mut self.pending, &self.known);
+        self.waiting.retain_mut(|one| {
+            if one.at.is_some() {
+                return true;
+            }
+            let before = log.end();
+            match one.poll() {
+                task::Poll::Pending if log.end() > before => {
+                    one.at = Some(log.end());
+                    pending.insert(log.end(), (one.key, one.own.clone()));
+                    true
+                }
+                task::Poll::Pending => true,
+                task::Poll::Ready(answer) => {
+                    assert_eq!(log.end(), before);
+                    match answer.map_err(|error| error.kind()) {
+                        Err(HotKind::Missing) => assert_eq!(known[&one.key].fold(), None),
+                        // An addition to NULL writes nothing.
+                        Ok(()) => assert!(matches!(one.own, Own::Add(_))),
+                        Err(_) => {}
+                    }
+                    false
+                }
+            }
+        });
+    }
+
+    fn strict(&mut self, op: Op) {
+        let table = HotTable::Embedded(self.opened.as_ref().unwrap().2.clone()).strict();
+        let set = |key: i64, column: usize, value: Value| {
+            let changes = [(column, value.as_ref())];
+            let answer = later(table.update(Value::Bigint(key).as_ref(), &changes, |_| ()));
+            (key, Own::Set(column, value), answer)
+        };
+        let (key, own, answer) = match op {
+            Op::Insert(key, code, length) => {
+                let values = values(key, code, length);
+                let answer = later(table.insert(Row::from_values(&self.schema, &values).as_ref()));
+                (key, Own::Put(values), answer)
+            }
+            Op::Upsert(key, code, length) => {
+                let values = values(key, code, length);
+                let answer = later(table.upsert(Row::from_values(&self.schema, &values).as_ref()));
+                (key, Own::Put(values), answer)
+            }
+            Op::SetCode(key, to) => set(key, CODE, code(to)),
+            Op::SetBody(key, to) => set(key, BODY, body(to)),
+            Op::SetClicks(key, to) => set(key, CLICKS, Value::Bigint(to)),
+            Op::Increment(key, delta) => {
+                let called = table.increment(Value::Bigint(key).as_ref(), CLICKS, delta, |_| ());
+                (key, Own::Add(delta), later(called))
+            }
+            Op::Delete(key) => (key, Own::Delete, later(table.delete(Value::Bigint(key).as_ref(), |_| ()))),
+            _ => unreachable!("an operation of this process"),
+        };
+        self.waiting.push(Waiting { key, own, at: None, answer });
+        self.go_on();
     }
 
     fn look(&mut self) {
@@ -411,6 +564,7 @@ impl World<'_> {
         for (key, row) in images {
             let known = self.known.get_mut(&key).unwrap();
             known.image = row;
+            known.at = at;
             known.own.retain(|(position, _)| *position > at);
         }
     }
@@ -428,6 +582,8 @@ impl World<'_> {
         match op {
             Op::Drain(records, refuse) => self.drain(records, refuse),
             Op::Undo => self.undo(),
+            Op::Strict(op) => self.strict(*op),
+            Op::Settle => self.tell(),
             Op::Look => self.look(),
             Op::Apply => self.apply(),
             Op::Get(key) => self.get(key),
@@ -446,8 +602,16 @@ impl World<'_> {
 
     /// Everything is drained, told and applied.
     fn settle(&mut self) {
-        self.drain(usize::MAX, 0);
-        self.undo();
+        // Whoever waited for an outcome, or for a row, may write behind it.
+        for _ in 0..10 * (1 + self.waiting.len()) {
+            self.drain(usize::MAX, 0);
+            self.undo();
+            self.tell();
+            self.look();
+            self.apply();
+            self.go_on();
+        }
+        assert!(self.waiting.is_empty() && self.pending.is_empty());
         // Two polls that were begun before, and those for what is wanted after them, three keys at a time.
         for _ in 0..4 + 2 * KEYS {
             self.look();
@@ -516,6 +680,8 @@ fn check(limit_bytes: u64, alters: bool, ops: Vec<Op>) {
         opened: None,
         seen: None,
         known: (0..=KEYS).map(|key| (key, Known::default())).collect(),
+        waiting: Vec::new(),
+        pending: BTreeMap::new(),
     };
     world.open();
     for op in ops {

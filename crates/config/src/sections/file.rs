@@ -4,6 +4,7 @@ use super::admin::Admin;
 use super::cache::CacheSettings;
 use super::database::Database;
 use super::drain::DrainSettings;
+use super::durability::AnsweredWhen;
 use super::endpoint::{Endpoint, Placed};
 use super::job::Job;
 use super::memory::Memory;
@@ -58,6 +59,18 @@ impl Config {
     pub fn table(&self, name: &str) -> Option<&TableConfig> {
         self.tables.iter().find(|table| table.name == name)
     }
+
+    /// Whether an endpoint's write to a table is answered when it is committed in the database.
+    pub fn waits_for_database(&self, endpoint: &Endpoint, table: &str) -> bool {
+        let of_table = || self.table(table).map(|table| table.durability);
+        endpoint.durability.or_else(of_table) == Some(AnsweredWhen::InDatabase)
+    }
+
+    /// Whether some write of an endpoint is.
+    pub fn has_strict_write(&self, endpoint: &Endpoint) -> bool {
+        let mut tables = endpoint.action.each().iter().filter_map(|action| action.written_table());
+        tables.any(|table| self.waits_for_database(endpoint, table))
+    }
 }
 
 /// Reads a file. The endpoints stand apart, with their places, until they have been checked against
@@ -67,8 +80,8 @@ pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
     let (server, guard) = server::read(top.get("server"));
     let database = database::read(top.get("database"));
     let memory = memory::read(top.get("memory"));
-    let tables = table::read(top.get("table"), matches!(memory.tier, memory::Tier::Remote(_)));
-    let endpoints = endpoint::read(top.get("endpoint"), &tables, guard.as_ref());
+    let tables = table::read(top.get("table"), &memory);
+    let endpoints = endpoint::read(top.get("endpoint"), &tables, guard.as_ref(), &memory);
     let config = Config {
         source: source.to_owned(),
         cache: cache::read(top.get("cache"), &memory),

@@ -29,8 +29,9 @@ pub(crate) const MEMORY: Section = Section {
             "where this server keeps what is its own beside a tier over the network"
         "name" | "text" | "(from the database's identity)" |
             "of this deployment, in every key on Redis and Valkey: several may share one server; lower-case letters, digits, `-` and `_`"
-        "durability" | "\"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
-            "when a write is acknowledged: on the disk, in memory, or (Redis and Valkey) on so many replicas"
+        "durability" | "\"sync\", \"async\", \"database\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
+            "when a write is acknowledged: on the disk, in memory, (embedded) committed in the database, or \
+            (Redis and Valkey) on so many replicas"
         "limit" | "size" | "\"1GiB\"" |
             "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503"
         "reserve" | "size" | "\"0B\"" |
@@ -120,6 +121,8 @@ pub enum Durability {
     Sync,
     /// When it is in memory; a crash may undo the last moments.
     Async,
+    /// Embedded: when it is committed in the database.
+    Database,
     /// When so many replicas have it.
     Replicated(Replicas),
 }
@@ -198,9 +201,13 @@ fn fits_tier(memory: &Memory, fields: Fields<'_>) {
             value.wrong(format!("{key}: is a setting of {owner}, and url names another"));
         }
     }
-    if let (Tier::Embedded, Durability::Replicated(_)) = (&memory.tier, memory.durability) {
-        let what = "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\" or \"async\"";
-        fields.wrong_at("durability", what);
+    match (&memory.tier, memory.durability) {
+        (Tier::Embedded, Durability::Replicated(_)) => {
+            let what = "durability: replicated(n) belongs to Redis and Valkey; must be \"sync\", \"async\" or \"database\"";
+            fields.wrong_at("durability", what);
+        }
+        (Tier::Remote(_), Durability::Database) => fields.wrong_at("durability", NO_DATABASE_ON_REMOTE),
+        _ => {}
     }
 }
 
@@ -241,17 +248,25 @@ fn deployment(node: &Node) -> Result<String, String> {
 
 fn durability(node: &Node) -> Result<Durability, String> {
     let Data::Text(text) = &node.data else {
-        return choice(&[("sync", Durability::Sync), ("async", Durability::Async)])(node);
+        return Err(DURABILITIES.into());
     };
     let replicas = text.strip_prefix("replicated(").and_then(|rest| rest.strip_suffix(')'));
     match (text.as_str(), replicas.map(str::trim)) {
         ("sync", _) => Ok(Durability::Sync),
         ("async", _) => Ok(Durability::Async),
+        ("database", _) => Ok(Durability::Database),
         (_, Some("all")) => Ok(Durability::Replicated(Replicas::All)),
         (_, Some(count)) => match count.parse() {
             Ok(count @ 1..=REPLICAS_MAX) => Ok(Durability::Replicated(Replicas::Count(count))),
             _ => Err(format!("replicated(n): n must be a whole number from 1 to {REPLICAS_MAX}, or all")),
         },
-        _ => Err("must be \"sync\", \"async\", \"replicated(n)\" or \"replicated(all)\"".into()),
+        _ => Err(DURABILITIES.into()),
     }
 }
+
+const DURABILITIES: &str =
+    "must be \"sync\", \"async\", \"database\", \"replicated(n)\" or \"replicated(all)\"";
+
+/// Why a write on Redis and Valkey cannot wait for the database.
+pub(crate) const NO_DATABASE_ON_REMOTE: &str = "durability: \"database\" is for rows in this process, not for those on Redis or Valkey; \
+     write url = \"embedded:data\" in [memory], or use sql for these writes";

@@ -8,6 +8,7 @@ pub(crate) mod admin;
 pub(crate) mod cache;
 pub(crate) mod database;
 pub(crate) mod drain;
+pub(crate) mod durability;
 pub(crate) mod endpoint;
 pub(crate) mod file;
 pub(crate) mod guard;

@@ -1,5 +1,7 @@
 //! `[table.NAME]`: columns and whose the table is.
 
+use crate::sections::durability::{self, AnsweredWhen};
+use crate::sections::memory::{Memory, Tier};
 use crate::sections::tags;
 use crate::syntax::expr::Expr;
 use crate::syntax::fields::{Cursor, Field, flag};
@@ -22,6 +24,9 @@ pub(crate) const TABLE: Section = Section {
             "the columns, in order; the table is created if it is missing"
         "follow" | "true or false" | "(true without `columns`)" |
             "whether memory takes over what others commit to it; false says that others write and memory does not hear of it"
+        "durability" | "\"sync\" or \"database\"" | "(that of [memory])" |
+            "when a write is answered: when it is on the disk, or when it is committed in the database; then a \
+            refusal of the database is a 409 or 422"
         "invalidates" | "array of texts" | "[]" |
             "tags of kept answers that are dropped when a row changes in the database, with the values of its columns: `orders:{$customer_id}`"
         "hot" | "true or false" | "true" |
@@ -38,6 +43,8 @@ pub struct TableConfig {
     pub columns: Option<Schema>,
     /// Who else writes to it.
     pub others: Others,
+    /// When writes to it are answered, unless an endpoint says otherwise.
+    pub durability: AnsweredWhen,
     /// Tags that are dropped when a row changes in the database; their parameters are columns.
     pub invalidates: Vec<Expr>,
     /// Whether it is kept in memory. A table that is not is only created in the database, for SQL
@@ -59,12 +66,12 @@ pub enum Others {
 }
 
 /// `[table]`: all tables. Those of a remote tier cannot be followed.
-pub(crate) fn read(cursor: Option<Cursor<'_>>, is_remote: bool) -> Vec<TableConfig> {
-    let read = |field| read_table(field, is_remote);
+pub(crate) fn read(cursor: Option<Cursor<'_>>, memory: &Memory) -> Vec<TableConfig> {
+    let read = |field| read_table(field, memory);
     cursor.map_or_else(Vec::new, |cursor| cursor.table("[table]").iter().map(read).collect())
 }
 
-fn read_table(field: Field<'_>, is_remote: bool) -> TableConfig {
+fn read_table(field: Field<'_>, memory: &Memory) -> TableConfig {
     let name = field.key.to_owned();
     let lower = name.to_ascii_lowercase();
     if let Err(what) = identifier("table", &name) {
@@ -93,7 +100,7 @@ fn read_table(field: Field<'_>, is_remote: bool) -> TableConfig {
         None if fields.has("columns") => Others::None,
         None => Others::Followed,
     };
-    if others == Others::Followed && hot && is_remote {
+    if others == Others::Followed && hot && matches!(memory.tier, Tier::Remote(_)) {
         field.wrong(format!(
             "table {name}: only rows in this process can follow what others write, not those on Redis or Valkey; \
              write `follow = false`"
@@ -112,7 +119,8 @@ fn read_table(field: Field<'_>, is_remote: bool) -> TableConfig {
         tags.iter_mut().for_each(|tag| tag.make_columns(&|_| true));
         tags
     });
-    TableConfig { name, columns, others, invalidates, hot, line }
+    let durability = durability::read(fields, memory).unwrap_or(AnsweredWhen::of_tier(memory));
+    TableConfig { name, columns, others, durability, invalidates, hot, line }
 }
 
 /// The parameters of a tag of a table are its columns.

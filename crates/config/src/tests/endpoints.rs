@@ -288,6 +288,32 @@ fn rates() {
 }
 
 #[test]
+fn writes_that_wait_for_the_database() {
+    let file = |tier: &str, table: &str, endpoint: &str| {
+        let config = good(&format!(
+            "[memory]\ndurability = '{tier}'\n[table.t]\ncolumns = {{ id = 'bigint key' }}\n{table}\n\
+             [[endpoint]]\nroute = 'DELETE /t/{{id}}'\ndelete = 't'\n{endpoint}"
+        ));
+        config.has_strict_write(&config.endpoints[0])
+    };
+    let (sync, database) = ("durability = 'sync'", "durability = 'database'");
+    for (tier, table, endpoint, waits) in [
+        ("sync", "", "", false),
+        ("database", "", "", true),
+        ("async", database, "", true),
+        ("async", "", database, true),
+        ("sync", database, sync, false),
+        ("database", sync, "", false),
+        ("database", sync, database, true),
+    ] {
+        assert_eq!(file(tier, table, endpoint), waits, "{tier}: {table}: {endpoint}");
+    }
+    let file =
+        "[memory]\ndurability = 'async'\n[table.t]\ncolumns = { id = 'bigint key' }\ndurability = 'sync'";
+    assert!(load_text(file).unwrap_err().to_string().contains("is not what the memory tier does"));
+}
+
+#[test]
 fn jobs() {
     let config = good(
         "[[job]]\nname = 'a'\nevery = '60s'\nsql = 'DELETE FROM t'\n\

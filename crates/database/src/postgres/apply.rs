@@ -9,19 +9,18 @@
 //! these instead of moving a position. A direct write never waits for a batch as such, only for a row that
 //! both change: a batch does not give way here.
 
-use super::dead_letters::{self, outstanding, supersede};
+use super::dead_letters::{outstanding, supersede};
+use super::done::Done;
 use super::positions::{move_position, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
-use super::{Bulk, Postgres, bulk, change, errors, held};
+use super::{Bulk, Postgres, apart, bulk, change, errors, held};
 use crate::dead_letter::Outstanding;
 use crate::held::behind_held;
-use crate::limits::{
-    BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, SAVEPOINT_CHANGES, WHOLE_TABLE_MS,
-};
+use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
 use crate::unwritten::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
-use forebay_value::{Row, Schema, Value, ValueRef};
+use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -98,47 +97,6 @@ async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Re
     stored
 }
 
-/// What became of the changes that were not simply applied.
-#[derive(Default)]
-struct Done {
-    dead: u64,
-    unwritten: u64,
-    missing: u64,
-    differing: Vec<(usize, Value)>,
-    /// The indexes of the changes that are held, and the hashes of their keys.
-    held: Vec<usize>,
-    held_keys: HashSet<i64>,
-}
-
-impl Done {
-    /// So many of these changes met no row.
-    fn met(&mut self, missing: u64, batch: &Batch, changes: &[Change]) {
-        self.missing += missing;
-        if missing > 0 {
-            let wants_row = |change: &&Change| matches!(change.op, Op::Update { .. } | Op::Increment { .. });
-            self.differing.extend(changes.iter().filter(wants_row).map(|change| batch.place(change)));
-        }
-    }
-
-    /// The change with this index is held.
-    fn held(&mut self, batch: &Batch, index: usize) {
-        self.held.push(index);
-        self.held_keys.insert(batch.changes[index].key_hash(&batch.schemas));
-    }
-
-    /// Whether earlier changes of this one's row are held.
-    fn is_behind_held(&self, batch: &Batch, change: &Change) -> bool {
-        !self.held_keys.is_empty() && self.held_keys.contains(&change.key_hash(&batch.schemas))
-    }
-
-    /// This change was refused, and is a letter, in the database or elsewhere.
-    fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
-        self.dead += 1;
-        self.unwritten += u64::from(!is_written);
-        self.differing.push(batch.place(change));
-    }
-}
-
 async fn apply(
     bulk: &Bulk,
     batch: &Batch,
@@ -175,9 +133,11 @@ async fn apply(
         // Somebody may have dropped the drain's own tables.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
-    let Done { dead, unwritten, missing, differing, held, .. } = done;
+    let Done { dead, unwritten, missing, differing, held, refused, .. } = done;
     let took = began.elapsed();
-    outcome.map(|()| Applied { dead, unwritten, held, missing, differing, took, others_waited: false })
+    let applied =
+        || Applied { dead, unwritten, held, missing, differing, refused, took, others_waited: false };
+    outcome.map(|()| applied())
 }
 
 async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut Done) -> Result<(), Error> {
@@ -199,7 +159,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
                 *done = in_bulk(session, batch).await?;
                 supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)?;
             }
-            OnError::DeadLetter | OnError::Hold => one_by_one(session, batch, letters, done).await?,
+            OnError::DeadLetter | OnError::Hold => apart::apply(session, batch, letters, done).await?,
         }
         end_changes(session, batch, letters, done).await
     };
@@ -271,8 +231,8 @@ async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
     }
 }
 
-/// The only change of a batch becomes a letter, or is held, and the rest of the batch is as it would have
-/// been.
+/// The only change of a batch becomes a letter, is held, or was an intent, and the rest of the batch is as it
+/// would have been.
 async fn set_aside(
     bulk: &Bulk,
     batch: &Batch,
@@ -285,33 +245,11 @@ async fn set_aside(
     session.begin_job().await?;
     let set_aside = async {
         begin_changes(session, batch, letters).await?;
-        refused(session, batch, 0, error, letters, done).await?;
+        apart::refused(session, batch, 0, error, letters, done).await?;
         end_changes(session, batch, letters, done).await
     };
     let set_aside = set_aside.await;
     session.end(set_aside).await
-}
-
-/// What becomes of a refused change: a letter, or it is held.
-async fn refused(
-    session: &mut Session,
-    batch: &Batch,
-    index: usize,
-    error: &Error,
-    letters: &mut Letters,
-    done: &mut Done,
-) -> Result<(), Error> {
-    let change = &batch.changes[index];
-    if batch.on_error == OnError::Hold {
-        if !batch.is_settling() {
-            held::hold(session, batch, change, index, error, letters).await?;
-        }
-        done.held(batch, index);
-    } else {
-        let is_written = dead_letters::write(session, batch, index, error, letters).await?;
-        done.buried(batch, change, is_written);
-    }
-    Ok(())
 }
 
 /// Applies all changes. An error names the change as far as it is known.
@@ -328,7 +266,12 @@ async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
             let schema = &batch.schemas[changes[0].table];
             apply_run(session, batch, changes, run).await.map_err(|error| errors::of_change(error, schema))
         };
-        done.met(applied.map_err(|error| error.moved(start))?, batch, changes);
+        let missing = applied.map_err(|error| error.moved(start))?;
+        if missing > 0 && changes.iter().any(Change::must_meet_row) {
+            let message = "an intent may have met no row: each is looked at alone";
+            return Err(Error::new(Kind::Check, message).at_row(start));
+        }
+        done.met(missing, batch, changes);
         start += length;
         run += 1;
     }
@@ -426,63 +369,5 @@ async fn apply_run(
         Op::Delete(_) => bulk::delete(session, schema, &keys).await.map(|()| 0),
         Op::Update { .. } => bulk::update(session, schema, &updates, run).await,
         Op::Increment { column, .. } => bulk::increment(session, schema, *column, &deltas).await,
-    }
-}
-
-/// Applies the changes in their order; those that are refused become dead letters, or are held.
-async fn one_by_one(
-    session: &mut Session,
-    batch: &Batch,
-    letters: &mut Letters,
-    done: &mut Done,
-) -> Result<(), Error> {
-    for (part, changes) in batch.changes.chunks(SAVEPOINT_CHANGES).enumerate() {
-        if !changes.iter().any(|change| done.is_behind_held(batch, change)) {
-            session.execute("SAVEPOINT changes").await?;
-            match change::run_all(session, &batch.schemas, changes).await {
-                Ok(missing) => {
-                    session.execute("RELEASE changes").await?;
-                    supersede(session, batch, changes, &letters.outstanding).await.map_err(of_letters)?;
-                    done.met(missing, batch, changes);
-                    continue;
-                }
-                Err((_, error)) if !error.is_data() => return Err(error),
-                Err(_) => session.execute("ROLLBACK TO changes").await?,
-            }
-        }
-        for index in 0..changes.len() {
-            one(session, batch, part * SAVEPOINT_CHANGES + index, letters, done).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Applies the change with this index, unless it is refused or is behind one that is held.
-async fn one(
-    session: &mut Session,
-    batch: &Batch,
-    index: usize,
-    letters: &mut Letters,
-    done: &mut Done,
-) -> Result<(), Error> {
-    let change = &batch.changes[index];
-    if done.is_behind_held(batch, change) {
-        return refused(session, batch, index, &behind_held(), letters, done).await;
-    }
-    let schema = &batch.schemas[change.table];
-    session.execute("SAVEPOINT change").await?;
-    match change::run(session, schema, &change.op).await.map_err(|error| errors::of_change(error, schema)) {
-        Ok(is_there) => {
-            session.execute("RELEASE change").await?;
-            let superseded = supersede(session, batch, std::slice::from_ref(change), &letters.outstanding);
-            superseded.await.map_err(of_letters)?;
-            done.met(u64::from(!is_there), batch, std::slice::from_ref(change));
-            Ok(())
-        }
-        Err(error) if error.is_data() => {
-            session.execute("ROLLBACK TO change").await?;
-            refused(session, batch, index, &error, letters, done).await
-        }
-        Err(error) => Err(error),
     }
 }

@@ -1,11 +1,12 @@
 //! Changes as statements: one by one, or many in one flight inside a transaction.
 
 use super::errors;
-use super::session::{Failure, Session, fly};
+use super::session::{Failure, Prepared, Session, fly};
 use super::table::{ChangeSql, increment_sql, update_sql};
 use crate::{Change, Error, Kind, Op, Rows};
 use forebay_value::{Schema, Value};
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use std::sync::Arc;
 
@@ -64,13 +65,69 @@ fn names(schema: &Schema, op: &Op) -> Vec<String> {
     }
 }
 
-/// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and
-/// why. A transaction is open.
-pub(super) async fn run_all(
+/// What is sent for changes behind savepoints.
+enum Sent {
+    Control(Result<(), tokio_postgres::Error>),
+    Change(Result<Rows, Failure>),
+}
+
+/// Runs changes in their order in one flight, each behind a savepoint, up to the first that fails: for those
+/// before it whether they met their row, and why it failed. What was sent behind it is undone. A failure that
+/// is not the change's fault is an error.
+pub(super) async fn run_apart(
     session: &mut Session,
     schemas: &[Arc<Schema>],
     changes: &[Change],
-) -> Result<u64, (usize, Error)> {
+) -> Result<(Vec<bool>, Option<Error>), Error> {
+    let ready = prepared(session, schemas, changes).await.map_err(|(_, error)| error)?;
+    let client = &session.client;
+    let mut flight: FuturesOrdered<BoxFuture<'_, Sent>> = FuturesOrdered::new();
+    for (index, (prepared, values, names)) in ready.iter().enumerate() {
+        // Not released before the flight has ended: a failure may be found only here.
+        let savepoint = format!("SAVEPOINT change_{index}");
+        flight.push_back(Box::pin(async move { Sent::Control(client.batch_execute(&savepoint).await) }));
+        let running = fly(client, prepared, values, names);
+        flight.push_back(Box::pin(async move { Sent::Change(running.await) }));
+    }
+    let all = async {
+        let (mut met_rows, mut failed) = (Vec::with_capacity(changes.len()), None);
+        while let Some(sent) = flight.next().await {
+            let result = match sent {
+                // What is behind a failure fails with it.
+                _ if failed.is_some() => continue,
+                Sent::Control(result) => {
+                    result.map_err(errors::map)?;
+                    continue;
+                }
+                Sent::Change(result) => result.map_err(Failure::into_error),
+            };
+            let Change { table, op, .. } = &changes[met_rows.len()];
+            let schema = &schemas[*table];
+            match result.and_then(|rows| met(schema, op, &rows)) {
+                Ok(is_there) => met_rows.push(is_there),
+                Err(error) => failed = Some(errors::of_change(error, schema)),
+            }
+        }
+        match failed {
+            Some(error) if !error.is_data() => Err(error),
+            failed => Ok((met_rows, failed)),
+        }
+    };
+    let (met_rows, failed) = session.answer(all).await??;
+    let back = failed.as_ref().map_or(String::new(), |_| format!("ROLLBACK TO change_{}; ", met_rows.len()));
+    session.execute(&format!("{back}RELEASE change_0")).await?;
+    Ok((met_rows, failed))
+}
+
+/// A change's statement, its values, and what these are called.
+type Ready = (Arc<Prepared>, Vec<Value>, Vec<String>);
+
+/// Prepares changes; which one cannot be, and why.
+async fn prepared(
+    session: &mut Session,
+    schemas: &[Arc<Schema>],
+    changes: &[Change],
+) -> Result<Vec<Ready>, (usize, Error)> {
     let tables: Vec<ChangeSql> = schemas.iter().map(|schema| ChangeSql::of(schema)).collect();
     let mut ready = Vec::with_capacity(changes.len());
     for (index, change) in changes.iter().enumerate() {
@@ -80,6 +137,17 @@ pub(super) async fn run_all(
         let prepared = prepared.map_err(|error| (index, errors::of_change(error, schema)))?;
         ready.push((prepared, values, names(schema, &change.op)));
     }
+    Ok(ready)
+}
+
+/// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and
+/// why. A transaction is open.
+pub(super) async fn run_all(
+    session: &mut Session,
+    schemas: &[Arc<Schema>],
+    changes: &[Change],
+) -> Result<u64, (usize, Error)> {
+    let ready = prepared(session, schemas, changes).await?;
     let client = &session.client;
     let mut flight: FuturesOrdered<_> =
         ready.iter().map(|(prepared, values, names)| fly(client, prepared, values, names)).collect();

@@ -16,7 +16,8 @@ pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
         let (kind, message) = kind(db);
         let column = column(db);
-        return Error::new(kind, message).with_column(column).with_source(error);
+        let constraint = db.constraint().map(str::to_owned);
+        return Error::new(kind, message).with_column(column).with_constraint(constraint).with_source(error);
     }
     if let Some(refused) = refused(&error) {
         let refused = refused.clone();

@@ -10,6 +10,7 @@
 //! connection is used again while a transaction of somebody else may be open on it. With a pooler in
 //! transaction mode nothing relies on what a connection was before.
 
+mod apart;
 mod apply;
 mod array;
 mod bulk;
@@ -17,6 +18,7 @@ mod change;
 mod claims;
 mod codec;
 mod dead_letters;
+mod done;
 mod drain_tables;
 mod enforced;
 mod errors;

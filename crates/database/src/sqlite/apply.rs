@@ -18,7 +18,7 @@ use crate::dead_letter::Outstanding;
 use crate::held::behind_held;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::unwritten::{Letters, of_letters};
-use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority};
+use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority, Refused};
 use forebay_value::{Row, Schema, Value};
 use rusqlite::Connection;
 use std::collections::HashSet;
@@ -86,6 +86,7 @@ struct Done {
     /// The indexes of the changes that are held, and the hashes of their keys.
     held: Vec<usize>,
     held_keys: HashSet<i64>,
+    refused: Vec<Refused>,
 }
 
 impl Done {
@@ -94,6 +95,15 @@ impl Done {
         self.dead += 1;
         self.unwritten += u64::from(!is_written);
         self.differing.push(batch.place(change));
+    }
+
+    /// This change met no row.
+    fn missed(&mut self, batch: &Batch, change: &Change) {
+        self.missing += 1;
+        self.differing.push(batch.place(change));
+        if change.must_meet_row() {
+            self.refused.push(Refused { position: change.position, reason: None });
+        }
     }
 }
 
@@ -112,9 +122,9 @@ fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<
         }
     };
     match outcome {
-        Ok(Done { dead, unwritten, missing, differing, held, .. }) => {
+        Ok(Done { dead, unwritten, missing, differing, held, refused, .. }) => {
             let (took, others_waited) = (began.elapsed(), session.others_wait());
-            Ok(Applied { dead, unwritten, held, missing, differing, took, others_waited })
+            Ok(Applied { dead, unwritten, held, missing, differing, refused, took, others_waited })
         }
         Err(error) => {
             session.undo();
@@ -160,7 +170,7 @@ fn set_aside(
     Ok(done)
 }
 
-/// What becomes of a refused change: a letter, or it is held.
+/// What becomes of a refused change: a letter, or it is held; an intent leaves nothing.
 fn refused(
     connection: &Connection,
     batch: &Batch,
@@ -170,7 +180,10 @@ fn refused(
     done: &mut Done,
 ) -> Result<(), Error> {
     let change = &batch.changes[index];
-    if batch.on_error == OnError::Hold {
+    if change.is_intent {
+        let reason = Some(error.clone());
+        done.refused.push(Refused { position: change.position, reason });
+    } else if batch.on_error == OnError::Hold {
         if !batch.is_settling() {
             held::hold(connection, batch, change, index, error, letters)?;
         }
@@ -240,9 +253,12 @@ fn apply_changes(
         let error = match tables[change.table].execute(&change.op) {
             Ok(is_there) => {
                 supersede(connection, batch, change, &letters.outstanding).map_err(of_letters)?;
+                if !is_there && change.must_meet_row() && is_deferred {
+                    let message = "an intent may have met no row: each is looked at alone";
+                    return Err(Error::new(Kind::Check, message).at_row(index));
+                }
                 if !is_there {
-                    done.missing += 1;
-                    done.differing.push(batch.place(change));
+                    done.missed(batch, change);
                 }
                 continue;
             }

@@ -25,8 +25,17 @@ pub(super) fn map(error: rusqlite::Error) -> Error {
         }
         _ => return Error::new(Kind::Type, error.to_string()).with_source(error),
     };
+    let constraint = constraint(&message);
     let (kind, message) = kind(code, message);
-    Error::new(kind, message).with_source(error)
+    Error::new(kind, message).with_constraint(constraint).with_source(error)
+}
+
+/// What SQLite names of a constraint: a CHECK's name or expression, the columns of others, an index; a
+/// foreign key has none.
+fn constraint(message: &str) -> Option<String> {
+    let (_, what) = message.split_once(" constraint failed: ")?;
+    let name = what.strip_prefix("index '").and_then(|rest| rest.strip_suffix('\''));
+    Some(name.unwrap_or(what).to_owned())
 }
 
 /// An error of one change of a batch, with who is at fault: the row, or the table as a whole.

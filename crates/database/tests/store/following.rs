@@ -69,7 +69,7 @@ pub(crate) async fn told(follower: &mut Follower, schema: &Arc<Schema>) -> Strin
 
 pub(crate) fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
     let to = from.unwrap_or(0) + 10;
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
     Batch {
         log: LOG,
         from,

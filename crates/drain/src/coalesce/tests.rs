@@ -49,7 +49,7 @@ fn parse(text: &str) -> Vec<Change> {
     };
     text.split_whitespace()
         .enumerate()
-        .map(|(index, word)| Change { table: 0, position: index as u64, op: op(word) })
+        .map(|(index, word)| Change { table: 0, position: index as u64, is_intent: false, op: op(word) })
         .collect()
 }
 
@@ -211,7 +211,7 @@ proptest! {
                 }
                 _ => continue,
             };
-            let change = Change { table: 0, position: changes.len() as u64, op };
+            let change = Change { table: 0, position: changes.len() as u64, is_intent: false, op };
             prop_assert!(run(std::slice::from_ref(&change), &mut one_by_one));
             changes.push(change);
         }

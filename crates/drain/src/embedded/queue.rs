@@ -4,17 +4,19 @@
 //! taken waits here, bounded by one read of the log.
 
 use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode, op_bytes};
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, opening, reconcile};
+use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Again, Catalogue, Tables};
+use forebay_table::{Again, Catalogue, Outcome, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Reads of undone rows under way at a time.
 const READS_AT_ONCE: usize = 64;
@@ -31,6 +33,9 @@ pub(crate) struct LogQueue {
     undone: Vec<Again>,
     /// Whether what memory had of a checkpoint was compared with where the database stands.
     is_settled: bool,
+    /// Up to here the outcomes of intents are known: one that a database which has lost commits is given
+    /// again is a change like any other, for its client was answered.
+    decided: Option<Reached>,
 }
 
 /// Records that were read and not yet taken.
@@ -56,6 +61,7 @@ impl LogQueue {
             records: None,
             undone: Vec::new(),
             is_settled: false,
+            decided: None,
         }
     }
 }
@@ -85,7 +91,7 @@ impl Queue for LogQueue {
             true => Start::Continue(self.log.first()),
             false => start,
         };
-        self.settle(database, &start)?;
+        self.catch_up(database, &start)?;
         self.give_back(start.position()).await?;
         Ok(Place::new(Some(start.position()), start.reached()))
     }
@@ -100,8 +106,12 @@ impl Queue for LogQueue {
             Some(records) => records,
             None => Records::after(&self.log, after)?,
         };
-        let taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
+        let mut taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
         self.records = Some(records);
+        for change in taken.changes.iter_mut().filter(|change| change.is_intent) {
+            let decided = self.decided.as_ref().map(|decided| decided.of(&schemas.list[change.table].name));
+            change.is_intent = decided.is_none_or(|decided| change.position > decided.0);
+        }
         Ok(taken)
     }
 
@@ -110,6 +120,32 @@ impl Queue for LogQueue {
         self.tables.settled(position);
         self.give_back(position).await?;
         Ok(true)
+    }
+
+    async fn settle(&mut self, reached: &Reached, verdict: &Verdict) {
+        let outcome = |position: Position| match verdict {
+            Verdict::Unknown => Outcome::Unknown,
+            Verdict::But(refused) => {
+                match refused.binary_search_by_key(&position.0, |refused| refused.position) {
+                    Err(_) => Outcome::Committed,
+                    Ok(index) => match &refused[index].reason {
+                        None => Outcome::Missing,
+                        Some(reason) => Outcome::Refused(Arc::new(reason.clone())),
+                    },
+                }
+            }
+        };
+        self.undone.extend(self.tables.settle(|table| reached.of(table), outcome));
+        if self.decided.as_ref().is_none_or(|decided| decided.all() < reached.all()) {
+            self.decided = Some(reached.clone());
+        }
+    }
+
+    fn set_stopped(&self, stopped: &[StoppedTable]) {
+        for table in self.tables.all() {
+            let own = stopped.iter().find(|stopped| stopped.table == table.schema().name);
+            table.set_stopped(own.map(|stopped| stopped.reason.as_str()));
+        }
     }
 
     async fn undo(&mut self, rows: Vec<RowKey>) {
@@ -137,9 +173,19 @@ impl Queue for LogQueue {
 }
 
 impl LogQueue {
+    /// Blocks so long, or until a client waits for the database.
+    pub(crate) fn linger(&self, time: Duration) {
+        self.tables.wait_intent(time);
+    }
+
+    /// Tells clients that nobody will report an outcome any more.
+    pub(crate) fn forsake_intents(&self) {
+        self.tables.forsake_intents();
+    }
+
     /// A start from a checkpoint did not ask the database: has the rows read again of which it may have
     /// refused changes.
-    fn settle(&mut self, database: &Store, start: &Start) -> Result<(), Error> {
+    fn catch_up(&mut self, database: &Store, start: &Start) -> Result<(), Error> {
         if self.is_settled {
             return Ok(());
         }
@@ -147,6 +193,12 @@ impl LogQueue {
             return Err(not_from_here(&database.describe_url()));
         }
         let reached = start.reached();
+        // Intents that a start without the database took for undecided.
+        self.undone.extend(self.tables.settle(|table| reached.of(table), |_| Outcome::Unknown));
+        self.decided = Some(match start {
+            Start::Behind { before, .. } => Reached::even(*before),
+            _ => reached.clone(),
+        });
         let settled = self.tables.undo_unheard(|table| reached.of(table));
         settled
             .map_err(|source| Error::caused(Kind::Log, "cannot tell which changes were refused", source))?;

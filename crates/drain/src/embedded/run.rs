@@ -62,6 +62,12 @@ impl Runner {
 
     /// Until it is stopped, or nothing can be done any more: with which state it ends.
     pub(crate) fn run(mut self) -> Status {
+        let status = self.rounds();
+        self.batcher.queue.forsake_intents();
+        status
+    }
+
+    fn rounds(&mut self) -> Status {
         loop {
             match self.round() {
                 Ok(true) => {}
@@ -157,7 +163,8 @@ impl Runner {
         self.applied(outcome)
     }
 
-    /// Whether there is something behind the drained position; lets others join what has just come.
+    /// Whether there is something behind the drained position; lets others join what has just come, unless a
+    /// client waits for the database.
     fn wait_for_records(&mut self, drained: Position) -> bool {
         let idle = Duration::from_millis(IDLE_MS);
         if self.log.durable() <= drained && self.log.wait_durable(drained, idle) <= drained {
@@ -167,8 +174,8 @@ impl Runner {
             }
             return false;
         }
-        if self.log.durable().0 - drained.0 < LINGER_BYTES {
-            self.shared.wait(Duration::from_millis(LINGER_MS));
+        if self.log.durable().0 - drained.0 < LINGER_BYTES && self.shared.control().stop.is_none() {
+            self.batcher.queue.linger(Duration::from_millis(LINGER_MS));
         }
         true
     }

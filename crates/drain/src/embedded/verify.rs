@@ -107,6 +107,10 @@ fn compare(
     let schema = table.schema();
     let database = stored.as_ref();
     let key = database.key(schema);
+    if table.has_intent(key) {
+        found.undrained += 1;
+        return None;
+    }
     let read =
         table.get(
             key,

@@ -9,8 +9,8 @@ use super::limits::READ_ROWS;
 use super::warm::tier;
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, decode};
-use crate::stopped::Reached;
+use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode};
+use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Change, HeldId, OnError, Op, Store};
 use forebay_log::Position;
@@ -161,6 +161,11 @@ impl Queue for ShardQueue {
         self.undone = waiting;
         Ok(released)
     }
+
+    /// Nothing waits for the database on this tier.
+    async fn settle(&mut self, _: &Reached, _: &Verdict) {}
+
+    fn set_stopped(&self, _: &[StoppedTable]) {}
 
     async fn undo(&mut self, rows: Vec<RowKey>) {
         self.undone.extend(rows);

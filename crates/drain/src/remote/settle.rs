@@ -219,7 +219,7 @@ impl Settler {
         let entry = |held: Held| {
             let table = *places.get(held.letter.table.as_str())?;
             let op = held.change(&schemas[table]).ok()?;
-            let change = Change { table, position: held.id.position, op };
+            let change = Change { table, position: held.id.position, is_intent: false, op };
             Some(Entry { id: held.id, key_hash: held.key_hash, change })
         };
         let entries = held.into_iter().filter_map(entry).collect();

@@ -4,6 +4,7 @@
 //! An action is written once for both tiers. In this process a call has shown its row when it returns; on
 //! Redis or Valkey what it gives comes later, and is answered by a future that the request waits for.
 
+use super::sql::sql_problem;
 use super::{Answering, Step};
 use crate::endpoint::eval::{Scope, Slots};
 use crate::endpoint::out::{Out, OwnedOut};
@@ -96,6 +97,7 @@ pub trait HotAction: Sized + Send + Sync + 'static {
                 Problem::invalid(name, &Invalid::beyond("a sum within the column's range"))
             }
             HotKind::TooLarge => Problem::new(413, error.to_string()),
+            HotKind::Refused => refused(error),
             HotKind::Source if error.may_retry() => Problem::unavailable(error.to_string()),
             // A row that memory cannot hold: to try again does not help.
             HotKind::Source => Problem::new(500, error.to_string()),
@@ -108,6 +110,16 @@ pub trait HotAction: Sized + Send + Sync + 'static {
         };
         problem.held_until(error.mark().0)
     }
+}
+
+/// The database refused a write that waited for it.
+fn refused(error: &HotError) -> Problem {
+    let Some(reason) = error.cause::<forebay_database::Error>() else {
+        return Problem::new(422, error.to_string());
+    };
+    let problem = sql_problem(reason);
+    // Its parameters have their types: what is wrong is what the database makes of them.
+    if problem.status == 400 { Problem { status: 422, ..problem } } else { problem }
 }
 
 /// Another row has the value of this column.

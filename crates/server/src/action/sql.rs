@@ -99,6 +99,7 @@ fn borrowed(row: &[Value]) -> RowValues<'_> {
 pub fn sql_problem(error: &Error) -> Problem {
     let at = |status: u16, column: Option<&String>, detail: String| Problem {
         parameter: column.cloned(),
+        constraint: error.constraint().map(str::to_owned),
         ..Problem::new(status, detail)
     };
     let column = error.column().map(str::to_owned);

@@ -103,7 +103,7 @@ impl Compiler<'_, '_> {
     }
 
     fn update(&mut self, table: &str, key: &Expr, values: &[(String, Expr)]) -> Result<Action, String> {
-        let table = self.table(table)?;
+        let table = self.written(table)?;
         let key = self.key(&table, key)?;
         let changes = values
             .iter()
@@ -122,7 +122,7 @@ impl Compiler<'_, '_> {
     }
 
     fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, String> {
-        let table = self.table(table)?;
+        let table = self.written(table)?;
         let key = self.key(&table, key)?;
         let index = counter_index(table.schema(), column)?;
         let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
@@ -241,14 +241,14 @@ impl Compiler<'_, '_> {
         on_conflict: OnConflict,
         status: u16,
     ) -> Result<Action, String> {
-        let table = self.table(table)?;
+        let table = self.written(table)?;
         let row = row_plan(self.params, table.schema(), values)?;
         let answering = self.row_answer(&table, status)?;
         Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering })))
     }
 
     fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, String> {
-        let table = self.table(table)?;
+        let table = self.written(table)?;
         let (key, except) = match pick {
             model::Pick::Key(key) => (Some(self.key(&table, key)?), Vec::new()),
             model::Pick::Random { except } => {
@@ -294,6 +294,13 @@ impl Compiler<'_, '_> {
             runtime: self.context.runtime.clone(),
             answering,
         })))
+    }
+
+    /// A table that the endpoint writes to.
+    fn written(&self, name: &str) -> Result<HotTable, String> {
+        let table = self.table(name)?;
+        let waits = self.context.config.waits_for_database(self.endpoint, name);
+        Ok(if waits { table.strict() } else { table })
     }
 
     fn table(&self, name: &str) -> Result<HotTable, String> {

@@ -25,7 +25,7 @@ pub fn cached(
         model::Action::Proxy(_) => "",
         _ => &context.keeping.database,
     };
-    let identity = identity::encode(endpoint, caching, database, context.server.public_url.as_deref())?;
+    let identity = identity::encode(endpoint, caching, database, context.public_url())?;
     Ok(Some(Cached {
         cache: context.keeping.cache.clone(),
         rules: Arc::new(rules(endpoint, caching)),

@@ -5,7 +5,7 @@ use super::proxies::Proxies;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::Watched;
-use forebay_config::model;
+use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_table::{Following, HotTables};
 use forebay_value::Schema;
@@ -22,6 +22,8 @@ pub struct Context<'a> {
     pub schemas: &'a HashMap<String, Arc<Schema>>,
     /// The hot ones.
     pub tables: &'a HotTables,
+    /// The file.
+    pub config: &'a Config,
     /// Which SQL the database understands.
     pub dialect: model::Dialect,
     /// The handlers of this binary.
@@ -30,8 +32,6 @@ pub struct Context<'a> {
     pub jobs: &'a Jobs,
     /// Where futures run that no request waits for.
     pub runtime: &'a Handle,
-    /// Where clients are served.
-    pub server: &'a model::Server,
     /// What the database enforces on the hot tables.
     pub enforced: &'a Watched,
     /// By table: the columns that some endpoint increments.
@@ -44,6 +44,13 @@ pub struct Context<'a> {
     pub proxies: &'a Proxies,
     /// The tables that follow what others write.
     pub following: Option<Following>,
+}
+
+impl Context<'_> {
+    /// What `base_url()` gives.
+    pub fn public_url(&self) -> Option<&str> {
+        self.config.server.public_url.as_deref()
+    }
 }
 
 /// A mistake that only showed when endpoints were compiled.

@@ -49,6 +49,7 @@ pub fn encode(
         rate: _,
         timeout_ms: _,
         concurrency: _,
+        durability: _,
         batch: _,
         invalidates: _,
         etag: _,

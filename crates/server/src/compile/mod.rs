@@ -41,7 +41,7 @@ pub async fn compile(
     endpoints: &[model::Endpoint],
     context: &Context<'_>,
 ) -> Result<Routes, Vec<CompileError>> {
-    let mut routes = Routes::new(context.store.clone(), context.server.merge_slashes);
+    let mut routes = Routes::new(context.store.clone(), context.config.server.merge_slashes);
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;
@@ -57,7 +57,7 @@ pub async fn compile(
 }
 
 async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, String> {
-    let mut params = ParamTable::new(endpoint, context.server.public_url.as_deref())?;
+    let mut params = ParamTable::new(endpoint, context.public_url())?;
     let mode = mode::compile(endpoint, &mut params, context).await?;
     let mut params = params.finish();
     // A body that is passed on is not read here.
@@ -71,7 +71,12 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         rate: endpoint.rate.as_ref().map(compile_rate),
         intake: Intake {
             params,
-            waiting: Waiting::new(Duration::from_millis(endpoint.timeout_ms), endpoint.concurrency),
+            waiting: Waiting::new(
+                Duration::from_millis(endpoint.timeout_ms),
+                // What is late is then the database.
+                if context.config.has_strict_write(endpoint) { 503 } else { 504 },
+                endpoint.concurrency,
+            ),
         },
         mode,
     })

@@ -15,14 +15,16 @@ use std::time::Duration;
 pub struct Waiting {
     /// The longest that one may wait.
     pub timeout: Duration,
+    /// What a request is answered with that has waited so long.
+    late_status: u16,
     places_max: usize,
     taken: AtomicUsize,
 }
 
 impl Waiting {
     /// None yet.
-    pub fn new(timeout: Duration, places_max: usize) -> Arc<Waiting> {
-        Arc::new(Waiting { timeout, places_max, taken: AtomicUsize::new(0) })
+    pub fn new(timeout: Duration, late_status: u16, places_max: usize) -> Arc<Waiting> {
+        Arc::new(Waiting { timeout, late_status, places_max, taken: AtomicUsize::new(0) })
     }
 
     /// How many wait now.
@@ -46,9 +48,10 @@ impl Waiting {
 pub struct WaitingPlace(Arc<Waiting>);
 
 impl WaitingPlace {
-    /// The answer that `work` gives, or a problem: its own, or a 504 when the endpoint's time-out ends first.
+    /// The answer that `work` gives, or a problem: its own, or that of the endpoint's time-out.
     pub async fn reply(&self, work: impl Future<Output = Result<Reply, Problem>>) -> Reply {
-        reply_of(within(self.0.timeout, work).await.flatten())
+        let late = |problem| Problem { status: self.0.late_status, ..problem };
+        reply_of(within(self.0.timeout, work).await.map_err(late).flatten())
     }
 }
 

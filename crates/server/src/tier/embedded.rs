@@ -280,7 +280,7 @@ fn loading(table: &Table) -> String {
 fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), StartError> {
     let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
     options.durability = match memory.durability {
-        model::Durability::Sync => forebay_log::Durability::Sync,
+        model::Durability::Sync | model::Durability::Database => forebay_log::Durability::Sync,
         // Replicated is refused where the config is read: this tier has no replicas.
         model::Durability::Async | model::Durability::Replicated(_) => forebay_log::Durability::Async,
     };
@@ -326,7 +326,9 @@ async fn stay_alive(log: &Log, store: &Store, reached: &Reached) -> StartError {
 fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
     let (advancing, failing) = (gate.clone(), gate.clone());
     match durability {
-        model::Durability::Sync => log.on_durable(Box::new(move |durable| advancing.advance(durable.0))),
+        model::Durability::Sync | model::Durability::Database => {
+            log.on_durable(Box::new(move |durable| advancing.advance(durable.0)));
+        }
         model::Durability::Async | model::Durability::Replicated(_) => gate.advance(u64::MAX),
     }
     log.on_poisoned(Box::new(move |_| failing.fail()));

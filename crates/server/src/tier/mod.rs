@@ -402,6 +402,7 @@ fn drain_json(state: &DrainState) -> Value {
         "rows_total": state.rows_total,
         "changes_total": state.changes_total,
         "dead_total": state.dead_total,
+        "refused_total": state.refused_total,
         "unwritten_total": state.unwritten_total,
         "batches_total": state.batches_total,
         "rate_rows_per_s": state.rate_rows_per_s,

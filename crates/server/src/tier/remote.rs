@@ -52,7 +52,8 @@ impl Remote {
         }
         let options = forebay_redis::Options {
             durability: match memory.durability {
-                Durability::Sync => forebay_redis::Durability::Sync,
+                // `database` is refused where the config is read: writes here do not wait for one.
+                Durability::Sync | Durability::Database => forebay_redis::Durability::Sync,
                 Durability::Async => forebay_redis::Durability::Async,
                 Durability::Replicated(model::Replicas::All) => {
                     forebay_redis::Durability::Replicated(forebay_redis::Replicas::All)

@@ -3,6 +3,7 @@
 
 use super::budget::{Budget, allocated_bytes};
 use super::follow::Waiters;
+use super::intent::Awaited;
 use super::rows::Rows;
 use crate::hash::Hasher;
 use crate::key::KeyRef;
@@ -37,6 +38,8 @@ pub(crate) struct Core {
     pub hasher: Hasher,
     /// Who waits for the next look at the database.
     pub waiters: Waiters,
+    /// How many writes wait for the database.
+    pub awaited: Awaited,
     /// The rows of all tables, for eviction. Set when they are opened.
     pub rows: OnceLock<Vec<Arc<Rows>>>,
     pub evictor: Mutex<Evictor>,
@@ -99,6 +102,7 @@ impl Core {
             checkpointing: Mutex::default(),
             hasher,
             waiters: Waiters::default(),
+            awaited: Awaited::default(),
             rows: OnceLock::new(),
             evictor: Mutex::default(),
             fetched_rows: AtomicU64::new(0),

@@ -4,6 +4,7 @@ use crate::error::{HotError, HotKind};
 use forebay_log::{AppendError, Position};
 use forebay_value::Value;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a write was not done. Nothing has changed, in memory or in the log.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,15 @@ pub enum WriteError {
     Busy,
     /// The log failed or was closed: nothing more is written.
     Poisoned,
+    /// An intent that ends at this position competes: its outcome decides, then the same may be tried again.
+    Pending(Position),
+    /// The database takes none of the table's changes for now.
+    Stopped {
+        /// Its name.
+        table: String,
+        /// What is wrong with it.
+        reason: Arc<str>,
+    },
     /// The sum is beyond the column's range.
     Overflow {
         /// The column, an index into the schema's.
@@ -61,6 +71,8 @@ impl From<WriteError> for HotError {
             WriteError::TooLarge => HotError::too_large(),
             WriteError::Busy => HotError::new(HotKind::Busy, "the log's disk is behind"),
             WriteError::Poisoned => HotError::new(HotKind::Poisoned, "the log has failed"),
+            WriteError::Pending(_) => HotError::unavailable("a write to the same row waits for the database"),
+            WriteError::Stopped { table, reason } => HotError::stopped(&table, &reason),
             WriteError::Overflow { column } => HotError::overflow(column),
         }
     }
@@ -77,6 +89,8 @@ impl fmt::Display for WriteError {
             WriteError::TooLarge => "the row is larger than the log's buffer",
             WriteError::Busy => "the log's disk is behind",
             WriteError::Poisoned => "the log has failed",
+            WriteError::Pending(_) => "a write to the same row waits for the database",
+            WriteError::Stopped { .. } => "the database takes none of the table's changes",
             WriteError::Overflow { .. } => "the sum is beyond the column's range",
         })
     }

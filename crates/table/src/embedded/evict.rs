@@ -1,9 +1,9 @@
 //! Eviction: giving up the bodies of rows that the database has, when the memory limit is reached.
 //!
 //! A clock over all shards of all tables: a row that was read since the hand last passed is spared once. Only
-//! rows whose last change is drained (and seen in the database, when tables are followed) can go, and what
-//! stays of one is its stub. It runs in whoever needs the
-//! room, one at a time, with one shard locked at a time.
+//! rows whose last change is drained (and seen in the database, when tables are followed) can go, and none
+//! that an intent is about; what stays of one is its stub. It runs in whoever needs the room, one at a time,
+//! with one shard locked at a time.
 //!
 //! **Cost.** Rows drain in the order in which they were written, which is roughly the order of their slots,
 //! so the hand rests where the undrained ones begin and each visit is short. When the visits yield nothing,
@@ -164,7 +164,7 @@ impl Visit {
             let number = shard.hand;
             shard.hand += 1;
             found.seen += 1;
-            let slot = shard.slots.get_mut(number);
+            let slot = shard.slots.get(number);
             if slot.position() > self.drained {
                 run += 1;
                 if run >= self.run_max {
@@ -175,11 +175,11 @@ impl Visit {
                 continue;
             }
             run = 0;
-            if slot.has(EVICTED) {
+            if slot.has(EVICTED) || shard.intents.last(key_of(slot, &rows.schema)).is_some() {
                 continue;
             }
             if slot.has(REFERENCED) {
-                slot.clear(REFERENCED);
+                shard.slots.get_mut(number).clear(REFERENCED);
                 found.spared += 1;
                 continue;
             }

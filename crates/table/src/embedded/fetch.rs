@@ -128,6 +128,10 @@ impl Table {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
         let found = shard.find(self.schema(), hash, key);
+        if row.is_some() && shard.intents.is_adding(key) {
+            // What was read may hold an addition that memory makes when its outcome is known.
+            return Ok(Installed::Stale);
+        }
         if let Some(number) = found {
             let slot = shard.slots.get(number);
             if !slot.has(EVICTED) {

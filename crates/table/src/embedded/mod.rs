@@ -5,7 +5,8 @@
 //! them: unique values, counters, serial keys, eviction, read-through, replay. The way of the data: `write` →
 //! `rows` (`unique`, `counters`) → log → `shard` (`slab`); `table`, `list` read; `load`, `fetch` and `replay`
 //! bring rows in, `follow` what others make of them; `evict` gives
-//! their bodies up; `checkpoint` keeps all of it for the next start.
+//! their bodies up; `intent` holds what memory shows only when the database has it; `checkpoint` keeps all of
+//! it for the next start.
 //!
 //! **What must stay true.**
 //! - A change is in memory if and only if the log took it: an operation checks, appends, then changes memory,
@@ -34,11 +35,13 @@ mod error;
 mod evict;
 mod fetch;
 mod follow;
+mod intent;
 mod keys;
 mod list;
 mod load;
 mod readers;
 mod replay;
+mod replayed;
 mod reserve;
 mod rows;
 mod shard;
@@ -52,6 +55,8 @@ pub(crate) mod write;
 pub use checkpoint::{Loaded, Saved};
 pub use error::WriteError;
 pub use follow::{Following, Image, Poll};
+pub use intent::Outcome;
+pub(crate) use intent::StrictWrite;
 pub use list::List;
 pub use load::Load;
 pub use replay::Replayed;

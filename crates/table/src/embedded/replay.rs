@@ -6,18 +6,13 @@
 //! are so applied in their order, and nothing depends on the order of changes of different rows: unique values are a multiset,
 //! counts are sums, and marks only rise.
 
-use super::budget::allocated_bytes;
-use super::shard::{Absence, Shard};
-use super::slab::{COUNTED, EVICTED, Slot};
+use super::replayed::Missing;
 use super::table::Table;
 use super::tables::Tables;
 use super::undo::Again;
-use super::write::{bigint_at, encode_changed};
 use crate::error::{Error, Kind};
-use crate::hash::KeyHash;
-use crate::key::KeyRef;
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
-use crate::record::{InvalidRecord, LogRecord, TableId};
+use crate::record::{InvalidRecord, LogRecord, TableId, is_intent};
 use forebay_log::{Batch, Position, Reader};
 use forebay_value::{Column, KeyKind, RowRef, Schema, ValueRef};
 use std::mem::discriminant;
@@ -213,14 +208,16 @@ impl Share<'_> {
     fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), Error> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
-        let table = match self.targets.get(usize::from(id)) {
+        let (table, drained) = match self.targets.get(usize::from(id)) {
             Some(Some(Target::Apply(table, drained) | Target::Old(OldColumns { table, .. }, drained)))
                 if position <= *drained && !table.is_from_checkpoint() =>
             {
                 return Ok(());
             }
-            Some(Some(Target::Apply(table, _))) => table,
-            Some(Some(Target::Old(old, _))) => return self.apply_old(old, &record, position),
+            Some(Some(Target::Apply(table, drained))) => (table, *drained),
+            Some(Some(Target::Old(old, _))) => {
+                return self.apply_old(old, &record, is_intent(bytes), position);
+            }
             Some(Some(Target::Skip)) => {
                 self.records += u64::from(self.number == 0);
                 self.skipped += u64::from(self.number == 0);
@@ -234,30 +231,23 @@ impl Share<'_> {
         if hash.shard() % self.of != self.number {
             return Ok(());
         }
+        if is_intent(bytes) {
+            self.records += 1;
+            // What became of an earlier one, the database says; a record behind it has the row read.
+            if position > drained {
+                table.note_intent(&record, bytes, key, hash, position);
+            }
+            return Ok(());
+        }
         if table.is_from_checkpoint() && table.has_newer(hash, key, position) {
             return Ok(());
         }
         self.records += 1;
-        match record {
-            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
-                table.replay_row(row, key, hash, position);
-            }
-            LogRecord::Update { columns, row, .. } => {
-                let changes: Vec<_> = columns.of(row, table.schema()).collect();
-                table.replay_update(&changes, key, hash, position);
-            }
-            LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
-            LogRecord::Undone { .. } if self.heeds_undone && table.is_from_checkpoint() => {
-                let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
-                self.again.push((from, table.clone(), key.value().to_owned()));
-            }
-            // The row was read after that.
-            LogRecord::Undone { .. } => {}
-            LogRecord::Increment { column, delta, .. } => table
-                .replay_increment(key, hash, column, delta, position)
-                .map_err(|error| bad(position, error))?,
+        if matches!(record, LogRecord::Undone { .. }) && self.heeds_undone && table.is_from_checkpoint() {
+            let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
+            self.again.push((from, table.clone(), key.value().to_owned()));
         }
-        Ok(())
+        table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))
     }
 }
 
@@ -267,6 +257,7 @@ impl Share<'_> {
         &mut self,
         old: &OldColumns,
         record: &LogRecord<'_>,
+        is_intent: bool,
         position: Position,
     ) -> Result<(), Error> {
         let table = &*old.table;
@@ -280,6 +271,10 @@ impl Share<'_> {
             return Ok(());
         }
         self.records += 1;
+        if is_intent {
+            table.doubt_intent(key, hash, position);
+            return Ok(());
+        }
         match *record {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
                 table.replay_unseen(key, hash, &old.changes(row, |_| true), position, Missing::Put);
@@ -296,14 +291,6 @@ impl Share<'_> {
     }
 }
 
-/// What a change of a row that is not in memory means.
-enum Missing {
-    /// It makes the row.
-    Put,
-    /// The database has no such row: it was deleted by others, or its insert was refused.
-    Ignore,
-}
-
 fn bad(position: Position, error: InvalidRecord) -> Error {
     Error::caused(
         Kind::BadRecord { position },
@@ -318,181 +305,4 @@ fn other_key(table: &str, position: Position) -> Error {
          drain with the old key first"
     );
     Error::new(Kind::OtherKey { table: table.to_owned() }, what)
-}
-
-impl Table {
-    fn replay_row(&self, row: RowRef<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
-        let rows = &*self.rows;
-        let after = rows.fingerprints(row);
-        rows.saw_key(key);
-        // Makes room if there is some to be made; what was acknowledged is kept in any case.
-        match self.core.reserve(row.0.len()) {
-            Ok(charge) => charge.keep(),
-            Err(_) => rows.budget.take(allocated_bytes(row.0.len())),
-        }
-        let mut shard = rows.lock(hash.shard());
-        match shard.find(self.schema(), hash, key) {
-            Some(slot) => {
-                let before = rows.fingerprints_of(shard.slots.get(slot));
-                rows.exchange_known(&before, &after, position);
-                rows.budget.give(allocated_bytes(row.0.len()));
-                rows.set(&mut shard, slot, row, position);
-            }
-            None => {
-                rows.exchange_known(&[], &after, position);
-                rows.insert(&mut shard, hash, Slot::new(row.0.into(), position));
-            }
-        }
-        self.wrote_whole(&mut shard, hash, key);
-    }
-
-    /// Applies the columns that an update sets to the row as the database has it. The other columns may have changed there since.
-    fn replay_update(
-        &self,
-        changes: &[(usize, ValueRef<'_>)],
-        key: KeyRef<'_>,
-        hash: KeyHash,
-        position: Position,
-    ) {
-        let rows = &*self.rows;
-        let mut shard = rows.lock(hash.shard());
-        let number = match shard.find(self.schema(), hash, key) {
-            Some(number) if !shard.slots.get(number).has(EVICTED) => number,
-            _ => {
-                drop(shard);
-                return self.replay_unseen(key, hash, changes, position, Missing::Ignore);
-            }
-        };
-        let slot = shard.slots.get(number);
-        let before = rows.fingerprints_of(slot);
-        let mut bytes = Vec::with_capacity(slot.bytes.len());
-        encode_changed(self.schema(), RowRef(&slot.bytes), changes, &mut bytes);
-        let row = RowRef(&bytes);
-        rows.exchange_known(&before, &rows.fingerprints(row), position);
-        self.set_columns(&mut shard, number, changes.iter().map(|(column, _)| *column), position);
-        rows.set(&mut shard, number, row, position);
-    }
-
-    /// Notes a change whose row memory does not show: the row can be read when the database has the change as well.
-    fn replay_unseen(
-        &self,
-        key: KeyRef<'_>,
-        hash: KeyHash,
-        changes: &[(usize, ValueRef<'_>)],
-        position: Position,
-        missing: Missing,
-    ) {
-        let rows = &*self.rows;
-        let mut shard = rows.lock(hash.shard());
-        self.lost(&mut shard, hash, key, position);
-        match (shard.find(self.schema(), hash, key), missing) {
-            (Some(number), _) => {
-                let before = rows.fingerprints_of(shard.slots.get(number));
-                let after = rows.fingerprints_changed(&before, changes);
-                rows.exchange_known(&before, &after, position);
-                rows.hollow(&mut shard, number, &after);
-                shard.slots.get_mut(number).changed(position, EVICTED);
-            }
-            (None, Missing::Put) => {
-                rows.saw_key(key);
-                let after = rows.fingerprints_changed(&rows.no_fingerprints(), changes);
-                rows.exchange_known(&[], &after, position);
-                let stub = rows.stub(key, &after);
-                rows.budget.take(allocated_bytes(stub.len()));
-                let mut slot = Slot::new(stub, position);
-                slot.set(EVICTED);
-                rows.insert(&mut shard, hash, slot);
-            }
-            (None, Missing::Ignore) if self.shared() => self.mark_behind(&mut shard, key, position),
-            (None, Missing::Ignore) => {}
-        }
-    }
-
-    /// Whether memory has this change of a row, or a later one.
-    fn has_newer(&self, hash: KeyHash, key: KeyRef<'_>, position: Position) -> bool {
-        let shard = self.rows.lock(hash.shard());
-        match shard.find(self.schema(), hash, key) {
-            Some(slot) => shard.slots.get(slot).position() >= position,
-            None => shard.tombstone(key).is_some_and(|tombstone| tombstone.position >= position),
-        }
-    }
-
-    fn replay_delete(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {
-        let rows = &*self.rows;
-        let mut shard = rows.lock(hash.shard());
-        if let Some(slot) = shard.find(self.schema(), hash, key) {
-            let before = rows.fingerprints_of(shard.slots.get(slot));
-            rows.exchange_known(&before, &[], position);
-            rows.remove(&mut shard, hash, slot, position);
-        }
-        shard.deleted = position;
-        self.deleted(&mut shard, hash, key, position);
-        if self.keeps_tombstones() {
-            rows.bury(&mut shard, key, position, Absence::Deleted);
-        }
-    }
-
-    fn replay_increment(
-        &self,
-        key: KeyRef<'_>,
-        hash: KeyHash,
-        column: usize,
-        delta: i64,
-        position: Position,
-    ) -> Result<(), InvalidRecord> {
-        let rows = &*self.rows;
-        let mut shard = rows.lock(hash.shard());
-        let Some(number) = shard.find(self.schema(), hash, key) else {
-            self.lost(&mut shard, hash, key, position);
-            if self.shared() {
-                self.mark_behind(&mut shard, key, position);
-            }
-            return Ok(());
-        };
-        if shard.slots.get(number).has(EVICTED) {
-            self.lost(&mut shard, hash, key, position);
-        }
-        let slot = shard.slots.get_mut(number);
-        if slot.has(EVICTED) {
-            // It can be read again when the database has the increment as well.
-            slot.changed(position, EVICTED);
-            return Ok(());
-        }
-        let Some((at, value)) = bigint_at(self.schema(), RowRef(&slot.bytes), column) else {
-            // Others have made it NULL, and may give it a number before the database has the increment.
-            if self.followed() {
-                self.added(&mut shard, number, (column, delta), position);
-                shard.slots.get_mut(number).changed(position, 0);
-            }
-            return Ok(());
-        };
-        let Some(sum) = value.checked_add(delta) else {
-            if !self.followed() {
-                return Err(InvalidRecord("counts past 64 bits"));
-            }
-            // Others have set it so high: what becomes of the increment the database decides.
-            self.lost(&mut shard, hash, key, position);
-            let fingerprints = rows.fingerprints_of(shard.slots.get(number));
-            rows.hollow(&mut shard, number, &fingerprints);
-            shard.slots.get_mut(number).changed(position, EVICTED);
-            return Ok(());
-        };
-        let before = if rows.is_tracked(column) { rows.fingerprints_of(slot) } else { Default::default() };
-        self.added(&mut shard, number, (column, delta), position);
-        let slot = shard.slots.get_mut(number);
-        slot.bytes[at..at + size_of::<i64>()].copy_from_slice(&sum.to_le_bytes());
-        slot.changed(position, COUNTED);
-        if !before.is_empty() {
-            rows.exchange_known(&before, &rows.fingerprints_of(slot), position);
-        }
-        Ok(())
-    }
-
-    /// A row that only the database has was incremented: it cannot be shown before the database has that too.
-    fn mark_behind(&self, shard: &mut Shard, key: KeyRef<'_>, position: Position) {
-        let is_deleted = shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Deleted);
-        if !is_deleted {
-            self.rows.bury(shard, key, position, Absence::Behind);
-        }
-    }
 }

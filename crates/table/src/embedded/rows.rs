@@ -9,7 +9,7 @@ use super::budget::{Budget, allocated_bytes};
 use super::counters::Counters;
 use super::shard::{Absence, Shard, Tombstone, key_of};
 use super::slab::{EVICTED, REFERENCED, Slot};
-use super::unique::{Claim, Claims, Unique};
+use super::unique::{Claim, Claims, Taken, Unique};
 use crate::hash::{Fingerprint, Hasher, KeyHash, NO_VALUE};
 use crate::key::KeyRef;
 use crate::limits::{RANDOM_DRAWS, SHARDS};
@@ -30,6 +30,9 @@ pub(crate) type Fingerprints = SmallVec<[Fingerprint; 4]>;
 
 /// Unique values that are held beside the rows that have them.
 pub(crate) type Held = Claims;
+
+/// Unique values that an intent is to take.
+pub(crate) type Reserved = Claims;
 
 /// A column whose value matters beyond its row.
 struct Tracked {
@@ -196,14 +199,14 @@ impl Rows {
         &self,
         before: &[Fingerprint],
         after: &[Fingerprint],
-        conflict: impl FnOnce(usize, Position) -> E,
+        conflict: impl FnOnce(Taken) -> E,
         append: impl FnOnce() -> Result<Position, E>,
     ) -> Result<Position, E> {
         let position = if self.has_unique {
             let claims = self.claims(before, after);
             let mut locked = self.unique.lock(&claims);
-            if let Some((column, mark)) = locked.conflict(&claims) {
-                return Err(conflict(column, mark));
+            if let Some(taken) = locked.conflict(&claims) {
+                return Err(conflict(taken));
             }
             let position = append()?;
             locked.apply(&claims, position, &self.budget);
@@ -222,6 +225,48 @@ impl Rows {
             self.unique.lock(&claims).apply(&claims, position, &self.budget);
         }
         self.recount(before, after, position);
+    }
+
+    /// A row is to go from one state to another: refuses when a unique value is taken, else has `append` note
+    /// and append the intent, and keeps the values that it takes from others. All or nothing.
+    pub fn reserve<E>(
+        &self,
+        before: &[Fingerprint],
+        after: &[Fingerprint],
+        conflict: impl FnOnce(Taken) -> E,
+        append: impl FnOnce(Reserved) -> Result<Position, E>,
+    ) -> Result<Position, E> {
+        let claims = self.claims_to_take(before, after);
+        if claims.is_empty() {
+            return append(claims);
+        }
+        let mut locked = self.unique.lock(&claims);
+        if let Some(taken) = locked.conflict(&claims) {
+            return Err(conflict(taken));
+        }
+        let position = append(claims.clone())?;
+        locked.reserve(&claims, position);
+        Ok(position)
+    }
+
+    /// The same for an intent that is in the log: nothing is refused.
+    pub fn reserve_known(&self, after: &[Fingerprint], position: Position) -> Reserved {
+        let claims = self.claims_to_take(&[], after);
+        self.unique.lock(&claims).reserve(&claims, position);
+        claims
+    }
+
+    /// Ends what [`Rows::reserve`] began.
+    pub fn unreserve(&self, reserved: &Reserved, position: Position) {
+        self.unique.lock(reserved).unreserve(reserved, position);
+    }
+
+    fn claims_to_take(&self, before: &[Fingerprint], after: &[Fingerprint]) -> Claims {
+        let claims = self.claims(before, after).into_iter();
+        claims
+            .map(|claim| Claim { before: NO_VALUE, ..claim })
+            .filter(|claim| claim.after != NO_VALUE)
+            .collect()
     }
 
     /// Whether a column beside the key is unique.

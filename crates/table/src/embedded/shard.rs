@@ -5,7 +5,9 @@
 //! together. Everything here runs under the shard's lock.
 
 use super::budget::{Budget, allocated_bytes};
+use super::error::WriteError;
 use super::follow::Pendings;
+use super::intent::KeyIntents;
 use super::slab::{EVICTED, Slab, Slot};
 use crate::hash::{Hasher, KeyHash};
 use crate::key::{Key, KeyRef, row_key};
@@ -54,6 +56,8 @@ pub(crate) struct Shard {
     pub hand: u32,
     /// Of a followed table: what the database does not have yet.
     pub pending: Pendings,
+    /// Writes that memory does not show before the database has them.
+    pub intents: KeyIntents,
 }
 
 /// Bytes of a key in the ordered set: its own, and a B-tree's share of node and slack (nodes are at least
@@ -164,6 +168,11 @@ impl Shard {
         self.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused)
     }
 
+    /// Refuses a write to a row whose state an intent may change.
+    pub fn unless_intended(&self, key: KeyRef<'_>) -> Result<(), WriteError> {
+        self.intents.last(key).map_or(Ok(()), |last| Err(WriteError::Pending(last)))
+    }
+
     /// Whether any key is remembered that is not in memory. Most shards have none: nothing is then looked
     /// for.
     pub fn has_tombstones(&self) -> bool {
@@ -202,9 +211,11 @@ impl Shard {
         forgotten
     }
 
-    /// Whether a change of a row or a delete lies after `drained`.
+    /// Whether a change of a row, a delete or an intent lies after `drained`.
     pub fn has_undrained(&self, drained: Position) -> bool {
-        self.deleted > drained || self.slots.iter().any(|slot| slot.position() > drained)
+        !self.intents.is_empty()
+            || self.deleted > drained
+            || self.slots.iter().any(|slot| slot.position() > drained)
     }
 
     /// Forgets all rows and tombstones.

@@ -5,6 +5,7 @@
 
 use super::core::Core;
 use super::follow::Follow;
+use super::intent::Intents;
 use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
@@ -60,7 +61,8 @@ pub struct Entry<'a> {
     pub key: ValueRef<'a>,
     /// The row; `None` when it was evicted.
     pub row: Option<RowRef<'a>>,
-    /// Its last change; 0 when it has not changed since it was loaded.
+    /// Its last change, or the last that waits for the database; 0 when it has not changed since it was
+    /// loaded.
     pub position: Position,
 }
 
@@ -78,6 +80,8 @@ pub struct Table {
     pub(super) others: Others,
     /// Its rows came from a checkpoint.
     pub(super) from_checkpoint: AtomicBool,
+    /// Writes that wait for the database.
+    pub(crate) intents: Intents,
     /// When it is followed.
     pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
@@ -97,6 +101,7 @@ impl Table {
             rules: spec.rules,
             others: spec.others,
             from_checkpoint: AtomicBool::new(false),
+            intents: Intents::new(),
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
         })
@@ -213,9 +218,12 @@ impl Table {
 
     /// [`Table::for_each`] of one shard.
     pub(crate) fn for_each_in(&self, shard: usize, f: &mut impl FnMut(Entry<'_>)) {
-        for slot in self.rows.lock(shard).slots.iter() {
+        let shard = self.rows.lock(shard);
+        for slot in shard.slots.iter() {
             let row = (!slot.has(EVICTED)).then_some(RowRef(&slot.bytes));
-            f(Entry { key: key_of(slot, self.schema()).value(), row, position: slot.position() });
+            let key = key_of(slot, self.schema());
+            let position = slot.position().max(shard.intents.last(key).unwrap_or_default());
+            f(Entry { key: key.value(), row, position });
         }
     }
 

@@ -8,14 +8,18 @@
 //! It is a multiset: what comes from the database or the log is entered without asking, and two such rows may
 //! have the same value for a while when others write to the table as well. A value is free when its last
 //! claim is gone.
+//!
+//! An intent reserves the values that it takes: they are not taken yet, and nobody else takes them before its
+//! outcome is known.
 
 use super::budget::Budget;
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::limits::SHARDS;
 use forebay_log::Position;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use std::hash::RandomState;
 
 pub(crate) struct Unique {
     stripes: Box<[Mutex<Stripe>]>,
@@ -24,6 +28,8 @@ pub(crate) struct Unique {
 #[derive(Default)]
 pub(crate) struct Stripe {
     taken: HashTable<Fingerprint>,
+    /// Values that intents are to take, and where these are in the log.
+    reserved: HashMap<Fingerprint, Position, RandomState>,
     /// The last change that took a value: what a conflict waits for.
     changed: Position,
 }
@@ -32,11 +38,22 @@ pub(crate) struct Stripe {
 pub(crate) type Claims = SmallVec<[Claim; 4]>;
 
 /// One unique column of a row that changes; [`NO_VALUE`] for no row or NULL.
+#[derive(Clone)]
 pub(crate) struct Claim {
     /// Index of the column.
     pub column: usize,
     pub before: Fingerprint,
     pub after: Fingerprint,
+}
+
+/// Why a value cannot be taken.
+pub(crate) struct Taken {
+    /// The first column whose new value is taken.
+    pub column: usize,
+    /// What an answer waits for that says so.
+    pub mark: Position,
+    /// The intent that may take it, when no row has it.
+    pub intent: Option<Position>,
 }
 
 /// The stripes of some claims, locked.
@@ -73,19 +90,44 @@ impl Unique {
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
             budget.give(stripe.taken.allocation_size());
-            *stripe = Stripe { taken: HashTable::new(), changed: stripe.changed };
+            *stripe = Stripe { changed: stripe.changed, ..Stripe::default() };
         }
     }
 }
 
 impl Locked<'_> {
-    /// The first column whose new value is taken, and what that answer waits for.
-    pub fn conflict(&self, claims: &[Claim]) -> Option<(usize, Position)> {
-        claims.iter().filter(|claim| claim.after != NO_VALUE).find_map(|claim| {
+    /// The first column whose new value is taken; one that a row has comes before one that an intent has.
+    pub fn conflict(&self, claims: &[Claim]) -> Option<Taken> {
+        let wanted = || claims.iter().filter(|claim| claim.after != NO_VALUE);
+        let by_row = wanted().find_map(|claim| {
             let stripe = self.stripe(claim.after);
             let taken = stripe.taken.find(spread(claim.after), |other| *other == claim.after);
-            taken.map(|_| (claim.column, stripe.changed))
+            taken.map(|_| Taken { column: claim.column, mark: stripe.changed, intent: None })
+        });
+        by_row.or_else(|| {
+            wanted().find_map(|claim| {
+                let stripe = self.stripe(claim.after);
+                let intent = stripe.reserved.get(&claim.after).copied();
+                intent.map(|at| Taken { column: claim.column, mark: stripe.changed, intent: Some(at) })
+            })
         })
+    }
+
+    /// Reserves what is to be taken by the intent at `position`.
+    pub fn reserve(&mut self, claims: &[Claim], position: Position) {
+        for claim in claims.iter().filter(|claim| claim.after != NO_VALUE) {
+            self.stripe_mut(claim.after).reserved.insert(claim.after, position);
+        }
+    }
+
+    /// Ends what [`Locked::reserve`] began.
+    pub fn unreserve(&mut self, claims: &[Claim], position: Position) {
+        for claim in claims.iter().filter(|claim| claim.after != NO_VALUE) {
+            let reserved = &mut self.stripe_mut(claim.after).reserved;
+            if reserved.get(&claim.after) == Some(&position) {
+                reserved.remove(&claim.after);
+            }
+        }
     }
 
     /// Frees what was, takes what is, as of `position`.

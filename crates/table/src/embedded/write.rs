@@ -4,6 +4,7 @@ use super::error::WriteError;
 use super::shard::{Absence, Shard};
 use super::slab::{COUNTED, EVICTED, REFERENCED, Slot};
 use super::table::{Read, Table};
+use super::unique::Taken;
 use crate::key::{KeyRef, row_key};
 use crate::record;
 use forebay_log::Position;
@@ -41,7 +42,7 @@ impl Table {
     /// Puts in a row whose key and unique values nobody has. What the answer waits for.
     ///
     /// # Errors
-    /// [`WriteError::Conflict`]; [`WriteError::MemoryFull`]; those of the log.
+    /// [`WriteError::Conflict`]; [`WriteError::Pending`]; [`WriteError::MemoryFull`]; those of the log.
     pub fn insert(&self, row: RowRef<'_>) -> Result<Position, WriteError> {
         let key = row_key(row, self.schema());
         let hash = self.rows.hasher.key(key);
@@ -51,6 +52,7 @@ impl Table {
         SCRATCH.with_borrow_mut(|scratch| {
             record::put_insert(self.id, row, scratch);
             let mut shard = self.rows.lock(hash.shard());
+            shard.unless_intended(key)?;
             if let Some(slot) = shard.find(self.schema(), hash, key) {
                 let mark = shard.slots.get(slot).row_mark();
                 return Err(WriteError::Conflict { column: self.schema().key, mark });
@@ -81,6 +83,7 @@ impl Table {
             record::begin_put(self.id, scratch);
             scratch.extend_from_slice(row.0);
             let mut shard = self.rows.lock(hash.shard());
+            shard.unless_intended(key)?;
             let found = shard.find(self.schema(), hash, key);
             let before =
                 found.map(|slot| self.rows.fingerprints_of(shard.slots.get(slot))).unwrap_or_default();
@@ -128,6 +131,7 @@ impl Table {
             reserved = Some(self.core.reserve(growth)?);
         }
         let mut shard = self.rows.lock(hash.shard());
+        shard.unless_intended(key)?;
         let slot = match self.present(&shard, hash, key) {
             // It was this very row that went: fetching it would only begin that again.
             Err(WriteError::Fetch(_)) if is_tight => return Err(WriteError::MemoryFull),
@@ -184,6 +188,7 @@ impl Table {
         };
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
+        shard.unless_intended(key)?;
         let number = self.present(&shard, hash, key)?;
         let slot = shard.slots.get(number);
         let Some((at, value)) = bigint_at(schema, RowRef(&slot.bytes), column) else {
@@ -226,6 +231,7 @@ impl Table {
         };
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
+        shard.unless_intended(key)?;
         let slot = self.present(&shard, hash, key)?;
         let row = RowRef(&shard.slots.get(slot).bytes);
         let before = self.rows.fingerprints(row);
@@ -244,7 +250,12 @@ impl Table {
     }
 
     /// The slot of a row that is there and has its body.
-    fn present(&self, shard: &Shard, hash: crate::hash::KeyHash, key: KeyRef<'_>) -> Result<u32, WriteError> {
+    pub(super) fn present(
+        &self,
+        shard: &Shard,
+        hash: crate::hash::KeyHash,
+        key: KeyRef<'_>,
+    ) -> Result<u32, WriteError> {
         match shard.find(self.schema(), hash, key) {
             Some(slot) if shard.slots.get(slot).has(EVICTED) => {
                 Err(WriteError::Fetch(key.value().to_owned()))
@@ -304,13 +315,16 @@ impl Table {
         })
     }
 
-    fn append(&self, record: &[u8]) -> Result<Position, WriteError> {
+    pub(super) fn append(&self, record: &[u8]) -> Result<Position, WriteError> {
         Ok(self.core.log.append(record)?)
     }
 }
 
-fn conflict(column: usize, mark: Position) -> WriteError {
-    WriteError::Conflict { column, mark }
+pub(super) fn conflict(taken: Taken) -> WriteError {
+    match taken.intent {
+        Some(position) => WriteError::Pending(position),
+        None => WriteError::Conflict { column: taken.column, mark: taken.mark },
+    }
 }
 
 pub(crate) fn encode_changed(
@@ -339,7 +353,7 @@ fn encoded_bytes(value: ValueRef<'_>) -> usize {
 }
 
 /// Bytes by which a row grows, at most, but for the few of a NULL that becomes a number.
-fn growth_bytes(value: ValueRef<'_>) -> usize {
+pub(super) fn growth_bytes(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Numeric(_) | ValueRef::Text(_) | ValueRef::Json(_) | ValueRef::Bytes(_) => {
             encoded_bytes(value)

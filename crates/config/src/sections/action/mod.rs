@@ -179,10 +179,22 @@ fn check_keys(fields: Fields<'_>, common: &'static [Key], action: Option<&Action
 
 impl Action {
     /// This action, or those of an `any_of`.
-    pub(crate) fn each(&self) -> &[Action] {
+    pub fn each(&self) -> &[Action] {
         match self {
             Action::AnyOf(actions) => actions,
             action => std::slice::from_ref(action),
+        }
+    }
+
+    /// The hot table that a client waits for this action to write.
+    pub fn written_table(&self) -> Option<&str> {
+        match self {
+            Action::Insert(write::Insert { table, .. })
+            | Action::Upsert(write::Upsert { table, .. })
+            | Action::Update(write::Update { table, .. })
+            | Action::Increment(write::Increment { table, .. })
+            | Action::Delete(write::Delete { table, .. }) => Some(table),
+            _ => None,
         }
     }
 

@@ -13,7 +13,9 @@ use self::reply::Reply;
 use self::route::{Method, Route};
 use super::action::scope::Scope;
 use super::action::{self, Action};
+use super::durability::{self, AnsweredWhen};
 use super::guard::{self, Guard};
+use super::memory::Memory;
 use super::table::TableConfig;
 use super::tags;
 use crate::syntax::expr::{Expr, Literal};
@@ -46,6 +48,9 @@ pub(crate) const ENDPOINT: Section = Section {
             "how many requests are taken in a time; one more is 429 with Retry-After"
         "concurrency" | "number" | "1000" |
             "most requests that wait for this endpoint at one time; one more is 503"
+        "durability" | "\"sync\" or \"database\"" | "(that of the table)" |
+            "when a write to a hot table is answered: when it is on the disk, or when it is committed in the \
+            database; then a refusal of the database is a 409 or 422, and a time-out a 503"
         "batch" | "true or false" | "true" | "whether plain inserts that arrive together share a transaction"
         "cache" | "table" | "(none)" | "keeps answers; GET only, or `*` with `proxy`"
         "invalidates" | "array of texts" | "[]" |
@@ -82,6 +87,8 @@ pub struct Endpoint {
     pub timeout_ms: u64,
     /// Most requests that wait for this endpoint at one time; one more is answered 503.
     pub concurrency: usize,
+    /// When a write to a hot table is answered; `None`: as the table says.
+    pub durability: Option<AnsweredWhen>,
     /// Whether concurrent plain inserts share a transaction.
     pub batch: bool,
     /// What it does.
@@ -115,13 +122,23 @@ pub(crate) struct Placed {
 }
 
 /// All endpoints.
-pub(crate) fn read(cursor: Option<Cursor<'_>>, tables: &[TableConfig], guard: Option<&Guard>) -> Vec<Placed> {
+pub(crate) fn read(
+    cursor: Option<Cursor<'_>>,
+    tables: &[TableConfig],
+    guard: Option<&Guard>,
+    memory: &Memory,
+) -> Vec<Placed> {
     let Some(cursor) = cursor else { return Vec::new() };
     let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
-    items.into_iter().filter_map(|item| read_endpoint(item, tables, guard)).collect()
+    items.into_iter().filter_map(|item| read_endpoint(item, tables, guard, memory)).collect()
 }
 
-fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Option<&Guard>) -> Option<Placed> {
+fn read_endpoint(
+    cursor: Cursor<'_>,
+    tables: &[TableConfig],
+    shared_guard: Option<&Guard>,
+    memory: &Memory,
+) -> Option<Placed> {
     let fields = cursor.table("an endpoint");
     let route = fields.read("route", route::read);
     if !fields.has("route") {
@@ -149,8 +166,14 @@ fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Optio
     let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(TIMEOUT_MS);
     let batch = fields.read("batch", flag).unwrap_or(true);
     let compress = fields.read("compress", flag).unwrap_or(false);
+    let durability = durability::read(fields, memory);
     let Route { method, path: route } = route?;
     let mut action = action?;
+    if durability.is_some() && action.each().iter().all(|action| action.written_table().is_none()) {
+        let what = "durability: goes with insert, upsert, update, increment and delete; what `sql` writes is committed \
+                    when it is answered";
+        fields.wrong_at("durability", what);
+    }
     if method == Method::Any && !matches!(action, Action::Proxy(_)) {
         fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
     }
@@ -169,6 +192,7 @@ fn read_endpoint(cursor: Cursor<'_>, tables: &[TableConfig], shared_guard: Optio
         headers,
         timeout_ms,
         concurrency: concurrency.map_or(CONCURRENCY, |concurrency| concurrency as usize),
+        durability,
         batch,
         action,
         cache,

@@ -24,7 +24,7 @@ pub(super) fn row(id: i64, code: &str) -> Row {
 }
 
 pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
     let schemas = vec![codes()];
     Batch {
         log: LOG,

@@ -19,7 +19,8 @@ fn update(id: i64, code: &str) -> Op {
 /// Changes at the positions from `from` + 1 on.
 fn holding(from: Option<u64>, ops: Vec<Op>) -> Batch {
     let first = from.unwrap_or(0) + 1;
-    let changes = (first..).zip(ops).map(|(position, op)| Change { table: 0, position, op });
+    let changes =
+        (first..).zip(ops).map(|(position, op)| Change { table: 0, position, is_intent: false, op });
     let changes: Vec<Change> = changes.collect();
     let to = from.unwrap_or(0) + changes.len() as u64;
     Batch { changes, on_error: OnError::Hold, ..batch(from, to, Vec::new()) }
@@ -28,7 +29,12 @@ fn holding(from: Option<u64>, ops: Vec<Op>) -> Batch {
 fn settling(on_error: OnError, held: &[(u64, Op)]) -> Batch {
     let log = batch(None, 0, Vec::new()).log;
     let settles = held.iter().map(|(position, _)| HeldId { log, position: *position }).collect();
-    let change = |(position, op): &(u64, Op)| Change { table: 0, position: *position, op: op.clone() };
+    let change = |(position, op): &(u64, Op)| Change {
+        table: 0,
+        position: *position,
+        is_intent: false,
+        op: op.clone(),
+    };
     let changes = held.iter().map(change).collect();
     Batch { changes, on_error, held: Holding { more: Vec::new(), settles }, ..batch(None, 0, Vec::new()) }
 }

@@ -12,7 +12,12 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         let values = [Value::Bigint(id as i64), text(&id.to_string()), Value::Timestamp(Timestamp(0))];
         Row::from_values(&codes(), &values)
     };
-    let changes = (to * 10..to * 10 + 5).map(|id| Change { table: 0, position: to, op: Op::Insert(row(id)) });
+    let changes = (to * 10..to * 10 + 5).map(|id| Change {
+        table: 0,
+        position: to,
+        is_intent: false,
+        op: Op::Insert(row(id)),
+    });
     let (schemas, changes) = (vec![codes()], changes.collect());
     Batch {
         log: 1,

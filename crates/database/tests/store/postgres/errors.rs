@@ -11,7 +11,7 @@ fn row(id: i64, code: &str) -> Row {
 }
 
 fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
-    let changes = ops.into_iter().map(|op| Change { table: 0, position: 1, op }).collect();
+    let changes = ops.into_iter().map(|op| Change { table: 0, position: 1, is_intent: false, op }).collect();
     let (schemas, priority) = (vec![codes()], Priority::Holds);
     Batch {
         log: 1,

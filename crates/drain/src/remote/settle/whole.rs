@@ -96,7 +96,10 @@ fn park(changes: &mut Vec<Change>, schemas: &[Arc<Schema>], unparked: &HashSet<i
         let columns: Vec<(usize, Value)> = candidates.into_iter().filter_map(value).collect();
         if !columns.is_empty() && !unparked.contains(&key_hash) {
             let op = Op::Update { key, columns };
-            parked.insert(key_hash, Change { table: change.table, position: change.position, op });
+            parked.insert(
+                key_hash,
+                Change { table: change.table, position: change.position, is_intent: false, op },
+            );
         }
     }
     let (count, deletes) =

@@ -78,7 +78,7 @@ impl Tables {
 
 impl Table {
     /// Whether memory alone knows the table: what is in the file and the log is all there is.
-    fn is_checkpointed(&self) -> bool {
+    pub(crate) fn is_checkpointed(&self) -> bool {
         self.others == Others::None
     }
 

@@ -47,6 +47,7 @@ impl Table {
                 check_fetched(self.schema(), key, row)?;
             }
         }
+        let _applying = follow.applying.lock();
         let held = self.hold(images);
         for image in images {
             let Some(key) = KeyRef::of(image.key.as_ref()) else { continue };
@@ -97,7 +98,11 @@ impl Table {
         }
         let mut shard = rows.lock(hash.shard());
         let number = shard.find(self.schema(), hash, key);
-        match self.fold(follow, &mut shard, number, key, image, at) {
+        let folded = self.fold(follow, &mut shard, number, key, image, at);
+        if !matches!(folded, Folded::Kept) {
+            shard.intents.saw(key, at);
+        }
+        match folded {
             Folded::Kept => {}
             Folded::Gone => self.gone(&mut shard, hash, key, number),
             Folded::Mixed(row) => self.take(&mut shard, hash, number, row.as_ref(), true),

@@ -16,6 +16,8 @@ pub(crate) struct Follow {
     wanted: Mutex<Wanted>,
     /// Rows that memory cannot hold, with the reasons.
     unfit: Mutex<HashMap<Key, Arc<str>, RandomState>>,
+    /// Held while images, or outcomes of intents, are applied: one after the other.
+    pub applying: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -28,7 +30,12 @@ struct Wanted {
 
 impl Follow {
     pub fn new() -> Follow {
-        Follow { position: AtomicU64::new(0), wanted: Mutex::default(), unfit: Mutex::default() }
+        Follow {
+            position: AtomicU64::new(0),
+            wanted: Mutex::default(),
+            unfit: Mutex::default(),
+            applying: Mutex::default(),
+        }
     }
 
     /// Everything of this table up to here was in the database when memory last looked.

@@ -1,0 +1,123 @@
+//! Changes that may be refused one by one: each undoes only itself, and becomes a dead letter or is held,
+//! unless it is an intent.
+//!
+//! As long as none is refused, many go in one flight behind one savepoint. After a refusal each has a
+//! savepoint of its own; they still go in one flight, which ends at the first that is refused, and flights
+//! grow again while none is.
+
+use super::change;
+use super::dead_letters::{self, supersede};
+use super::done::Done;
+use super::held;
+use super::session::Session;
+use crate::held::behind_held;
+use crate::limits::{APART_CHANGES, SAVEPOINT_CHANGES};
+use crate::unwritten::{Letters, of_letters};
+use crate::{Batch, Change, Error, OnError};
+
+/// Applies the changes of a batch in their order.
+pub(super) async fn apply(
+    session: &mut Session,
+    batch: &Batch,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    let (mut from, mut flight) = (0, SAVEPOINT_CHANGES);
+    while from < batch.changes.len() {
+        let changes = &batch.changes[from..batch.changes.len().min(from + flight)];
+        let behind = changes.iter().position(|change| done.is_behind_held(batch, change));
+        let changes = &changes[..behind.unwrap_or(changes.len())];
+        if changes.is_empty() {
+            refused(session, batch, from, &behind_held(), letters, done).await?;
+            from += 1;
+            continue;
+        }
+        if flight >= SAVEPOINT_CHANGES {
+            match together(session, batch, changes, letters, done).await? {
+                true => from += changes.len(),
+                false => flight = APART_CHANGES,
+            }
+            continue;
+        }
+        match apart(session, batch, changes, letters, done).await? {
+            (applied, None) => {
+                from += applied;
+                flight *= 2;
+            }
+            (applied, Some(error)) => {
+                refused(session, batch, from + applied, &error, letters, done).await?;
+                from += applied + 1;
+                flight = APART_CHANGES;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All of them, or none: false when one is refused, or it is not known which intent met no row.
+async fn together(
+    session: &mut Session,
+    batch: &Batch,
+    changes: &[Change],
+    letters: &Letters,
+    done: &mut Done,
+) -> Result<bool, Error> {
+    session.execute("SAVEPOINT changes").await?;
+    match change::run_all(session, &batch.schemas, changes).await {
+        Ok(missing) if missing == 0 || !changes.iter().any(Change::must_meet_row) => {
+            session.execute("RELEASE changes").await?;
+            supersede(session, batch, changes, &letters.outstanding).await.map_err(of_letters)?;
+            done.met(missing, batch, changes);
+            Ok(true)
+        }
+        Err((_, error)) if !error.is_data() => Err(error),
+        _ => {
+            session.execute("ROLLBACK TO changes; RELEASE changes").await?;
+            Ok(false)
+        }
+    }
+}
+
+/// Those before the first that is refused: how many they are, and why it is.
+async fn apart(
+    session: &mut Session,
+    batch: &Batch,
+    changes: &[Change],
+    letters: &Letters,
+    done: &mut Done,
+) -> Result<(usize, Option<Error>), Error> {
+    let (met, error) = change::run_apart(session, &batch.schemas, changes).await?;
+    let applied = &changes[..met.len()];
+    supersede(session, batch, applied, &letters.outstanding).await.map_err(of_letters)?;
+    for (change, is_there) in applied.iter().zip(&met) {
+        done.met(u64::from(!is_there), batch, std::slice::from_ref(change));
+        if !is_there && change.must_meet_row() {
+            done.refused(change, None);
+        }
+    }
+    Ok((met.len(), error))
+}
+
+/// What becomes of a refused change: a letter, or it is held; an intent leaves nothing.
+pub(super) async fn refused(
+    session: &mut Session,
+    batch: &Batch,
+    index: usize,
+    error: &Error,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    let change = &batch.changes[index];
+    if change.is_intent {
+        done.refused(change, Some(error.clone()));
+    } else if batch.on_error == OnError::Hold {
+        if !batch.is_settling() {
+            held::hold(session, batch, change, index, error, letters).await?;
+        }
+        done.held(batch, index);
+    } else {
+        let is_written = dead_letters::write(session, batch, index, error, letters).await?;
+        done.buried(batch, change, is_written);
+    }
+    Ok(())
+}

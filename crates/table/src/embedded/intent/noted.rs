@@ -1,0 +1,67 @@
+//! Intents that are in the log when the process starts, behind the drain's position: nobody waits for them,
+//! and they hold what they take until the drain has found out what becomes of them.
+
+use super::Intent;
+use crate::embedded::budget::allocated_bytes;
+use crate::embedded::replayed::Missing;
+use crate::embedded::rows::Fingerprints;
+use crate::embedded::table::Table;
+use crate::hash::KeyHash;
+use crate::key::KeyRef;
+use crate::limits::INTENT_BYTES;
+use crate::record::LogRecord;
+use forebay_log::Position;
+
+impl Table {
+    /// Reserves what an intent takes, as if it had just begun, for nobody.
+    pub(crate) fn note_intent(
+        &self,
+        record: &LogRecord<'_>,
+        bytes: &[u8],
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) {
+        let after = match record {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => self.rows.fingerprints(*row),
+            LogRecord::Update { columns, row, .. } => {
+                let changes: Vec<_> = columns.of(*row, self.schema()).collect();
+                self.rows.fingerprints_changed(&self.rows.no_fingerprints(), &changes)
+            }
+            LogRecord::Delete { .. } | LogRecord::Increment { .. } | LogRecord::Undone { .. } => {
+                Fingerprints::new()
+            }
+        };
+        let charged_bytes = bytes.len() + INTENT_BYTES;
+        self.rows.budget.take(allocated_bytes(charged_bytes));
+        self.rows.saw_key(key);
+        let mut shard = self.rows.lock(hash.shard());
+        let reserved = self.rows.reserve_known(&after, position);
+        shard.intents.begin(key.to_owned(), position, self.addition(record));
+        let (key, record) = (key.to_owned(), bytes.into());
+        let intent = Intent { key, hash, record, reserved, charged_bytes, answer: None };
+        self.intents.pending.lock().insert(position, intent);
+        self.core.awaited.begin();
+    }
+
+    /// What a record adds to a column, when it does not compete with others that do.
+    pub(super) fn addition(&self, record: &LogRecord<'_>) -> Option<(usize, i64)> {
+        match *record {
+            LogRecord::Increment { column, delta, .. } if !self.rows.is_tracked(column) => {
+                Some((column, delta))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes an intent of a table that has other columns now: what the row is only the database will know,
+    /// once it has decided about this position.
+    pub(crate) fn doubt_intent(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {
+        let mut shard = self.rows.lock(hash.shard());
+        if shard.find(self.schema(), hash, key).is_none() {
+            return shard.doubt(key, position, &self.rows.budget);
+        }
+        drop(shard);
+        self.replay_unseen(key, hash, &[], position, Missing::Ignore);
+    }
+}

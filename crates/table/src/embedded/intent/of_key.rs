@@ -1,0 +1,107 @@
+//! The intents that are under way, by key. One of these in each shard, under its lock.
+
+use crate::key::{Key, KeyRef};
+use forebay_log::Position;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use std::hash::RandomState;
+
+/// The intents of one key.
+struct OfKey {
+    count: u32,
+    /// The last of them.
+    last: Position,
+    /// The latest image of the row that memory took from the database: intents up to it are in the image, or
+    /// were refused.
+    seen: Position,
+    /// What they add to columns, when they are nothing but additions.
+    added: Option<Added>,
+}
+
+/// Columns and what is added to them.
+type Added = SmallVec<[(usize, i64); 1]>;
+
+/// The intents of a shard.
+#[derive(Default)]
+pub(crate) struct KeyIntents(HashMap<Key, OfKey, RandomState>);
+
+impl KeyIntents {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last intent of a key.
+    pub fn last(&self, key: KeyRef<'_>) -> Option<Position> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&key.to_owned()).map(|of_key| of_key.last)
+    }
+
+    /// What intents will add to a column of a row; an intent that does more is the error, by its position.
+    pub fn added(&self, key: KeyRef<'_>, column: usize) -> Result<i64, Position> {
+        if self.0.is_empty() {
+            return Ok(0);
+        }
+        let Some(of_key) = self.0.get(&key.to_owned()) else { return Ok(0) };
+        let added = of_key.added.as_ref().ok_or(of_key.last)?;
+        Ok(added.iter().find(|(of, _)| *of == column).map_or(0, |(_, sum)| *sum))
+    }
+
+    /// Whether some of a key's intents are additions.
+    pub fn is_adding(&self, key: KeyRef<'_>) -> bool {
+        !self.0.is_empty() && self.0.get(&key.to_owned()).is_some_and(|of_key| of_key.added.is_some())
+    }
+
+    /// An intent begins; `added` when it is an addition that does not compete with others.
+    pub fn begin(&mut self, key: Key, position: Position, added: Option<(usize, i64)>) {
+        let of_key = self.0.entry(key).or_insert_with(|| OfKey {
+            count: 0,
+            last: position,
+            seen: Position(0),
+            added: Some(Added::new()),
+        });
+        of_key.count += 1;
+        of_key.last = of_key.last.max(position);
+        of_key.added =
+            of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
+    }
+
+    /// Its outcome is known.
+    pub fn end(&mut self, key: &Key, added: Option<(usize, i64)>) {
+        let Some(of_key) = self.0.get_mut(key) else { return };
+        of_key.count -= 1;
+        of_key.added = of_key
+            .added
+            .take()
+            .zip(added)
+            .map(|(sums, (column, delta))| plus(sums, column, delta.wrapping_neg()));
+        if of_key.count == 0 {
+            self.0.remove(key);
+        }
+    }
+
+    /// Memory took an image of the row that has everything up to `at`.
+    pub fn saw(&mut self, key: KeyRef<'_>, at: Position) {
+        if self.0.is_empty() {
+            return;
+        }
+        if let Some(of_key) = self.0.get_mut(&key.to_owned()) {
+            of_key.seen = of_key.seen.max(at);
+        }
+    }
+
+    /// Whether an image that memory took tells already what became of the intent at `position`.
+    pub fn has_seen(&self, key: &Key, position: Position) -> bool {
+        self.0.get(key).is_some_and(|of_key| of_key.seen >= position)
+    }
+}
+
+/// Sums that were checked one by one fit whatever their order: what wraps wraps back.
+fn plus(mut sums: Added, column: usize, delta: i64) -> Added {
+    match sums.iter_mut().find(|(of, _)| *of == column) {
+        Some((_, sum)) => *sum = sum.wrapping_add(delta),
+        None => sums.push((column, delta)),
+    }
+    sums
+}

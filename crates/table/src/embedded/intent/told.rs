@@ -1,0 +1,47 @@
+//! What a table says of its intents: to those who compete, and to clients that wait in vain.
+
+use crate::embedded::table::Table;
+use crate::error::{HotError, HotKind};
+use crate::key::KeyRef;
+use crate::source::BoxFuture;
+use forebay_log::Position;
+use forebay_value::ValueRef;
+use std::sync::Arc;
+
+impl Table {
+    /// Resolves when the outcome of the intent at `position` is known.
+    pub(crate) fn outcome_of(&self, position: Position) -> BoxFuture<'static, Result<(), HotError>> {
+        let mut settled = self.intents.settled.subscribe();
+        Box::pin(async move {
+            let known = settled.wait_for(|settled| *settled >= position).await;
+            known.map(drop).map_err(|_| HotError::unavailable("the table was closed"))
+        })
+    }
+
+    /// Whether the outcome of an intent for this key is not known yet.
+    pub fn has_intent(&self, key: ValueRef<'_>) -> bool {
+        let Some(key) = KeyRef::of(key) else { return false };
+        let hash = self.rows.hasher.key(key);
+        self.rows.lock(hash.shard()).intents.last(key).is_some()
+    }
+
+    /// Says why the database takes none of the table's changes for now, or that it does. Clients that wait
+    /// are told; new intents are refused.
+    pub fn set_stopped(&self, reason: Option<&str>) {
+        let mut stopped = self.intents.stopped.lock();
+        if stopped.as_deref() == reason {
+            return;
+        }
+        *stopped = reason.map(Arc::from);
+        drop(stopped);
+        if let Some(reason) = reason {
+            self.intents.answer_all(&HotError::stopped(&self.schema().name, reason));
+        }
+    }
+
+    /// Tells clients that wait for the database that nobody will report an outcome any more.
+    pub fn forsake_intents(&self) {
+        let what = "the drain has ended; whether the write is in the database is unknown";
+        self.intents.answer_all(&HotError::new(HotKind::UnknownOutcome, what));
+    }
+}

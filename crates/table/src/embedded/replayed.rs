@@ -1,0 +1,225 @@
+//! Records applied to memory: at start, and when the database has an intent.
+
+use super::budget::allocated_bytes;
+use super::shard::{Absence, Shard};
+use super::slab::{COUNTED, EVICTED, Slot};
+use super::table::Table;
+use super::write::{bigint_at, encode_changed};
+use crate::hash::KeyHash;
+use crate::key::KeyRef;
+use crate::record::{InvalidRecord, LogRecord};
+use forebay_log::Position;
+use forebay_value::{RowRef, ValueRef};
+
+/// What a change of a row that is not in memory means.
+pub(super) enum Missing {
+    /// It makes the row.
+    Put,
+    /// The database has no such row: it was deleted by others, or its insert was refused.
+    Ignore,
+}
+
+impl Table {
+    /// Applies a checked record of the columns of now.
+    pub(super) fn replay_record(
+        &self,
+        record: &LogRecord<'_>,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) -> Result<(), InvalidRecord> {
+        match *record {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+                self.replay_row(row, key, hash, position);
+            }
+            LogRecord::Update { columns, row, .. } => {
+                let changes: Vec<_> = columns.of(row, self.schema()).collect();
+                self.replay_update(&changes, key, hash, position);
+            }
+            LogRecord::Delete { .. } => self.replay_delete(key, hash, position),
+            LogRecord::Increment { column, delta, .. } => {
+                self.replay_increment(key, hash, column, delta, position)?;
+            }
+            // The row was read after that, or is by whoever replays.
+            LogRecord::Undone { .. } => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn replay_row(&self, row: RowRef<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
+        let rows = &*self.rows;
+        let after = rows.fingerprints(row);
+        rows.saw_key(key);
+        // Makes room if there is some to be made; what was acknowledged is kept in any case.
+        match self.core.reserve(row.0.len()) {
+            Ok(charge) => charge.keep(),
+            Err(_) => rows.budget.take(allocated_bytes(row.0.len())),
+        }
+        let mut shard = rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(slot) => {
+                let before = rows.fingerprints_of(shard.slots.get(slot));
+                rows.exchange_known(&before, &after, position);
+                rows.budget.give(allocated_bytes(row.0.len()));
+                rows.set(&mut shard, slot, row, position);
+            }
+            None => {
+                rows.exchange_known(&[], &after, position);
+                rows.insert(&mut shard, hash, Slot::new(row.0.into(), position));
+            }
+        }
+        self.wrote_whole(&mut shard, hash, key);
+    }
+
+    /// Applies the columns that an update sets to the row as the database has it. The other columns may have
+    /// changed there since.
+    pub(super) fn replay_update(
+        &self,
+        changes: &[(usize, ValueRef<'_>)],
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) {
+        let rows = &*self.rows;
+        let mut shard = rows.lock(hash.shard());
+        let number = match shard.find(self.schema(), hash, key) {
+            Some(number) if !shard.slots.get(number).has(EVICTED) => number,
+            _ => {
+                drop(shard);
+                return self.replay_unseen(key, hash, changes, position, Missing::Ignore);
+            }
+        };
+        let slot = shard.slots.get(number);
+        let before = rows.fingerprints_of(slot);
+        let mut bytes = Vec::with_capacity(slot.bytes.len());
+        encode_changed(self.schema(), RowRef(&slot.bytes), changes, &mut bytes);
+        let row = RowRef(&bytes);
+        rows.exchange_known(&before, &rows.fingerprints(row), position);
+        self.set_columns(&mut shard, number, changes.iter().map(|(column, _)| *column), position);
+        rows.set(&mut shard, number, row, position);
+    }
+
+    /// Notes a change whose row memory does not show: the row can be read when the database has the change as
+    /// well.
+    pub(super) fn replay_unseen(
+        &self,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        changes: &[(usize, ValueRef<'_>)],
+        position: Position,
+        missing: Missing,
+    ) {
+        let rows = &*self.rows;
+        let mut shard = rows.lock(hash.shard());
+        self.lost(&mut shard, hash, key, position);
+        match (shard.find(self.schema(), hash, key), missing) {
+            (Some(number), _) => {
+                let before = rows.fingerprints_of(shard.slots.get(number));
+                let after = rows.fingerprints_changed(&before, changes);
+                rows.exchange_known(&before, &after, position);
+                rows.hollow(&mut shard, number, &after);
+                shard.slots.get_mut(number).changed(position, EVICTED);
+            }
+            (None, Missing::Put) => {
+                rows.saw_key(key);
+                let after = rows.fingerprints_changed(&rows.no_fingerprints(), changes);
+                rows.exchange_known(&[], &after, position);
+                let stub = rows.stub(key, &after);
+                rows.budget.take(allocated_bytes(stub.len()));
+                let mut slot = Slot::new(stub, position);
+                slot.set(EVICTED);
+                rows.insert(&mut shard, hash, slot);
+            }
+            (None, Missing::Ignore) if self.shared() => self.mark_behind(&mut shard, key, position),
+            (None, Missing::Ignore) => {}
+        }
+    }
+
+    /// Whether memory has this change of a row, or a later one.
+    pub(super) fn has_newer(&self, hash: KeyHash, key: KeyRef<'_>, position: Position) -> bool {
+        let shard = self.rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(slot) => shard.slots.get(slot).position() >= position,
+            None => shard.tombstone(key).is_some_and(|tombstone| tombstone.position >= position),
+        }
+    }
+
+    pub(super) fn replay_delete(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {
+        let rows = &*self.rows;
+        let mut shard = rows.lock(hash.shard());
+        if let Some(slot) = shard.find(self.schema(), hash, key) {
+            let before = rows.fingerprints_of(shard.slots.get(slot));
+            rows.exchange_known(&before, &[], position);
+            rows.remove(&mut shard, hash, slot, position);
+        }
+        shard.deleted = shard.deleted.max(position);
+        self.deleted(&mut shard, hash, key, position);
+        if self.keeps_tombstones() {
+            rows.bury(&mut shard, key, position, Absence::Deleted);
+        }
+    }
+
+    pub(super) fn replay_increment(
+        &self,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        column: usize,
+        delta: i64,
+        position: Position,
+    ) -> Result<(), InvalidRecord> {
+        let rows = &*self.rows;
+        let mut shard = rows.lock(hash.shard());
+        let Some(number) = shard.find(self.schema(), hash, key) else {
+            self.lost(&mut shard, hash, key, position);
+            if self.shared() {
+                self.mark_behind(&mut shard, key, position);
+            }
+            return Ok(());
+        };
+        if shard.slots.get(number).has(EVICTED) {
+            self.lost(&mut shard, hash, key, position);
+        }
+        let slot = shard.slots.get_mut(number);
+        if slot.has(EVICTED) {
+            // It can be read again when the database has the increment as well.
+            slot.changed(position, EVICTED);
+            return Ok(());
+        }
+        let Some((at, value)) = bigint_at(self.schema(), RowRef(&slot.bytes), column) else {
+            // Others have made it NULL, and may give it a number before the database has the increment.
+            if self.followed() {
+                self.added(&mut shard, number, (column, delta), position);
+                shard.slots.get_mut(number).changed(position, 0);
+            }
+            return Ok(());
+        };
+        let Some(sum) = value.checked_add(delta) else {
+            if !self.followed() {
+                return Err(InvalidRecord("counts past 64 bits"));
+            }
+            // Others have set it so high: what becomes of the increment the database decides.
+            self.lost(&mut shard, hash, key, position);
+            let fingerprints = rows.fingerprints_of(shard.slots.get(number));
+            rows.hollow(&mut shard, number, &fingerprints);
+            shard.slots.get_mut(number).changed(position, EVICTED);
+            return Ok(());
+        };
+        let before = if rows.is_tracked(column) { rows.fingerprints_of(slot) } else { Default::default() };
+        self.added(&mut shard, number, (column, delta), position);
+        let slot = shard.slots.get_mut(number);
+        slot.bytes[at..at + size_of::<i64>()].copy_from_slice(&sum.to_le_bytes());
+        slot.changed(position, COUNTED);
+        if !before.is_empty() {
+            rows.exchange_known(&before, &rows.fingerprints_of(slot), position);
+        }
+        Ok(())
+    }
+
+    /// A row that only the database has was incremented: it cannot be shown before the database has that too.
+    fn mark_behind(&self, shard: &mut Shard, key: KeyRef<'_>, position: Position) {
+        let is_deleted = shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Deleted);
+        if !is_deleted {
+            self.rows.bury(shard, key, position, Absence::Behind);
+        }
+    }
+}
