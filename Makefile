@@ -62,7 +62,8 @@ torture-database:
 	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} FOREBAY_TORTURE_SHARD_ROUNDS=$${FOREBAY_TORTURE_SHARD_ROUNDS:-1000} $(CARGO) test -p forebay-tests --test torture -- --nocapture
 
 # Whether the torture finds what it is for: a server with one bug at a time must fail within fifty rounds.
-PLANTED ?= commit-taken-for-failed whole-row-update outcome-judged-again letter-cannot-be-written position-never-checked
+PLANTED ?= commit-taken-for-failed whole-row-update outcome-judged-again letter-cannot-be-written position-never-checked \
+	position-from-the-commit
 torture-database-planted:
 	$(CARGO) build --workspace --bin forebay --features planted
 	cp $${CARGO_TARGET_DIR:-target}/debug/forebay $${CARGO_TARGET_DIR:-target}/forebay-planted
