@@ -43,11 +43,15 @@ impl Shop {
 
     /// POST of an order with something changed.
     fn order(&self, change: &[(&str, Value)]) -> forebay_tests::Answer {
+        self.order_at("/orders", change)
+    }
+
+    fn order_at(&self, route: &str, change: &[(&str, Value)]) -> forebay_tests::Answer {
         let mut order = json!({ "customer": 1, "product": 1, "qty": 2, "total": "19.80" });
         for (name, value) in change {
             order[*name] = value.clone();
         }
-        self.server.client().post_json("/orders", &order.to_string())
+        self.server.client().post_json(route, &order.to_string())
     }
 }
 
@@ -159,6 +163,59 @@ fn kept_lists_follow_the_orders(shop: &Shop) {
     (0..10).for_each(|_| drop(ids(2)));
     let hits = shop.server.admin("GET", "/cache").json()["hits"].as_u64().expect("a number");
     assert!(hits >= 10, "{hits} lists came from the cache");
+}
+
+/// `judged` is refused before anything is sent; `refused` by the database, with the name of its constraint.
+#[track_caller]
+fn strict_orders_are_committed_or_refused(
+    shop: &Shop,
+    judged: &[(&str, Value)],
+    refused: &[(&str, Value, Option<&str>)],
+) {
+    let mut client = shop.server.client();
+    for _ in 0..5 {
+        let order = shop.order_at("/strict/orders", &[]).expect(201);
+        let id = &order["id"];
+        assert_eq!(
+            shop.archive.number(&format!("SELECT count(*) FROM orders WHERE id = {id} AND qty = 2")),
+            1
+        );
+        assert_eq!(client.get(&format!("/orders/{id}")).expect(200)["status"], "pending");
+    }
+    for (name, value) in judged {
+        shop.order_at("/strict/orders", &[(name, value.clone())]).expect_problem(422, name);
+    }
+    let before = shop.archive.number("SELECT count(*) FROM orders");
+    for (name, value, constraint) in refused {
+        let answer = shop.order_at("/strict/orders", &[(name, value.clone())]);
+        answer.expect_problem(422, "");
+        assert_eq!(answer.json()["constraint"].as_str(), *constraint, "{answer:?}");
+    }
+    assert_eq!(shop.archive.number("SELECT count(*) FROM orders"), before);
+    let drain = shop.server.drain_state();
+    assert_eq!(
+        (&drain["dead_total"], &drain["refused_total"]),
+        (&json!(0), &json!(refused.len())),
+        "{drain}"
+    );
+}
+
+#[test]
+fn strict_orders_are_committed_in_postgresql_or_refused() {
+    let judged = [("status", json!("lost")), ("qty", json!(99_999)), ("total", json!("12345678.9"))];
+    let refused = [
+        ("qty", json!(-1), Some("orders_qty_check")),
+        ("customer", json!(999), Some("orders_customer_id_fkey")),
+        ("product", json!(999), Some("orders_product_id_fkey")),
+    ];
+    strict_orders_are_committed_or_refused(&Shop::on_postgresql(), &judged, &refused);
+}
+
+#[test]
+fn strict_orders_are_committed_in_sqlite_or_refused() {
+    let judged = [("qty", json!(null)), ("total", json!(null))];
+    let refused = [("qty", json!(-1), Some("qty > 0")), ("customer", json!(999), None)];
+    strict_orders_are_committed_or_refused(&Shop::on_sqlite(), &judged, &refused);
 }
 
 #[test]
