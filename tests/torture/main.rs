@@ -6,6 +6,7 @@
 //! - no letter for anything that the database would have taken in the acknowledged order
 //! - no read showed what was undone
 //! - memory and database hold the same
+//! - what was answered when it was committed is there, and what was refused then was never shown
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told;
 //! `round` has things happen; `evidence` reads what is there, `judge` compares, and `contested` finds what

@@ -363,7 +363,7 @@ impl Shape {
         if self.is_shared {
             config += "[[endpoint]]\nroute = \"POST /sql/things/{id}/stock\"\nsql = \"UPDATE things SET stock = stock + 1 WHERE id = $id\"\n";
         }
-        config
+        with_strict(&config)
     }
 }
 
@@ -380,4 +380,18 @@ pub fn literal(value: &Value) -> String {
 /// One of these.
 pub fn one_of<'a, T>(random: &mut impl Rng, all: &'a [T]) -> &'a T {
     &all[random.random_range(0..all.len())]
+}
+
+/// The config with each write of a thing a second time, answered when it is committed. Nobody waits long for
+/// a database that is away: what is not answered is of unknown outcome.
+fn with_strict(config: &str) -> String {
+    let mut all = config.replace("[[endpoint]]\n", "[[endpoint]]\ntimeout = \"2s\"\n");
+    let writes = |block: &&str| {
+        block.contains("/things") && ["\nget = ", "\nsql = "].iter().all(|other| !block.contains(other))
+    };
+    for block in config.split("[[endpoint]]\n").skip(1).filter(writes) {
+        let block = block.replacen("/things", "/strict/things", 1);
+        let _ = write!(all, "[[endpoint]]\ntimeout = \"1s\"\ndurability = \"database\"\n{block}");
+    }
+    all
 }

@@ -17,6 +17,18 @@ const SLOTS: usize = 5;
 /// Steps of one row that may be refused: each doubles the states that it may be in.
 const DOUBTS: usize = 5;
 
+/// How many of the writes wait for the database.
+const STRICT: f64 = 0.3;
+
+/// The route of a write, and what is to be expected of it: one that waits for the database is refused before its
+/// answer or not at all.
+fn strict_or_hot(random: &mut StdRng, target: String, drawn: Drawn) -> (String, Drawn) {
+    match random.random_bool(STRICT) {
+        true => (format!("/strict{target}"), Drawn { is_bad: false, is_relational: false, ..drawn }),
+        false => (target, drawn),
+    }
+}
+
 /// What all of them share.
 pub struct Stage<'a> {
     pub shape: &'a Shape,
@@ -115,7 +127,7 @@ impl Owner<'_> {
             (_, 14..20) => self.look_at_retired(random),
             (None, _) => self.insert(random, slot),
             (Some(key), 20..40) => self.get("things", &key),
-            (Some(key), 40..50) if !is_pinned => self.delete(&key, slot),
+            (Some(key), 40..50) if !is_pinned => self.delete(random, &key, slot),
             (Some(key), 50..58) if !is_pinned && self.stage.shape.key != Key::Serial => {
                 self.put(random, &key, slot)
             }
@@ -135,8 +147,9 @@ impl Owner<'_> {
         if let Some(key) = &key {
             body.insert("id".into(), key.clone());
         }
+        let (target, drawn) = strict_or_hot(random, "/things".into(), drawn);
         let began = self.stage.history.tick();
-        let told = self.line.ask("POST", "/things", Some(&json!(body)));
+        let told = self.line.ask("POST", &target, Some(&json!(body)));
         let known = match (&told, key) {
             (Told::Answer(answer), None) if answer.status == 201 => Some(answer.json()["id"].to_string()),
             (_, key) => key.and_then(|key| key.as_str().map(str::to_owned)),
@@ -159,31 +172,35 @@ impl Owner<'_> {
         let drawn = self.stage.shape.values(random, &token, true, true);
         let mut fields = drawn.fields.clone();
         fields.insert("views".into(), json!(random.random_range(0..5)));
+        let (target, drawn) = strict_or_hot(random, format!("/things/{key}"), drawn);
         let began = self.stage.history.tick();
-        let told = self.line.ask("PUT", &format!("/things/{key}"), Some(&json!(fields)));
+        let told = self.line.ask("PUT", &target, Some(&json!(fields)));
         self.note(key, Some(slot), Deed::Whole(fields), &drawn, began, told);
     }
 
     fn update(&mut self, random: &mut StdRng, key: &str, slot: usize) {
         let token = self.token();
         let drawn = self.stage.shape.values(random, &token, false, true);
+        let (target, drawn) = strict_or_hot(random, format!("/things/{key}"), drawn);
         let began = self.stage.history.tick();
-        let told = self.line.ask("PATCH", &format!("/things/{key}"), Some(&json!(drawn.fields)));
+        let told = self.line.ask("PATCH", &target, Some(&json!(drawn.fields)));
         self.note(key, Some(slot), Deed::Some(drawn.fields.clone()), &drawn, began, told);
     }
 
     fn views(&mut self, random: &mut StdRng, key: &str, slot: usize) {
         let by = random.random_range(1..5);
         let drawn = Drawn { fields: Fields::new(), is_bad: false, is_relational: false };
+        let (target, drawn) = strict_or_hot(random, format!("/things/{key}/views"), drawn);
         let began = self.stage.history.tick();
-        let told = self.line.ask("POST", &format!("/things/{key}/views"), Some(&json!({ "by": by })));
+        let told = self.line.ask("POST", &target, Some(&json!({ "by": by })));
         self.note(key, Some(slot), Deed::Views(by), &drawn, began, told);
     }
 
-    fn delete(&mut self, key: &str, slot: usize) {
+    fn delete(&mut self, random: &mut StdRng, key: &str, slot: usize) {
         let drawn = Drawn { fields: Fields::new(), is_bad: false, is_relational: false };
+        let (target, drawn) = strict_or_hot(random, format!("/things/{key}"), drawn);
         let began = self.stage.history.tick();
-        let told = self.line.ask("DELETE", &format!("/things/{key}"), None);
+        let told = self.line.ask("DELETE", &target, None);
         self.note(key, Some(slot), Deed::Delete, &drawn, began, told);
         self.slots[slot] = None;
     }
@@ -264,7 +281,8 @@ impl Owner<'_> {
         let (column, target) = if by_sql {
             ("stock", format!("/sql/things/{key}/stock"))
         } else {
-            ("views", format!("/things/{key}/views"))
+            let strict = if random.random_bool(STRICT) { "/strict" } else { "" };
+            ("views", format!("{strict}/things/{key}/views"))
         };
         let by = if by_sql { 1 } else { random.random_range(1..5) };
         let outcome = match self.line.ask("POST", &target, Some(&json!({ "by": by }))) {
