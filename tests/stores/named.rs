@@ -77,7 +77,7 @@ fn the_documented_user_is_enough_and_its_deployment_touches_no_other_keys() {
     let rules = documented_user();
     assert!(rules.contains("~fb:*"), "{rules}");
     let spec = Spec::new(Topology::Single).on(Flavour::Redis);
-    let spec = spec.directive(&rules.replace("~fb:*", "~fb:shop:*")).keep(Persistence::Always);
+    let spec = spec.directive(rules.replace("~fb:*", "~fb:shop:*")).keep(Persistence::Always);
     let ground = Ground::up(spec, Stores::postgres);
     let config = format!("{}{MORE}", super::CONFIG);
     let config = ground.folder.write("named.toml", &config);

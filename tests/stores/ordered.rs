@@ -244,9 +244,9 @@ fn exchanged_values_arrive(ordered: &Ordered) {
         writer.delete("/users", &spare);
         writer.patch("/users", &users[0], &json!({ "email": "spare" }));
         // Each takes what the one before it has just given up; the first one what is left.
-        for at in 1..RING {
+        for (at, user) in users.iter().enumerate().skip(1) {
             let email = ((at - 1 + RING - (round - 1) % RING) % RING).to_string();
-            writer.patch("/users", &users[at], &json!({ "email": email }));
+            writer.patch("/users", user, &json!({ "email": email }));
         }
         let left = ((RING - 1 + RING - (round - 1) % RING) % RING).to_string();
         writer.patch("/users", &users[0], &json!({ "email": left }));

@@ -90,8 +90,8 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     message: String,
-    column: Option<String>,
-    constraint: Option<String>,
+    column: Option<Box<str>>,
+    constraint: Option<Box<str>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -111,14 +111,14 @@ impl Error {
     /// Says which column it is about, beside what the kind says.
     #[must_use]
     pub(crate) fn with_column(mut self, column: Option<String>) -> Error {
-        self.column = column;
+        self.column = column.map(String::into);
         self
     }
 
     /// Says which constraint refused the data.
     #[must_use]
     pub(crate) fn with_constraint(mut self, constraint: Option<String>) -> Error {
-        self.constraint = constraint;
+        self.constraint = constraint.map(String::into);
         self
     }
 
