@@ -68,6 +68,11 @@ pub const ALL: &[Row] = &[
         title: "POST /links, GET /{code}, sync, drain paused, system",
         run: links::shorten_and_follow,
     },
+    Row {
+        name: "22",
+        title: "durability = \"database\" on PostgreSQL, beside SQL and beside the drain",
+        run: servers::committed,
+    },
     Row { name: "30", title: "the accounts plan at a tenth of capacity", run: accounts::tenth },
     Row { name: "nodes", title: "a cluster of 15 masters and 15 replicas", run: servers::nodes },
     Row { name: "redis", title: "forebay load beside redis-benchmark", run: testers::beside_redis_benchmark },

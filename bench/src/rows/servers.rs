@@ -10,8 +10,8 @@ use super::store::{drain_all, fill};
 use crate::measure::{Drive, clean, median};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
 use crate::report::{Bar, Line};
-use forebay_load::{Fixed, run};
-use forebay_tests::{Folder, Start, example};
+use forebay_load::{Fixed, Results, run};
+use forebay_tests::{Folder, Server, Start, example};
 use forebay_topology::{Local, NodeStatus, Persistence as Kept, Spec, Topology};
 use serde_json::json;
 use std::error::Error;
@@ -220,3 +220,56 @@ pub fn nodes(bench: &Bench) -> Lines {
 
 /// In which a cluster of thirty is ready on two cores.
 const UP: Duration = Duration::from_secs(30);
+
+/// Has PostgreSQL refuse one row in ten, which it alone can judge.
+const REFUSE: &str = "ALTER TABLE ucodes ADD CONSTRAINT nine_in_ten CHECK (abs(hashtext(code) % 10) <> 3)";
+
+/// Drives one route, after a warm-up.
+fn driven(
+    bench: &Bench,
+    server: &Server,
+    target: &str,
+    connections: usize,
+) -> Result<Results, Box<dyn Error>> {
+    let drive = Drive { connections, ..Drive::new(server.address, None) };
+    run(&drive.settings(bench.warm_up()), &mut Fixed::new("POST", target, None))?;
+    Ok(run(&drive.settings(bench.sample()), &mut Fixed::new("POST", target, None))?)
+}
+
+/// Row 22: `durability = "database"`, beside one statement a request and beside the drain alone.
+pub fn committed(bench: &Bench) -> Lines {
+    let rows = bench.scaled(500_000, 100_000);
+    let [mut sql, mut few, mut many, mut refused, mut drained] = [const { Vec::new() }; 5];
+    let postgres = Postgres::start()?;
+    for _ in 0..bench.turns() {
+        drained.push(drain_rate(bench, &postgres, rows)?);
+        let folder = Folder::new();
+        let start = bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url());
+        let server = start_loaded(&start.set("memory.durability=database"))?;
+        sql.push(clean(driven(bench, &server, "/code", 64)?)?.requests.rate_per_s);
+        few.push(clean(driven(bench, &server, "/code-ultra-fast", 64)?)?.requests.rate_per_s);
+        many.push(clean(driven(bench, &server, "/code-ultra-fast", 1_000)?)?.requests.rate_per_s);
+        postgres.run("TRUNCATE ucodes")?;
+        postgres.run(REFUSE)?;
+        let report = driven(bench, &server, "/code-ultra-fast", 1_000)?;
+        let (taken, not_taken) = (report.status(201), report.status(422));
+        if taken == 0 || not_taken == 0 || taken + not_taken != report.requests.completed {
+            return Err(format!("not all is well: {report}").into());
+        }
+        refused.push(report.requests.rate_per_s);
+        postgres.run("ALTER TABLE ucodes DROP CONSTRAINT nine_in_ten")?;
+        server.kill();
+        postgres.run("TRUNCATE ucodes")?;
+    }
+    let (by_sql, row_9) = (median(sql.clone()), median(drained.clone()));
+    let line = |what: &str, samples: Vec<f64>, bar: f64, of: &str| {
+        Line::new(what, median(samples.clone()), "rps", Bar::AtLeast(bar), of).samples(json!(samples))
+    };
+    Ok(vec![
+        Line::quoted("POST /code by SQL, 64 connections", by_sql, "rps").samples(json!(sql)),
+        Line::quoted("drain alone (row 9)", row_9, "rows/s").samples(json!(drained)),
+        line("committed, 64 connections", few, 2.0 * by_sql, "2 × SQL"),
+        line("committed, 1,000 connections", many, 0.6 * row_9, "0.6 × row 9"),
+        line("one in ten refused, 1,000 connections", refused, 0.3 * row_9, "0.3 × row 9"),
+    ])
+}
