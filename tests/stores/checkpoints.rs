@@ -1,6 +1,6 @@
 //! Checkpoints: a restart takes memory from the data folder, and not from the database.
 
-use forebay_tests::{Archive, Folder, Server, Start, Stores, binary, wait_for};
+use forebay_tests::{Archive, Folder, Postgres, Server, Start, Stores, binary, wait_for};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -32,6 +32,18 @@ delete = "notes"
 [[endpoint]]
 route = "GET /count"
 count = "notes"
+
+[[endpoint]]
+route = "GET /sql/notes/{id}"
+sql = "SELECT id, seen FROM notes WHERE id = $id"
+
+[table.things]
+columns = { id = "serial key", name = "text" }
+
+[[endpoint]]
+route = "POST /things"
+insert = "things"
+values = { name = "a thing" }
 "#;
 
 struct Ground {
@@ -205,4 +217,92 @@ fn seeded_rows_are_found_by_the_next_start() {
         server.drain();
         verified(&server);
     });
+}
+
+#[test]
+fn a_start_needs_no_database() {
+    let postgres = Postgres::start(&[]);
+    let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+    let config = folder.write("checkpoints.toml", CONFIG);
+    let start = Start::new(binary(), &folder, &config)
+        .database(&stores.database_url(&folder))
+        .set("memory.segment=1MiB");
+    let server = start.start();
+    server.wait_healthy();
+    put(&server, 0..100);
+    let mut client = server.client();
+    for _ in 0..3 {
+        client.ask("POST", "/things", None).expect(201);
+    }
+    server.drain();
+    server.admin("POST", "/checkpoint").expect(200);
+    put(&server, 100..120);
+    postgres.kill();
+    put(&server, 110..130);
+    server.kill();
+
+    // Nobody is there but the data folder.
+    let server = start.start();
+    server.wait_healthy();
+    assert!(server.output().contains("the database is away; loaded 103 rows"), "{}", server.output());
+    let mut client = server.client();
+    for id in 0..130 {
+        client.get(&format!("/notes/{id}")).expect(200);
+    }
+    assert_eq!(client.get("/count").expect(200)["count"], 130);
+    client.ask("POST", "/notes/5/seen", None).expect(200);
+    put(&server, 200..210);
+    client.ask("DELETE", "/notes/7", None);
+    assert_eq!(client.ask("PUT", "/notes/500", Some(r#"{"code":"code 8","text":""}"#)).status, 409);
+    let thing = client.ask("POST", "/things", None).expect(201)["id"].as_i64();
+    assert!(thing > Some(3), "a serial key that was in hand: {thing:?}");
+    assert_eq!(client.get("/sql/notes/1").status, 503);
+    let ready = server.admin("GET", "/ready").expect(200);
+    assert_eq!(ready["status"], "degraded");
+    let states = ready["conditions"].as_array().expect("conditions").iter();
+    let states: Vec<_> = states.map(|condition| condition["state"].as_str().expect("a state")).collect();
+    assert!(states.contains(&"drain backing off"), "{ready}");
+    // It dies once more before the database is back.
+    server.kill();
+    let server = start.start();
+    server.wait_healthy();
+    let mut client = server.client();
+    assert_eq!(client.get("/notes/5").expect(200)["seen"], 1);
+
+    postgres.restart();
+    server.drain();
+    assert_eq!(client.get("/sql/notes/5").expect(200)["seen"], 1);
+    assert_eq!(client.get("/notes/7").status, 404);
+    verified(&server);
+    let counted = |table: &str| stores.archive(&folder).number(&format!("SELECT count(*) FROM {table}"));
+    assert_eq!((counted("notes"), counted("things")), (139, 4));
+    wait_for("all is well", || (server.admin("GET", "/ready").json()["status"] == "ready").then_some(()));
+    client.ask("POST", "/things", None).expect(201);
+    server.drain();
+    assert!(server.stop().status.success());
+}
+
+#[test]
+fn another_database_is_noticed_when_one_is_back() {
+    let postgres = Postgres::start(&[]);
+    let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+    let config = folder.write("checkpoints.toml", CONFIG);
+    let start = Start::new(binary(), &folder, &config).database(&stores.database_url(&folder));
+    let server = start.start();
+    server.wait_healthy();
+    put(&server, 0..20);
+    server.drain();
+    assert!(server.stop().status.success());
+    stores.archive(&folder).rows("DELETE FROM forebay_position");
+    postgres.kill();
+    let server = start.start();
+    server.wait_healthy();
+    assert_eq!(server.client().get("/count").expect(200)["count"], 20);
+    postgres.restart();
+    let ready = wait_for("it is noticed", || {
+        let ready = server.admin("GET", "/ready");
+        (ready.status == 503).then(|| ready.json())
+    });
+    assert_eq!(ready["conditions"][0]["state"], "drain failed", "{ready}");
+    server.kill();
 }

@@ -82,6 +82,9 @@ fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
         second.kill();
         let first = ground.start("first").start();
         assert!(first.output().contains("waiting up to"), "{}", first.output());
+        first.wait_healthy();
+        // What the other wrote is not in the memory that the first had kept.
+        first.client().get("/notes/2").expect(200);
         put(&first, 3);
         first.drain();
         assert_eq!(ground.stored(), ["1", "2", "3"]);

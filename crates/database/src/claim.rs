@@ -2,9 +2,9 @@
 //!
 //! A server claims the tables that nobody else writes to, for as long as its positions move: each batch, and
 //! a batch without changes every few seconds, sets their time (by the database's clock). Another server that
-//! claims one of these tables is refused until the claim is [`CLAIM_MS`] old or
-//! given back; then it marks the older positions as taken over, and their next batch finds that out before
-//! it changes anything.
+//! claims one of these tables is refused until the claim is [`CLAIM_MS`] old or given back (the name stays,
+//! with a `-` before it); then it marks the older positions as taken over, and their next batch finds that
+//! out before it changes anything.
 //!
 //! What must stay true: claims are made one after the other (a lock of the database), and a claim that is
 //! taken over is looked at again under its row's lock, for which a batch under way is waited.
@@ -12,6 +12,13 @@
 use crate::limits::CLAIM_MS;
 use forebay_value::Timestamp;
 use std::collections::BTreeSet;
+
+/// What stands before the name of a table that was given back.
+pub(crate) const GIVEN_BACK: &str = "-";
+
+/// Marks the tables of a log as given back.
+pub(crate) const GIVE_BACK: &str = "UPDATE forebay_position SET tables = '-' || replace(tables, ',', ',-') \
+     WHERE log = $1 AND history = $2 AND tables <> '' AND tables NOT LIKE '-%'";
 
 /// A claim on tables, and on the positions of the queues that their changes come from.
 #[derive(Debug, Clone)]
@@ -99,6 +106,8 @@ impl Found {
 pub(crate) struct Plan {
     /// Whose claims are over.
     pub taken: Vec<Holder>,
+    /// The logs of those who had one of the tables last and gave it back: what they know of it is over, too.
+    pub given_back: Vec<u128>,
     /// The claimed tables as they are stored.
     pub tables: String,
     /// Those of the claim's queues that do not say so yet.
@@ -118,6 +127,11 @@ pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
         let table = names(&other.tables).find(|table| tables.contains(table));
         others.extend(table.map(|table| (other, other.holds(table))));
     }
+    let had = |found: &&Found| {
+        let mut names = names(&found.tables).filter_map(|name| name.strip_prefix(GIVEN_BACK));
+        !is_own(found.log) && names.any(|name| tables.contains(name))
+    };
+    let given_back = found.iter().filter(had).map(|found| found.log).collect();
     // The newest sign of life says whether a tier of several queues lives.
     let newest = others.iter().min_by_key(|(other, _)| other.age_ms);
     if let Some((_, holder)) = newest.filter(|(other, _)| other.age_ms < CLAIM_MS.cast_signed()) {
@@ -134,7 +148,7 @@ pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
         found.is_some_and(|found| found.age_ms < CLAIM_MS.cast_signed() / 2 && found.tables == tables)
     };
     let own = claim.queues.iter().filter(|queue| queue.expected != Expected::Any || !says_so(queue));
-    Ok(Plan { taken, own: own.cloned().collect(), tables })
+    Ok(Plan { taken, given_back, own: own.cloned().collect(), tables })
 }
 
 fn names(tables: &str) -> impl Iterator<Item = &str> {

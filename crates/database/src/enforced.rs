@@ -2,6 +2,7 @@
 //! database can judge, listed for people.
 
 use forebay_value::{Rule, Rules, Schema};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -9,7 +10,7 @@ use std::fmt;
 const DEFINITION_CHARS: usize = 100;
 
 /// What is enforced on one table. Two that are equal enforce the same.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Enforced {
     /// What the value of each column can be judged by.
     pub rules: Rules,
@@ -22,7 +23,7 @@ pub struct Enforced {
 }
 
 /// One thing that the database alone judges or does.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listed {
     /// What it is, by name and definition.
     pub what: String,
@@ -31,7 +32,7 @@ pub struct Listed {
 }
 
 /// What something that the database alone judges means for hot writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Means {
     /// Rows are refused after the answer.
     Refused,

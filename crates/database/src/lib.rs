@@ -44,7 +44,7 @@ pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};
 pub use follow::{Follow, Followed, FollowedRow};
 pub use held::Held;
-pub use options::Options;
+pub use options::{Options, ServerFacts};
 pub use position::{Scan, StoredPosition};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Follower, Store};

@@ -1,5 +1,7 @@
 //! How a store is used: what its opener decides.
 
+use serde::{Deserialize, Serialize};
+
 /// How a store is used.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -12,11 +14,23 @@ pub struct Options {
     /// turn, a write twice as long: there is one writer, and whoever arrives while a statement uses up its
     /// time-out must outlive it.
     pub statement_timeout_ms: u64,
+    /// What the server said of itself when it was last opened: one that is away is then opened all the same,
+    /// and connections to it are made when it is back.
+    pub known: Option<ServerFacts>,
+}
+
+/// What a PostgreSQL server says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// The connections that it allows.
+    pub connections: usize,
+    /// Whether its commits are durable only when that is asked for.
+    pub is_asynchronous: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Options { readers: cores.clamp(2, 8), queue: 1_024, statement_timeout_ms: 5_000 }
+        Options { readers: cores.clamp(2, 8), queue: 1_024, statement_timeout_ms: 5_000, known: None }
     }
 }

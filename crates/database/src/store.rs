@@ -8,7 +8,7 @@ use crate::sqlite::Sqlite;
 use crate::sqlite::follow::Follower as SqliteFollower;
 use crate::{
     Applied, Batch, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, Held, HeldId, KeepLetters,
-    Kind, Options, Rows, Scan, Statement, StoredPosition, UnwrittenLetter,
+    Kind, Options, Rows, Scan, ServerFacts, Statement, StoredPosition, UnwrittenLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Value};
 use futures_util::future::Either;
@@ -86,6 +86,19 @@ impl Store {
                 ))
             }
         }
+    }
+
+    /// What the server has said of itself; `None`: there is no server.
+    pub fn facts(&self) -> Option<ServerFacts> {
+        match &self.engine {
+            Engine::Sqlite(_) => None,
+            Engine::Postgres(postgres) => Some(postgres.facts),
+        }
+    }
+
+    /// Whether it was away when it was opened ([`Options::known`]).
+    pub fn was_away(&self) -> bool {
+        matches!(&self.engine, Engine::Postgres(postgres) if postgres.was_away)
     }
 
     /// Which SQL it understands.

@@ -240,7 +240,7 @@ fn copied(log: &Log, url: &str, stored: &StoredPosition) -> Error {
     Error::new(Kind::Copied, message)
 }
 
-fn fenced(url: &str, by: &str) -> Error {
+pub(crate) fn fenced(url: &str, by: &str) -> Error {
     let message = format!(
         "another server (log {by}) has taken over tables of this one in {url}, after this one had given no sign of \
          life. This one has stopped draining; what it acknowledged is in its log. Stop the other server, then start \

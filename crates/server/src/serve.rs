@@ -61,6 +61,7 @@ pub fn serve(
         runtime: runtime.handle(),
         keeping: compile::Keeping::new(config, &cache),
         enforced: &opened.enforced,
+        known: &opened.known,
         incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
         uncounted: Arc::clone(&uncounted),
         proxies: &proxies,
@@ -88,12 +89,8 @@ pub fn serve(
         cache: CacheAdmin::new(cache.clone(), &config.endpoints),
     };
     let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
-    announce(
-        config,
-        &opened.enforced,
-        &server.addresses().map_err(StartError::from)?,
-        admin_listener.address,
-    );
+    let addresses = server.addresses().map_err(StartError::from)?;
+    announce(config, &opened.enforced, &addresses, admin_listener.address);
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
@@ -206,9 +203,16 @@ async fn compile_all(
 ) -> Result<(Arc<Routes>, Schedule), StartError> {
     let routes = compile::compile(&config.endpoints, context).await;
     let routes = routes.map_err(|errors| compile_errors(config, &errors))?;
-    let schedule =
-        Schedule::compile(&config.jobs, context.store, context.dialect, cache, context.following.as_ref());
+    let schedule = Schedule::compile(
+        &config.jobs,
+        context.store,
+        context.known,
+        context.dialect,
+        cache,
+        context.following.as_ref(),
+    );
     let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
+    context.known.write(&config.memory.data_dir, context.store).map_err(StartError::from)?;
     Ok((Arc::new(routes), schedule))
 }
 
@@ -277,6 +281,7 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
     tier.load().await?;
     tier.start_drain(settings)?;
     tier.start_checkpoints()?;
+    tier.catch_up().await;
     follower.map_or(Ok(()), |follower| tier.start_following(follower, listener))
 }
 

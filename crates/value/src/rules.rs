@@ -5,12 +5,13 @@
 //! keys, triggers).
 
 use crate::{Invalid, Schema, Timestamp, Type, Value, decimal, jsonb};
+use serde::{Deserialize, Serialize};
 
 /// The labels of an enum that an error names.
 const LABELS_SHOWN: usize = 12;
 
 /// What a column takes, beyond what its type says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
     /// Whole numbers between two, both included (`int2`, `int4`).
     Range {
@@ -173,7 +174,7 @@ fn named(labels: &[Box<str>]) -> String {
 }
 
 /// What the database enforces on one column.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rule {
     /// Whether null is refused.
     pub not_null: bool,
@@ -193,7 +194,7 @@ impl Rule {
 }
 
 /// The rules of a table, by column of its schema. What the schema says itself is not among them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rules(Box<[Option<Rule>]>);
 
 impl Rules {

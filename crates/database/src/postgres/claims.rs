@@ -5,7 +5,7 @@ use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::table::text;
 use super::{Bulk, Postgres};
-use crate::claim::{Claim, Claimed, Expected, Found, Queue, plan};
+use crate::claim::{Claim, Claimed, Expected, Found, GIVE_BACK, Queue, plan};
 use crate::limits::CLAIM_MS;
 use crate::{Error, Kind};
 use forebay_value::Value;
@@ -27,8 +27,7 @@ impl Postgres {
     pub(crate) async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
         let opening = Value::Text(opening.into());
         self.job(|bulk| async move {
-            let sql = "UPDATE forebay_position SET tables = '' WHERE log = $1 AND history = $2";
-            bulk.sessions.lease().await?.run(sql, &[log_text(log), opening]).await.map(drop)
+            bulk.sessions.lease().await?.run(GIVE_BACK, &[log_text(log), opening]).await.map(drop)
         })
         .await
     }
@@ -66,6 +65,10 @@ async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error>
         if session.run(sql, &params).await?.changed != 1 {
             return Ok(Claimed::Held(holder));
         }
+    }
+    for log in plan.given_back {
+        let sql = "UPDATE forebay_position SET tables = '', taken_by = $2 WHERE log = $1";
+        session.run(sql, &[log_text(log), by.clone()]).await?;
     }
     let texts = [&plan.tables, &claim.server, &claim.opening].map(|text| Value::Text(text.as_str().into()));
     for queue in &plan.own {

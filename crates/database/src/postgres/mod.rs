@@ -40,7 +40,7 @@ mod tls;
 mod url;
 
 use crate::limits::*;
-use crate::{Error, Kind, Options, Rows, Statement};
+use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
 use forebay_value::{Row, Schema, Value};
 use lane::Lane;
 use parking_lot::{Mutex, RwLock};
@@ -59,6 +59,9 @@ use url::Settings;
 /// An open PostgreSQL.
 pub(crate) struct Postgres {
     shown: String,
+    pub(crate) facts: ServerFacts,
+    /// Whether the server was away when this was opened.
+    pub(crate) was_away: bool,
     queue: Arc<Queue>,
     connector: Arc<Connector>,
     plans: RwLock<HashMap<Arc<str>, Arc<Plan>>>,
@@ -120,12 +123,6 @@ impl Thread {
     }
 }
 
-/// What the server says of itself when it is first asked.
-struct Facts {
-    connections: usize,
-    is_asynchronous: bool,
-}
-
 impl Postgres {
     /// Connects, asks the server what it can bear, and starts the lanes. Blocks until the server has
     /// answered.
@@ -138,7 +135,12 @@ impl Postgres {
         let asking = connector.clone();
         let (facts, answered) = std::sync::mpsc::channel();
         bulk_runtime.spawn(async move { facts.send(ask(&asking).await) });
-        let facts = answered.recv().map_err(|_| queue::stopped())??;
+        let asked = answered.recv().map_err(|_| queue::stopped())?;
+        let (facts, was_away) = match (asked, options.known) {
+            (Ok(facts), _) => (facts, false),
+            (Err(error), Some(known)) if error.may_retry() => (known, true),
+            (Err(error), _) => return Err(error),
+        };
         connector.needs_synchronous_commit = facts.is_asynchronous;
         let pool = pool_size(&connector.settings, &facts)?;
         let bulk_most = (pool / 4).clamp(1, BULK_CONNECTIONS_MAX);
@@ -163,7 +165,7 @@ impl Postgres {
         });
         let shown = connector.settings.shown();
         let threads = Mutex::new(vec![lanes_thread, bulk_thread]);
-        Ok(Postgres { shown, queue, connector, plans: RwLock::default(), bulk, threads })
+        Ok(Postgres { shown, facts, was_away, queue, connector, plans: RwLock::default(), bulk, threads })
     }
 
     /// See [`Store::serve_here`](crate::Store::serve_here). The first lane of each kind stays on the
@@ -312,7 +314,7 @@ async fn sweep(queue: Arc<Queue>) {
     }
 }
 
-async fn ask(connector: &Connector) -> Result<Facts, Error> {
+async fn ask(connector: &Connector) -> Result<ServerFacts, Error> {
     let session = connector.connect(Role::Bulk).await.map_err(errors::at_open)?;
     let sql = "SELECT current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int, \
          current_setting('synchronous_commit'), current_setting('server_version_num')::int, current_setting('server_version')";
@@ -329,14 +331,14 @@ async fn ask(connector: &Connector) -> Result<Facts, Error> {
         return Err(Error::new(Kind::Url, message));
     }
     let is_asynchronous = matches!(text(2), "off" | "local");
-    Ok(Facts { connections: number(0).saturating_sub(number(1)), is_asynchronous })
+    Ok(ServerFacts { connections: number(0).saturating_sub(number(1)), is_asynchronous })
 }
 
 /// The oldest version that has what we use (`server_version_num`), and that is worth running.
 const OLDEST_SERVER: usize = 120_000;
 
 /// As many connections as are asked for, or fit beside what the server must leave to others.
-fn pool_size(settings: &Settings, facts: &Facts) -> Result<usize, Error> {
+fn pool_size(settings: &Settings, facts: &ServerFacts) -> Result<usize, Error> {
     let wanted = settings.pool_wanted();
     let most = facts.connections.saturating_sub(CONNECTIONS_LEFT);
     if settings.pooler == url::Pooler::Transaction {

@@ -6,7 +6,7 @@ use super::errors::map;
 use super::positions::{log_id, log_text, stored, timestamp};
 use super::writer::Session;
 use crate::Error;
-use crate::claim::{Claim, Claimed, Expected, Found, Queue, plan};
+use crate::claim::{Claim, Claimed, Expected, Found, GIVE_BACK, Queue, plan};
 use crate::limits::BULK_LOCK_WAIT_MS;
 use forebay_value::Timestamp;
 use rusqlite::{Connection, params};
@@ -19,10 +19,9 @@ impl Sqlite {
 
     pub(crate) async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
         let opening = opening.to_owned();
-        let sql = "UPDATE forebay_position SET tables = '' WHERE log = ?1 AND history = ?2";
         let give_back = move |session: &mut Session| {
             session.transaction(|session| {
-                session.connection.execute(sql, params![log_text(log), opening]).map(drop).map_err(map)
+                session.connection.execute(GIVE_BACK, params![log_text(log), opening]).map(drop).map_err(map)
             })
         };
         self.writer.urgent(give_back).await
@@ -53,6 +52,10 @@ fn claimed(connection: &Connection, claim: &Claim) -> Result<Claimed, Error> {
     for holder in plan.taken {
         let sql = "UPDATE forebay_position SET tables = '', taken_by = ?2 WHERE log = ?1";
         connection.execute(sql, params![log_text(holder.log), by]).map_err(map)?;
+    }
+    for log in plan.given_back {
+        let sql = "UPDATE forebay_position SET tables = '', taken_by = ?2 WHERE log = ?1";
+        connection.execute(sql, params![log_text(log), by]).map_err(map)?;
     }
     for queue in &plan.own {
         if !claim_queue(connection, queue, &plan.tables, claim)? {

@@ -5,7 +5,7 @@
 
 use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode, op_bytes};
-use crate::reconcile::{NewDatabase, Start, opening, reconcile};
+use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Change, OnError, Store};
@@ -81,6 +81,9 @@ impl Queue for LogQueue {
     }
 
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
+        if !self.is_settled && self.tables.is_from_checkpoint() {
+            self.check_memory(database).await?;
+        }
         // Whether another database may be taken was decided when the log was opened.
         let start = reconcile(&self.log, database, &self.own, NewDatabase::Refuse).await?;
         if let Start::Behind { .. } = start {
@@ -181,6 +184,17 @@ impl LogQueue {
     /// Tells clients that nobody will report an outcome any more.
     pub(crate) fn forsake_intents(&self) {
         self.tables.forsake_intents();
+    }
+
+    /// Whether memory that came from a checkpoint knows all that was written to its tables: no other server
+    /// had them meanwhile.
+    async fn check_memory(&self, database: &Store) -> Result<(), Error> {
+        let positions = database.positions().await?;
+        let own = positions.iter().find(|stored| stored.log == self.log.id().0);
+        match own.filter(|stored| !stored.taken_by.is_empty()) {
+            None => Ok(()),
+            Some(stored) => Err(fenced(&database.describe_url(), &stored.taken_by)),
+        }
     }
 
     /// A start from a checkpoint did not ask the database: has the rows read again of which it may have

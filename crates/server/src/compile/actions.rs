@@ -10,7 +10,6 @@ use crate::action::redirect::Redirect;
 use crate::action::sql::{Shows, SqlAction};
 use crate::action::write::{ColumnSource, Delete, Increment, Insert, OnConflict, RowPlan, Update};
 use crate::action::{Action, Answering, KeyOf};
-use crate::asking::{Trouble, until_answered};
 use crate::endpoint::shape::Shape;
 use forebay_config::model::{self, Expr, Literal};
 use forebay_http::Head;
@@ -167,9 +166,7 @@ impl Compiler<'_, '_> {
         let dialect = self.context.dialect;
         let sql =
             statements.in_dialect(dialect).ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
-        let prepared =
-            until_answered(&Trouble::default(), "preparing SQL", || self.context.store.prepare(sql)).await;
-        let mut statement = prepared.map_err(|error| error.to_string())?;
+        let mut statement = self.context.known.statement(self.context.store, sql).await?;
         statement.alone = !self.endpoint.batch;
         let bind = statement
             .params

@@ -4,7 +4,7 @@ use super::keeping::Keeping;
 use super::proxies::Proxies;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::Watched;
+use crate::open::{Known, Watched};
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_table::{Following, HotTables};
@@ -34,6 +34,8 @@ pub struct Context<'a> {
     pub runtime: &'a Handle,
     /// What the database enforces on the hot tables.
     pub enforced: &'a Watched,
+    /// What else the database said.
+    pub known: &'a Known,
     /// By table: the columns that some endpoint increments.
     pub incremented: HashMap<String, Vec<usize>>,
     /// The response cache, and what of the config it depends on.

@@ -1,7 +1,7 @@
 //! What the database enforces on the hot tables: read at the start and every few seconds after it, put where
 //! requests are judged by it, and told as far as only the database can judge it.
 
-use crate::asking::{Trouble, until_answered};
+use super::known::Known;
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
@@ -33,10 +33,11 @@ impl Watched {
     pub(super) async fn begin(
         config: &Config,
         store: &Store,
+        known: &Known,
         specs: &mut [TableSpec],
     ) -> Result<Watched, StartError> {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
-        let (mut tables, trouble) = (Vec::with_capacity(specs.len()), Trouble::default());
+        let mut tables = Vec::with_capacity(specs.len());
         for spec in specs {
             let is_declared =
                 |table: &model::TableConfig| table.name == spec.schema.name && table.columns.is_some();
@@ -44,9 +45,7 @@ impl Watched {
                 // Its bounds are the database's, and may change while it is served.
                 spec.schema.columns.iter_mut().for_each(|column| column.ty = column.ty.unbounded());
             }
-            let doing = format!("what is enforced on {}", spec.schema.name);
-            let enforced = until_answered(&trouble, &doing, || store.enforced(&spec.schema));
-            let enforced = enforced.await.map_err(StartError::from)?;
+            let enforced = known.enforced(store, &spec.schema).await?;
             // What Redis or Valkey holds of a table was made for the columns that were unique then.
             if is_embedded {
                 enforced.unique.iter().for_each(|&column| spec.schema.columns[column].unique = true);

@@ -2,6 +2,7 @@
 //! wrong with the next.
 
 mod enforced;
+mod known;
 mod schemas;
 
 use crate::asking::{Trouble, until_answered};
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use enforced::Watched;
+pub use known::Known;
 
 /// Database and memory tier of one config, open.
 pub struct Opened {
@@ -26,6 +28,8 @@ pub struct Opened {
     pub schemas: HashMap<String, Arc<Schema>>,
     /// What the database enforces on the hot tables.
     pub enforced: Watched,
+    /// What else it said.
+    pub known: Known,
 }
 
 /// What to do when the database is away at the beginning.
@@ -42,7 +46,13 @@ pub async fn database(
     config: &Config,
     away: Away,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
-    let open = || Store::open(&config.database.url, StoreOptions::default());
+    let store = open_store(config, away, &StoreOptions::default()).await?;
+    let schemas = schemas::prepare_tables(config, &store).await?;
+    Ok((store, schemas))
+}
+
+async fn open_store(config: &Config, away: Away, options: &StoreOptions) -> Result<Store, StartError> {
+    let open = || Store::open(&config.database.url, options.clone());
     // A file that cannot be opened is put right by a person, a server that is away by time.
     let is_server = config.database.dialect() == model::Dialect::Postgres;
     let opened = if is_server && away == Away::Wait {
@@ -50,9 +60,29 @@ pub async fn database(
     } else {
         open()
     };
-    let store = opened.map_err(StartError::from)?;
+    opened.map_err(StartError::from)
+}
+
+/// Opens the database of a start: one that is away need not be waited for when all that it would say is
+/// known.
+async fn database_or_known(
+    config: &Config,
+    new_database: NewDatabase,
+    away: Away,
+) -> Result<(Store, HashMap<String, Arc<Schema>>, Known), StartError> {
+    let may_do_without = away == Away::Wait && new_database == NewDatabase::Refuse;
+    let mut known = if may_do_without { Known::read(config) } else { Known::default() };
+    let options = StoreOptions { known: known.facts(), ..StoreOptions::default() };
+    let mut store = open_store(config, away, &options).await?;
+    if store.was_away() && known.is_of(&store) {
+        return Ok((store, schemas::declared(config), known));
+    }
+    known.ask();
+    if store.was_away() {
+        store = open_store(config, away, &StoreOptions::default()).await?;
+    }
     let schemas = schemas::prepare_tables(config, &store).await?;
-    Ok((store, schemas))
+    Ok((store, schemas, known))
 }
 
 /// What only the database can judge of the hot tables that are there: a line each. Makes nothing.
@@ -68,14 +98,14 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
     let schemas = schemas::tables_there(config, &store).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
-    Ok(Watched::begin(config, &store, &mut specs).await?.lines())
+    Ok(Watched::begin(config, &store, &Known::default(), &mut specs).await?.lines())
 }
 
 /// Opens everything. Nothing is served and nothing drained yet.
 pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
-    let (store, schemas) = database(config, away).await?;
+    let (store, schemas, known) = database_or_known(config, new_database, away).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
-    let enforced = Watched::begin(config, &store, &mut specs).await?;
+    let enforced = Watched::begin(config, &store, &known, &mut specs).await?;
     let tier = Tier::open(config, specs, store.clone(), new_database).await?;
-    Ok(Opened { store, tier, schemas, enforced })
+    Ok(Opened { store, tier, schemas, enforced, known })
 }

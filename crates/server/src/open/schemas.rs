@@ -31,6 +31,12 @@ pub(super) async fn tables_there(
     Ok(schemas)
 }
 
+/// The tables as the config has them, when it has all of them.
+pub(super) fn declared(config: &Config) -> HashMap<String, Arc<Schema>> {
+    let declared = config.tables.iter().filter_map(|table| Some((&table.name, table.columns.as_ref()?)));
+    declared.map(|(name, columns)| (name.clone(), Arc::new(columns.clone()))).collect()
+}
+
 /// Creates the tables that are missing in the database and reads those whose columns the config leaves to it.
 pub(super) async fn prepare_tables(
     config: &Config,

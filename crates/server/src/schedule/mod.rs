@@ -6,8 +6,8 @@
 
 mod lease;
 
-use crate::asking::{Trouble, until_answered};
 use crate::compile::CompileError;
+use crate::open::Known;
 use crate::problem::Problem;
 use crate::seen::Seen;
 use forebay_cache::Cache;
@@ -77,13 +77,14 @@ impl Schedule {
     pub async fn compile(
         jobs: &[model::Job],
         store: &Store,
+        known: &Known,
         dialect: model::Dialect,
         cache: &Cache<Problem>,
         following: Option<&Following>,
     ) -> Result<Schedule, Vec<CompileError>> {
         let (mut compiled, mut errors) = (Vec::new(), Vec::new());
         for job in jobs {
-            match prepare(job, store, dialect, cache, following).await {
+            match prepare(job, store, known, dialect, cache, following).await {
                 Ok(job) => compiled.push(Arc::new(job)),
                 Err(what) => {
                     errors.push(CompileError { line: job.line, message: format!("job {}: {what}", job.name) })
@@ -109,14 +110,14 @@ impl Schedule {
 async fn prepare(
     job: &model::Job,
     store: &Store,
+    known: &Known,
     dialect: model::Dialect,
     cache: &Cache<Problem>,
     following: Option<&Following>,
 ) -> Result<Job, String> {
     let sql = job.statements.in_dialect(dialect);
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
-    let prepared = until_answered(&Trouble::default(), "preparing SQL", || store.prepare(sql)).await;
-    let statement = prepared.map_err(|error| error.to_string())?;
+    let statement = known.statement(store, sql).await?;
     if let Some(name) = statement.params.first() {
         return Err(format!("`${name}`: a job has no parameters, since nobody asks for it"));
     }

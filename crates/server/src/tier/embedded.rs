@@ -16,13 +16,15 @@ use forebay_drain::{
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
-use forebay_table::{Loaded, Others, Saved, Table, TableSpec, Tables};
+use forebay_table::{Loaded, Others, Replayed, Saved, Table, TableSpec, Tables};
 use forebay_terminal::say;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::SetOnce;
 
 /// How long a stop lets the database be told that the tables are free.
@@ -35,10 +37,10 @@ const READS_AT_ONCE: usize = 64;
 pub(super) struct Embedded {
     pub(super) log: Log,
     recovery: Recovery,
-    /// How far the database has the log's records.
-    reached: Reached,
-    /// Whether something of this log was drained into the database before.
-    is_known: bool,
+    /// Where the database stands, once it was asked.
+    start: SetOnce<Start>,
+    /// Serial keys that the database's sequences must not lie below, and that it was not told yet.
+    highest_keys: Mutex<Vec<(Arc<Table>, i64)>>,
     data_dir: PathBuf,
     /// The checkpoint that memory was loaded from, once it is.
     loaded: SetOnce<Option<Saved>>,
@@ -59,15 +61,27 @@ impl Embedded {
         let (log, recovery) = open_log(memory, keep)?;
         let own = specs.iter().filter(|spec| spec.others == Others::None);
         let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
-        let start = agree(&log, store, &own, new_database).await?;
-        let is_known = !matches!(start, Start::Fresh { .. });
-        let reached = start.reached();
+        if !store.was_away() && !knows_all(&log, store).await? {
+            // Before the tables are claimed: after a crash from here on nothing else would say so.
+            Tables::remove_checkpoint(&memory.data_dir).map_err(StartError::from)?;
+        }
+        let start = match store.was_away() {
+            true => SetOnce::new(),
+            false => SetOnce::new_with(Some(agree(&log, store, &own, new_database).await?)),
+        };
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
             .map_err(StartError::from)?;
         let (trouble, loaded, checkpoints) = (Trouble::default(), SetOnce::new(), SetOnce::new());
         let data_dir = memory.data_dir.clone();
-        Ok(Embedded { log, recovery, reached, is_known, data_dir, loaded, checkpoints, tables, trouble })
+        let highest_keys = Mutex::default();
+        Ok(Embedded { log, recovery, start, highest_keys, data_dir, loaded, checkpoints, tables, trouble })
+    }
+
+    /// How far the database has the log's records, as far as is known.
+    fn reached(&self) -> Reached {
+        let known = || Reached::even(self.tables.settled_at());
+        self.start.get().map_or_else(known, Start::reached)
     }
 
     /// Has a row shown as the database has it, once that has all its changes.
@@ -112,19 +126,34 @@ impl Embedded {
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
         let started = Instant::now();
         let loaded = self.load_checkpoint().await?;
+        if self.start.get().is_none() {
+            if !self.tables.lacks_checkpoint() {
+                return self.load_alone(loaded, started).await;
+            }
+            if !knows_all(&self.log, store).await? {
+                Tables::remove_checkpoint(&self.data_dir).map_err(StartError::from)?;
+                let message =
+                    "another server had tables of this one meanwhile: start again, which reads them";
+                return Err(StartError(message.into()));
+            }
+            let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
+            let (log, store) = (self.log.clone(), store.clone());
+            // On a thread of its own: what it waits with is not made to change threads.
+            let agree = move || Handle::current().block_on(agree(&log, &store, &own, NewDatabase::Refuse));
+            let start = tokio::task::spawn_blocking(agree).await.map_err(StartError::from)??;
+            self.start.set(start).map_err(|_| StartError("the tables are loaded already".into()))?;
+        }
+        let reached = self.reached();
         let rows = tokio::select! {
             rows = self.load_rows(store) => rows?,
-            lost = stay_alive(&self.log, store, &self.reached) => return Err(lost),
+            lost = stay_alive(&self.log, store, &reached) => return Err(lost),
         };
         // The position is where it was: the rows are as it says.
-        let stands = || beat(&self.log, store, &self.reached);
+        let stands = || beat(&self.log, store, &reached);
         let stands = until_answered(&self.trouble, "the drain's position", stands);
         stands.await.map_err(StartError::from)?;
-        self.restore_unheard(store).await?;
-        let (tables, reached) = (self.tables.clone(), self.reached.clone());
-        let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
-        let replayed =
-            tokio::task::spawn_blocking(replay).await.map_err(StartError::from)?.map_err(StartError::from)?;
+        self.restore_unheard(store, &reached).await?;
+        let replayed = self.replay(&reached).await?;
         for (table, highest) in &replayed.highest_keys {
             let doing = loading(table);
             let raised = until_answered(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
@@ -141,9 +170,44 @@ impl Embedded {
                 "loaded {rows} rows from the database{saved} and {records} records from the log in {seconds:.1} s"
             );
         }
-        self.tables.drained(self.reached.all());
-        self.tables.settled(self.reached.all());
+        self.tables.drained(reached.all());
+        self.tables.settled(reached.all());
         self.loaded.set(loaded.saved).map_err(|_| StartError("the tables are loaded already".into()))
+    }
+
+    async fn replay(&self, reached: &Reached) -> Result<Replayed, StartError> {
+        let (tables, reached) = (self.tables.clone(), reached.clone());
+        let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
+        tokio::task::spawn_blocking(replay).await.map_err(StartError::from)?.map_err(StartError::from)
+    }
+
+    /// The rest of a start while the database is away: what the checkpoint had, and the log.
+    async fn load_alone(&self, loaded: Loaded, started: Instant) -> Result<(), StartError> {
+        let reached = self.reached();
+        let replayed = self.replay(&reached).await?;
+        self.tables.take_saved_keys();
+        for table in self.tables.all() {
+            table.set_loaded();
+        }
+        let (seconds, rows) = (started.elapsed().as_secs_f64(), loaded.rows);
+        let records = replayed.records;
+        say!(
+            "the database is away; loaded {rows} rows from the checkpoint and {records} records from the log in {seconds:.1} s"
+        );
+        self.tables.drained(reached.all());
+        *self.highest_keys.lock() = replayed.highest_keys;
+        self.loaded.set(loaded.saved).map_err(|_| StartError("the tables are loaded already".into()))
+    }
+
+    /// Tells a database that is back what a start without it could not.
+    pub async fn catch_up(&self, store: &Store) {
+        let highest_keys = std::mem::take(&mut *self.highest_keys.lock());
+        for (table, highest) in highest_keys {
+            let raise = || store.raise_keys(table.schema(), highest);
+            if let Err(error) = until_answered(&self.trouble, "raising serial keys", raise).await {
+                say!("the sequence of table {} could not be raised: {error}", table.schema().name);
+            }
+        }
     }
 
     /// Takes checkpoints from now on, once memory is loaded.
@@ -156,7 +220,7 @@ impl Embedded {
 
     /// Loads what the checkpoint has, unless it was taken beside another database.
     async fn load_checkpoint(&self) -> Result<Loaded, StartError> {
-        if !self.is_known {
+        if matches!(self.start.get(), Some(Start::Fresh { .. })) {
             return Ok(Loaded::default());
         }
         let tables = self.tables.clone();
@@ -168,8 +232,8 @@ impl Embedded {
 
     /// Reads the rows of which it is not known whether the database took their changes: those of the last
     /// second before a crash.
-    async fn restore_unheard(&self, store: &Store) -> Result<(), StartError> {
-        let unheard = self.tables.unheard(|table| self.reached.of(table)).map_err(StartError::from)?;
+    async fn restore_unheard(&self, store: &Store, reached: &Reached) -> Result<(), StartError> {
+        let unheard = self.tables.unheard(|table| reached.of(table)).map_err(StartError::from)?;
         for rows in unheard.chunks(READS_AT_ONCE) {
             let read = rows.iter().map(async |(table, key)| {
                 let fetch = || store.fetch(table.schema(), key.clone());
@@ -177,7 +241,7 @@ impl Embedded {
             });
             for ((table, key), row) in rows.iter().zip(join_all(read).await) {
                 let row = row.map_err(|error| StartError(format!("{}: {error}", loading(table))))?;
-                let at = self.reached.of(&table.schema().name);
+                let at = reached.of(&table.schema().name);
                 self.tables.restore(table, key.as_ref(), row.as_ref(), at);
             }
         }
@@ -220,7 +284,7 @@ impl Embedded {
 
     /// Whether the log holds what the database does not.
     pub fn is_behind(&self, drain: Option<&Drain>) -> bool {
-        self.log.end() > drain.map_or(self.reached.all(), |drain| drain.state().position)
+        self.log.end() > drain.map_or_else(|| self.reached().all(), |drain| drain.state().position)
     }
 
     /// What is known of the drain of a log beyond what both kinds tell.
@@ -291,6 +355,15 @@ fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), S
     options.limit_bytes = memory.log_limit_bytes;
     options.keep = keep;
     Log::open(options).map_err(StartError::from)
+}
+
+/// Whether no other server had this log's tables since it drained into the database last.
+async fn knows_all(log: &Log, store: &Store) -> Result<bool, StartError> {
+    let trouble = Trouble::default();
+    let positions = until_answered(&trouble, "the drain's position", || store.positions()).await;
+    let positions = positions.map_err(StartError::from)?;
+    let own = positions.iter().find(|stored| stored.log == log.id().0);
+    Ok(own.is_some_and(|stored| stored.taken_by.is_empty()))
 }
 
 /// Finds where the drain goes on, or why it must not.

@@ -176,6 +176,13 @@ impl Tier {
         }
     }
 
+    /// Does what a start without the database could not do, once it is back.
+    pub(crate) async fn catch_up(&self) {
+        if let Memory::Embedded(embedded) = &self.memory {
+            embedded.catch_up(&self.store).await;
+        }
+    }
+
     /// Starts writing behind.
     pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         let drain = either!(&self.memory, memory => memory.start_drain(self.store.clone(), settings));

@@ -73,7 +73,7 @@ async fn a_slow_read_is_interrupted_and_holds_up_nobody() {
 
 #[tokio::test]
 async fn queues_are_bounded() {
-    let options = Options { readers: 1, queue: 4, statement_timeout_ms: 300 };
+    let options = Options { readers: 1, queue: 4, statement_timeout_ms: 300, known: None };
     let scratch = Scratch::with(options);
     scratch.execute("CREATE TABLE t (x)");
     for sql in

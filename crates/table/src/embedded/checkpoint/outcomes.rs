@@ -24,6 +24,11 @@ impl Tables {
         self.inner.core.set_settled(position);
     }
 
+    /// Up to where that is known.
+    pub fn settled_at(&self) -> Position {
+        self.inner.core.settled()
+    }
+
     /// Has a start know that, if it is news; before the next one nothing is lost, but more is read again.
     ///
     /// # Errors

@@ -1,0 +1,155 @@
+//! What the database said at the last start that could ask it, in `known.json` of the data folder: so that a
+//! start finds its endpoints while the database is away.
+//!
+//! It is used when memory needs no database either: all tables are Forebay's own, with their columns in the
+//! config, and there is a checkpoint of them. A start that finds the database there asks it all, and writes
+//! the file anew. What is not in the file, such as a statement that is new, is asked, and so waited for.
+
+use crate::asking::{Trouble, until_answered};
+use crate::start_error::StartError;
+use forebay_config::{Config, model};
+use forebay_database::{Enforced, Error, ResultColumn, ServerFacts, Statement, Store};
+use forebay_value::{Schema, Type};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+
+const FILE: &str = "known.json";
+const VERSION: u32 = 1;
+
+/// What the database said.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    version: u32,
+    database: String,
+    facts: Option<ServerFacts>,
+    enforced: BTreeMap<String, Enforced>,
+    statements: BTreeMap<String, StoredStatement>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredStatement {
+    params: Vec<String>,
+    param_types: Vec<Option<String>>,
+    writes: bool,
+    columns: Vec<(String, Option<String>)>,
+}
+
+/// What the database says, or said when it is away.
+#[derive(Default)]
+pub struct Known {
+    /// At an earlier start; `None`: it is asked.
+    earlier: Option<Said>,
+    now: Mutex<Said>,
+}
+
+impl Known {
+    /// What was kept, if a start can do with that.
+    pub(super) fn read(config: &Config) -> Known {
+        let is_own = |table: &model::TableConfig| {
+            table.hot && table.columns.is_some() && table.others == model::Others::None
+        };
+        let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
+        let dir = &config.memory.data_dir;
+        if !is_embedded || !config.tables.iter().all(is_own) || !dir.join("checkpoint").exists() {
+            return Known::default();
+        }
+        // One that cannot be read only means that the database is waited for.
+        let said = fs::read(dir.join(FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        Known { earlier: said.filter(|said: &Said| said.version == VERSION), now: Mutex::default() }
+    }
+
+    pub(super) fn facts(&self) -> Option<ServerFacts> {
+        self.earlier.as_ref().and_then(|said| said.facts)
+    }
+
+    /// Whether the database that is away is the one that said it.
+    pub(super) fn is_of(&self, store: &Store) -> bool {
+        self.earlier.as_ref().is_some_and(|said| said.database == store.describe_url())
+    }
+
+    /// The database is there: it is asked.
+    pub(super) fn ask(&mut self) {
+        self.earlier = None;
+    }
+
+    /// What the database enforces on a table.
+    pub(super) async fn enforced(&self, store: &Store, schema: &Schema) -> Result<Enforced, StartError> {
+        let known = self.earlier.as_ref().and_then(|said| said.enforced.get(&schema.name));
+        if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        let doing = format!("what is enforced on {}", schema.name);
+        let enforced = until_answered(&Trouble::default(), &doing, || store.enforced(schema)).await;
+        let enforced = enforced.map_err(StartError::from)?;
+        self.now.lock().enforced.insert(schema.name.clone(), enforced.clone());
+        Ok(enforced)
+    }
+
+    /// A statement, checked by the database.
+    ///
+    /// # Errors
+    /// Why it is none, as a sentence.
+    pub(crate) async fn statement(&self, store: &Store, sql: &str) -> Result<Statement, String> {
+        let known = self.earlier.as_ref().and_then(|said| said.statements.get(sql)?.statement(sql));
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let prepared = until_answered(&Trouble::default(), "preparing SQL", || store.prepare(sql)).await;
+        let statement = prepared.map_err(|error: Error| error.to_string())?;
+        self.now.lock().statements.insert(sql.to_owned(), StoredStatement::of(&statement));
+        Ok(statement)
+    }
+
+    /// Keeps what the database said for the next start.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn write(&self, dir: &Path, store: &Store) -> io::Result<()> {
+        if self.earlier.is_some() {
+            return Ok(());
+        }
+        let mut said = self.now.lock();
+        (said.version, said.database, said.facts) = (VERSION, store.describe_url(), store.facts());
+        let text = serde_json::to_vec_pretty(&*said).map_err(io::Error::other)?;
+        let new = dir.join("known.json.new");
+        fs::create_dir_all(dir)?;
+        fs::write(&new, text)?;
+        fs::File::open(&new)?.sync_all()?;
+        fs::rename(new, dir.join(FILE))
+    }
+}
+
+impl StoredStatement {
+    fn of(statement: &Statement) -> StoredStatement {
+        let text = |ty: &Option<Type>| ty.map(|ty| ty.to_string());
+        let columns = statement.columns.iter().map(|column| (column.name.clone(), text(&column.ty)));
+        StoredStatement {
+            params: statement.params.clone(),
+            param_types: statement.param_types.iter().map(text).collect(),
+            writes: statement.writes,
+            columns: columns.collect(),
+        }
+    }
+
+    fn statement(&self, sql: &str) -> Option<Statement> {
+        let ty = |text: &Option<String>| match text {
+            Some(text) => Type::parse(text).map(Some),
+            None => Some(None),
+        };
+        let columns = self.columns.iter();
+        let columns = columns.map(|(name, text)| Some(ResultColumn { name: name.clone(), ty: ty(text)? }));
+        Some(Statement {
+            sql: sql.into(),
+            params: self.params.clone(),
+            writes: self.writes,
+            param_types: self.param_types.iter().map(ty).collect::<Option<_>>()?,
+            alone: false,
+            columns: columns.collect::<Option<Vec<_>>>()?.into(),
+        })
+    }
+}
