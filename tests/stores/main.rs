@@ -18,6 +18,7 @@ mod follow_again;
 mod follow_latency;
 mod follow_sqlite;
 mod follow_unfit;
+mod full;
 mod generating;
 mod history;
 mod letters;

@@ -9,6 +9,8 @@ pub enum State {
     LogFailed,
     /// Redis or Valkey does not answer.
     TierAway,
+    /// A server of the tier takes no more rows, or may evict what is not drained.
+    TierFull,
     /// Another drain has taken over the log.
     DrainFenced,
     /// The drain has stopped for good.
@@ -38,6 +40,7 @@ impl State {
             State::Loading => "loading",
             State::LogFailed => "log failed",
             State::TierAway => "tier away",
+            State::TierFull => "tier full",
             State::DrainFenced => "drain fenced",
             State::DrainFailed => "drain failed",
             State::DrainBackingOff => "drain backing off",
@@ -56,7 +59,8 @@ impl State {
         use State::*;
         matches!(
             self,
-            DrainBackingOff
+            TierFull
+                | DrainBackingOff
                 | TableStopped
                 | ChangesHeld
                 | DeadLetters

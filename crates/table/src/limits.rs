@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Shards of a table's rows, and lock stripes of its unique values. 64 is several times the cores of the machines this is made for, so
-/// that two workers seldom meet, and the set of stripes that one row touches is one machine word.
+/// Shards of a table's rows, and lock stripes of its unique values. 64 is several times the cores of the
+/// machines this is made for, so that two workers seldom meet, and the set of stripes that one row touches is
+/// one machine word.
 pub(crate) const SHARDS: usize = 64;
 
 /// Stripes of a table's counters: few values are counted, and a stripe is held for one addition.
@@ -12,8 +13,8 @@ pub(crate) const COUNTER_STRIPES: usize = 16;
 /// Slots of a chunk (24 KiB): a shard wastes half of one on average, 0.75 bytes a row at 1,000,000 rows.
 pub(crate) const CHUNK_SLOTS: usize = 1024;
 
-/// Bytes of a block of memory taken ahead of use: of the size of rows, since allocators keep small and large blocks apart, and a power of two,
-/// so that blocks fill whole pages.
+/// Bytes of a block of memory taken ahead of use: of the size of rows, since allocators keep small and large
+/// blocks apart, and a power of two, so that blocks fill whole pages.
 pub(crate) const RESERVE_BLOCK_BYTES: usize = 2048;
 
 /// Threads that take memory ahead at most: the kernel and the host serve no more of them at the same time.
@@ -22,26 +23,31 @@ pub(crate) const RESERVE_THREADS_MAX: usize = 8;
 /// Memory taken ahead is given back in steps of this: 512 blocks, some 20 µs for the write that does it.
 pub(crate) const RESERVE_STEP_BYTES: u64 = 1 << 20;
 
-/// It is given back so much before rows need it: a page for each size and thread. No more, because the allocator returns to the system
-/// what has not been used for a second.
+/// It is given back so much before rows need it: a page for each size and thread. No more, because the
+/// allocator returns to the system what has not been used for a second.
 pub(crate) const RESERVE_AHEAD_BYTES: u64 = 4 << 20;
 
-/// Draws of `random` before it walks the lengths. A draw hits with a chance of 1/2 or more unless most rows were deleted.
+/// Draws of `random` before it walks the lengths. A draw hits with a chance of 1/2 or more unless most rows
+/// were deleted.
 pub(crate) const RANDOM_DRAWS: usize = 16;
 
-/// Slots that eviction looks at in one visit of a shard, under its lock: about 10 µs when nothing goes, 100 µs when all do.
+/// Slots that eviction looks at in one visit of a shard, under its lock: about 10 µs when nothing goes, 100
+/// µs when all do.
 pub(crate) const EVICT_VISIT_SLOTS: u32 = 512;
 
-/// Undrained rows in a row after which a visit ends: rows drain in the order in which they stand, so what follows is undrained as well.
+/// Undrained rows in a row after which a visit ends: rows drain in the order in which they stand, so what
+/// follows is undrained as well.
 pub(crate) const EVICT_RUN_SLOTS: u32 = 64;
 
 /// Eviction frees this part of the limit beyond what was asked for, so that it does not run for every insert.
 pub(crate) const EVICT_AHEAD_PART: u64 = 128;
 
-/// A complete search for something to evict is repeated after so many slots for each row that was read back since.
+/// A complete search for something to evict is repeated after so many slots for each row that was read back
+/// since.
 pub(crate) const EVICT_SCAN_SLOTS_PER_ROW: u64 = 1024;
 
-/// Reads through the source at the same time: more than a database's readers, fewer than would crowd out its other users.
+/// Reads through the source at the same time: more than a database's readers, fewer than would crowd out its
+/// other users.
 pub(crate) const FETCHES_MAX: usize = 64;
 
 /// Reads that may wait for one of those.
@@ -50,8 +56,8 @@ pub(crate) const FETCH_QUEUE_MAX: usize = 4096;
 /// Times that one read through the source is done again because the row changed meanwhile.
 pub(crate) const FETCH_TRIES: usize = 8;
 
-/// Additions to one row's columns that are kept apart until the database has them (40 KiB). A hot counter has more; neighbours are then
-/// merged, and fewer images of its row can be used.
+/// Additions to one row's columns that are kept apart until the database has them (40 KiB). A hot counter has
+/// more; neighbours are then merged, and fewer images of its row can be used.
 pub(crate) const PENDING_ADDS_MAX: usize = 1024;
 
 /// The same when the memory limit is reached.
@@ -72,20 +78,22 @@ pub(crate) const KEYS_MIN: u64 = 1_000;
 /// Largest block of serial keys: one second at 1,000,000 inserts a second.
 pub(crate) const KEYS_MAX: u64 = 1_000_000;
 
-/// A block that was used up faster than this is followed by one four times its size, unless that is the largest.
+/// A block that was used up faster than this is followed by one four times its size, unless that is the
+/// largest.
 pub(crate) const KEYS_FAST: Duration = Duration::from_secs(2);
 
 /// A block that lasted longer than this is followed by one half its size, unless that is the smallest.
 pub(crate) const KEYS_SLOW: Duration = Duration::from_secs(60);
 
-/// Bytes that replay takes from the log at a time: still in the cache when they are applied, and enough to keep a disk busy.
+/// Bytes that replay takes from the log at a time: still in the cache when they are applied, and enough to
+/// keep a disk busy.
 pub(crate) const REPLAY_BATCH_BYTES: usize = 1 << 20;
 
 /// Batches that replay reads ahead.
 pub(crate) const REPLAY_BATCHES: usize = 4;
 
-/// Threads that replay applies changes on at most. Each looks at every record, for 20 ns; to apply one takes 500 and more, so that what they
-/// gain by sharing is used up slowly.
+/// Threads that replay applies changes on at most. Each looks at every record, for 20 ns; to apply one takes
+/// 500 and more, so that what they gain by sharing is used up slowly.
 pub(crate) const REPLAY_THREADS_MAX: usize = 4;
 
 /// Rows that a checkpoint takes of a shard under its lock at a time, and bytes of them: some 50 µs.
@@ -96,13 +104,15 @@ pub(crate) const CHECKPOINT_SLICE_BYTES: usize = 256 << 10;
 /// Bytes of a checkpoint that are written at a time.
 pub(crate) const CHECKPOINT_WRITE_BYTES: usize = 1 << 20;
 
-/// Bytes of a checkpoint that are synced at a time: the last sync, and those of the log beside it, wait for no more than that.
+/// Bytes of a checkpoint that are synced at a time: the last sync, and those of the log beside it, wait for
+/// no more than that.
 pub(crate) const CHECKPOINT_SYNC_BYTES: u64 = 32 << 20;
 
 /// Threads that load a checkpoint at most: more of them would wait for memory.
 pub(crate) const CHECKPOINT_THREADS_MAX: usize = 8;
 
-/// The longest record, in bytes: what the log's buffer takes, and far below what a server's commands may have.
+/// The longest record, in bytes: what the log's buffer takes, and far below what a server's commands may
+/// have.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
 /// Bits of a position that a slot keeps; 2^56 bytes of log are 64 PiB.
@@ -113,26 +123,32 @@ const _: () = assert!(CHUNK_SLOTS.is_power_of_two());
 const _: () = assert!(KEYS_MIN < KEYS_MAX);
 const _: () = assert!(EVICT_RUN_SLOTS < EVICT_VISIT_SLOTS);
 
-/// Shards of a tier on one server: one drain lease, stream and counter each; more would only cost, because the server has one thread.
+/// Shards of a tier on one server: one drain lease, stream and counter each; more would only cost, because
+/// the server has one thread.
 pub(crate) const SHARDS_SINGLE: u16 = 8;
 
-/// Shards of a tier on a cluster: so many that 15 primaries have four or five each, and a few more primaries still spread evenly.
+/// Shards of a tier on a cluster: so many that 15 primaries have four or five each, and a few more primaries
+/// still spread evenly.
 pub(crate) const SHARDS_CLUSTER: u16 = 64;
 
-/// How long a request waits for a shard that has changed over before it is refused: what a failover takes once the new primary is there.
+/// How long a request waits for a shard that has changed over before it is refused: what a failover takes
+/// once the new primary is there.
 pub(crate) const REMOTE_REPAIR_WAIT: Duration = Duration::from_secs(3);
 
 /// How often it looks meanwhile.
 pub(crate) const REMOTE_REPAIR_PAUSE: Duration = Duration::from_millis(50);
 
-/// The lifetime of a repair's lock: whoever repairs renews it; another server takes over this long after it died.
+/// The lifetime of a repair's lock: whoever repairs renews it; another server takes over this long after it
+/// died.
 pub(crate) const REMOTE_LOCK_MS: u64 = 10_000;
 
-/// How far the numbers of a shard's queue jump when its server has changed over. A primary that was cut off may go on counting: its numbers
-/// and the new ones' never meet unless it takes 2^30 writes alone. 2^53 is the last number, after 8 million changes.
+/// How far the numbers of a shard's queue jump when its server has changed over. A primary that was cut off
+/// may go on counting: its numbers and the new ones' never meet unless it takes 2^30 writes alone. 2^53 is
+/// the last number, after 8 million changes.
 pub(crate) const REMOTE_JUMP: u64 = 1 << 30;
 
-/// Rows changed by others while they are being changed here: so many tries, then it is the client's turn to try again.
+/// Rows changed by others while they are being changed here: so many tries, then it is the client's turn to
+/// try again.
 pub(crate) const REMOTE_TRIES: usize = 32;
 
 /// How old the counts of the shards may be by which a random row's shard is chosen.
@@ -147,8 +163,8 @@ pub(crate) const REMOTE_LOAD_LEASE_MS: u64 = 30_000;
 /// Rows that one script takes in when a table is loaded: some 2 ms of the server's time.
 pub(crate) const REMOTE_LOAD_ROWS: usize = 200;
 
-/// The lifetime of what was staged, from the last row on: longer than a load may stand still, no longer than a server should keep what nobody
-/// will use.
+/// The lifetime of what was staged, from the last row on: longer than a load may stand still, no longer than
+/// a server should keep what nobody will use.
 pub(crate) const REMOTE_STAGE_MS: u64 = 2 * REMOTE_LOAD_LEASE_MS;
 
 /// Shards of a tier whose rows are staged at most: each costs some commands with every part of a load.
@@ -163,10 +179,18 @@ pub(crate) const REMOTE_LOADED_PAUSE: Duration = Duration::from_millis(100);
 /// Eviction goes on until this part of the limit is in use, of 100: it does not run for every row.
 pub(crate) const REMOTE_EVICT_TO_PERCENT: u64 = 90;
 
+/// Drained rows are evicted from this part of the servers' own `maxmemory` on, of 100: the rest is for the
+/// queues, buffers of clients and what they used between two looks.
+pub(crate) const REMOTE_SERVERS_PERCENT: u64 = 85;
+
+/// From this part of a server's `maxmemory` on, of 100, it is said to be full: eviction does not keep up.
+pub(crate) const REMOTE_SERVER_FULL_PERCENT: u64 = 95;
+
 /// A shard that was full takes rows again below this part of the limit, of 100.
 pub(crate) const REMOTE_FULL_UNTIL_PERCENT: u64 = 97;
 
 const _: () = assert!(REMOTE_EVICT_TO_PERCENT < REMOTE_FULL_UNTIL_PERCENT);
+const _: () = assert!(REMOTE_SERVERS_PERCENT < REMOTE_SERVER_FULL_PERCENT);
 
 /// How old what the servers use may be when eviction looks at it.
 pub(crate) const REMOTE_USED_AGE: Duration = Duration::from_secs(1);

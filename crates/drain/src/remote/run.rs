@@ -14,7 +14,7 @@ use forebay_table::Leased;
 use futures_util::StreamExt;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The loop, on a thread of its own.
 pub(crate) struct Runner {
@@ -121,9 +121,20 @@ impl Runner {
         self.leases_at = Instant::now() + LEASE_ROUND;
         let Queues { queue, link } = &self.queues;
         let (mut held, mut is_tier_away) = (Vec::with_capacity(self.held.len()), false);
-        for shard in self.held.drain(..) {
-            // After an error it is not known whose it is: the database's position decides.
-            if queue.renew(link, shard.lease(), LEASE_MS).await.unwrap_or(true) {
+        for mut shard in self.held.drain(..) {
+            let asked_at = Instant::now();
+            let is_held = match queue.renew(link, shard.lease(), LEASE_MS).await {
+                Ok(is_held) => is_held,
+                // It is not known whose it is before it has run out.
+                Err(_) => {
+                    if shard.leased_at.elapsed() < Duration::from_millis(LEASE_MS) {
+                        held.push(shard);
+                    }
+                    continue;
+                }
+            };
+            if is_held {
+                shard.leased_at = asked_at;
                 held.push(shard);
             }
         }

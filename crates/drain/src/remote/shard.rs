@@ -18,6 +18,8 @@ use std::time::Instant;
 pub(super) struct Shard {
     batcher: Batcher<ShardQueue>,
     back_off: BackOff,
+    /// When its lease was taken or renewed last.
+    pub leased_at: Instant,
     /// No batch before.
     pub not_before: Instant,
     /// When its waiting records were first seen, while they are few.
@@ -49,6 +51,7 @@ impl Shard {
                 None,
             ),
             back_off: BackOff::default(),
+            leased_at: Instant::now(),
             not_before: Instant::now(),
             few_since: None,
         }

@@ -136,7 +136,7 @@ impl Remote {
             Some(self.link.change(Slot(first), ping))
         });
         let why = match tokio::time::timeout(ANSWER_LIMIT, try_join_all(asked)).await {
-            Ok(Ok(_)) => return Vec::new(),
+            Ok(Ok(_)) => return self.tables.memory_troubles().await.into_iter().map(full).collect(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {ANSWER_LIMIT:?}"),
         };
@@ -228,6 +228,10 @@ impl Remote {
         let Some(table) = self.tables.get(name) else { return Ok(()) };
         table.clear(&self.link).await.map_err(|error| unavailable(&error))
     }
+}
+
+fn full(why: String) -> Condition {
+    Condition::new(State::TierFull, why)
 }
 
 fn unavailable(error: &HotError) -> Problem {

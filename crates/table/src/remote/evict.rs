@@ -14,9 +14,11 @@ use super::tier::{Call, Tier};
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::limits::{
-    REMOTE_EVICT_STEPS, REMOTE_EVICT_TO_PERCENT, REMOTE_FULL_UNTIL_PERCENT, REMOTE_USED_AGE,
+    REMOTE_EVICT_STEPS, REMOTE_EVICT_TO_PERCENT, REMOTE_FULL_UNTIL_PERCENT, REMOTE_SERVER_FULL_PERCENT,
+    REMOTE_SERVERS_PERCENT, REMOTE_USED_AGE,
 };
-use forebay_redis::{Link, Role};
+use forebay_redis::{Facts, Link, Need, Role, require};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// What was done for a shard's memory.
@@ -41,12 +43,44 @@ impl Tier {
             _ => {
                 let facts = self.client.facts().await?;
                 let primaries = facts.iter().filter(|facts| facts.role == Role::Primary);
+                *self.memory_troubles.lock() = primaries.clone().filter_map(trouble).collect();
+                let limits: Vec<u64> = primaries.clone().map(|facts| facts.maxmemory_bytes).collect();
+                let servers = if limits.contains(&0) { 0 } else { limits.iter().sum() };
+                self.servers_limit_bytes.store(servers, Ordering::Relaxed);
                 let bytes = primaries.map(|facts| facts.used_memory_bytes).sum();
                 *used = Some((Instant::now(), bytes));
                 Ok(bytes)
             }
         }
     }
+}
+
+impl Tier {
+    /// What all primaries may use before drained rows are evicted: the limit of the config, or what leaves
+    /// the queues some room below the servers' own. 0: there is neither.
+    fn eviction_limit_bytes(&self) -> u64 {
+        let servers = self.servers_limit_bytes.load(Ordering::Relaxed) / 100 * REMOTE_SERVERS_PERCENT;
+        match (self.limit_bytes, servers) {
+            (0, limit) | (limit, 0) => limit,
+            (own, servers) => own.min(servers),
+        }
+    }
+}
+
+/// What is wrong with a server's memory, as a sentence.
+fn trouble(facts: &Facts) -> Option<String> {
+    if let Err(error) = require(facts, Need::NoEviction) {
+        return Some(error.to_string());
+    }
+    let (used, limit) = (facts.used_memory_bytes, facts.maxmemory_bytes);
+    (limit > 0 && used >= limit / 100 * REMOTE_SERVER_FULL_PERCENT).then(|| {
+        format!(
+            "{} at {} uses {used} bytes of its maxmemory {limit}: what grows gets 503 until enough is drained and evicted; \
+             raise maxmemory, or set memory.limit well below it",
+            facts.name(),
+            facts.address
+        )
+    })
 }
 
 impl Queue {
@@ -57,7 +91,7 @@ impl Queue {
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
     pub async fn maintain(&self, link: &Link, lease: &Lease) -> Result<Maintained, HotError> {
         let used_bytes = self.tier.used_bytes().await?;
-        let limit = self.tier.limit_bytes;
+        let limit = self.tier.eviction_limit_bytes();
         let part = |percent: u64| limit / 100 * percent;
         let mut state = self.eviction.lock()[usize::from(lease.shard)].clone();
         if limit == 0 || self.tables.is_empty() {

@@ -110,6 +110,13 @@ impl RemoteTables {
         self.tier.used_bytes().await
     }
 
+    /// What is wrong with the memory of the primaries, at most about a second ago: a sentence each.
+    pub async fn memory_troubles(&self) -> Vec<String> {
+        // One that does not answer is told of as such.
+        let _ = self.tier.used_bytes().await;
+        self.tier.memory_troubles.lock().clone()
+    }
+
     /// Bytes that they may use before rows are evicted; 0: no limit.
     pub fn limit_bytes(&self) -> u64 {
         self.tier.limit_bytes

@@ -14,6 +14,7 @@ use forebay_redis::{Client, Command, Link, Need, ReadFrom, Script, Slot, Topolog
 use forebay_value::Schema;
 use parking_lot::RwLock;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 /// How much of a database's identity is the name of a deployment that has no other: who has a million of them
@@ -71,6 +72,10 @@ pub(crate) struct Tier {
     pub reads: Reads,
     /// What the servers used, and when they were asked.
     pub used: tokio::sync::Mutex<Option<(Instant, u64)>>,
+    /// What their `maxmemory` allowed in all then; 0: no limit.
+    pub servers_limit_bytes: AtomicU64,
+    /// What was wrong with their memory then.
+    pub memory_troubles: parking_lot::Mutex<Vec<String>>,
 }
 
 /// A script with what it is called with.
@@ -113,6 +118,8 @@ impl Tier {
             repairing: tokio::sync::Mutex::default(),
             reads: Reads::default(),
             used: tokio::sync::Mutex::default(),
+            servers_limit_bytes: AtomicU64::new(0),
+            memory_troubles: parking_lot::Mutex::default(),
         })
     }
 

@@ -11,7 +11,7 @@ use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
 use crate::embedded::write::encode_changed;
-use crate::error::HotError;
+use crate::error::{HotError, HotKind};
 use crate::key::{KeyRef, row_key};
 use crate::limits::REMOTE_TRIES;
 use crate::record;
@@ -141,6 +141,12 @@ impl RemoteTable {
             };
             match &why[..] {
                 b"overflow" => return Err(HotError::overflow(column)),
+                b"full" => {
+                    return Err(HotError::new(
+                        HotKind::MemoryFull,
+                        "the memory limit is reached and nothing can be evicted",
+                    ));
+                }
                 b"missing" if !self.is_shared => return Err(HotError::missing()),
                 b"missing" | b"stub" => self.bring(link, key, &place).await?,
                 _ => return Err(HotError::foreign("a row in memory is not one of its table")),

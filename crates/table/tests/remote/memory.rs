@@ -19,13 +19,16 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
             let row = row(table.schema(), id, Some(&format!("code {id}")), &"b".repeat(500));
             table.insert(link, row.as_ref()).await.unwrap();
         }
+        table.increment(link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap();
         let Leased::Held(lease) = queue.lease(link, 0, "test", 60_000).await.unwrap() else { panic!() };
         // Nothing is drained: nothing may go.
         let kept = queue.maintain(link, &lease).await.unwrap();
         assert_eq!((kept.evicted_rows, kept.is_full), (0, true));
         let refused = table.insert(link, row(table.schema(), 100, None, "b").as_ref()).await.unwrap_err();
         assert_eq!(refused.kind(), HotKind::MemoryFull);
-        table.increment(link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap();
+        // It leaves the row as long as it was, and grows the queue.
+        let refused = table.increment(link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap_err();
+        assert_eq!(refused.kind(), HotKind::MemoryFull);
         table.delete(link, ValueRef::Bigint(49)).await.unwrap();
         let upto = server.apply(0, usize::MAX).await;
         assert!(queue.release(link, &lease, upto).await.unwrap());

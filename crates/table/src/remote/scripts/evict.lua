@@ -6,6 +6,8 @@ local meta = redis.call('HMGET', KEYS[1], 'epoch', 'drained')
 if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or another history of it') end
 local drained = tonumber(meta[2] or '0')
 local evicted = 0
+-- At maxmemory a script may grow once it has written what cannot: this first one changes nothing.
+redis.call('HDEL', KEYS[1], '')
 for i = 2, #ARGV, 3 do
   local found = redis.call('HGET', KEYS[2], ARGV[i])
   if found and string.sub(found, 1, 8) == ARGV[i + 1] then

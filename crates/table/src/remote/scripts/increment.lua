@@ -3,9 +3,10 @@
 -- ARGV  1 epoch · 2 loaded field · 3 key · 4 delta, 8 bytes little-endian · 5 bytes of the null bitmap · 6 the columns up to the
 --       counter, one byte each: 1, 8, u (16 bytes) or v (LEB128 length, bytes) · 7 record
 -- Answers the value as it is now, or { why }.
-local meta = redis.call('HMGET', KEYS[1], 'epoch', ARGV[2])
+local meta = redis.call('HMGET', KEYS[1], 'epoch', ARGV[2], 'full')
 if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or another history of it') end
 if not meta[2] then return redis.error_reply('NOTLOADED the shard is not loaded') end
+if meta[3] then return { 'full' } end
 local found = redis.call('HGET', KEYS[3], ARGV[3])
 if not found then return { 'missing' } end
 if string.byte(found, 1) ~= 0 then return { 'stub' } end

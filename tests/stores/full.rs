@@ -1,0 +1,80 @@
+//! Redis at its `maxmemory`: a state that ends, by draining and evicting.
+
+use super::Ground;
+use forebay_tests::{Server, Stores, wait_for};
+use forebay_topology::{Flavour, Persistence, Spec, Topology};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// A row is about a hundredth of a megabyte, and stands in the hash and in the queue.
+const TOKEN_BYTES: usize = 10_000;
+const FILL_MAX: usize = 20_000;
+
+fn full(flavour: Flavour) -> Ground {
+    let spec = Spec::new(Topology::Single).on(flavour);
+    let spec = spec.directive("maxmemory 24mb").directive("maxmemory-policy noeviction");
+    Ground::up(spec.keep(Persistence::Always), Stores::postgres)
+}
+
+fn post(server: &Server, number: usize) -> u16 {
+    let token = format!("{number}{}", "x".repeat(TOKEN_BYTES));
+    server.client().ask("POST", "/plain", Some(&json!({ "token": token }).to_string())).status
+}
+
+fn is_full(server: &Server) -> bool {
+    server.admin("GET", "/ready").text().contains("tier full")
+}
+
+/// The drain has no lease when the memory is full, and needs some memory to take one.
+#[track_caller]
+fn writes_go_on_once_it_is_drained(flavour: Flavour) {
+    let ground = full(flavour);
+    let server = ground.start("a", "async").start();
+    server.wait_healthy();
+    server.pause_drain(true);
+    let mut taken = 0;
+    let mut fill = || {
+        while taken < FILL_MAX {
+            match post(&server, taken) {
+                201 => taken += 1,
+                503 => break,
+                other => panic!("{other}"),
+            }
+        }
+    };
+    fill();
+    // Leases have run out by then, should there have been any.
+    std::thread::sleep(Duration::from_secs(6));
+    fill();
+    assert!(taken > 100 && taken < FILL_MAX, "{taken} writes were taken");
+    wait_for("it is said to be full", || is_full(&server).then_some(()));
+    server.pause_drain(false);
+    let since = Instant::now();
+    wait_for("writes go on", || (post(&server, FILL_MAX + 1) == 201).then_some(()));
+    println!("{flavour:?}: {taken} rows, writes again after {:.1} s", since.elapsed().as_secs_f64());
+    // More than all that fits: drained rows are evicted, though memory.limit is far away.
+    let mut more = 1;
+    for number in 0..2 * taken {
+        wait_for("writes are taken", || (post(&server, 2 * FILL_MAX + number) == 201).then_some(()));
+        more += 1;
+    }
+    server.drain();
+    wait_for("it is not full any more", || (!is_full(&server)).then_some(()));
+    let stored = ground.stores.archive(&ground.folder).number("SELECT count(*) FROM plain");
+    assert_eq!(stored as usize, taken + more);
+    let checks = server.admin("POST", "/verify").expect(200);
+    assert!(
+        checks["checks"].as_array().is_some_and(|all| all.iter().all(|check| check["clean"] == true)),
+        "{checks}"
+    );
+}
+
+#[test]
+fn redis() {
+    writes_go_on_once_it_is_drained(Flavour::Redis);
+}
+
+#[test]
+fn valkey() {
+    writes_go_on_once_it_is_drained(Flavour::Valkey);
+}
