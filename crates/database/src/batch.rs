@@ -49,7 +49,7 @@ pub struct Change {
     pub table: usize,
     /// The end of the log record that it comes from (the last one, when several became one change).
     pub position: u64,
-    /// Whether nobody has been told yet that it is done: refused, it is no dead letter
+    /// Whether no client has been told yet that it is done: refused, it is no dead letter
     /// ([`Applied::refused`]).
     pub is_intent: bool,
     /// What is done.
@@ -139,7 +139,7 @@ impl Batch {
         settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
     }
 
-    /// Somebody else has taken one of the held changes.
+    /// Another drain has taken one of the held changes.
     pub(crate) fn not_held(&self, found: usize) -> Error {
         let wanted = self.held.settles.len();
         let message = format!("another drain settles held changes: {wanted} should be held, {found} are");

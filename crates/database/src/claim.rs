@@ -1,6 +1,6 @@
 //! Who writes to which tables: what a server says of itself beside its positions, and whether others let it.
 //!
-//! A server claims the tables that nobody else writes to, for as long as its positions move: each batch, and
+//! A server claims the tables that no other server writes to, while its positions move: each batch, and
 //! a batch without changes every few seconds, sets their time (by the database's clock). Another server that
 //! claims one of these tables is refused until the claim is [`CLAIM_MS`] old or given back (the name stays,
 //! with a `-` before it); then it marks the older positions as taken over, and their next batch finds that
@@ -27,7 +27,7 @@ pub struct Claim {
     pub queues: Vec<Queue>,
     /// The opening of the log that moves the position from now on; empty for queues without openings.
     pub opening: String,
-    /// The tables that nobody else may write to.
+    /// The tables that no other server may write to.
     pub tables: Vec<String>,
     /// Where the server is, for people.
     pub server: String,

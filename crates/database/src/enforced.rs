@@ -16,7 +16,7 @@ pub struct Enforced {
     pub rules: Rules,
     /// The columns, by their index, of which no two rows may have the same value.
     pub unique: Vec<usize>,
-    /// The columns, by their index, whose value in a row that is there nobody may set.
+    /// The columns, by their index, whose value in a row that is there may not be set.
     pub fixed: Vec<usize>,
     /// What the database alone judges or does.
     pub listed: Vec<Listed>,

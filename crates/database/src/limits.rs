@@ -201,7 +201,7 @@ pub const FOLLOW_SERVER_MIN: i64 = 130_000;
 /// trips are spread over thousands of rows.
 pub const FOLLOW_PAGE: usize = 4_000;
 
-/// How long a lock on a table that is to be followed is waited for. Everybody who wants to write waits behind
+/// How long a lock on a table that is to be followed is waited for. Other writers wait behind
 /// us meanwhile.
 pub const FOLLOW_LOCK_WAIT_MS: u64 = 2_000;
 

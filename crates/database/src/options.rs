@@ -10,9 +10,9 @@ pub struct Options {
     pub readers: usize,
     /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
     pub queue: usize,
-    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for its
-    /// turn, a write twice as long: there is one writer, and whoever arrives while a statement uses up its
-    /// time-out must outlive it.
+    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for
+    /// its turn, a write twice as long: there is one writer, and a request that arrives while a statement
+    /// uses up its time-out must outlive it.
     pub statement_timeout_ms: u64,
     /// What the server said of itself when it was last opened: one that is away is then opened all the same,
     /// and connections to it are made when it is back.

@@ -365,7 +365,7 @@ impl Store {
         Ok(Follower { engine })
     }
 
-    /// Removes what following has made in the database, once nobody follows; what that was.
+    /// Removes what following has made in the database, once no server follows; what that was.
     pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.unfollow().await)
     }

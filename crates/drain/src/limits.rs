@@ -56,7 +56,7 @@ pub const BEAT: Duration = Duration::from_secs(5);
 pub const PAUSE_WAIT: Duration = Duration::from_secs(5);
 
 /// How long a drain that was told to leave waits for the batch in hand. A database that does not answer would
-/// hold up the stop for as long as it may be silent.
+/// hold up the stop as long as it may be silent.
 pub const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
 /// The first pause when the store is away; doubled each time.

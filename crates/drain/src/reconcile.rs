@@ -104,7 +104,7 @@ impl Start {
 }
 
 /// Decides where to begin, or why not to, and claims position and tables for this opening of the log.
-/// `tables` are those that nobody else may write to.
+/// `tables` are those that no other server may write to.
 ///
 /// # Errors
 /// [`Kind::Copied`], [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`],

@@ -22,7 +22,7 @@ pub struct Replayed {
 
 /// Applies every dead letter again, oldest first, each in a transaction of its own that also deletes it.
 ///
-/// The change goes to the database and not into memory, which gave it up when it was refused: whoever calls
+/// The change goes to the database and not into memory, which gave it up when it was refused: the caller that
 /// this has memory read [`Replayed::rows`] again. `schemas` are the tables by name; a letter of another
 /// table stays, with that as its reason.
 ///

@@ -258,7 +258,7 @@ impl Log {
     }
 
     /// Gives back everything before `before`, which must be durable; going backwards does nothing.
-    /// Whole segments are deleted once they were kept for [`Options::keep`] and nobody wants them
+    /// Whole segments are deleted once they were kept for [`Options::keep`] and no reader wants them
     /// ([`Log::keep_from`]). The position is
     /// remembered on disk when a segment is released, and at closing: a crash may find an older one.
     ///
@@ -289,7 +289,7 @@ impl Log {
     /// what is not released fit `limit_bytes` together, and it is not more than what is free on the disk.
     ///
     /// # Errors
-    /// [`Kind::Io`] when deleting what nobody wants any more failed; the next release tries again.
+    /// [`Kind::Io`] when deleting what no reader wants any more failed; the next release tries again.
     pub fn keep_from(&self, from: Position) -> Result<(), Error> {
         let _turn = self.inner.remembered.lock();
         self.inner.wanted.store(from.0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What a row that changes in the database drops of the kept answers, whoever wrote it: what carries the tags
-//! of the row as it was before, or as it is now.
+//! What a row that changes in the database drops of the kept answers, whichever program wrote it: what
+//! carries the tags of the row as it was before, or as it is now.
 //!
 //! It is dropped when the change is in memory. A fill that read the database before that is not shown after
 //! it, because the tags' generations have moved; one that begins later reads what the follower has read, or

@@ -1,10 +1,11 @@
 //! Hashes of keys and fingerprints of values, keyed with a secret that is drawn for a data folder.
 //!
-//! A fingerprint stands for its value: 128 bits of XXH3 under 192 secret bytes. Two of 100,000,000 values have the same one by chance with
-//! a probability of 10^-23, and who does not know the secret cannot aim for it. If it did happen, an insert would be refused with a
-//! conflict that is none: nothing would be lost or overwritten. Fingerprints leave the process for its checkpoint alone, and the secret with
-//! them, in a file that nobody else may read; those of a tier on Redis or Valkey never
-//! leave the tier, whose random id takes the place of the secret.
+//! A fingerprint stands for its value: 128 bits of XXH3 under 192 secret bytes. Two of 100,000,000 values
+//! have the same one by chance with a probability of 10^-23, and who does not know the secret cannot aim
+//! for it. If it did happen, an insert would be refused with a conflict that is none: nothing would be lost
+//! or overwritten. Fingerprints leave the process for its checkpoint alone, and the secret with them, in a
+//! file that no other user may read; those of a tier on Redis or Valkey never leave the tier, whose random
+//! id takes the place of the secret.
 
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
@@ -74,7 +75,8 @@ impl Hasher {
         &self.secret
     }
 
-    /// The secret that all servers of one tier share: it follows from the tier's id, which was drawn when the tier was made.
+    /// The secret that all servers of one tier share: it follows from the tier's id, which was drawn when
+    /// the tier was made.
     pub fn shared(tier: u128) -> Hasher {
         let mut secret = [0; SECRET_BYTES];
         for (index, part) in secret.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -91,7 +93,8 @@ impl Hasher {
         })
     }
 
-    /// The fingerprint of a value of column number `column`: the same value in another column has another one.
+    /// The fingerprint of a value of column number `column`: the same value in another column has another
+    /// one.
     pub fn fingerprint(&self, column: usize, value: ValueRef<'_>) -> Fingerprint {
         let of = |bytes: &[u8]| xxh3_128_with_secret(bytes, &self.secret[..]);
         let hash = match value {

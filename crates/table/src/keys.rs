@@ -113,7 +113,7 @@ impl Keys {
     /// What is in hand, each block by its first key and what lies behind its last.
     pub fn in_hand(&self) -> Vec<(i64, i64)> {
         let blocks = self.blocks.lock();
-        // Whoever takes keys meanwhile only makes the first block shorter.
+        // A request that takes keys meanwhile only makes the first block shorter.
         let (next, end) = (self.next.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
         let following = blocks.following.iter().map(|block| (block.start, block.end));
         [(next, end)].into_iter().chain(following).filter(|(first, end)| first < end).collect()

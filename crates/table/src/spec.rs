@@ -20,7 +20,7 @@ pub struct TableSpec {
 /// Who else writes to a table in the database, and how memory hears of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// Nobody: memory has all its rows.
+    /// No other writer: memory has all its rows.
     None,
     /// Others do, and memory does not hear of it: a row that is not in memory is looked for in the database.
     Unseen,

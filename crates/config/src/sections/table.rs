@@ -57,7 +57,7 @@ pub struct TableConfig {
 /// Who writes to a table in the database besides this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// Nobody: memory has all its rows.
+    /// No other writer: memory has all its rows.
     None,
     /// Others do, and memory does not hear of it: a row that is not in memory is looked for in the database.
     Unseen,

@@ -109,7 +109,7 @@ async fn apply(
         tries += 1;
         match attempt(bulk, batch, &mut letters, &mut done).await {
             Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
-                // Somebody may have dropped the table: it is made again, if that is allowed.
+                // Another client may have dropped the table: it is made again, if that is allowed.
                 bulk.has_drain_tables.store(false, Ordering::Relaxed);
                 letters.broken = (tries > 1).then_some(error);
                 done = Done::default();

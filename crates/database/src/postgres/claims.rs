@@ -16,7 +16,7 @@ impl Postgres {
         self.job(|bulk| async move {
             let claimed = claim_tables(&bulk, &claim).await;
             if claimed.is_err() {
-                // Somebody may have dropped the drain's own tables.
+                // Another client may have dropped the drain's own tables.
                 bulk.has_drain_tables.store(false, Ordering::Relaxed);
             }
             claimed

@@ -210,7 +210,7 @@ pub(super) fn at_open(error: Error) -> Error {
     if is_transient { error } else { error.with_kind(Kind::Url) }
 }
 
-/// Nobody listens, or the connection was lost.
+/// No server listens, or the connection was lost.
 fn is_of_network(error: &io::Error) -> bool {
     use io::ErrorKind as Io;
     matches!(

@@ -1,4 +1,4 @@
-//! `forebay_held`: written and taken in the drain's transaction, read by whoever settles.
+//! `forebay_held`: written and taken in the drain's transaction, read by the drain that settles.
 
 use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;

@@ -289,7 +289,7 @@ impl Queue {
         bell
     }
 
-    /// The lane with this bell has ended: nobody is to wake it.
+    /// The lane with this bell has ended and is woken no more.
     pub(super) fn left(&self, role: Role, lane: usize, bell: &Arc<Notify>) {
         let mut side = self.sides[index(role)].lock();
         if Arc::ptr_eq(&side.lanes[lane], bell) {

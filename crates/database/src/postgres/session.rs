@@ -70,7 +70,7 @@ impl Connector {
         let ended = Arc::new(Notify::new());
         let ending = ended.clone();
         tokio::spawn(async move {
-            // How the connection ends is told to whoever waits for an answer on it.
+            // The request that waits for an answer on it is told how the connection ends.
             connection.await.ok();
             ending.notify_one();
         });

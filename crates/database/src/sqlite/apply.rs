@@ -114,7 +114,7 @@ fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<
         tries += 1;
         match try_apply(session, batch, began, letters) {
             Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
-                // Somebody may have dropped the table: it is made again, if that can be done.
+                // Another client may have dropped the table: it is made again, if that can be done.
                 session.undo();
                 letters.broken = (tries > 1).then_some(error);
             }

@@ -26,7 +26,7 @@ pub(crate) struct LogQueue {
     pub log: Log,
     tables: Tables,
     catalogue: Arc<Catalogue>,
-    /// The tables that nobody else writes to.
+    /// The tables that no other server writes to.
     own: Vec<String>,
     records: Option<Records>,
     /// Rows that memory gave up, and from which position on they can be read again.
@@ -181,7 +181,7 @@ impl LogQueue {
         self.tables.wait_intent(time);
     }
 
-    /// Tells clients that nobody will report an outcome any more.
+    /// Tells clients that no outcome will be reported any more.
     pub(crate) fn forsake_intents(&self) {
         self.tables.forsake_intents();
     }

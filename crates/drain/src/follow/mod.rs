@@ -13,7 +13,7 @@
 //! all is read again.
 //!
 //! **What it leaves to others.** What is told and how (`forebay-database`), what an image does to a row
-//! (`forebay-table`), what a change means for cached answers (whoever starts it).
+//! (`forebay-table`), what a change means for cached answers (the server).
 
 mod reload;
 mod run;

@@ -57,7 +57,7 @@ impl Runner {
             };
             let is_failing = self.back_off.is_failing();
             let pause = async {
-                // Whoever waits while the database is away is told at the next try.
+                // A request that waits while the database is away is told at the next try.
                 if is_failing { tokio::time::sleep(pause).await } else { self.tables.pause(pause).await }
             };
             tokio::select! {
@@ -65,7 +65,7 @@ impl Runner {
                 () = pause => {}
             }
         }
-        // Nobody waits for a poll that will not come.
+        // No request waits for a poll that will not come.
         self.tables.begin(0).fail("the server is stopping");
     }
 

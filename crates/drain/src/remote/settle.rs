@@ -26,7 +26,7 @@
 //! and it takes two cuts, with clients who write all the time, to be unlucky twice.) A change that was held
 //! after the cut was read counts that cut as its first: this is why [`CUTS`] is three.
 //!
-//! **Nobody need be told.** Held changes are in the database, everything else here is in memory and begins
+//! **No state is kept.** Held changes are in the database, everything else here is in memory and begins
 //! anew: a drain that dies loses a cut, and another one reads the next. Two that settle at the same time lock
 //! the same rows of `forebay_held`: one finds them gone, and looks again. The drain of the lowest shard that
 //! has held changes settles those of all.

@@ -307,7 +307,7 @@ impl Compiler<'_, '_> {
         })
     }
 
-    /// A column that the database lets nobody set in a row that is there.
+    /// A column that the database lets no client set in a row that is there.
     fn check_fixed(&self, schema: &Schema, column: &str) -> Result<(), String> {
         let index = column_index(schema, column)?;
         match self.context.enforced.fixed(&schema.name).contains(&index) {

@@ -56,7 +56,7 @@ impl Watched {
         Ok(Watched { tables })
     }
 
-    /// The columns of a table that nobody may set in a row that is there.
+    /// The columns of a table that no client may set in a row that is there.
     pub fn fixed(&self, table: &str) -> &[usize] {
         let found = self.tables.iter().find(|watched| watched.schema.name == table);
         found.map_or(&[], |watched| &watched.enforced.fixed)
@@ -83,7 +83,7 @@ impl Watched {
         loop {
             tokio::time::sleep(POLL).await;
             for table in &mut self.tables {
-                // A database that cannot be asked is told of by whoever needs it; the rules stay as they are.
+                // A database that cannot be asked is reported by the requests that need it; the rules stay.
                 if let Ok(enforced) = store.enforced(&table.schema).await
                     && enforced != table.enforced
                 {

@@ -1,5 +1,5 @@
 //! When checkpoints are taken: after a start that had to read the database, then each time the log has grown
-//! by as much as the last one is long, when somebody asks, and at a stop.
+//! by as much as the last one is long, when an operator asks, and at a stop.
 //!
 //! So a start reads no more of the log than of the checkpoint, and what checkpoints write is no more than
 //! what the log does. One that fails is told, and taken again after a pause; serving goes on, and the one
@@ -125,7 +125,7 @@ impl Taker {
                 None if self.is_due() => drop(self.take()),
                 None => {}
                 Some(Request::Take(answer)) => {
-                    // Whoever asked may have gone.
+                    // The client that asked may have gone.
                     let _ = answer.send(self.take());
                 }
                 Some(Request::Finish(answer)) => {

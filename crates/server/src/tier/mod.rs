@@ -45,7 +45,7 @@ pub struct Tier {
 /// Where the rows are.
 enum Memory {
     /// In this process.
-    Embedded(Embedded),
+    Embedded(Box<Embedded>),
     /// On Redis or Valkey.
     Remote(Remote),
 }
@@ -87,7 +87,7 @@ impl Tier {
         let keep = Duration::from_millis(config.drain.keep_ms);
         let memory = match &memory.tier {
             model::Tier::Embedded => {
-                Memory::Embedded(Embedded::open(memory, keep, specs, &store, new_database).await?)
+                Memory::Embedded(Box::new(Embedded::open(memory, keep, specs, &store, new_database).await?))
             }
             model::Tier::Remote(at) => Memory::Remote(Remote::open(at, memory, specs, &store).await?),
         };

@@ -1,16 +1,16 @@
 //! Eviction: giving up the bodies of rows that the database has, when the memory limit is reached.
 //!
-//! A clock over all shards of all tables: a row that was read since the hand last passed is spared once. Only
-//! rows whose last change is drained (and seen in the database, when tables are followed) can go, and none
-//! that an intent is about; what stays of one is its stub. It runs in whoever needs the room, one at a time,
-//! with one shard locked at a time.
+//! A clock over all shards of all tables: a row that was read since the hand last passed is spared once.
+//! Only rows whose last change is drained (and seen in the database, when tables are followed) can go, and
+//! none that an intent is about; what stays of one is its stub. It runs in the request that needs the room,
+//! one at a time, with one shard locked at a time.
 //!
 //! **Cost.** Rows drain in the order in which they were written, which is roughly the order of their slots,
 //! so the hand rests where the undrained ones begin and each visit is short. When the visits yield nothing,
-//! everything is looked at twice; and if that yields nothing either, it is done again only when half of what
-//! was undrained then has been drained, or enough rows have been read back: otherwise each insert into a full
-//! memory would walk through all of it. Between, an insert may be refused although some row could go; it is
-//! told to come back, and the drain makes room.
+//! everything is looked at twice; and if that yields nothing either, it is done again only when half of
+//! what was undrained then has been drained, or enough rows have been read back: otherwise each insert into
+//! a full memory would walk through all of it. Between, an insert may be refused although some row could
+//! go; it is told to come back, and the drain makes room.
 
 use super::budget::allocated_bytes;
 use super::core::{Charge, Core, Evictor, Searched};

@@ -40,7 +40,7 @@ impl Table {
             LogRecord::Increment { column, delta, .. } => {
                 self.replay_increment(key, hash, column, delta, position)?;
             }
-            // The row was read after that, or is by whoever replays.
+            // The row was read after that, or is by the caller that replays.
             LogRecord::Undone { .. } => {}
         }
         Ok(())

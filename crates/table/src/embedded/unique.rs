@@ -1,16 +1,16 @@
 //! Which values of unique columns are taken.
 //!
-//! One set of fingerprints for all unique columns of a table, in stripes with a lock each. A stripe is locked
-//! after the shard of the row, stripes among themselves in ascending order, and held until the change is in
-//! the log: nobody ever sees a claim that the log then refuses, and the order of claims is the order of the
-//! log.
+//! One set of fingerprints for all unique columns of a table, in stripes with a lock each. A stripe is
+//! locked after the shard of the row, stripes among themselves in ascending order, and held until the
+//! change is in the log: nobody ever sees a claim that the log then refuses, and the order of claims is the
+//! order of the log.
 //!
-//! It is a multiset: what comes from the database or the log is entered without asking, and two such rows may
-//! have the same value for a while when others write to the table as well. A value is free when its last
-//! claim is gone.
+//! It is a multiset: what comes from the database or the log is entered without asking, and two such rows
+//! may have the same value for a while when others write to the table as well. A value is free when its
+//! last claim is gone.
 //!
-//! An intent reserves the values that it takes: they are not taken yet, and nobody else takes them before its
-//! outcome is known.
+//! An intent reserves the values that it takes: they are not taken yet, and no other request takes them
+//! before its outcome is known.
 
 use super::budget::Budget;
 use crate::hash::{Fingerprint, NO_VALUE};

@@ -7,7 +7,7 @@
 //! snapshot     what is visible
 //! cursor       what is followed, and how far
 //! page         one page of a pass: changes, rows, previous values, in one snapshot
-//! note         what has been passed, and the deletion of what everybody has passed
+//! note         what has been passed, and the deletion of what all followers have passed
 //! ```
 //! A change is new when its transaction is visible now and was not in the snapshot `seen`. A pass reads all
 //! that is new in pages, each in a snapshot of its own, and ends with the first page's snapshot as the new

@@ -1,4 +1,4 @@
-//! Who follows, and how far: noted from time to time, so that what everybody has passed can be deleted.
+//! Who follows, and how far: noted from time to time, so that what all have passed can be deleted.
 //!
 //! What must stay true: a change is deleted only when every follower that is known has passed it, and the
 //! triggers write nothing only when no follower was heard of for an hour. A follower that was not heard of

@@ -1,14 +1,14 @@
-//! The triggers that tell which rows changed: made when they are missing, their function replaced when it is
-//! not the one that is wanted, removed by `forebay unfollow`.
+//! The triggers that tell which rows changed: made when they are missing, their function replaced when it
+//! is not the one that is wanted, removed by `forebay unfollow`.
 //!
 //! What must stay true: a trigger never makes another program's statement fail, whatever becomes of the
-//! table's columns; nobody queues for long behind us, for locks are asked for with a short time-out, again
-//! and again; when this returns, every transaction that could have written without telling this follower has
-//! ended.
+//! table's columns; other writers do not queue for long, because locks are asked for with a short time-out,
+//! again and again; when this returns, every transaction that could have written without telling this
+//! follower has ended.
 //!
-//! Who is told: everybody, unless the statement is the drain's own. It says so by `forebay.drain` (its log).
-//! Its statements' cascades run at the same trigger depth, so that in a table with such a foreign key only
-//! its INSERTs are taken for its own.
+//! Who is told: all followers, unless the statement is the drain's own. It says so by `forebay.drain` (its
+//! log). Its statements' cascades run at the same trigger depth, so that in a table with such a foreign key
+//! only its INSERTs are taken for its own.
 
 use super::cursor::Table;
 use crate::limits::{FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS};
@@ -176,7 +176,7 @@ async fn make_once(
         return Err(Error::new(Kind::Schema, message));
     }
     if !missing.is_empty() || !is_same || !all_told {
-        // Waits for all who have written and not yet ended, and lets nobody write until this transaction has.
+        // Waits for open transactions that have written, and lets no other write until this one has ended.
         session.execute(&format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", found.table())).await?;
     }
     let function = match found.text("function") {
@@ -312,7 +312,7 @@ pub(in crate::postgres) async fn remove(session: &mut Session) -> Result<Vec<Str
     Ok(removed)
 }
 
-/// Runs a statement that waits for locks, so that nobody queues behind it for long.
+/// Runs a statement that waits for locks, so that other writers do not queue behind it for long.
 async fn patiently(session: &mut Session, sql: &str) -> Result<(), Error> {
     let mut tries = 1;
     loop {

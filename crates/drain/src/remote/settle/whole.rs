@@ -3,7 +3,7 @@
 //! Rows that exchange unique values by way of a third one cannot be taken one by one when that value is
 //! another row's by now. As a whole they can, once each has given up the value that it had: a row that is to
 //! change is
-//! *parked* first, which sets its unique columns to NULL, or to a value that nobody else has.
+//! *parked* first, which sets its unique columns to NULL, or to a value that no other row has.
 
 use super::{Entry, Settler};
 use crate::Error;

@@ -48,7 +48,7 @@ use std::path::Path;
 
 impl Tables {
     /// Removes a data folder's checkpoint: the next start reads all tables from the database. For a program
-    /// that writes to the database while nobody serves.
+    /// that writes to the database while no server runs.
     ///
     /// # Errors
     /// The operating system's.

@@ -91,7 +91,7 @@ impl Table {
         let rows = &*self.rows;
         let hash = rows.hasher.key(key);
         let with_body = follow.is_asked(key);
-        // Room for a row that somebody waits for is made by evicting others; no shard is locked then.
+        // Room for a row that a request waits for is made by evicting others; no shard is locked then.
         let charge = image.filter(|_| with_body).and_then(|row| self.core.reserve(row.0.len()).ok());
         if let Some(row) = image {
             rows.saw_key(crate::key::row_key(row.as_ref(), self.schema()));

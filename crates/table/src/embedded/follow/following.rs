@@ -52,7 +52,7 @@ impl Following {
         async move { core.waiters.passed().await }
     }
 
-    /// Resolves after so long, or when somebody waits for a poll.
+    /// Resolves after so long, or when a request waits for a poll.
     pub async fn pause(&self, time: Duration) {
         // Both ends are as good.
         let _ = tokio::time::timeout(time, self.core.waiters.wake.notified()).await;

@@ -1,7 +1,7 @@
 //! Those who wait for a poll: for keys that are wanted, and for writes by SQL that are to be seen.
 //!
-//! Polls are numbered. Whoever waits notes the number of the poll that began last: what a later one finds
-//! was committed when the wait began. Several polls make a pass (the changes of one snapshot, page by
+//! Polls are numbered. A request that waits notes the number of the poll that began last: what a later one
+//! finds was committed when the wait began. Several polls make a pass (the changes of one snapshot, page by
 //! page); a pass that began after a commit has told it.
 
 use std::sync::Arc;

@@ -52,7 +52,7 @@ impl Follow {
         *self.wanted.lock().next.entry(key).or_default() |= with_body;
     }
 
-    /// Whether the poll under way reads a row for somebody who needs its body.
+    /// Whether the poll under way reads a row for a request that needs its body.
     pub fn is_asked(&self, key: KeyRef<'_>) -> bool {
         let wanted = self.wanted.lock();
         !wanted.asked.is_empty() && wanted.asked.get(&key.to_owned()).copied().unwrap_or_default()

@@ -47,7 +47,7 @@ struct Subject<'a> {
 
 impl Table {
     /// Writes, and resolves when the database has committed it, with the row: as it is then, or of a delete
-    /// as it was. Dropped before, the outcome is as it will be, and nobody is told.
+    /// as it was. Dropped before, the outcome is as it will be, and no client is told.
     ///
     /// # Errors
     /// [`HotKind::Refused`] and [`HotKind::Missing`] when the database says so; [`HotKind::UnknownOutcome`];

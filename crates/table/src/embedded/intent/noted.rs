@@ -1,5 +1,5 @@
-//! Intents that are in the log when the process starts, behind the drain's position: nobody waits for them,
-//! and they hold what they take until the drain has found out what becomes of them.
+//! Intents that are in the log when the process starts, behind the drain's position: no client waits for
+//! them, and they hold what they take until the drain has found out what becomes of them.
 
 use super::Intent;
 use crate::embedded::budget::allocated_bytes;
@@ -13,7 +13,7 @@ use crate::record::LogRecord;
 use forebay_log::Position;
 
 impl Table {
-    /// Reserves what an intent takes, as if it had just begun, for nobody.
+    /// Reserves what an intent takes, as if it had just begun, without a client.
     pub(crate) fn note_intent(
         &self,
         record: &LogRecord<'_>,

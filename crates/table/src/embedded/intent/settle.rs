@@ -38,12 +38,12 @@ impl Tables {
         tables.flat_map(|table| table.settle(reached(&table.schema().name), &outcome)).collect()
     }
 
-    /// Tells clients that wait for the database that nobody will report an outcome any more.
+    /// Tells clients that wait for the database that no outcome will be reported any more.
     pub fn forsake_intents(&self) {
         self.all().iter().for_each(|table| table.forsake_intents());
     }
 
-    /// Blocks so long, or until somebody waits for the database.
+    /// Blocks so long, or until a client waits for the database.
     pub fn wait_intent(&self, time: std::time::Duration) {
         self.inner.core.awaited.wait(time);
     }

@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Tells clients that wait for the database that nobody will report an outcome any more.
+    /// Tells clients that wait for the database that no outcome will be reported any more.
     pub fn forsake_intents(&self) {
         let what = "the drain has ended; whether the write is in the database is unknown";
         self.intents.answer_all(&HotError::new(HotKind::UnknownOutcome, what));

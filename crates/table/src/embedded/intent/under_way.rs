@@ -48,7 +48,7 @@ impl Intents {
         self.stopped.lock().clone()
     }
 
-    /// Tells everybody who waits why it is in vain. What becomes of their intents is still reported.
+    /// Tells all clients that wait why it is in vain. What becomes of their intents is still reported.
     pub fn answer_all(&self, error: &HotError) {
         for intent in self.pending.lock().values_mut() {
             if let Some(answer) = intent.answer.take() {
