@@ -182,6 +182,8 @@ fn open_cache(
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
             let name = match &config.memory.name {
                 Some(name) => name.clone(),
+                // Such a start needs no database.
+                None if config.memory.tier == model::Tier::Embedded => "unnamed".to_owned(),
                 None => runtime.block_on(store.identity()).map_err(StartError::from)?,
             };
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
