@@ -17,7 +17,7 @@ impl Bulk {
             return Ok(());
         }
         session.in_transaction = true;
-        let tables = [positions::TABLE, dead_letters::TABLE, held::TABLE, held::IDENTITY].join(";");
+        let tables = [positions::TABLE, dead_letters::TABLE, held::TABLE].join(";");
         session.execute(&format!("BEGIN;{LOCK};{tables};COMMIT")).await?;
         session.in_transaction = false;
         self.has_drain_tables.store(true, Ordering::Relaxed);

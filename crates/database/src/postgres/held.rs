@@ -22,26 +22,14 @@ CREATE TABLE IF NOT EXISTS forebay_held (
   key_hash bigint NOT NULL,
   PRIMARY KEY (log, position)
 );
-CREATE INDEX IF NOT EXISTS forebay_held_key ON forebay_held (key_hash)";
-
-/// What tells this database from others, in one row.
-pub(super) const IDENTITY: &str = "
-CREATE TABLE IF NOT EXISTS forebay_database (id text PRIMARY KEY);
-INSERT INTO forebay_database
-  SELECT md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text)
-  WHERE NOT EXISTS (SELECT FROM forebay_database)";
+DO $$ BEGIN
+  -- Only the owner may say CREATE INDEX, even when the index is there.
+  IF to_regclass('forebay_held_key') IS NULL THEN
+    CREATE INDEX forebay_held_key ON forebay_held (key_hash);
+  END IF;
+END $$";
 
 impl Postgres {
-    pub(crate) async fn identity(&self) -> Result<String, Error> {
-        self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease().await?;
-            bulk.make_drain_tables(&mut session).await?;
-            let rows = session.run("SELECT id FROM forebay_database", &[]).await?;
-            Ok(rows.values.first().map(|id| text(id).to_owned()).unwrap_or_default())
-        })
-        .await
-    }
-
     pub(crate) async fn held(&self) -> Result<Vec<Held>, Error> {
         let sql = "SELECT log, position, table_name, op, row, reason, at, change, key_hash FROM forebay_held ORDER BY log, position";
         let rows = self.of_drain(sql, Vec::new()).await?;

@@ -24,6 +24,7 @@ mod enforced;
 mod errors;
 pub(crate) mod follow;
 mod held;
+mod identity;
 mod keys;
 mod lane;
 mod numeric;

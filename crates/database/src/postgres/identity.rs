@@ -1,0 +1,27 @@
+//! `forebay_database`: what tells this database from others, for a memory tier that remembers its database.
+
+use super::Postgres;
+use super::drain_tables::LOCK;
+use super::table::text;
+use crate::Error;
+
+/// Made when it is first asked for; it has one row.
+const IDENTITY: &str = "
+CREATE TABLE IF NOT EXISTS forebay_database (id text PRIMARY KEY);
+INSERT INTO forebay_database
+  SELECT md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text)
+  WHERE NOT EXISTS (SELECT FROM forebay_database)";
+
+impl Postgres {
+    pub(crate) async fn identity(&self) -> Result<String, Error> {
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease().await?;
+            session.in_transaction = true;
+            session.execute(&format!("BEGIN;{LOCK};{IDENTITY};COMMIT")).await?;
+            session.in_transaction = false;
+            let rows = session.run("SELECT id FROM forebay_database", &[]).await?;
+            Ok(rows.values.first().map(|id| text(id).to_owned()).unwrap_or_default())
+        })
+        .await
+    }
+}
