@@ -16,6 +16,7 @@ cache = { local = "10m" }
 
 [[endpoint]]
 route = "GET /named/{name}"
+encoded_slash = "pass"
 params = { name = "text" }
 sql = "SELECT $name::text AS name"
 cache = { local = "10m", missing = "10m" }
