@@ -8,7 +8,7 @@ use crate::endpoint::out::respond_problem;
 use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
 use forebay_database::Store;
-use forebay_http::{Answer, CanonicalPath, Method, Outcome, Request, Service, canonical_path};
+use forebay_http::{Answer, CanonicalPath, Method, Outcome, Request, Service, canonical_path, is_canonical};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -30,6 +30,13 @@ struct Routers {
     by_method: [Router<Place>; METHODS.len()],
     /// Those for every method that has no endpoint of its own.
     any: Router<Place>,
+}
+
+/// What a path in its one form may still have that servers read differently.
+#[derive(Clone, Copy, Default)]
+struct Oddities {
+    control: bool,
+    encoded_slash: bool,
 }
 
 /// All endpoints by route.
@@ -146,8 +153,21 @@ impl Routes {
     }
 
     fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
+        if is_canonical(request.path()) {
+            return self.route(request, Oddities::default(), answer);
+        }
         let form = self.path(request)?;
-        let request = &request.with_path(&form.path);
+        let oddities = Oddities { control: form.has_control, encoded_slash: form.has_encoded_slash };
+        self.route(&request.with_path(&form.path), oddities, answer)
+    }
+
+    /// Answers a request whose path is in its one form.
+    fn route(
+        &self,
+        request: &Request<'_>,
+        oddities: Oddities,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
         let Some(found) = self.routers.find(request.method(), request.path()) else {
             return Err(match self.allowed(request.path()) {
                 none if none.is_empty() => Problem::not_found("there is nothing here"),
@@ -155,17 +175,19 @@ impl Routes {
             });
         };
         let Place { endpoint, empty_rest } = found.value;
-        if form.has_encoded_slash && !endpoint.takes_encoded_slash {
+        if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
         if matches!(endpoint.mode, Mode::Passed(_) | Mode::Fronted(_)) {
-            if form.has_control {
+            if oddities.control {
                 return Err(Problem::new(400, "the path has a control character"));
             }
-            self.check_other_reading(endpoint, request, form.has_encoded_slash)?;
+            self.check_other_reading(endpoint, request, oddities.encoded_slash)?;
         }
         let mut path: SmallVec<[(&str, &str); 4]> = found.params.iter().collect();
-        path.extend(empty_rest.iter().map(|name| (name.as_str(), "")));
+        if let Some(name) = empty_rest {
+            path.push((name, ""));
+        }
         endpoint.call(request, &path, answer)
     }
 
