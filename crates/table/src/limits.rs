@@ -138,8 +138,8 @@ pub(crate) const REMOTE_REPAIR_WAIT: Duration = Duration::from_secs(3);
 /// How often it looks meanwhile.
 pub(crate) const REMOTE_REPAIR_PAUSE: Duration = Duration::from_millis(50);
 
-/// The lifetime of a repair's lock: whoever repairs renews it; another server takes over this long after it
-/// died.
+/// The lifetime of a repair's lock: the server that repairs renews it; another one takes over this long after
+/// that server died.
 pub(crate) const REMOTE_LOCK_MS: u64 = 10_000;
 
 /// How far the numbers of a shard's queue jump when its server has changed over. A primary that was cut off
@@ -164,7 +164,7 @@ pub(crate) const REMOTE_LOAD_LEASE_MS: u64 = 30_000;
 pub(crate) const REMOTE_LOAD_ROWS: usize = 200;
 
 /// The lifetime of what was staged, from the last row on: longer than a load may stand still, no longer than
-/// a server should keep what nobody will use.
+/// a server should keep rows that no load will use.
 pub(crate) const REMOTE_STAGE_MS: u64 = 2 * REMOTE_LOAD_LEASE_MS;
 
 /// Shards of a tier whose rows are staged at most: each costs some commands with every part of a load.

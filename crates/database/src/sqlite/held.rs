@@ -92,8 +92,8 @@ fn read(row: &Row<'_>) -> Result<Held, Error> {
     Ok(Held { id, key_hash: row.get(8).map_err(map)?, letter })
 }
 
-/// Makes sure that the changes that a batch settles are held, in the transaction that is open, which nobody
-/// else writes beside.
+/// Makes sure that the changes that a batch settles are held, in the transaction that is open. SQLite has one
+/// writer at a time.
 pub(super) fn check(connection: &Connection, batch: &Batch) -> Result<(), Error> {
     let mut there = connection
         .prepare_cached("SELECT 1 FROM forebay_held WHERE log = ?1 AND position = ?2")

@@ -2,7 +2,7 @@
 //!
 //! One set of fingerprints for all unique columns of a table, in stripes with a lock each. A stripe is
 //! locked after the shard of the row, stripes among themselves in ascending order, and held until the
-//! change is in the log: nobody ever sees a claim that the log then refuses, and the order of claims is the
+//! change is in the log: no request sees a claim that the log then refuses, and the order of claims is the
 //! order of the log.
 //!
 //! It is a multiset: what comes from the database or the log is entered without asking, and two such rows

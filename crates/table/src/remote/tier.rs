@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-/// How much of a database's identity is the name of a deployment that has no other: who has a million of them
-/// on one Redis gives them names.
+/// How much of a database's identity is the name of a deployment that has no other. Eight hexadecimal digits
+/// keep thousands of deployments on one Redis apart; more need names of their own.
 const NAME_DIGITS: usize = 8;
 
 /// The layout of keys, scripts and entries that this program knows.

@@ -89,7 +89,7 @@ impl Table {
         last
     }
 
-    /// Forgets the body of a row, or that there is none. Only the database knows from here on.
+    /// Forgets the body of a row, or that there is none: the next read asks the database.
     pub(super) fn give_up(
         &self,
         shard: &mut Shard,
