@@ -1,0 +1,423 @@
+//! One step after the other: what is done to memory and to the database, and what must hold afterwards.
+
+use super::*;
+
+impl World<'_> {
+    pub(super) fn table(&self) -> &Table {
+        &self.opened.as_ref().unwrap().2
+    }
+
+    pub(super) fn open(&mut self) {
+        // Following begins before the rows are read.
+        self.database.told.clear();
+        let log = open_log(&self.dir.join("log"), forebay_log::Durability::Async);
+        let spec = TableSpec {
+            schema: self.schema.clone(),
+            others: Others::Followed,
+            ordered: true,
+            rules: Arc::default(),
+        };
+        let source = Arc::<Store>::default();
+        let tables = Tables::open(log.clone(), self.dir, self.limit_bytes, vec![spec], source).unwrap();
+        let table = tables.all()[0].clone();
+        for row in self.database.rows.values() {
+            table.load(Row::from_values(&self.schema, row).as_ref());
+        }
+        tables.replay(self.database.position).unwrap();
+        table.set_loaded();
+        self.opened = Some((log, tables, table));
+        let position = self.database.position;
+        for key in 0..KEYS {
+            let known = self.known.entry(key).or_default();
+            known.image = self.database.rows.get(&key).cloned();
+            known.at = position;
+            known.own.retain(|(at, _)| *at > position);
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.seen = None;
+        self.database.refused.clear();
+        // Those that the database has decided about are in the rows that are loaded.
+        self.database.outcomes.clear();
+        self.waiting.clear();
+        let position = self.database.position;
+        self.pending.retain(|at, _| *at > position);
+        let (log, tables, table) = self.opened.take().unwrap();
+        drop((tables, table));
+        log.close().unwrap();
+    }
+
+    pub(super) fn did(&mut self, key: i64, position: Position, own: Own) {
+        self.known.get_mut(&key).unwrap().own.push((position, own));
+    }
+
+    pub(super) fn own(&mut self, op: Op) {
+        let table = self.opened.as_ref().unwrap().2.clone();
+        let schema = self.schema.clone();
+        let show = |row: RowRef<'_>| row.to_values(&schema);
+        match op {
+            Op::Insert(key, code, length) => {
+                let values = values(key, code, length);
+                if let Ok(at) = table.insert(Row::from_values(&schema, &values).as_ref()) {
+                    assert_eq!(self.known[&key].fold(), None, "an insert beside a row");
+                    self.did(key, at, Own::Put(values));
+                }
+            }
+            Op::Upsert(key, code, length) => {
+                let values = values(key, code, length);
+                if let Ok(at) = table.upsert(Row::from_values(&schema, &values).as_ref()) {
+                    self.did(key, at, Own::Put(values));
+                }
+            }
+            Op::SetCode(key, to) => self.set(key, CODE, code(to)),
+            Op::SetBody(key, to) => self.set(key, BODY, body(to)),
+            Op::SetClicks(key, to) => self.set(key, CLICKS, Value::Bigint(to)),
+            Op::Increment(key, delta) => {
+                match table.increment(Value::Bigint(key).as_ref(), CLICKS, delta, show) {
+                    Ok(done) => {
+                        if !done.shown[CLICKS].is_null() {
+                            self.did(key, done.mark, Own::Add(delta));
+                        }
+                        assert_eq!(Some(done.shown), self.known[&key].fold());
+                    }
+                    Err(error) => self.refused(key, &error),
+                }
+            }
+            Op::Delete(key) => match table.delete(Value::Bigint(key).as_ref(), show) {
+                Ok((shown, at)) => {
+                    assert_eq!(Some(shown), self.known[&key].fold());
+                    self.did(key, at, Own::Delete);
+                }
+                Err(error) => self.refused(key, &error),
+            },
+            _ => unreachable!("an operation of this process"),
+        }
+    }
+
+    pub(super) fn set(&mut self, key: i64, column: usize, value: Value) {
+        let table = self.opened.as_ref().unwrap().2.clone();
+        let schema = self.schema.clone();
+        let show = |row: RowRef<'_>| row.to_values(&schema);
+        match table.update(Value::Bigint(key).as_ref(), &[(column, value.as_ref())], show) {
+            Ok((shown, at)) => {
+                self.did(key, at, Own::Set(column, value));
+                assert_eq!(Some(shown), self.known[&key].fold());
+            }
+            Err(error) => self.refused(key, &error),
+        }
+    }
+
+    pub(super) fn refused(&self, key: i64, error: &WriteError) {
+        match error {
+            WriteError::Missing { .. } => assert_eq!(self.known[&key].fold(), None),
+            WriteError::Conflict { column, .. } => assert_eq!(*column, CODE),
+            WriteError::Fetch(_) => self.table().want([Value::Bigint(key)], true),
+            WriteError::Pending(at) => assert!(self.pending.contains_key(at), "{at} is known"),
+            WriteError::Overflow { .. } | WriteError::MemoryFull | WriteError::Busy => {}
+            error => panic!("{error:?}"),
+        }
+    }
+
+    pub(super) fn others(&mut self, op: Op) {
+        let database = &mut self.database;
+        match op {
+            Op::OthersPut(key, code, length) => {
+                let values = values(key, code, length);
+                if !database.has_code(key, &values[CODE]) {
+                    database.rows.insert(key, values);
+                    database.told.insert(key);
+                }
+            }
+            Op::OthersSet(key, length) => {
+                if let Some(row) = database.rows.get_mut(&key) {
+                    row[BODY] = body(length);
+                    database.told.insert(key);
+                }
+            }
+            Op::OthersAdd(key, delta) => {
+                if let Some(Value::Bigint(number)) = database.rows.get_mut(&key).map(|row| &mut row[CLICKS]) {
+                    *number = number.saturating_add(delta);
+                    database.told.insert(key);
+                }
+            }
+            Op::OthersDelete(key) => {
+                if database.rows.remove(&key).is_some() {
+                    database.told.insert(key);
+                }
+            }
+            Op::OthersSwap(one, other) => {
+                if one != other && database.rows.contains_key(&one) && database.rows.contains_key(&other) {
+                    let codes = (database.rows[&one][CODE].clone(), database.rows[&other][CODE].clone());
+                    database.rows.get_mut(&one).unwrap()[CODE] = codes.1;
+                    database.rows.get_mut(&other).unwrap()[CODE] = codes.0;
+                    database.told.extend([one, other]);
+                }
+            }
+            _ => unreachable!("an operation of others"),
+        }
+    }
+
+    pub(super) fn drain(&mut self, records: usize, refuse: u8) {
+        let (log, tables, _) = self.opened.as_ref().unwrap();
+        log.flush().unwrap();
+        let batch = log.reader(self.database.position).unwrap().next_batch(1 << 20).unwrap();
+        for (index, (position, bytes)) in batch.iter().take(records).enumerate() {
+            let record = LogRecord::decode(bytes).unwrap();
+            let key = match record {
+                LogRecord::Insert { row, .. }
+                | LogRecord::Put { row, .. }
+                | LogRecord::Update { row, .. } => number(row.key(&self.schema)),
+                LogRecord::Delete { key, .. }
+                | LogRecord::Increment { key, .. }
+                | LogRecord::Undone { key, .. } => number(key),
+            };
+            let is_refused = refuse & (1 << (index % 8)) != 0;
+            if is_intent(bytes) {
+                let needs_row = matches!(record, LogRecord::Update { .. } | LogRecord::Increment { .. });
+                let outcome = match needs_row && !self.database.rows.contains_key(&key) {
+                    true => Outcome::Missing,
+                    false if is_refused || !self.database.take(&self.schema, record) => {
+                        Outcome::Refused(Arc::new(std::io::Error::other("refused")))
+                    }
+                    false => Outcome::Committed,
+                };
+                self.database.outcomes.insert(position, outcome);
+            } else if is_refused || !self.database.take(&self.schema, record) {
+                self.database.refused.push((key, position));
+            }
+            self.database.position = position;
+        }
+        tables.drained(self.database.position);
+    }
+
+    pub(super) fn undo(&mut self) {
+        for (key, position) in std::mem::take(&mut self.database.refused) {
+            self.table().undo(Value::Bigint(key).as_ref());
+            self.known.get_mut(&key).unwrap().own.retain(|(at, _)| *at != position);
+        }
+    }
+
+    /// Memory is told what became of the intents that the database has decided about.
+    pub(super) fn tell(&mut self) {
+        let outcomes = std::mem::take(&mut self.database.outcomes);
+        let (_, tables, table) = self.opened.as_ref().unwrap();
+        let position = self.database.position;
+        let unread = tables.settle(|_| position, |at| outcomes[&at].clone());
+        assert!(unread.is_empty());
+        for (at, outcome) in &outcomes {
+            let (key, own) = self.pending.remove(at).unwrap();
+            let known = self.known.get_mut(&key).unwrap();
+            match outcome {
+                Outcome::Committed if known.at < *at => known.own.push((*at, own)),
+                Outcome::Missing => drop(table.undo(Value::Bigint(key).as_ref())),
+                _ => {}
+            }
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain_mut(|one| {
+            let Some(outcome) = one.at.and_then(|at| outcomes.get(&at)) else { return true };
+            let task::Poll::Ready(answer) = one.poll() else { panic!("its outcome is told") };
+            match (outcome, answer.map_err(|error| error.kind())) {
+                (Outcome::Committed, Ok(()))
+                | (Outcome::Missing, Err(HotKind::Missing))
+                | (Outcome::Refused(_), Err(HotKind::Refused)) => false,
+                (outcome, answer) => panic!("{outcome:?} was told as {answer:?}"),
+            }
+        });
+        self.waiting = waiting;
+        self.go_on();
+    }
+
+    /// Those who wait for something else than the database try again.
+    pub(super) fn go_on(&mut self) {
+        let log = self.opened.as_ref().unwrap().0.clone();
+        let (pending, known) = (&mut self.pending, &self.known);
+        self.waiting.retain_mut(|one| {
+            if one.at.is_some() {
+                return true;
+            }
+            let before = log.end();
+            match one.poll() {
+                task::Poll::Pending if log.end() > before => {
+                    one.at = Some(log.end());
+                    pending.insert(log.end(), (one.key, one.own.clone()));
+                    true
+                }
+                task::Poll::Pending => true,
+                task::Poll::Ready(answer) => {
+                    assert_eq!(log.end(), before);
+                    match answer.map_err(|error| error.kind()) {
+                        Err(HotKind::Missing) => assert_eq!(known[&one.key].fold(), None),
+                        // An addition to NULL writes nothing.
+                        Ok(()) => assert!(matches!(one.own, Own::Add(_))),
+                        Err(_) => {}
+                    }
+                    false
+                }
+            }
+        });
+    }
+
+    pub(super) fn strict(&mut self, op: Op) {
+        let table = HotTable::Embedded(self.opened.as_ref().unwrap().2.clone()).strict();
+        let set = |key: i64, column: usize, value: Value| {
+            let changes = [(column, value.as_ref())];
+            let answer = later(table.update(Value::Bigint(key).as_ref(), &changes, |_| ()));
+            (key, Own::Set(column, value), answer)
+        };
+        let (key, own, answer) = match op {
+            Op::Insert(key, code, length) => {
+                let values = values(key, code, length);
+                let answer = later(table.insert(Row::from_values(&self.schema, &values).as_ref()));
+                (key, Own::Put(values), answer)
+            }
+            Op::Upsert(key, code, length) => {
+                let values = values(key, code, length);
+                let answer = later(table.upsert(Row::from_values(&self.schema, &values).as_ref()));
+                (key, Own::Put(values), answer)
+            }
+            Op::SetCode(key, to) => set(key, CODE, code(to)),
+            Op::SetBody(key, to) => set(key, BODY, body(to)),
+            Op::SetClicks(key, to) => set(key, CLICKS, Value::Bigint(to)),
+            Op::Increment(key, delta) => {
+                let called = table.increment(Value::Bigint(key).as_ref(), CLICKS, delta, |_| ());
+                (key, Own::Add(delta), later(called))
+            }
+            Op::Delete(key) => (key, Own::Delete, later(table.delete(Value::Bigint(key).as_ref(), |_| ()))),
+            _ => unreachable!("an operation of this process"),
+        };
+        self.waiting.push(Waiting { key, own, at: None, answer });
+        self.go_on();
+    }
+
+    pub(super) fn look(&mut self) {
+        if self.seen.is_some() {
+            return;
+        }
+        let (_, tables, _) = self.opened.as_ref().unwrap();
+        let poll = tables.following().unwrap().begin(3);
+        let mut keys = std::mem::take(&mut self.database.told);
+        keys.extend(poll.wanted.iter().map(|(_, key)| number(key.as_ref())));
+        let images = keys.into_iter().map(|key| (key, self.database.rows.get(&key).cloned())).collect();
+        self.seen = Some(Seen { poll, images, at: self.database.position });
+    }
+
+    pub(super) fn apply(&mut self) {
+        let Some(Seen { poll, images, at }) = self.seen.take() else { return };
+        let image = |(key, row): &(i64, Option<Values>)| Image {
+            key: Value::Bigint(*key),
+            row: row.as_ref().map(|values| Row::from_values(&self.schema, values)),
+            unfit: None,
+        };
+        let all: Vec<_> = images.iter().map(image).collect();
+        poll.apply(0, &all, at).unwrap();
+        poll.end(at, true);
+        for (key, row) in images {
+            let known = self.known.get_mut(&key).unwrap();
+            known.image = row;
+            known.at = at;
+            known.own.retain(|(position, _)| *position > at);
+        }
+    }
+
+    pub(super) fn get(&self, key: i64) {
+        let show = |row: RowRef<'_>| row.to_values(&self.schema);
+        match self.table().get(Value::Bigint(key).as_ref(), Counters::Shown, show) {
+            Read::Found(values, _) => assert_eq!(Some(values), self.known[&key].fold(), "key {key}"),
+            Read::Missing(_) => assert_eq!(None, self.known[&key].fold(), "key {key}"),
+            Read::Fetch(_) => self.table().want([Value::Bigint(key)], true),
+        }
+    }
+
+    pub(super) fn run(&mut self, op: Op) {
+        match op {
+            Op::Drain(records, refuse) => self.drain(records, refuse),
+            Op::Undo => self.undo(),
+            Op::Strict(op) => self.strict(*op),
+            Op::Settle => self.tell(),
+            Op::Look => self.look(),
+            Op::Apply => self.apply(),
+            Op::Get(key) => self.get(key),
+            Op::Restart => {
+                self.close();
+                self.open();
+            }
+            op @ (Op::OthersPut(..)
+            | Op::OthersSet(..)
+            | Op::OthersAdd(..)
+            | Op::OthersDelete(..)
+            | Op::OthersSwap(..)) => self.others(op),
+            op => self.own(op),
+        }
+    }
+
+    /// Everything is drained, told and applied.
+    pub(super) fn settle(&mut self) {
+        // Whoever waited for an outcome, or for a row, may write behind it.
+        for _ in 0..10 * (1 + self.waiting.len()) {
+            self.drain(usize::MAX, 0);
+            self.undo();
+            self.tell();
+            self.look();
+            self.apply();
+            self.go_on();
+        }
+        assert!(self.waiting.is_empty() && self.pending.is_empty());
+        // Two polls that were begun before, and those for what is wanted after them, three keys at a time.
+        for _ in 0..4 + 2 * KEYS {
+            self.look();
+            self.apply();
+        }
+        assert_eq!(self.opened.as_ref().unwrap().1.following().unwrap().wanted(), 0);
+    }
+
+    /// Memory is the database.
+    pub(super) fn check(&mut self) {
+        self.settle();
+        let table = self.table();
+        assert_eq!(table.count().0, self.database.rows.len() as u64);
+        for name in ["name 0", "name 1", "name 2"] {
+            let expected = self.database.rows.values().filter(|row| row[NAME] == text(name)).count();
+            assert_eq!(table.count_by(NAME, text(name).as_ref()).0, expected as u64);
+        }
+        let mut keys = Vec::new();
+        table.for_each(|entry| keys.push(number(entry.key)));
+        keys.sort_unstable();
+        assert_eq!(keys, self.database.rows.keys().copied().collect::<Vec<_>>());
+        for key in 0..KEYS {
+            self.check_row(key);
+        }
+        let table = self.table();
+        for taken in 0..8 {
+            let row = Row::from_values(&self.schema, &values(KEYS, Some(taken), 9));
+            let is_taken = self.database.rows.values().any(|row| row[CODE] == code(Some(taken)));
+            match table.insert(row.as_ref()) {
+                Err(WriteError::Conflict { column: CODE, .. }) => assert!(is_taken, "code {taken} is free"),
+                Err(WriteError::MemoryFull) => {}
+                Ok(_) => {
+                    assert!(!is_taken, "code {taken} is taken");
+                    table.delete(Value::Bigint(KEYS).as_ref(), |_| ()).unwrap();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        self.drain(usize::MAX, 0);
+        self.undo();
+    }
+
+    pub(super) fn check_row(&mut self, key: i64) {
+        for _ in 0..3 {
+            let show = |row: RowRef<'_>| row.to_values(&self.schema);
+            let stored = self.database.rows.get(&key);
+            match self.table().get(Value::Bigint(key).as_ref(), Counters::Shown, show) {
+                Read::Found(values, _) => return assert_eq!(Some(&values), stored),
+                Read::Missing(_) => return assert_eq!(None, stored),
+                Read::Fetch(_) => self.table().want([Value::Bigint(key)], true),
+            }
+            self.look();
+            self.apply();
+        }
+        assert!(self.limit_bytes < 1 << 20, "key {key} does not come into memory");
+    }
+}
