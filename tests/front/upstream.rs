@@ -172,7 +172,7 @@ fn more(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// A real nginx that serves the files of a folder.
+/// A real nginx that serves the files of a folder, or stands in front of a server.
 pub struct Nginx {
     pub address: SocketAddr,
     child: Child,
@@ -183,22 +183,38 @@ impl Nginx {
     /// With these files.
     #[track_caller]
     pub fn start(files: &[(&str, &[u8])]) -> Nginx {
+        let nginx = |folder: &Folder| {
+            for (name, bytes) in files {
+                std::fs::write(folder.path().join(name), bytes).expect("a file can be written");
+            }
+            "client_max_body_size 0;\n\
+             location /put/ { dav_methods PUT; create_full_put_path on; }\n\
+             location = /say { return 200 \"$request_method $http_host $http_x_forwarded_for $http_via $http_connection\"; }\n\
+             location = /moved { return 302 /elsewhere; }"
+                .to_owned()
+        };
+        Nginx::with(nginx)
+    }
+
+    /// In front of a server, passing everything on with these directives.
+    #[track_caller]
+    pub fn before(address: SocketAddr, directives: &str) -> Nginx {
+        Nginx::with(|_| format!("location / {{ proxy_pass http://{address}; {directives} }}"))
+    }
+
+    #[track_caller]
+    fn with(server: impl FnOnce(&Folder) -> String) -> Nginx {
         let folder = Folder::new();
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         let root = folder.path().display().to_string();
-        for (name, bytes) in files {
-            std::fs::write(folder.path().join(name), bytes).expect("a file can be written");
-        }
+        let server = server(&folder);
         let config = format!(
             "worker_processes 1; daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/error.log;\n\
              events {{}}\n\
              http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; fastcgi_temp_path {root}/f;\n\
              uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; types {{ text/plain txt; }} default_type application/octet-stream;\n\
-             server {{ listen 127.0.0.1:{port}; root {root}; client_max_body_size 0;\n\
-             location /put/ {{ dav_methods PUT; create_full_put_path on; }}\n\
-             location = /say {{ return 200 \"$request_method $http_host $http_x_forwarded_for $http_via $http_connection\"; }}\n\
-             location = /moved {{ return 302 /elsewhere; }} }} }}"
+             server {{ listen 127.0.0.1:{port}; root {root}; {server} }} }}"
         );
         let file = folder.write("nginx.conf", &config);
         let mut command = Command::new("nginx");

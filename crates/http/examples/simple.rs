@@ -1,7 +1,7 @@
 //! The smallest service, for measuring the engine: `simple [PORT] [WORKERS]` answers
 //! `{"message":"hi"}` to everything.
 
-use forebay_http::{Answer, Gate, Head, Limits, Options, Outcome, Request, Server, Service};
+use forebay_http::{Answer, Gate, Head, Limits, Networks, Options, Outcome, Request, Server, Service};
 use std::sync::Arc;
 
 struct Simple {
@@ -20,7 +20,12 @@ fn main() -> std::io::Result<()> {
     let mut number =
         |otherwise: u16| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     let (port, workers) = (number(3000), usize::from(number(1)));
-    let options = Options { listen: vec![([127, 0, 0, 1], port).into()], workers, limits: Limits::default() };
+    let options = Options {
+        listen: vec![([127, 0, 0, 1], port).into()],
+        workers,
+        limits: Limits::default(),
+        trusted: Networks::default(),
+    };
     let service = Arc::new(Simple { head: Head::new(200).content_type("application/json") });
     let server = Server::bind(options, service, Gate::new(workers))?;
     println!("{:?}", server.addresses()?);

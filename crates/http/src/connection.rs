@@ -8,6 +8,7 @@
 
 use crate::Service;
 use crate::answer::{Answer, Persistence};
+use crate::client::Origin;
 use crate::exchange::Stage;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
 use crate::output::{Closes, Flush, Output, Pumped, SlotId};
@@ -18,7 +19,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -50,7 +50,7 @@ pub(crate) enum Ending {
 
 pub(crate) struct Connection<S: Service> {
     stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) origin: Origin,
     pub(crate) shared: Arc<Shared<S>>,
     key: Option<ConnectionKey>,
     pub(crate) phase: Phase,
@@ -71,10 +71,10 @@ pub(crate) struct Connection<S: Service> {
 }
 
 impl<S: Service> Connection<S> {
-    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared<S>>, counted: Counted) -> Self {
+    pub(crate) fn new(stream: TcpStream, origin: Origin, shared: Arc<Shared<S>>, counted: Counted) -> Self {
         Connection {
             stream,
-            peer,
+            origin,
             shared,
             key: None,
             phase: Phase::Serving,

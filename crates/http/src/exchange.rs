@@ -7,14 +7,16 @@
 
 use crate::answer::{Answer, Form, Head, Persistence, Reply};
 use crate::chunked::{ChunkedDecoder, Progress};
+use crate::client::Origin;
 use crate::connection::{Connection, Deferred, Ending, PANICKED, Phase};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::networks::Networks;
 use crate::output::SlotId;
 use crate::parse::{Framing, Reject, RequestHead, Version, field_slots, parse_head};
 use crate::request::{Method, Request};
 use crate::streamed::Given;
-use crate::worker::{Local, Stopping};
+use crate::worker::{Local, Shared, Stopping};
 use crate::{Outcome, Service};
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -192,7 +194,7 @@ impl<S: Service> Connection<S> {
         let has_begun = input.len() > head.length;
         // One that has been asked about already waits for the rest of its bytes.
         if let Stage::Head { .. } = self.stage {
-            let request = self.request(head, &[], None, local);
+            let request = request(head, &[], None, self.origin, &self.shared.trusted, local.worker);
             if let Some(bytes_max) = self.shared.service.streams(&request) {
                 head.check_length(usize::try_from(bytes_max).unwrap_or(usize::MAX))?;
                 self.expect_body(head, has_begun, local);
@@ -278,16 +280,6 @@ impl<S: Service> Connection<S> {
         self.unparsed = false;
     }
 
-    fn request<'a>(
-        &self,
-        head: &'a RequestHead<'a>,
-        body: &'a [u8],
-        stream: Option<&'a Cell<Option<BodyStream>>>,
-        local: &Local,
-    ) -> Request<'a> {
-        Request { head, path: head.target.path, body, peer: self.peer, worker: local.worker, stream }
-    }
-
     /// Chunks from the start of `input`; with the last one the request is answered.
     fn take_chunks(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
         let Stage::Chunked(mut chunked) = std::mem::take(&mut self.stage) else { return Ok(0) };
@@ -348,8 +340,9 @@ impl<S: Service> Connection<S> {
             (true, Version::Http10) => Persistence::KeepAnnounced,
         };
         let form = Form { persistence, head_only: head.method == Method::Head, version: head.version };
-        let request = self.request(head, body, stream, local);
-        let service = &*self.shared.service;
+        let Shared { service, trusted, .. } = &*self.shared;
+        let (request, service) =
+            (request(head, body, stream, self.origin, trusted, local.worker), &**service);
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
         let outcome = catch_unwind(AssertUnwindSafe(|| service.call(&request, &mut answer)));
         let later = match outcome {
@@ -392,6 +385,18 @@ impl<S: Service> Connection<S> {
         respond_error(&mut answer, &*self.shared.service, reject);
         self.finish_serving();
     }
+}
+
+#[inline(always)]
+fn request<'a>(
+    head: &'a RequestHead<'a>,
+    body: &'a [u8],
+    stream: Option<&'a Cell<Option<BodyStream>>>,
+    origin: Origin,
+    trusted: &'a Networks,
+    worker: usize,
+) -> Request<'a> {
+    Request { head, path: head.target.path, body, origin, trusted, worker, stream }
 }
 
 /// Puts `Connection: close` into the head that begins there.

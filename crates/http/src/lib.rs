@@ -7,10 +7,12 @@
 //! | [`server`](Server) | bind, threads, graceful stop |
 //! | `acceptor` | which worker gets a connection; refusing past the limit |
 //! | `worker` | what the connections of one thread share; deadlines; connections that wait for the gate |
+//! | `proxy_protocol` | the header that a trusted proxy may begin a connection with |
 //! | `connection` | the state machine of one connection: read, flush, back-pressure, time-outs, closing |
 //! | `exchange` | bytes in, service called, answer or deferred slot out |
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
 //! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
+//! | [`Client`], [`Networks`] | who sent it, as far as trusted proxies say |
 //! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
 //! | `output` | the order of answers, and when each may leave |
 //! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
@@ -43,15 +45,18 @@
 mod acceptor;
 mod answer;
 pub mod chunked;
+mod client;
 mod connection;
 mod date;
 mod exchange;
 mod gate;
 mod intake;
 mod limits;
+mod networks;
 mod output;
 pub mod parse;
 mod path;
+mod proxy_protocol;
 mod request;
 mod server;
 mod stats;
@@ -63,9 +68,11 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use answer::{Answer, Head, HeaderLines, InvalidField, Reply, reason};
+pub use client::{Client, Origin, UNKNOWN};
 pub use gate::Gate;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
+pub use networks::Networks;
 pub use path::{CanonicalPath, PathError, canonical_path, is_canonical};
 pub use request::{Method, Request};
 pub use server::{Options, Server};

@@ -83,6 +83,9 @@ pub const CHUNK_EXTENSION_BYTES_MAX: usize = 4 * 1024;
 /// All trailer lines of one body together: as much as the default head.
 pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
 
+/// Longest header of the PROXY protocol: addresses of Unix sockets have 216 bytes, names in certificates
+/// some hundred.
+pub(crate) const PROXY_HEADER_BYTES_MAX: usize = 2 * 1024;
 /// Longest read. A pipelined burst fits; larger bodies take several reads.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// A buffer larger than this goes back to the allocator instead of the worker's pool.

@@ -1,10 +1,11 @@
 //! A request as a service sees it: borrowed from the read buffer, valid for the length of one call.
 
+use crate::client::{Client, Origin, client, is_loopback_host, is_of_proxy};
 use crate::intake::BodyStream;
-use crate::parse::RequestHead;
+use crate::networks::Networks;
+use crate::parse::{RequestHead, Version};
 use std::cell::Cell;
 use std::fmt;
-use std::net::SocketAddr;
 
 /// A request method. [`Method::Other`] is any valid token that is not in the list; see
 /// [`Request::method_name`].
@@ -63,7 +64,9 @@ pub struct Request<'a> {
     pub(crate) head: &'a RequestHead<'a>,
     pub(crate) path: &'a str,
     pub(crate) body: &'a [u8],
-    pub(crate) peer: SocketAddr,
+    pub(crate) origin: Origin,
+    /// The proxies that are believed.
+    pub(crate) trusted: &'a Networks,
     pub(crate) worker: usize,
     /// The body when it is streamed; taken once.
     pub(crate) stream: Option<&'a Cell<Option<BodyStream>>>,
@@ -74,7 +77,7 @@ impl fmt::Debug for Request<'_> {
         f.debug_struct("Request")
             .field("head", &self.head)
             .field("body_bytes", &self.body.len())
-            .field("peer", &self.peer)
+            .field("origin", &self.origin)
             .finish_non_exhaustive()
     }
 }
@@ -117,7 +120,7 @@ impl<'a> Request<'a> {
     }
 
     /// All fields in the order in which they were sent.
-    pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+    pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + Clone + use<'a> {
         self.head.headers.iter().map(|field| (field.name, field.value))
     }
 
@@ -132,9 +135,28 @@ impl<'a> Request<'a> {
         self.stream?.take()
     }
 
-    /// The address of the other end of the connection.
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
+    /// Where the bytes of its connection come from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Who sent it: the client that a trusted proxy names, else the other end of the connection.
+    pub fn client(&self) -> Client {
+        client(self.origin, self.trusted, self.headers())
+    }
+
+    /// Whether a program on this machine sent it, and no proxy passed it on. A request of a proxy cannot be
+    /// told from one of its machine when the proxy says nothing. So a request is local only when it comes by
+    /// the loopback interface, from an address that is no trusted proxy's, in HTTP/1.1 (nginx asks in 1.0
+    /// unless told otherwise), with a Host that names this interface, and without a field that proxies add.
+    pub fn is_local(&self) -> bool {
+        let peer = self.origin.peer.ip().to_canonical();
+        peer.is_loopback()
+            && !self.origin.is_forwarded
+            && !self.trusted.contains(peer)
+            && self.head.version == Version::Http11
+            && self.host().is_some_and(is_loopback_host)
+            && !self.headers().any(|(name, _)| is_of_proxy(name))
     }
 
     /// The number of the worker that serves this connection, from 0.

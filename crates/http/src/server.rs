@@ -7,6 +7,7 @@ use crate::date::Stamp;
 use crate::exchange::respond_error;
 use crate::gate::Gate;
 use crate::limits::Limits;
+use crate::networks::Networks;
 use crate::parse::Reject;
 use crate::parse::Version;
 use crate::stats::Stats;
@@ -28,6 +29,8 @@ pub struct Options {
     pub workers: usize,
     /// What is accepted from clients.
     pub limits: Limits,
+    /// The proxies that are believed about who a client is.
+    pub trusted: Networks,
 }
 
 /// A server that has its addresses and does not serve yet.
@@ -44,7 +47,7 @@ impl<S: Service> Server<S> {
     /// Errors: an address that cannot be listened on (its text is in the error), options that
     /// contradict each other.
     pub fn bind(options: Options, service: Arc<S>, gate: Arc<Gate>) -> io::Result<Server<S>> {
-        let Options { listen: addresses, workers, limits } = options;
+        let Options { listen: addresses, workers, limits, trusted } = options;
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()));
         if workers == 0 || addresses.is_empty() {
             return invalid("at least one worker and one address are needed");
@@ -60,7 +63,7 @@ impl<S: Service> Server<S> {
                 .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
         };
         let listeners = addresses.into_iter().map(open).collect::<io::Result<Vec<_>>>()?;
-        let shared = Arc::new(Shared { service, gate, limits });
+        let shared = Arc::new(Shared { service, gate, limits, trusted });
         Ok(Server { listeners, shared, stats: Stats::new(workers) })
     }
 

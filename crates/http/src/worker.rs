@@ -7,11 +7,14 @@
 //! marks. Leaves what a deadline means to [`crate::connection`].
 
 use crate::Service;
+use crate::client::Origin;
 use crate::connection::Connection;
 use crate::date::Stamp;
 use crate::gate::Gate;
 use crate::limits::{Limits, READ_BYTES, STOP_GRACE_MS, TICK_MS};
+use crate::networks::Networks;
 use crate::output::Pool;
+use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
 use slab::Slab;
 use std::cell::RefCell;
@@ -35,6 +38,7 @@ pub(crate) struct Shared<S> {
     pub(crate) service: Arc<S>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) limits: Limits,
+    pub(crate) trusted: Networks,
 }
 
 /// What the acceptor says to a worker.
@@ -233,10 +237,27 @@ async fn serve<S: Service>(
         accepted.store(accepted.load(Relaxed) + 1, Relaxed);
         // Only a full epoll set can fail here; the client sees its connection closed.
         if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-            tokio::spawn(Connection::new(stream, peer, shared.clone(), counted));
+            let (origin, shared) = (Origin::direct(peer), shared.clone());
+            match shared.trusted.contains(peer.ip()) {
+                true => drop(tokio::spawn(introduced(stream, origin, shared, counted))),
+                false => drop(tokio::spawn(Connection::new(stream, origin, shared, counted))),
+            }
         }
     }
     stop(&stats.workers[worker], shared.limits.stop_timeout_ms).await;
+}
+
+/// A connection from a trusted proxy, which may say at its beginning whose it is.
+async fn introduced<S: Service>(
+    mut stream: tokio::net::TcpStream,
+    direct: Origin,
+    shared: Arc<Shared<S>>,
+    counted: Counted,
+) {
+    let is_stopping = || Local::with(|local| local.stopping == Stopping::Closing).unwrap_or(true);
+    if let Some(origin) = proxy_protocol::origin(&mut stream, direct, &shared.limits, is_stopping).await {
+        Connection::new(stream, origin, shared, counted).await;
+    }
 }
 
 async fn stop(counters: &WorkerCounters, timeout_ms: u64) {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Client, TestServer, get, wait_until};
-use forebay_http::{Answer, Gate, Head, Limits, Options, Outcome, Request, Server, Service};
+use forebay_http::{Answer, Gate, Head, Limits, Networks, Options, Outcome, Request, Server, Service};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -216,7 +216,12 @@ impl Service for Empty {
 /// all the same.
 #[test]
 fn a_stop_answers_what_only_the_kernel_has_accepted() {
-    let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers: 2, limits: Limits::default() };
+    let options = Options {
+        listen: vec![([127, 0, 0, 1], 0).into()],
+        workers: 2,
+        limits: Limits::default(),
+        trusted: Networks::default(),
+    };
     let server = Server::bind(options, Arc::new(Empty), Gate::new(2)).expect("a free port");
     let address = server.addresses().expect("bound")[0];
     let mut clients: Vec<TcpStream> =
@@ -281,7 +286,12 @@ fn a_stop_does_not_wait_forever() {
 #[test]
 fn options_that_contradict_each_other_are_refused() {
     let check = |workers: usize, gate: usize, limits: Limits, expected: &str| {
-        let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers, limits };
+        let options = Options {
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            workers,
+            limits,
+            trusted: Networks::default(),
+        };
         let error = Server::bind(options, Arc::new(Empty), Gate::new(gate)).expect_err("refused");
         assert_eq!(error.to_string(), expected);
     };
@@ -290,7 +300,12 @@ fn options_that_contradict_each_other_are_refused() {
     let limits = Limits { fields: 1000, ..Limits::default() };
     check(1, 1, limits, "fields may be at most 128");
     let taken = TestServer::default();
-    let options = Options { listen: vec![taken.address], workers: 1, limits: Limits::default() };
+    let options = Options {
+        listen: vec![taken.address],
+        workers: 1,
+        limits: Limits::default(),
+        trusted: Networks::default(),
+    };
     let error = Server::bind(options, Arc::new(Empty), Gate::new(1)).expect_err("taken");
     assert!(error.to_string().starts_with(&format!("cannot listen on {}", taken.address)), "{error}");
 }

@@ -15,6 +15,16 @@ pub enum Trust {
     Front,
 }
 
+/// Who sent a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    /// The address, unspecified when it is not known; `None`: the request is asked for everybody, and the
+    /// upstream is not told of anybody.
+    pub address: Option<IpAddr>,
+    /// Whether it was asked by https.
+    pub is_secure: bool,
+}
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -46,11 +56,10 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(header::CONTENT_LENGTH);
 }
 
-/// The client's fields as the upstream is to see them. `host` is what it is asked for; without a
-/// `peer` the request is nobody's in particular, and nothing is said of whom it came from.
+/// The client's fields as the upstream is to see them. `host` is what it is asked for.
 pub(crate) fn prepare_request(
     headers: &mut HeaderMap,
-    peer: Option<IpAddr>,
+    sender: Sender,
     trust: Trust,
     host: Option<&HeaderValue>,
 ) {
@@ -58,14 +67,15 @@ pub(crate) fn prepare_request(
     strip_hop_by_hop(headers);
     // Answered here already.
     headers.remove(header::EXPECT);
-    say_where_from(headers, peer, trust, asked.as_ref());
+    say_where_from(headers, sender, trust, asked.as_ref());
     headers.append(header::VIA, HeaderValue::from_static("1.1 forebay"));
     if let Some(host) = host.or(asked.as_ref()) {
         headers.insert(header::HOST, host.clone());
     }
 }
 
-fn say_where_from(headers: &mut HeaderMap, peer: Option<IpAddr>, trust: Trust, asked: Option<&HeaderValue>) {
+fn say_where_from(headers: &mut HeaderMap, sender: Sender, trust: Trust, asked: Option<&HeaderValue>) {
+    let scheme = if sender.is_secure { "https" } else { "http" };
     if trust == Trust::Nobody {
         for name in [&X_FORWARDED_FOR, &X_FORWARDED_HOST, &X_FORWARDED_PROTO, &header::FORWARDED] {
             headers.remove(name);
@@ -75,16 +85,17 @@ fn say_where_from(headers: &mut HeaderMap, peer: Option<IpAddr>, trust: Trust, a
         headers.insert(X_FORWARDED_HOST, asked.clone());
     }
     if !headers.contains_key(&X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
     }
-    let Some(peer) = peer.map(|peer| peer.to_canonical()) else { return };
-    append(headers, &X_FORWARDED_FOR, &peer.to_string());
-    let node = match peer {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("\"[{address}]\""),
+    let Some(address) = sender.address.map(|address| address.to_canonical()) else { return };
+    let (list_item, node) = match address {
+        address if address.is_unspecified() => ("unknown".to_owned(), "unknown".to_owned()),
+        IpAddr::V4(address) => (address.to_string(), address.to_string()),
+        IpAddr::V6(address) => (address.to_string(), format!("\"[{address}]\"")),
     };
+    append(headers, &X_FORWARDED_FOR, &list_item);
     let host = asked.and_then(|asked| asked.to_str().ok()).map(|host| format!(";host=\"{host}\""));
-    append(headers, &header::FORWARDED, &format!("for={node}{};proto=http", host.unwrap_or_default()));
+    append(headers, &header::FORWARDED, &format!("for={node}{};proto={scheme}", host.unwrap_or_default()));
 }
 
 /// Adds to a list, in one field: some applications read only the first.
@@ -159,8 +170,8 @@ mod tests {
             ("Expect", "100-continue"),
         ];
         let mut headers = map(&sent);
-        let peer = |text: &str| Some(text.parse().expect("an address"));
-        prepare_request(&mut headers, peer("10.1.2.3"), Trust::Nobody, None);
+        let from = |text: &str| Sender { address: Some(text.parse().expect("an address")), is_secure: false };
+        prepare_request(&mut headers, from("10.1.2.3"), Trust::Nobody, None);
         assert_eq!(
             lines(&headers),
             [
@@ -174,7 +185,7 @@ mod tests {
         );
         let mut headers = map(&sent[..5]);
         let host = HeaderValue::from_static("app:8080");
-        prepare_request(&mut headers, peer("2001:db8::1"), Trust::Front, Some(&host));
+        prepare_request(&mut headers, from("2001:db8::1"), Trust::Front, Some(&host));
         assert_eq!(
             lines(&headers),
             [
@@ -191,15 +202,23 @@ mod tests {
     #[test]
     fn what_is_asked_for_everybody_names_nobody() {
         let mut headers = map(&[("Host", "shop.example"), ("X-Forwarded-For", "6.6.6.6")]);
-        prepare_request(&mut headers, None, Trust::Nobody, None);
+        prepare_request(&mut headers, Sender { address: None, is_secure: true }, Trust::Nobody, None);
         assert_eq!(
             lines(&headers),
             [
                 "host: shop.example",
                 "via: 1.1 forebay",
                 "x-forwarded-host: shop.example",
-                "x-forwarded-proto: http",
+                "x-forwarded-proto: https",
             ]
         );
+        let mut headers = map(&[("Host", "shop.example")]);
+        let unknown = Sender { address: Some(IpAddr::from([0; 4])), is_secure: true };
+        prepare_request(&mut headers, unknown, Trust::Nobody, None);
+        assert_eq!(
+            lines(&headers)[..2],
+            ["forwarded: for=unknown;host=\"shop.example\";proto=https", "host: shop.example"]
+        );
+        assert_eq!(headers["x-forwarded-for"], "unknown");
     }
 }

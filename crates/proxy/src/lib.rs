@@ -30,5 +30,5 @@ mod proxy;
 
 pub use body::{AnswerBody, BodySource, RequestBody};
 pub use error::{Error, Kind};
-pub use forward::Trust;
+pub use forward::{Sender, Trust};
 pub use proxy::{Answer, Authority, Proxy, Request, Settings};

@@ -2,7 +2,7 @@
 
 use crate::body::{AnswerBody, RequestBody, Sending, Supply};
 use crate::error::{Error, Kind};
-use crate::forward::{Trust, prepare_request, strip_hop_by_hop};
+use crate::forward::{Sender, Trust, prepare_request, strip_hop_by_hop};
 use crate::health::Balance;
 use crate::limits::{CHECK_PERIOD, CHECK_TIMEOUT, HEAD_BYTES_MAX, IDLE_CONNECTION, IDLE_CONNECTIONS_MAX};
 use bytes::Bytes;
@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -52,8 +51,8 @@ pub struct Request {
     pub target: PathAndQuery,
     /// All fields as the client sent them.
     pub headers: HeaderMap,
-    /// Whom it came from; `None`: it is asked for everybody, and the upstream is not told of anybody.
-    pub peer: Option<IpAddr>,
+    /// Whom it came from.
+    pub sender: Sender,
     /// The body.
     pub body: RequestBody,
 }
@@ -101,7 +100,7 @@ impl Proxy {
     /// # Errors
     /// See [`Kind`].
     pub async fn send(&self, worker: usize, request: Request) -> Result<Answer, Error> {
-        let Request { method, target, headers, peer, body } = request;
+        let Request { method, target, headers, sender, body } = request;
         let supply = Supply::new(body);
         let mut tried = Vec::new();
         loop {
@@ -111,7 +110,7 @@ impl Proxy {
                 return Err(Error::new(Kind::Unavailable, what).retry_after(wait));
             };
             tried.push(index);
-            let attempt = self.prepare(index, &method, &target, headers.clone(), peer, supply.clone())?;
+            let attempt = self.prepare(index, &method, &target, headers.clone(), sender, supply.clone())?;
             let error = match self.attempt(worker, index, attempt, &supply).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) if self.may_try_again(&failed, &method, &supply, tried.len()) => continue,
@@ -143,14 +142,14 @@ impl Proxy {
         method: &Method,
         target: &PathAndQuery,
         mut headers: HeaderMap,
-        peer: Option<IpAddr>,
+        sender: Sender,
         supply: Supply,
     ) -> Result<http::Request<Sending>, Error> {
         let upstream = &self.settings.upstreams[index];
         let malformed = || Error::new(Kind::BadAnswer, "the request cannot be passed on");
         let own = HeaderValue::from_str(upstream.as_str()).map_err(|error| malformed().caused_by(error))?;
         let host = if self.settings.keeps_host { None } else { Some(&own) };
-        prepare_request(&mut headers, peer, self.settings.trust, host);
+        prepare_request(&mut headers, sender, self.settings.trust, host);
         // HTTP/1.1 needs one, HTTP/1.0 does not.
         headers.entry(HOST).or_insert(own);
         let mut parts = http::uri::Parts::default();

@@ -15,7 +15,7 @@ use crate::tier::{Listener, Tier};
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
-use forebay_http::{Gate, Limits, Options, Server};
+use forebay_http::{Gate, Limits, Networks, Options, Server};
 use forebay_terminal::say;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -159,7 +159,8 @@ fn answering_time(config: &Config) -> Duration {
 fn http_options(config: &Config) -> Options {
     let stop_timeout_ms = answering_time(config).as_millis() as u64;
     let limits = Limits { stop_timeout_ms, ..compile::http_limits(&config.server.limits) };
-    Options { listen: config.server.listen.clone(), workers: workers_of(config), limits }
+    let trusted = Networks::new(config.server.trusted_proxies.iter().copied());
+    Options { listen: config.server.listen.clone(), workers: workers_of(config), limits, trusted }
 }
 
 /// The response cache, with its shared level when some endpoint uses it.
@@ -313,7 +314,7 @@ struct AdminListener {
 impl AdminListener {
     fn start(listen: SocketAddr, data_dir: &Path, admin: Arc<Admin>) -> Result<AdminListener, StartError> {
         let limits = Limits { connections: 256, ..Limits::default() };
-        let options = Options { listen: vec![listen], workers: 1, limits };
+        let options = Options { listen: vec![listen], workers: 1, limits, trusted: Networks::default() };
         let server =
             Server::bind(options, Arc::new(AdminService(admin)), Gate::new(1)).map_err(StartError::from)?;
         let address = server.addresses().map_err(StartError::from)?[0];

@@ -12,7 +12,7 @@ pub(crate) const GUARD: Section = Section {
         "secret" | "text" | "" |
             "the secret, usually \"${VARIABLE:-}\"; an empty one lets in nobody whom the guard stops"
         "from" | "\"anywhere\" or \"outside\"" | "\"anywhere\"" |
-            "whom it stops: everybody, or all but loopback"
+            "whom it stops: everybody, or all but programs on this machine that ask without a proxy"
         "status" | "404, 401 or 403" | "404" | "what those get who do not know the secret"
     },
 };
@@ -46,7 +46,7 @@ pub enum Place {
 pub enum From {
     /// `from = "anywhere"`: everybody.
     Anywhere,
-    /// `from = "outside"`: everybody but clients on the loopback interface.
+    /// `from = "outside"`: everybody but programs on this machine that ask without a proxy.
     Outside,
 }
 

@@ -6,7 +6,7 @@ use crate::syntax::fields::{Cursor, bytes, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::units::address;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const SERVER: Section = Section {
     name: "[server]",
@@ -14,7 +14,9 @@ pub(crate) const SERVER: Section = Section {
         "listen" | "address, or array of addresses" | "\"127.0.0.1:3000\"" |
             "where to listen; port 0 is any free one"
         "workers" | "number of threads" | "(one per core)" | "threads that serve clients"
-        "public_url" | "URL" | "(http:// and the Host of the request)" | "what `base_url()` gives"
+        "public_url" | "URL" | "(the client's scheme and the Host of the request)" | "what `base_url()` gives"
+        "trusted_proxies" | "address or network, or array of them" | "[]" |
+            "proxies in front (`10.0.0.0/8`) that are believed about a client's address and scheme: Forwarded,             X-Forwarded-For, X-Forwarded-Proto, PROXY protocol"
         "merge_slashes" | "true or false" | "true" |
             "whether several slashes in a row in a path are one, as most servers read them"
         "stop_timeout" | "time" | "\"10s\"" |
@@ -52,8 +54,12 @@ pub struct Server {
     pub listen: Vec<SocketAddr>,
     /// Worker threads; `None`: one per core.
     pub workers: Option<usize>,
-    /// What `base_url()` gives, without a slash at the end; `None`: `http://` and the Host of the request.
+    /// What `base_url()` gives, without a slash at the end; `None`: the client's scheme and the Host of the
+    /// request.
     pub public_url: Option<String>,
+    /// The networks of proxies that are believed about who a client is: an address, and how many bits of it
+    /// count.
+    pub trusted_proxies: Vec<(IpAddr, u8)>,
     /// Whether several slashes in a row in a path are one.
     pub merge_slashes: bool,
     /// `[server.limits]`, and `stop_timeout` of `[server]`.
@@ -114,6 +120,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 3000))],
         workers: None,
         public_url: None,
+        trusted_proxies: Vec::new(),
         merge_slashes: true,
         limits: Limits::default(),
     };
@@ -122,6 +129,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
     fields.set("listen", &mut server.listen, addresses);
     server.workers = fields.read("workers", integer(1, 1024)).map(|workers| workers as usize);
     server.public_url = fields.read("public_url", public_url);
+    fields.set("trusted_proxies", &mut server.trusted_proxies, networks);
     fields.set("merge_slashes", &mut server.merge_slashes, flag);
     if let Some(cursor) = fields.get("limits") {
         read_limits(cursor, &mut server.limits);
@@ -157,13 +165,33 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
     }
 }
 
-/// One address, several separated by commas, or an array of them.
-fn addresses(node: &Node) -> Result<Vec<SocketAddr>, String> {
-    let texts = match &node.data {
-        Data::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        Data::Array(items) => items.iter().map(text).collect::<Result<Vec<_>, _>>()?,
-        _ => return Err(format!("must be an address or an array of addresses, not {}", node.kind())),
+/// One text, several separated by commas, or an array of them; `what` says of what.
+fn texts(node: &Node, what: &str) -> Result<Vec<String>, String> {
+    match &node.data {
+        Data::Text(text) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
+        Data::Array(items) => items.iter().map(text).collect(),
+        _ => Err(format!("must be {what}, not {}", node.kind())),
+    }
+}
+
+/// Networks such as `10.0.0.0/8`; an address alone is a network of one.
+fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, String> {
+    let network = |text: &String| {
+        let (address, bits) = text.split_once('/').map_or((text.as_str(), None), |(a, bits)| (a, Some(bits)));
+        let address: IpAddr = address.parse().ok()?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(whole), |bits| bits.parse().ok())?;
+        (bits <= whole).then_some((address, bits))
     };
+    let wrong =
+        |text: &String| format!("`{text}` is not an address or a network, such as 10.0.0.1 or 10.0.0.0/8");
+    let texts = texts(node, "a network or an array of networks")?;
+    texts.iter().map(|text| network(text).ok_or_else(|| wrong(text))).collect()
+}
+
+/// Addresses with ports.
+fn addresses(node: &Node) -> Result<Vec<SocketAddr>, String> {
+    let texts = texts(node, "an address or an array of addresses")?;
     if texts.is_empty() {
         return Err("must name at least one address".into());
     }

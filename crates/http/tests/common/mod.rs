@@ -4,7 +4,7 @@
 
 use forebay_http::{
     Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Method,
-    Options, Outcome, Reply, Request, Server, Service, Stats, Streamed, percent_decode,
+    Networks, Options, Outcome, Reply, Request, Server, Service, Stats, Streamed, percent_decode,
 };
 use futures_util::StreamExt;
 use std::io::{Read, Write};
@@ -188,7 +188,7 @@ fn echo(request: &Request<'_>, answer: &mut Answer<'_>, head: &Head) {
     let path = percent_decode(request.path()).expect("the tests escape well");
     let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
     let body = String::from_utf8_lossy(request.body());
-    assert!(request.peer().ip().is_loopback());
+    assert!(request.origin().peer.ip().is_loopback());
     assert!(request.method() != Method::Other || !request.method_name().is_empty());
     let seen = format!("{} {path}{query} [{body}]", request.method_name());
     answer.respond(head, seen.as_bytes());
@@ -210,7 +210,12 @@ impl TestServer {
         let gate = Gate::new(workers);
         let text = Arc::new(Head::new(200).content_type("text/plain"));
         let service = Arc::new(Probe { text, signal: receiver });
-        let options = Options { listen: vec![([127, 0, 0, 1], 0).into()], workers, limits };
+        let options = Options {
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            workers,
+            limits,
+            trusted: Networks::default(),
+        };
         let server = Server::bind(options, service, gate.clone()).expect("a free port");
         let (stop, stopped) = oneshot::channel::<()>();
         let (address, stats) = (server.addresses().expect("bound")[0], server.stats());

@@ -8,7 +8,7 @@ use crate::endpoint::drops::Dropping;
 use crate::endpoint::waiting::{WaitingPlace, reply_of};
 use crate::problem::Problem;
 use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
-use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody};
+use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust};
 use forebay_terminal::say;
 use futures_util::StreamExt;
 use http::header::{DATE, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -52,6 +52,11 @@ impl Failures {
 }
 
 impl ProxyAction {
+    /// Whom the server behind is to believe about where a request comes from.
+    pub fn trust(&self) -> Trust {
+        self.proxy.settings().trust
+    }
+
     /// Passes a request on. To be polled on the runtime of that worker.
     pub async fn pass(
         &self,
@@ -103,7 +108,12 @@ impl ProxyAction {
 }
 
 /// The request as the proxy takes it, in its client's name.
-pub fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem> {
+pub fn outbound(request: &Request<'_>, trust: Trust) -> Result<forebay_proxy::Request, Problem> {
+    let client = request.client();
+    let address = match trust {
+        Trust::Nobody => client.address,
+        Trust::Front => request.origin().peer.ip(),
+    };
     let malformed = |what: &str| Problem::new(400, format!("the request cannot be passed on: {what}"));
     let method = http::Method::from_bytes(request.method_name().as_bytes());
     let target = match request.query() {
@@ -132,7 +142,7 @@ pub fn outbound(request: &Request<'_>) -> Result<forebay_proxy::Request, Problem
         method: method.map_err(|_| malformed("its method"))?,
         target: PathAndQuery::try_from(target).map_err(|_| malformed("its target"))?,
         headers,
-        peer: Some(request.peer().ip()),
+        sender: Sender { address: Some(address), is_secure: client.is_secure },
         body,
     })
 }

@@ -1,11 +1,11 @@
 //! The cache in front of a server behind: which requests it answers, what two of them share, and what is
 //! asked for all.
 //!
-//! The question is the endpoint, the path in its one form, the query as it is, the headers of `vary`, and
-//! Host where the server sees it. Exactly that is sent when an answer is asked for everybody, so that nothing
-//! else of a request can have a part in it. An answer that turns out not to be for everybody is shown to
-//! nobody: each client then asks in its own name. A request that says who is asking (or wants a part of the
-//! answer, or has a body) is passed on without the cache.
+//! The question is the endpoint, the path in its one form, the query as it is, the client's scheme, the
+//! headers of `vary`, and Host where the server sees it. Exactly that is sent when an answer is asked for
+//! everybody, so that nothing else of a request can have a part in it. An answer that turns out not to be
+//! for everybody is shown to nobody: each client then asks in its own name. A request that says who is
+//! asking (or wants a part of the answer, or has a body) is passed on without the cache.
 
 use super::cached::{Cached, begin_part, end_part, patience};
 use super::drops::path_tag;
@@ -17,7 +17,7 @@ use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::problem::Problem;
 use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
 use forebay_http::{Answer, Given, Method, Outcome, Request};
-use forebay_proxy::RequestBody;
+use forebay_proxy::{RequestBody, Sender};
 use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::PathAndQuery;
 use std::cell::RefCell;
@@ -128,6 +128,10 @@ impl Fronted {
             key.extend_from_slice(request.host().unwrap_or_default());
             end_part(at, key);
         }
+        // The server sees the scheme: it may send one scheme's clients to the other.
+        if request.client().is_secure {
+            end_part(begin_part(b's', key), key);
+        }
         self.cached.write_vary(request, key);
     }
 
@@ -153,7 +157,7 @@ impl Fronted {
         let (handing, mut handed) = oneshot::channel();
         let landing =
             self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
-        let own = outbound(question.request)?;
+        let own = outbound(question.request, self.passed.proxy.trust())?;
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
@@ -219,7 +223,7 @@ impl Fronted {
             method: http::Method::GET,
             target: PathAndQuery::try_from(target).map_err(|_| malformed())?,
             headers,
-            peer: None,
+            sender: Sender { address: None, is_secure: question.request.client().is_secure },
             body: RequestBody::Whole(Default::default()),
         })
     }

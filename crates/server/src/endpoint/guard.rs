@@ -31,14 +31,14 @@ pub enum Place {
 pub enum From {
     /// Everybody.
     Anywhere,
-    /// Everybody but clients on the loopback interface.
+    /// Everybody but programs on this machine ([`Request::is_local`]).
     Outside,
 }
 
 impl Guard {
     /// Whether this request may pass.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Problem> {
-        if self.from == From::Outside && request.peer().ip().to_canonical().is_loopback() {
+        if self.from == From::Outside && request.is_local() {
             return Ok(());
         }
         let passes = match &self.place {

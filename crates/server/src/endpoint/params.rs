@@ -39,7 +39,7 @@ pub enum Source {
     Header(String),
     /// An expression.
     Computed(Eval),
-    /// `http://` and the Host of the request, or the configured public URL.
+    /// The client's scheme and the Host of the request, or the configured public URL.
     BaseUrl(Option<String>),
 }
 
@@ -158,8 +158,9 @@ impl ParamPlan {
             Source::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
             Source::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
             Source::BaseUrl(None) => {
+                let scheme = if request.client().is_secure { "https://" } else { "http://" };
                 let host = request.host().and_then(|host| std::str::from_utf8(host).ok());
-                Ok(Some(Value::Text(["http://", host.unwrap_or_default()].concat().into())))
+                Ok(Some(Value::Text([scheme, host.unwrap_or_default()].concat().into())))
             }
         }
     }

@@ -31,7 +31,8 @@ impl Passed {
             None => None,
         };
         let place = Arc::new(intake.waiting.take()?);
-        let (proxy, worker, outbound) = (self.proxy.clone(), request.worker(), outbound(request)?);
+        let (proxy, worker, outbound) =
+            (self.proxy.clone(), request.worker(), outbound(request, self.proxy.trust())?);
         Ok(Outcome::Streamed(Box::pin(async move {
             match dropping {
                 Some(dropping) => proxy.pass_and_drop(worker, outbound, dropping, place).await,

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 pub enum Per {
     /// Everybody.
     Endpoint,
-    /// Who comes from one address; of IPv6 from one network of 64 bits, which one customer has whole.
+    /// Each client's address, which trusted proxies name; of IPv6 the network of 64 bits, which one customer has
+    /// whole.
     Ip,
     /// Who sends the same value of this header field; those without it share one.
     Header(String),
@@ -61,7 +62,7 @@ impl Rate {
         let mut hasher = self.callers.hasher.build_hasher();
         match &self.per {
             Per::Endpoint => return 0,
-            Per::Ip => match request.peer().ip().to_canonical() {
+            Per::Ip => match request.client().address {
                 IpAddr::V4(address) => address.octets().hash(&mut hasher),
                 IpAddr::V6(address) => address.octets()[..8].hash(&mut hasher),
             },
