@@ -17,7 +17,7 @@ use std::path::Path;
 use std::{fs, io};
 
 const FILE: &str = "known.json";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What the database said.
 #[derive(Default, Serialize, Deserialize)]
