@@ -40,6 +40,9 @@ pub struct Followed {
     pub reload: Vec<usize>,
     /// Whether more changes wait: the next poll should not.
     pub more: bool,
+    /// Whether the follower has joined anew: no place from before
+    /// ([`Follower::place`](crate::Follower::place)) is one to go on from.
+    pub anew: bool,
 }
 
 /// A row as the database has it.

@@ -358,11 +358,29 @@ impl Store {
     /// takes the first snapshot. What is committed from then on is told by [`Follower::poll`]; rows that are
     /// read after this returns are no older.
     pub async fn follow(&self, log: u128, tables: Vec<Follow>) -> Result<Follower, Error> {
-        let engine = match &self.engine {
-            Engine::Sqlite(sqlite) => Following::Sqlite(sqlite.follow(log, tables).await?),
-            Engine::Postgres(postgres) => Following::Postgres(postgres.follow(log, tables).await?),
+        Ok(self.follow_from(log, tables, None).await?.0)
+    }
+
+    /// The same; from a place that an earlier follower of this log had ([`Follower::place`]), as far as the
+    /// database has kept what was committed since. For each table, whether it goes on from there: of the
+    /// others, what is committed from now on is told.
+    pub async fn follow_from(
+        &self,
+        log: u128,
+        tables: Vec<Follow>,
+        place: Option<&str>,
+    ) -> Result<(Follower, Vec<bool>), Error> {
+        let (engine, goes_on) = match &self.engine {
+            Engine::Sqlite(sqlite) => {
+                let (follower, goes_on) = sqlite.follow(log, tables, place).await?;
+                (Following::Sqlite(follower), goes_on)
+            }
+            Engine::Postgres(postgres) => {
+                let (follower, goes_on) = postgres.follow(log, tables, place).await?;
+                (Following::Postgres(follower), goes_on)
+            }
         };
-        Ok(Follower { engine })
+        Ok((Follower { engine }, goes_on))
     }
 
     /// Removes what following has made in the database, once no server follows; what that was.
@@ -390,6 +408,26 @@ impl Follower {
         match &mut self.engine {
             Following::Sqlite(follower) => follower.poll(wanted).await,
             Following::Postgres(follower) => follower.poll(wanted).await,
+        }
+    }
+
+    /// Where it is, for [`Store::follow_from`]: once the caller has everything that was found.
+    pub fn place(&self) -> String {
+        match &self.engine {
+            Following::Sqlite(follower) => follower.place(),
+            Following::Postgres(follower) => follower.place(),
+        }
+    }
+
+    /// Has the database keep what was committed since this place, until it is told another; `None`: what was
+    /// read is not kept.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`]: the place is none of this database.
+    pub fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
+        match &mut self.engine {
+            Following::Sqlite(follower) => follower.hold(place),
+            Following::Postgres(follower) => follower.hold(place),
         }
     }
 }

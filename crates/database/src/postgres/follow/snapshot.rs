@@ -27,6 +27,12 @@ impl Snapshot {
         };
         parse().ok_or_else(|| Error::new(Kind::Corrupt, format!("{text:?} is no snapshot")))
     }
+
+    /// Whether the other shows every transaction that it shows.
+    pub(super) fn is_within(&self, other: &Snapshot) -> bool {
+        let is_hidden = |xid: &i64| *xid >= self.xmax || self.running.contains(xid);
+        self.xmax <= other.xmax && other.running.iter().all(is_hidden)
+    }
 }
 
 impl std::fmt::Display for Snapshot {
@@ -42,6 +48,24 @@ impl std::fmt::Display for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_within_another_that_shows_as_much() {
+        for (one, other, expected) in [
+            ("10:10:", "10:10:", true),
+            ("10:10:", "10:20:10,14", true),
+            ("10:20:10,14", "10:20:14", true),
+            ("10:20:10,14", "20:20:", true),
+            ("10:20:14", "10:20:10,14", false),
+            ("10:21:14", "10:20:14", false),
+            ("10:20:14", "14:30:14,25", true),
+            ("14:30:14,25", "14:40:14", true),
+            ("20:30:25", "10:40:14", false),
+        ] {
+            let [one, other] = [one, other].map(|text| Snapshot::parse(text).unwrap());
+            assert_eq!(one.is_within(&other), expected, "{one} {other}");
+        }
+    }
 
     #[test]
     fn snapshots_come_back() {

@@ -3,6 +3,7 @@
 //! ```text
 //! triggers     the triggers, forebay_change, forebay_follower: made, checked, removed
 //! page         what has changed and how it is now, in one read transaction
+//! place        where a follower is, over a restart
 //! ```
 //! There is one writer at a time, so that the order of changes is the order of commits, and what is beyond
 //! the last change read is what is new. `PRAGMA data_version` tells whether anybody has committed at all. Own
@@ -11,9 +12,10 @@
 //! the values of a unique column.
 //!
 //! Everything is read again when what was not yet read may be gone: the follower was forgotten, or the
-//! changes are fewer than they were (a restored copy). One table is when its triggers were missing.
+//! changes are fewer than they were (a restored copy), or triggers were missing.
 
 mod page;
+mod place;
 mod triggers;
 
 use super::Sqlite;
@@ -28,6 +30,7 @@ use crate::{Error, Follow, Followed, Kind};
 use forebay_value::Value;
 use page::{Cursor, Read};
 use parking_lot::Mutex;
+use place::Place;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,6 +47,10 @@ pub(crate) struct Follower {
     noting: Option<JoinHandle<Result<(), Error>>>,
     noted_at: Instant,
     noted_seq: i64,
+    /// What is noted as passed; `None`: what was read.
+    held: Option<i64>,
+    /// It has joined anew, and has not said so yet.
+    is_anew: bool,
 }
 
 impl std::fmt::Debug for Follower {
@@ -64,21 +71,26 @@ impl Sqlite {
         self: &Arc<Sqlite>,
         log: u128,
         follows: Vec<Follow>,
-    ) -> Result<Follower, Error> {
+        place: Option<&str>,
+    ) -> Result<(Follower, Vec<bool>), Error> {
         let follows: Arc<[Follow]> = follows.into();
-        let cursor = self.begin_to_follow(log, follows.clone()).await?;
-        let (noted_at, noted_seq) = (Instant::now(), cursor.seq);
-        let connection = Arc::default();
-        Ok(Follower {
+        // One of another database, or of another version, is none.
+        let place = place.and_then(|place| Place::parse(place).ok());
+        let (cursor, goes_on) = self.begin_to_follow(log, follows.clone(), place).await?;
+        let is_anew = !goes_on.contains(&true);
+        let follower = Follower {
             sqlite: self.clone(),
             log,
             follows,
-            connection,
+            connection: Arc::default(),
+            noted_at: Instant::now(),
+            noted_seq: cursor.seq,
+            held: (!is_anew).then_some(cursor.seq),
             cursor,
             noting: None,
-            noted_at,
-            noted_seq,
-        })
+            is_anew,
+        };
+        Ok((follower, goes_on))
     }
 
     pub(crate) async fn unfollow(&self) -> Result<Vec<String>, Error> {
@@ -87,22 +99,30 @@ impl Sqlite {
         self.writer.urgent(remove).await
     }
 
-    /// Has everything there that following needs, and begins with what is there: one transaction, so that
-    /// nobody writes meanwhile.
-    async fn begin_to_follow(&self, log: u128, follows: Arc<[Follow]>) -> Result<Cursor, Error> {
+    /// Has everything there that following needs, and begins where `place` says, or with what is there; for
+    /// each table, whether it goes on from the place. One transaction, so that nobody writes meanwhile.
+    async fn begin_to_follow(
+        &self,
+        log: u128,
+        follows: Arc<[Follow]>,
+        place: Option<Place>,
+    ) -> Result<(Cursor, Vec<bool>), Error> {
         let begin = move |session: &mut Session| {
             session.transaction(|session| {
                 let connection = &session.connection;
                 triggers::make_tables(connection)?;
+                let place = place::goes_on(connection, log, &follows, place.as_ref())?;
+                let goes_on =
+                    follows.iter().map(|follow| place.is_some_and(|place| place.has(follow))).collect();
                 for follow in follows.iter() {
                     triggers::make(connection, follow)?;
                 }
-                let seq = page::last_seq(connection)?;
-                let sql = "INSERT INTO forebay_follower (log, seen, updated_at) VALUES (?1, ?2, strftime('%s', 'now'))
-                    ON CONFLICT (log) DO UPDATE SET seen = excluded.seen, updated_at = excluded.updated_at";
-                connection.execute(sql, (log_text(log), seq)).map_err(map)?;
+                let seq = match place {
+                    Some(place) => place::join_again(connection, log).map(|()| place.seq)?,
+                    None => place::join(connection, log)?,
+                };
                 // The triggers are looked at once more by the first poll.
-                Ok(Cursor { seq, ..Cursor::default() })
+                Ok((Cursor { seq, ..Cursor::default() }, goes_on))
             })
         };
         self.writer.urgent(begin).await
@@ -113,31 +133,38 @@ impl Follower {
     pub(crate) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
         self.noted().await?;
         let mut cursor = self.cursor.clone();
-        let mut reload = BTreeSet::new();
+        let (mut reload, mut anew) = (BTreeSet::new(), false);
         for _ in 0..FOLLOW_LOCK_TRIES {
             match self.read(&cursor, wanted).await? {
                 Read::Page(page) => {
                     let (mut found, next) = *page;
                     found.reload = reload.into_iter().collect();
+                    if anew {
+                        self.held = None;
+                    }
+                    found.anew = anew | std::mem::take(&mut self.is_anew);
                     self.cursor = next;
                     self.note();
                     return Ok(found);
                 }
-                Read::Lost => {
-                    cursor = self.sqlite.begin_to_follow(self.log, self.follows.clone()).await?;
+                // A place from before would not show that triggers were missing: the follower joins anew.
+                Read::Lost | Read::Untold => {
+                    (cursor, _) = self.sqlite.begin_to_follow(self.log, self.follows.clone(), None).await?;
+                    anew = true;
                     reload.extend(0..self.follows.len());
-                }
-                Read::Untold(index) => {
-                    let follows = self.follows.clone();
-                    let make = move |session: &mut Session| {
-                        session.transaction(|session| triggers::make(&session.connection, &follows[index]))
-                    };
-                    self.sqlite.writer.urgent(make).await?;
-                    reload.insert(index);
                 }
             }
         }
         Err(Error::new(Kind::Busy, "the triggers of followed tables are being changed again and again"))
+    }
+
+    pub(crate) fn place(&self) -> String {
+        Place::of(&self.follows, self.cursor.seq).to_string()
+    }
+
+    pub(crate) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
+        self.held = place.map(|place| Place::parse(place).map(|place| place.seq)).transpose()?;
+        Ok(())
     }
 
     /// Reads a page, on a thread where that may take its time.
@@ -179,12 +206,13 @@ impl Follower {
 
     /// Notes from time to time what was read, so that it is deleted once every follower has.
     fn note(&mut self) {
-        let pause_ms = if self.noted_seq == self.cursor.seq { FOLLOW_IDLE_NOTE_MS } else { FOLLOW_NOTE_MS };
+        let seq = self.held.unwrap_or(self.cursor.seq);
+        let pause_ms = if self.noted_seq == seq { FOLLOW_IDLE_NOTE_MS } else { FOLLOW_NOTE_MS };
         if self.noting.is_some() || self.noted_at.elapsed() < Duration::from_millis(pause_ms) {
             return;
         }
-        (self.noted_at, self.noted_seq) = (Instant::now(), self.cursor.seq);
-        self.noting = Some(tokio::spawn(note(self.sqlite.clone(), self.log, self.cursor.seq)));
+        (self.noted_at, self.noted_seq) = (Instant::now(), seq);
+        self.noting = Some(tokio::spawn(note(self.sqlite.clone(), self.log, seq)));
     }
 }
 

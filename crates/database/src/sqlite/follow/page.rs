@@ -33,8 +33,8 @@ pub(super) enum Read {
     Page(Box<(Followed, Cursor)>),
     /// What was not yet read may be gone.
     Lost,
-    /// This table's triggers are not as they must be.
-    Untold(usize),
+    /// Some table's triggers are not as they must be.
+    Untold,
 }
 
 /// An integer that a statement without parameters gives.
@@ -82,9 +82,9 @@ fn within(
     }
     let schema_version = number(connection, "PRAGMA schema_version")?;
     if schema_version != cursor.schema_version {
-        for (index, follow) in follows.iter().enumerate() {
+        for follow in follows {
             if !triggers::are_there(connection, follow)? {
-                return Ok(Read::Untold(index));
+                return Ok(Read::Untold);
             }
         }
     }

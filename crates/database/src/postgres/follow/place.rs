@@ -1,0 +1,71 @@
+//! A follower's place as text, for a server that keeps its memory over a restart; and whether a follower can
+//! go on from one.
+//!
+//! What must stay true: a change that is not visible in the place's snapshot is still in the table of
+//! changes. It is when the follower has been known ever since, and what was noted of it shows nothing that
+//! the place does not show: only what is noted is ever deleted. A follower that joins anew notes more than
+//! any place before shows.
+
+use super::cursor::{Cursor, Link};
+use super::page::Head;
+use super::snapshot::Snapshot;
+use crate::{Error, Follow, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where a follower is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Place {
+    /// What stands for the server.
+    server: String,
+    /// Every change that is visible in it was read.
+    pub(super) seen: String,
+    /// What stands for each table's file and triggers.
+    tables: BTreeMap<String, String>,
+}
+
+impl Place {
+    pub(super) fn of(link: &Link, cursor: &Cursor) -> Place {
+        let names = link.follows.iter().map(|follow| follow.schema.name.clone());
+        Place {
+            server: cursor.server.clone(),
+            seen: cursor.seen.to_string(),
+            tables: names.zip(cursor.shapes.iter().cloned()).collect(),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Place, Error> {
+        let unreadable =
+            |error| Error::new(Kind::Corrupt, "a follower's place is unreadable").with_source(error);
+        serde_json::from_str(text).map_err(unreadable)
+    }
+
+    pub(super) fn snapshot(&self) -> Result<Snapshot, Error> {
+        Snapshot::parse(&self.seen)
+    }
+
+    /// Which tables it is of.
+    pub(super) fn has(&self, link: &Link) -> Vec<bool> {
+        link.follows.iter().map(|follow| self.tables.contains_key(&follow.schema.name)).collect()
+    }
+
+    /// Whether the server is the one that it is of, and no older, and its tables are the same with all their
+    /// triggers. All or none: triggers that are made again do not show that they were missing.
+    pub(super) fn fits(&self, link: &Link, head: &Head) -> bool {
+        let is_reached = |seen: Snapshot| seen.xmax <= head.snapshot.xmax;
+        let is_same = |(follow, shape): (&Follow, &String)| match self.tables.get(&follow.schema.name) {
+            Some(before) => before == shape && shape.split(' ').nth(1) == Some("4"),
+            None => true,
+        };
+        self.server == head.server
+            && self.snapshot().is_ok_and(is_reached)
+            && link.follows.iter().zip(&head.shapes).all(is_same)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self).expect("texts are JSON"))
+    }
+}

@@ -1,0 +1,87 @@
+//! A follower's place as text, for a server that keeps its memory over a restart; and whether a follower can
+//! go on from one.
+//!
+//! What must stay true: the changes behind a place are still in the table of changes. They are when the
+//! follower has been known ever since, and what was noted of it does not lie behind the place: only what is
+//! noted is ever deleted. A follower that joins anew is behind every place before.
+
+use super::page::{is_known, last_seq};
+use super::triggers;
+use crate::sqlite::errors::map;
+use crate::sqlite::positions::log_text;
+use crate::{Error, Follow, Kind};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+/// Where a follower is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Place {
+    /// The last change read.
+    pub(super) seq: i64,
+    tables: Vec<String>,
+}
+
+impl Place {
+    pub(super) fn of(follows: &[Follow], seq: i64) -> Place {
+        Place { seq, tables: follows.iter().map(|follow| follow.schema.name.clone()).collect() }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Place, Error> {
+        let unreadable =
+            |error| Error::new(Kind::Corrupt, "a follower's place is unreadable").with_source(error);
+        serde_json::from_str(text).map_err(unreadable)
+    }
+
+    pub(super) fn has(&self, follow: &Follow) -> bool {
+        self.tables.contains(&follow.schema.name)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self).expect("texts are JSON"))
+    }
+}
+
+/// The place, if everything behind it is still there, and its tables have all their triggers. All or none:
+/// triggers that are made again do not show that they were missing.
+pub(super) fn goes_on<'a>(
+    connection: &Connection,
+    log: u128,
+    follows: &[Follow],
+    place: Option<&'a Place>,
+) -> Result<Option<&'a Place>, Error> {
+    let Some(place) = place else { return Ok(None) };
+    if !is_known(connection, log)? || last_seq(connection)? < place.seq {
+        return Ok(None);
+    }
+    for follow in follows.iter().filter(|follow| place.has(follow)) {
+        if !triggers::are_there(connection, follow)? {
+            return Ok(None);
+        }
+    }
+    let sql = "SELECT seen FROM forebay_follower WHERE log = ?1";
+    let noted: i64 = connection.query_row(sql, [log_text(log)], |row| row.get(0)).map_err(map)?;
+    Ok((noted <= place.seq).then_some(place))
+}
+
+/// Makes it known that the follower is there, with what it has passed as it was.
+pub(super) fn join_again(connection: &Connection, log: u128) -> Result<(), Error> {
+    let sql = "UPDATE forebay_follower SET updated_at = strftime('%s', 'now') WHERE log = ?1";
+    connection.execute(sql, [log_text(log)]).map(drop).map_err(map)
+}
+
+/// Makes the follower known, behind all that was told: the number of one change is left out for it.
+pub(super) fn join(connection: &Connection, log: u128) -> Result<i64, Error> {
+    let seq = last_seq(connection)? + 1;
+    let sql = "UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'forebay_change'";
+    if connection.execute(sql, [seq]).map_err(map)? == 0 {
+        let sql = "INSERT INTO sqlite_sequence (name, seq) VALUES ('forebay_change', ?1)";
+        connection.execute(sql, [seq]).map_err(map)?;
+    }
+    let sql = "INSERT INTO forebay_follower (log, seen, updated_at) VALUES (?1, ?2, strftime('%s', 'now'))
+        ON CONFLICT (log) DO UPDATE SET seen = excluded.seen, updated_at = excluded.updated_at";
+    connection.execute(sql, (log_text(log), seq)).map_err(map)?;
+    Ok(seq)
+}
