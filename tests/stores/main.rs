@@ -17,6 +17,7 @@ mod follow;
 mod follow_again;
 mod follow_latency;
 mod follow_sqlite;
+mod follow_start;
 mod follow_unfit;
 mod full;
 mod generating;

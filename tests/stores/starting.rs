@@ -90,15 +90,28 @@ fn lines(server: &Server, phrase: &str) -> usize {
 }
 
 #[test]
-fn a_server_that_is_started_before_its_database_waits_and_says_so_once() {
+fn a_server_that_is_started_before_its_database_waits_and_says_so() {
     let (postgres, _stores, _folder, start) = own();
     postgres.kill();
-    let starting = start.begin();
-    starting.wait_for_text("Connection refused");
+    let server = start.start();
+    assert_eq!(server.admin("GET", "/health").expect(200)["status"], "ok");
+    let ready = server.admin("GET", "/ready");
+    assert_eq!((ready.status, &ready.json()["status"]), (503, &"not ready".into()));
+    let waiting = &ready.json()["conditions"][0];
+    assert_eq!((&waiting["state"], &waiting["table"]), (&"loading".into(), &"notes".into()), "{waiting}");
+    assert!(waiting["why"].as_str().is_some_and(|why| why.contains("Connection refused")), "{waiting}");
+    assert_eq!(server.admin("GET", "/drain").status, 503);
+    let mut client = server.client();
+    for (method, target) in [("GET", "/notes/1"), ("POST", "/notes"), ("GET", "/notes"), ("GET", "/nowhere")]
+    {
+        let refused = client.ask(method, target, Some(r#"{"text":"a"}"#));
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
+    }
     postgres.restart();
-    let server = starting.serving().expect("it serves once the database is there");
     server.wait_healthy();
-    assert_eq!(lines(&server, "Connection refused"), 1, "{}", server.output());
+    for phrase in ["Connection refused", "listening on", "admin on"] {
+        assert_eq!(lines(&server, phrase), 1, "{}", server.output());
+    }
     let mut client = server.client();
     client.ask("POST", "/notes", Some(r#"{"text":"a"}"#)).expect(201);
     server.drain();
@@ -110,9 +123,12 @@ fn a_server_that_waits_for_its_database_can_be_stopped() {
     let folder = Folder::new();
     let config = folder.write("starting.toml", CONFIG);
     let start = Start::new(binary(), &folder, &config).database("postgres://u:guessed@127.0.0.1:1/db");
-    let starting = start.begin();
-    starting.wait_for_text("127.0.0.1:1");
-    let ended = starting.stop();
+    let server = start.start();
+    // Also while a client is connected and another has sent half of its request.
+    let mut client = server.client();
+    assert_eq!(client.get("/notes/1").status, 503);
+    client.send(b"GET /notes/2 HT").expect("it is accepted");
+    let ended = server.stop();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert!(!ended.output.contains("guessed"), "{ended:?}");
     // A command does not wait.

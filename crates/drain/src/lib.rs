@@ -45,7 +45,7 @@ mod verify;
 pub use claim::claim_remote;
 pub use embedded::{verify, warm};
 pub use error::{Error, Kind};
-pub use follow::{Follow, FollowState, FollowStatus, Told};
+pub use follow::{Beginning, Follow, FollowState, FollowStatus, Told};
 pub use handle::Drain;
 pub use letter_file::{LETTER_FILE, take_letters};
 pub use limits::{BATCH_ROWS_DEFAULT, BEAT};

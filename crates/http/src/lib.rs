@@ -73,7 +73,7 @@ pub use gate::Gate;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
 pub use networks::Networks;
-pub use path::{CanonicalPath, PathError, canonical_path};
+pub use path::{CanonicalPath, PathError, canonical_path, is_canonical};
 pub use request::{Method, Request};
 pub use server::{Options, Server};
 pub use stats::{Stats, WorkerStats};

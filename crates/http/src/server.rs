@@ -67,6 +67,29 @@ impl<S: Service> Server<S> {
         Ok(Server { listeners, shared, stats: Stats::new(workers) })
     }
 
+    /// The same listeners for another service. A connection is served by whichever of the two runs and
+    /// accepts it; one that neither has accepted waits in the kernel.
+    ///
+    /// Errors: the operating system's; a gate that was made for another number of workers.
+    pub fn beside<T: Service>(&self, service: Arc<T>, gate: Arc<Gate>) -> io::Result<Server<T>> {
+        let workers = self.stats.workers.len();
+        if gate.workers() != workers {
+            let what = "the gate was made for another number of workers";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let listeners = self.listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let (limits, trusted) = (self.shared.limits.clone(), self.shared.trusted.clone());
+        let shared = Arc::new(Shared { service, gate, limits, trusted });
+        Ok(Server { listeners, shared, stats: Stats::new(workers) })
+    }
+
+    /// The same listeners for the same service.
+    ///
+    /// Errors: the operating system's.
+    pub fn again(&self) -> io::Result<Server<S>> {
+        self.beside(self.shared.service.clone(), self.shared.gate.clone())
+    }
+
     /// The addresses that are listened on, in the order of the options, with the ports that were taken.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listeners.iter().map(TcpListener::local_addr).collect()

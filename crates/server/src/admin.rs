@@ -99,7 +99,7 @@ enum Work {
     Later(crate::action::BoxFuture<Result<(u16, serde_json::Value), Problem>>),
 }
 
-fn json_head(status: u16) -> Head {
+pub(crate) fn json_head(status: u16) -> Head {
     Head::new(status).content_type("application/json")
 }
 
@@ -294,7 +294,7 @@ impl Admin {
     }
 }
 
-fn refuse_web_pages(request: &Request<'_>) -> Result<(), Problem> {
+pub(crate) fn refuse_web_pages(request: &Request<'_>) -> Result<(), Problem> {
     let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     let is_loopback = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());

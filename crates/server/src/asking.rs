@@ -6,9 +6,10 @@
 
 use forebay_table::{HotError, HotKind};
 use forebay_terminal::say;
-use parking_lot::Mutex;
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The first and the longest pause before a question is asked again.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -39,27 +40,40 @@ impl Transient for HotError {
     }
 }
 
-/// Why a question is not answered yet.
-#[derive(Default)]
-pub(crate) struct Trouble(Mutex<Option<String>>);
+/// Why a question is not answered yet. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Trouble(Arc<watch::Sender<Option<String>>>);
+
+impl Default for Trouble {
+    fn default() -> Trouble {
+        Trouble(Arc::new(watch::Sender::new(None)))
+    }
+}
 
 impl Trouble {
     /// The reason, while there is one.
     pub fn why(&self) -> Option<String> {
-        self.0.lock().clone()
+        self.0.borrow().clone()
+    }
+
+    /// Resolves once there is a reason.
+    pub async fn arises(&self) {
+        // It fails when the sender is gone, and that is in `self`.
+        let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }
 
     /// One line for each new reason.
     fn set(&self, reason: String) {
-        let mut last = self.0.lock();
-        if last.as_ref() != Some(&reason) {
+        if self.why().as_ref() != Some(&reason) {
             say!("{reason}; trying again");
-            *last = Some(reason);
+            self.0.send_replace(Some(reason));
         }
     }
 
     fn clear(&self) {
-        *self.0.lock() = None;
+        if self.why().is_some() {
+            self.0.send_replace(None);
+        }
     }
 }
 

@@ -58,7 +58,8 @@ impl Conditions {
             false if is_ready => "degraded",
             false => "not ready",
         };
-        let conditions: Vec<_> = lasting.iter().map(shown).collect();
+        let conditions: Vec<_> =
+            lasting.iter().map(|lasting| shown(&lasting.condition, lasting.since)).collect();
         (if is_ready { 200 } else { 503 }, json!({ "status": status, "conditions": conditions }))
     }
 
@@ -84,9 +85,10 @@ impl Conditions {
     }
 }
 
-fn shown(lasting: &Lasting) -> Value {
-    let Condition { state, table, why } = &lasting.condition;
-    let mut shown = json!({ "state": state.word(), "since": lasting.since.to_string(), "why": why });
+/// A condition as `/ready` shows it.
+pub(crate) fn shown(condition: &Condition, since: Timestamp) -> Value {
+    let Condition { state, table, why } = condition;
+    let mut shown = json!({ "state": state.word(), "since": since.to_string(), "why": why });
     if let Some(table) = table {
         shown["table"] = table.as_str().into();
     }

@@ -29,6 +29,7 @@ mod serve;
 mod service;
 mod source;
 mod start_error;
+mod starting;
 mod tier;
 
 pub use admin::checks_json;

@@ -11,13 +11,13 @@ use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
+use crate::starting::Starting;
 use crate::tier::{Listener, Tier};
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Limits, Networks, Options, Server};
 use forebay_terminal::say;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -44,9 +44,10 @@ pub fn serve(
 ) -> Result<(), StartError> {
     let runtime = background_runtime()?;
     let mut stop = Box::pin(stop);
-    let opened = open::open(config, options.new_database, Away::Wait);
-    let Some(opened) = runtime.block_on(unless_stopped(&mut stop, opened))? else { return Ok(()) };
     let gate = Gate::new(workers_of(config));
+    let mut starting = Starting::bind(config, http_options(config))?;
+    let opening = open::open_telling(config, options.new_database, Away::Wait, starting.trouble.clone());
+    let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(()) };
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(config, &opened.store, &gate, &runtime)?;
     let (jobs, uncounted, proxies) = (Jobs::default(), Arc::default(), Proxies::new(workers_of(config)));
@@ -68,29 +69,28 @@ pub fn serve(
         following: opened.tier.following(),
     };
     let compiling = compile_all(config, &context, &cache);
-    let Some(compiled) = runtime.block_on(unless_stopped(&mut stop, compiling))? else { return Ok(()) };
-    let (routes, schedule) = compiled;
+    let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
+    let Some((routes, schedule)) = compiled else { return Ok(()) };
     let listener = listener(config, &opened, &cache, runtime.handle())?;
-    let server = Server::bind(http_options(config), routes.clone(), gate).map_err(StartError::from)?;
+    let server = starting.main(routes.clone(), gate)?;
     schedule.start(runtime.handle(), &opened.tier.lease());
     let tier = Arc::new(opened.tier);
     let conditions = Arc::new(Conditions::new(tier.clone()));
-    let (stats, handle) = (server.stats(), runtime.handle().clone());
-    proxies.start(&handle);
+    proxies.start(runtime.handle());
     let admin = Admin {
         tier: tier.clone(),
         conditions: conditions.clone(),
         jobs: jobs.clone(),
         schedule,
-        runtime: handle,
-        stats,
+        runtime: runtime.handle().clone(),
+        stats: server.stats(),
         uncounted,
         routes,
         cache: CacheAdmin::new(cache.clone(), &config.endpoints),
     };
-    let admin_listener = AdminListener::start(config.admin.listen, &config.memory.data_dir, Arc::new(admin))?;
-    let addresses = server.addresses().map_err(StartError::from)?;
-    announce(config, &opened.enforced, &addresses, admin_listener.address);
+    let admin = starting.admin(Arc::new(AdminService(Arc::new(admin))))?;
+    let admin_listener = AdminListener::start(admin, &config.memory.data_dir)?;
+    announce(config, &opened.enforced, starting)?;
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
@@ -111,18 +111,6 @@ pub fn serve(
 
 fn since(at: &OnceLock<Instant>) -> Duration {
     at.get().map_or(Duration::ZERO, Instant::elapsed)
-}
-
-/// What `work` gives, unless the server is told to stop before: it may wait for a database that is away.
-async fn unless_stopped<T>(
-    stop: &mut (impl Future<Output = ()> + Unpin),
-    work: impl Future<Output = Result<T, StartError>>,
-) -> Result<Option<T>, StartError> {
-    tokio::select! {
-        biased;
-        () = stop => Ok(None),
-        done = work => done.map(Some),
-    }
 }
 
 /// Ready when the server is told to stop, or cannot load its tables: then `failed_with` gets the reason,
@@ -215,7 +203,7 @@ async fn compile_all(
         context.following.as_ref(),
     );
     let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
-    context.known.write(&config.memory.data_dir, context.store).map_err(StartError::from)?;
+    context.known.write(config, context.store, context.schemas).map_err(StartError::from)?;
     Ok((Arc::new(routes), schedule))
 }
 
@@ -280,12 +268,15 @@ async fn load_and_drain(
 }
 
 async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) -> Result<(), StartError> {
-    let follower = tier.begin_following(&listener).await?;
-    tier.load().await?;
+    let begun = tier.begin_following(&listener).await?;
+    tier.load_beside(begun.as_ref()).await?;
     tier.start_drain(settings)?;
+    if let Some(begun) = begun {
+        tier.start_following(begun, listener)?;
+    }
     tier.start_checkpoints()?;
     tier.catch_up().await;
-    follower.map_or(Ok(()), |follower| tier.start_following(follower, listener))
+    Ok(())
 }
 
 fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartError {
@@ -294,29 +285,22 @@ fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartErr
     StartError(lines.join("\n"))
 }
 
-fn announce(config: &Config, enforced: &Watched, addresses: &[SocketAddr], admin: SocketAddr) {
+/// Says what is served from now on. What the start has answered so far ends.
+fn announce(config: &Config, enforced: &Watched, mut starting: Starting) -> Result<(), StartError> {
     say!("{}", forebay_config::explain(config).trim_end());
     enforced.announce();
-    for address in addresses {
-        say!("listening on http://{address}");
-    }
-    say!("admin on http://{admin}");
+    starting.announce()
 }
 
 /// The admin listener on a thread of its own.
 struct AdminListener {
-    address: SocketAddr,
     stop: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
     file: std::path::PathBuf,
 }
 
 impl AdminListener {
-    fn start(listen: SocketAddr, data_dir: &Path, admin: Arc<Admin>) -> Result<AdminListener, StartError> {
-        let limits = Limits { connections: 256, ..Limits::default() };
-        let options = Options { listen: vec![listen], workers: 1, limits, trusted: Networks::default() };
-        let server =
-            Server::bind(options, Arc::new(AdminService(admin)), Gate::new(1)).map_err(StartError::from)?;
+    fn start(server: Server<AdminService>, data_dir: &Path) -> Result<AdminListener, StartError> {
         let address = server.addresses().map_err(StartError::from)?[0];
         let file = data_dir.join(ADMIN_FILE);
         std::fs::create_dir_all(data_dir)
@@ -331,7 +315,7 @@ impl AdminListener {
                 }
             })
             .map_err(StartError::from)?;
-        Ok(AdminListener { address, stop, thread, file })
+        Ok(AdminListener { stop, thread, file })
     }
 
     fn stop(self) {

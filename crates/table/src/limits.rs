@@ -197,3 +197,10 @@ pub(crate) const REMOTE_USED_AGE: Duration = Duration::from_secs(1);
 
 /// Steps of eviction between two looks at what the servers use: 20,000 rows, 10 MB at 500 bytes each.
 pub(crate) const REMOTE_EVICT_STEPS: usize = 100;
+
+/// A checkpoint of followed tables is due when so many rows were told since the last one, or as many as there
+/// are.
+pub const HELD_TOLD_MIN: u64 = 1_000_000;
+/// The database keeps what was told since the last one up to so many times that: a checkpoint that is late,
+/// or fails, is tried again meanwhile.
+pub const HELD_TOLD_TIMES: u64 = 4;

@@ -1,7 +1,7 @@
 //! A followed table against a model: own writes, others' writes, polls that are applied late, refusals,
-//! evictions and restarts, in random order; some writes wait for the database. What is read in between is the
-//! last image of a row with this process's operations after it, and with none whose outcome is not told; in
-//! the end memory is the database.
+//! evictions, checkpoints and restarts, in random order; some writes wait for the database. What is read in
+//! between is the last image of a row with this process's operations after it, and with none whose outcome is
+//! not told; in the end memory is the database.
 
 mod common;
 #[path = "follow/world.rs"]
@@ -51,7 +51,11 @@ enum Op {
     /// What it saw is taken into memory.
     Apply,
     Get(i64),
+    /// A checkpoint is taken, and all this happens while it is written.
+    Checkpoint(Vec<Op>),
     Restart,
+    /// A restart while the database is away, which then comes back.
+    RestartAlone,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -67,23 +71,30 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => (key(), prop_oneof![9 => -5i64..50, 1 => Just(i64::MAX)]).prop_map(|(k, n)| Op::Increment(k, n)),
         3 => key().prop_map(Op::Delete),
     ];
-    let op = prop_oneof![
-        23 => own.clone(),
-        12 => own.prop_map(|op| Op::Strict(Box::new(op))),
-        6 => Just(Op::Settle),
-        4 => (key(), code(), length()).prop_map(|(k, c, l)| Op::OthersPut(k, c, l)),
-        3 => (key(), length()).prop_map(|(k, l)| Op::OthersSet(k, l)),
-        3 => (key(), -5i64..50).prop_map(|(k, n)| Op::OthersAdd(k, n)),
-        3 => key().prop_map(Op::OthersDelete),
-        2 => (key(), key()).prop_map(|(a, b)| Op::OthersSwap(a, b)),
-        6 => (1usize..4, prop_oneof![9 => Just(0u8), 1 => any::<u8>()]).prop_map(|(n, bits)| Op::Drain(n, bits)),
-        4 => Just(Op::Undo),
-        8 => Just(Op::Look),
-        8 => Just(Op::Apply),
-        8 => key().prop_map(Op::Get),
+    let op = || {
+        prop_oneof![
+            23 => own.clone(),
+            12 => own.clone().prop_map(|op| Op::Strict(Box::new(op))),
+            6 => Just(Op::Settle),
+            4 => (key(), code(), length()).prop_map(|(k, c, l)| Op::OthersPut(k, c, l)),
+            3 => (key(), length()).prop_map(|(k, l)| Op::OthersSet(k, l)),
+            3 => (key(), -5i64..50).prop_map(|(k, n)| Op::OthersAdd(k, n)),
+            3 => key().prop_map(Op::OthersDelete),
+            2 => (key(), key()).prop_map(|(a, b)| Op::OthersSwap(a, b)),
+            6 => (1usize..4, prop_oneof![9 => Just(0u8), 1 => any::<u8>()]).prop_map(|(n, bits)| Op::Drain(n, bits)),
+            4 => Just(Op::Undo),
+            8 => Just(Op::Look),
+            8 => Just(Op::Apply),
+            8 => key().prop_map(Op::Get),
+        ]
+    };
+    let any = prop_oneof![
+        95 => op(),
+        2 => proptest::collection::vec(op(), 0..40).prop_map(Op::Checkpoint),
         1 => Just(Op::Restart),
+        1 => Just(Op::RestartAlone),
     ];
-    proptest::collection::vec(op, 1..200)
+    proptest::collection::vec(any, 1..200)
 }
 
 type Values = Vec<Value>;
@@ -129,12 +140,15 @@ impl Known {
     }
 }
 
-/// The database: rows, the position, and which keys others changed that no poll has seen.
+/// The database: rows, the position, and which keys others changed.
 #[derive(Default)]
 struct Database {
     rows: BTreeMap<i64, Values>,
     position: Position,
-    told: BTreeSet<i64>,
+    /// The keys that were told, in order.
+    told: Vec<i64>,
+    /// So many of them were read by a poll.
+    read: usize,
     /// What the drain has to tell memory.
     refused: Vec<(i64, Position)>,
     /// The same of intents.
@@ -182,7 +196,7 @@ impl Database {
             Some(mut values) => {
                 if self.alters && values[BODY] == body(7) {
                     values[BODY] = body(8);
-                    self.told.insert(key);
+                    self.told.push(key);
                 }
                 self.rows.insert(key, values);
             }
@@ -215,6 +229,8 @@ struct Seen {
     poll: Poll,
     images: Vec<(i64, Option<Values>)>,
     at: Position,
+    /// How many changes had been told then.
+    told: usize,
 }
 
 struct World<'a> {
@@ -265,13 +281,13 @@ fn check(limit_bytes: u64, alters: bool, ops: Vec<Op>) {
         waiting: Vec::new(),
         pending: BTreeMap::new(),
     };
-    world.open();
+    world.open(false);
     for op in ops {
         world.run(op);
     }
     world.check();
     world.close();
-    world.open();
+    world.open(false);
     world.check();
     world.look();
     world.apply();
@@ -326,7 +342,7 @@ fn a_swap_leaves_no_unique_value_free() {
         while !swaps.is_finished() {
             for of in 0..2 {
                 let inserted = table.insert(row(3, of).as_ref());
-                assert!(matches!(inserted, Err(WriteError::Conflict { rule: CODE, .. })), "{inserted:?}");
+                assert!(matches!(inserted, Err(WriteError::Conflict { column: CODE, .. })), "{inserted:?}");
             }
         }
     });

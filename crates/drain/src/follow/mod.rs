@@ -12,6 +12,11 @@
 //! the database goes back (a restored backup), nothing is applied until it has caught up from the log; then
 //! all is read again.
 //!
+//! **Over a restart.** After each poll memory learns the place in the database's changes that it has reached,
+//! unless rows are being read again; the database keeps what was committed since the place of the last
+//! checkpoint. A start from one while the database is away follows from its place once the database is back;
+//! tables of which that does not tell any more are read again.
+//!
 //! **What it leaves to others.** What is told and how (`forebay-database`), what an image does to a row
 //! (`forebay-table`), what a change means for cached answers (the server).
 
@@ -19,10 +24,11 @@ mod reload;
 mod run;
 mod state;
 
+pub use run::Beginning;
 pub use state::{FollowState, FollowStatus, Told};
 
 use crate::error::{Error, Kind};
-use forebay_database::{Follower, Store};
+use forebay_database::Store;
 use forebay_table::Following;
 use run::Runner;
 use state::Shared;
@@ -37,16 +43,15 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Follows with what [`Store::follow`] gave, once the tables are loaded. `tables` are in the order in
-    /// which that was told of them.
+    /// Follows once the tables are loaded. `tables` are in the order in which `beginning` has them.
     ///
     /// # Errors [`Kind::Stopped`] when no thread can be had.
-    pub fn start(tables: Following, follower: Follower, store: Store, told: Told) -> Result<Follow, Error> {
+    pub fn start(tables: Following, beginning: Beginning, store: Store, told: Told) -> Result<Follow, Error> {
         let no_thread = |source| Error::caused(Kind::Stopped, "cannot start the follower", source);
         let shared = Arc::new(Shared::default());
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-        let (runner, own) = (Runner::new(tables, follower, store, told, shared.clone()), shared.clone());
+        let (runner, own) = (Runner::new(tables, beginning, store, told, shared.clone()), shared.clone());
         let run = move || {
             let ended = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(runner.run())));
             if ended.is_err() {

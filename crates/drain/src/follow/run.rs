@@ -6,14 +6,32 @@ use crate::error::Error;
 use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE};
 use crate::pace::BackOff;
 use crate::stopped::Reached;
-use forebay_database::{Followed, Follower, Store};
+use forebay_database::{Follow, Followed, Follower, Store};
 use forebay_table::{Following, Image, Poll};
+use forebay_terminal::say;
 use std::sync::Arc;
+
+/// What a follower begins with.
+pub enum Beginning {
+    /// The database has been telling it since before the tables were loaded.
+    Told(Box<Follower>),
+    /// The tables came from a checkpoint, and the database was away.
+    Away {
+        /// Whose follower it is.
+        log: u128,
+        /// In the order of their places.
+        tables: Vec<Follow>,
+        /// Where it goes on.
+        place: String,
+    },
+}
 
 /// The follower's task.
 pub(super) struct Runner {
     tables: Following,
-    follower: Follower,
+    beginning: Beginning,
+    /// Tables of which the database does not tell what was changed since the beginning's place.
+    untold: Vec<usize>,
     store: Store,
     told: Told,
     shared: Arc<Shared>,
@@ -26,14 +44,15 @@ pub(super) struct Runner {
 impl Runner {
     pub fn new(
         tables: Following,
-        follower: Follower,
+        beginning: Beginning,
         store: Store,
         told: Told,
         shared: Arc<Shared>,
     ) -> Runner {
         Runner {
             tables,
-            follower,
+            beginning,
+            untold: Vec::new(),
             store,
             told,
             shared,
@@ -75,12 +94,23 @@ impl Runner {
         let poll = self.tables.begin(FOLLOW_KEYS);
         let found = tokio::select! {
             () = self.shared.stopping() => Err("the server is stopping".to_owned()),
-            found = self.follower.poll(&poll.wanted) => found.map_err(|error| error.to_string()),
+            found = ask(&mut self.beginning, &mut self.untold, &self.store, &poll) => found,
         };
-        let found = match found {
+        let mut found = match found {
             Ok(found) => found,
             Err(why) => return Err(failed(poll, why)),
         };
+        for table in self.untold.drain(..) {
+            let name = &self.tables.tables()[table].schema().name;
+            say!(
+                "table {name} is read again: the database does not tell any more what was changed since the checkpoint"
+            );
+            found.reload.push(table);
+        }
+        if found.anew {
+            // Nor does a checkpoint from before.
+            self.tables.void();
+        }
         let reached = match reached(&found) {
             Ok(reached) => reached,
             Err(error) => return Err(failed(poll, error.to_string())),
@@ -91,20 +121,34 @@ impl Runner {
             return Err(failed(poll, why.into()));
         }
         if std::mem::take(&mut self.went_back) {
+            self.tables.void();
             (0..self.tables.tables().len()).for_each(|table| self.reloads.begin(table));
         }
         found.reload.iter().for_each(|table| self.reloads.begin(*table));
         if let Err((table, why)) = self.apply(&poll, &found, &reached) {
             // The poll's changes are told no more.
             self.reloads.begin(table);
+            self.passed(0);
             return Err(failed(poll, why));
         }
         (self.told)(&found);
         let is_last = !found.more && self.reloads.is_empty();
         poll.end(reached.all(), is_last);
+        self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
         self.shared.applied(found.rows.len() as u64, !self.reloads.is_empty());
         Ok(!is_last)
+    }
+
+    /// Memory has what was found: a checkpoint may be taken of it, and the database keeps what comes behind
+    /// the last one.
+    fn passed(&mut self, rows: u64) {
+        let Beginning::Told(follower) = &mut self.beginning else { return };
+        let place = self.reloads.is_empty().then(|| follower.place());
+        let held = self.tables.reached(place, rows);
+        if let Err(error) = follower.hold(held.as_deref()) {
+            self.shared.failed(error.to_string());
+        }
     }
 
     fn is_behind(&self, reached: &Reached) -> bool {
@@ -128,6 +172,27 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// Polls, and begins to follow before where that is still to be done.
+async fn ask(
+    beginning: &mut Beginning,
+    untold: &mut Vec<usize>,
+    store: &Store,
+    poll: &Poll,
+) -> Result<Followed, String> {
+    let follower = match beginning {
+        Beginning::Told(follower) => follower,
+        Beginning::Away { log, tables, place } => {
+            let begun = store.follow_from(*log, tables.clone(), Some(place)).await;
+            let (follower, goes_on) = begun.map_err(|error| error.to_string())?;
+            untold.extend((0..tables.len()).filter(|table| !goes_on[*table]));
+            *beginning = Beginning::Told(Box::new(follower));
+            let Beginning::Told(follower) = beginning else { unreachable!("it was just set") };
+            follower
+        }
+    };
+    follower.poll(&poll.wanted).await.map_err(|error| error.to_string())
 }
 
 /// Ends a poll that came to nothing.

@@ -1,10 +1,11 @@
 //! What the database said at the last start that could ask it, in `known.json` of the data folder: so that a
 //! start finds its endpoints while the database is away.
 //!
-//! It is used when memory needs no database either: all tables are Forebay's own, with their columns in the
-//! config, and there is a checkpoint of them. A start that finds the database there asks it all, and writes
-//! the file anew. What is not in the file, such as a statement that is new, is asked, and so waited for.
+//! It is used when memory needs no database either: all tables are hot, none has `follow = false`, and there
+//! is a checkpoint of them. A start that finds the database there asks it all, and writes the file anew. What
+//! is not in the file, such as a statement that is new, is asked, and so waited for.
 
+use super::columns::StoredTable;
 use crate::asking::{Trouble, until_answered};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
@@ -12,12 +13,12 @@ use forebay_database::{Enforced, Error, ResultColumn, ServerFacts, Statement, St
 use forebay_value::{Schema, Type};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::{fs, io};
 
 const FILE: &str = "known.json";
-const VERSION: u32 = 2;
+const VERSION: u32 = 1;
 
 /// What the database said.
 #[derive(Default, Serialize, Deserialize)]
@@ -28,6 +29,9 @@ struct Said {
     facts: Option<ServerFacts>,
     enforced: BTreeMap<String, Enforced>,
     statements: BTreeMap<String, StoredStatement>,
+    /// The tables whose columns the config leaves to the database.
+    #[serde(default)]
+    tables: BTreeMap<String, StoredTable>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,27 +44,46 @@ struct StoredStatement {
 }
 
 /// What the database says, or said when it is away.
-#[derive(Default)]
 pub struct Known {
     /// At an earlier start; `None`: it is asked.
     earlier: Option<Said>,
     now: Mutex<Said>,
+    trouble: Trouble,
 }
 
 impl Known {
+    /// Nothing: the database is asked. `trouble` says what that waits for.
+    pub(super) fn new(trouble: &Trouble) -> Known {
+        Known { earlier: None, now: Mutex::default(), trouble: trouble.clone() }
+    }
+
     /// What was kept, if a start can do with that.
-    pub(super) fn read(config: &Config) -> Known {
-        let is_own = |table: &model::TableConfig| {
-            table.hot && table.columns.is_some() && table.others == model::Others::None
-        };
+    pub(super) fn read(config: &Config, trouble: &Trouble) -> Known {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
         let dir = &config.memory.data_dir;
-        if !is_embedded || !config.tables.iter().all(is_own) || !dir.join("checkpoint").exists() {
-            return Known::default();
+        if !is_embedded || !dir.join("checkpoint").exists() {
+            return Known::new(trouble);
         }
         // One that cannot be read only means that the database is waited for.
         let said = fs::read(dir.join(FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        Known { earlier: said.filter(|said: &Said| said.version == VERSION), now: Mutex::default() }
+        let is_enough = |said: &Said| {
+            let is_known =
+                |table: &model::TableConfig| table.columns.is_some() || said.tables.contains_key(&table.name);
+            let mut tables = config.tables.iter();
+            tables.all(|table| table.hot && table.others != model::Others::Unseen && is_known(table))
+        };
+        let earlier = said.filter(|said: &Said| said.version == VERSION && is_enough(said));
+        Known { earlier, ..Known::new(trouble) }
+    }
+
+    /// The tables of the config, as it or the database had them; `None`: one of them is not known.
+    pub(super) fn schemas(&self, config: &Config) -> Option<HashMap<String, Arc<Schema>>> {
+        let said = self.earlier.as_ref()?;
+        let schema = |table: &model::TableConfig| {
+            let stored = || said.tables.get(&table.name)?.schema(&table.name);
+            Some((table.name.clone(), Arc::new(table.columns.clone().or_else(stored)?)))
+        };
+        config.tables.iter().map(schema).collect()
     }
 
     pub(super) fn facts(&self) -> Option<ServerFacts> {
@@ -84,7 +107,7 @@ impl Known {
             return Ok(known.clone());
         }
         let doing = format!("what is enforced on {}", schema.name);
-        let enforced = until_answered(&Trouble::default(), &doing, || store.enforced(schema)).await;
+        let enforced = until_answered(&self.trouble, &doing, || store.enforced(schema)).await;
         let enforced = enforced.map_err(StartError::from)?;
         self.now.lock().enforced.insert(schema.name.clone(), enforced.clone());
         Ok(enforced)
@@ -99,7 +122,7 @@ impl Known {
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = until_answered(&Trouble::default(), "preparing SQL", || store.prepare(sql)).await;
+        let prepared = until_answered(&self.trouble, "preparing SQL", || store.prepare(sql)).await;
         let statement = prepared.map_err(|error: Error| error.to_string())?;
         self.now.lock().statements.insert(sql.to_owned(), StoredStatement::of(&statement));
         Ok(statement)
@@ -109,11 +132,22 @@ impl Known {
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn write(&self, dir: &Path, store: &Store) -> io::Result<()> {
+    pub(crate) fn write(
+        &self,
+        config: &Config,
+        store: &Store,
+        schemas: &HashMap<String, Arc<Schema>>,
+    ) -> io::Result<()> {
         if self.earlier.is_some() {
             return Ok(());
         }
+        let dir = &config.memory.data_dir;
         let mut said = self.now.lock();
+        for table in config.tables.iter().filter(|table| table.columns.is_none()) {
+            if let Some(schema) = schemas.get(&table.name) {
+                said.tables.insert(table.name.clone(), StoredTable::of(schema));
+            }
+        }
         (said.version, said.database, said.facts) = (VERSION, store.describe_url(), store.facts());
         let text = serde_json::to_vec_pretty(&*said).map_err(io::Error::other)?;
         let new = dir.join("known.json.new");

@@ -1,6 +1,7 @@
 //! Opening what a config names: database, hot tables, memory tier, in the order in which each can say what is
 //! wrong with the next.
 
+mod columns;
 mod enforced;
 mod known;
 mod schemas;
@@ -46,17 +47,23 @@ pub async fn database(
     config: &Config,
     away: Away,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
-    let store = open_store(config, away, &StoreOptions::default()).await?;
-    let schemas = schemas::prepare_tables(config, &store).await?;
+    let trouble = Trouble::default();
+    let store = open_store(config, away, &StoreOptions::default(), &trouble).await?;
+    let schemas = schemas::prepare_tables(config, &store, &trouble).await?;
     Ok((store, schemas))
 }
 
-async fn open_store(config: &Config, away: Away, options: &StoreOptions) -> Result<Store, StartError> {
+async fn open_store(
+    config: &Config,
+    away: Away,
+    options: &StoreOptions,
+    trouble: &Trouble,
+) -> Result<Store, StartError> {
     let open = || Store::open(&config.database.url, options.clone());
     // A file that cannot be opened is put right by a person, a server that is away by time.
     let is_server = config.database.dialect() == model::Dialect::Postgres;
     let opened = if is_server && away == Away::Wait {
-        until_answered(&Trouble::default(), "opening the database", || async { open() }).await
+        until_answered(trouble, "opening the database", || async { open() }).await
     } else {
         open()
     };
@@ -69,19 +76,23 @@ async fn database_or_known(
     config: &Config,
     new_database: NewDatabase,
     away: Away,
+    trouble: &Trouble,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>, Known), StartError> {
     let may_do_without = away == Away::Wait && new_database == NewDatabase::Refuse;
-    let mut known = if may_do_without { Known::read(config) } else { Known::default() };
+    let mut known = if may_do_without { Known::read(config, trouble) } else { Known::new(trouble) };
     let options = StoreOptions { known: known.facts(), ..StoreOptions::default() };
-    let mut store = open_store(config, away, &options).await?;
-    if store.was_away() && known.is_of(&store) {
-        return Ok((store, schemas::declared(config), known));
+    let mut store = open_store(config, away, &options, trouble).await?;
+    if store.was_away()
+        && known.is_of(&store)
+        && let Some(schemas) = known.schemas(config)
+    {
+        return Ok((store, schemas, known));
     }
     known.ask();
     if store.was_away() {
-        store = open_store(config, away, &StoreOptions::default()).await?;
+        store = open_store(config, away, &StoreOptions::default(), trouble).await?;
     }
-    let schemas = schemas::prepare_tables(config, &store).await?;
+    let schemas = schemas::prepare_tables(config, &store, trouble).await?;
     Ok((store, schemas, known))
 }
 
@@ -98,14 +109,24 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
     let schemas = schemas::tables_there(config, &store).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
-    Ok(Watched::begin(config, &store, &Known::default(), &mut specs).await?.lines())
+    Ok(Watched::begin(config, &store, &Known::new(&Trouble::default()), &mut specs).await?.lines())
 }
 
 /// Opens everything. Nothing is served and nothing drained yet.
 pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
-    let (store, schemas, known) = database_or_known(config, new_database, away).await?;
+    open_telling(config, new_database, away, Trouble::default()).await
+}
+
+/// The same; `trouble` says what it waits for.
+pub(crate) async fn open_telling(
+    config: &Config,
+    new_database: NewDatabase,
+    away: Away,
+    trouble: Trouble,
+) -> Result<Opened, StartError> {
+    let (store, schemas, known) = database_or_known(config, new_database, away, &trouble).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
     let enforced = Watched::begin(config, &store, &known, &mut specs).await?;
-    let tier = Tier::open(config, specs, store.clone(), new_database).await?;
+    let tier = Tier::open(config, specs, store.clone(), new_database, &trouble).await?;
     Ok(Opened { store, tier, schemas, enforced, known })
 }

@@ -31,24 +31,19 @@ pub(super) async fn tables_there(
     Ok(schemas)
 }
 
-/// The tables as the config has them, when it has all of them.
-pub(super) fn declared(config: &Config) -> HashMap<String, Arc<Schema>> {
-    let declared = config.tables.iter().filter_map(|table| Some((&table.name, table.columns.as_ref()?)));
-    declared.map(|(name, columns)| (name.clone(), Arc::new(columns.clone()))).collect()
-}
-
 /// Creates the tables that are missing in the database and reads those whose columns the config leaves to it.
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
+    trouble: &Trouble,
 ) -> Result<HashMap<String, Arc<Schema>>, StartError> {
-    let (mut schemas, trouble) = (HashMap::new(), Trouble::default());
+    let mut schemas = HashMap::new();
     for table in &config.tables {
         let at = |what: String| {
             StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
         };
         let doing = format!("table {}", table.name);
-        let found = until_answered(&trouble, &doing, || async {
+        let found = until_answered(trouble, &doing, || async {
             let stored = store.describe(&table.name).await?;
             if let (Some(wanted), None) = (&table.columns, &stored) {
                 store.create_table(wanted).await?;

@@ -1,5 +1,6 @@
 //! When checkpoints are taken: after a start that had to read the database, then each time the log has grown
-//! by as much as the last one is long, when an operator asks, and at a stop.
+//! by as much as the last one is long, or more was told of followed tables than they have rows, when an
+//! operator asks, and at a stop.
 //!
 //! So a start reads no more of the log than of the checkpoint, and what checkpoints write is no more than
 //! what the log does. One that fails is told, and taken again after a pause; serving goes on, and the one
@@ -143,9 +144,10 @@ impl Taker {
         if self.failed_at.is_some_and(|failed| failed.elapsed() < PAUSE) {
             return false;
         }
-        self.last.is_none_or(|last| {
-            self.log.end().0 - self.taken_at.0 >= last.bytes.clamp(EVERY_BYTES_MIN, EVERY_BYTES_MAX)
-        })
+        self.tables.is_checkpoint_due()
+            || self.last.is_none_or(|last| {
+                self.log.end().0 - self.taken_at.0 >= last.bytes.clamp(EVERY_BYTES_MIN, EVERY_BYTES_MAX)
+            })
     }
 
     /// Whether a stop takes one.
@@ -157,16 +159,18 @@ impl Taker {
 
     fn take(&mut self) -> Result<Saved, String> {
         if !self.tables.has_checkpoints() {
-            return Err("no table is one that only this server writes to".into());
+            return Err("no table is one that only this server writes to, or that it follows".into());
         }
         let taken_at = self.log.end();
-        let goes_on = || !self.shared.is_given_up.load(Ordering::Relaxed);
-        match self.tables.save_checkpoint(goes_on) {
+        let shared = self.shared.clone();
+        let goes_on = || !shared.is_given_up.load(Ordering::Relaxed);
+        match self.tables.save_checkpoint(&goes_on) {
             Ok(Some(saved)) => {
                 (self.last, self.taken_at, self.failed_at) = (Some(saved), taken_at, None);
                 *self.shared.failed.lock() = None;
                 Ok(saved)
             }
+            Ok(None) if goes_on() => Err("a table is not loaded, or is not followed yet".into()),
             Ok(None) => Err("the server is stopping".into()),
             Err(error) => {
                 self.failed(&error);

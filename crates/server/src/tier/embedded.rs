@@ -1,5 +1,6 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
+use super::begun::Begun;
 use super::checkpoints::Checkpoints;
 use super::claim::wait_for;
 use super::conditions;
@@ -57,25 +58,32 @@ impl Embedded {
         specs: Vec<TableSpec>,
         store: &Store,
         new_database: NewDatabase,
+        trouble: &Trouble,
     ) -> Result<Embedded, StartError> {
         let (log, recovery) = open_log(memory, keep)?;
         let own = specs.iter().filter(|spec| spec.others == Others::None);
         let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
-        if !store.was_away() && !knows_all(&log, store).await? {
+        if !store.was_away() && !knows_all(&log, store, trouble).await? {
             // Before the tables are claimed: after a crash from here on nothing else would say so.
             Tables::remove_checkpoint(&memory.data_dir).map_err(StartError::from)?;
         }
         let start = match store.was_away() {
             true => SetOnce::new(),
-            false => SetOnce::new_with(Some(agree(&log, store, &own, new_database).await?)),
+            false => SetOnce::new_with(Some(agree(&log, store, &own, new_database, trouble).await?)),
         };
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
             .map_err(StartError::from)?;
-        let (trouble, loaded, checkpoints) = (Trouble::default(), SetOnce::new(), SetOnce::new());
+        let (trouble, loaded, checkpoints) = (trouble.clone(), SetOnce::new(), SetOnce::new());
         let data_dir = memory.data_dir.clone();
         let highest_keys = Mutex::default();
         Ok(Embedded { log, recovery, start, highest_keys, data_dir, loaded, checkpoints, tables, trouble })
+    }
+
+    /// Whether a start goes on without the database: it was away, and the checkpoint that was found has what
+    /// memory needs.
+    pub(super) fn is_alone(&self) -> bool {
+        self.start.get().is_none() && self.tables.checkpoint_fits()
     }
 
     /// How far the database has the log's records, as far as is known.
@@ -123,23 +131,24 @@ impl Embedded {
 
     /// Fills memory: the rows of the checkpoint, those of the other tables from the database, then what the
     /// log holds beyond them. Serving waits for it table by table.
-    pub async fn load(&self, store: &Store) -> Result<(), StartError> {
+    pub async fn load(&self, store: &Store, begun: Option<&Begun>) -> Result<(), StartError> {
         let started = Instant::now();
-        let loaded = self.load_checkpoint().await?;
+        let loaded = self.load_checkpoint(begun).await?;
         if self.start.get().is_none() {
             if !self.tables.lacks_checkpoint() {
                 return self.load_alone(loaded, started).await;
             }
-            if !knows_all(&self.log, store).await? {
+            if !knows_all(&self.log, store, &self.trouble).await? {
                 Tables::remove_checkpoint(&self.data_dir).map_err(StartError::from)?;
                 let message =
                     "another server had tables of this one meanwhile: start again, which reads them";
                 return Err(StartError(message.into()));
             }
             let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
-            let (log, store) = (self.log.clone(), store.clone());
+            let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
             // On a thread of its own: what it waits with is not made to change threads.
-            let agree = move || Handle::current().block_on(agree(&log, &store, &own, NewDatabase::Refuse));
+            let agree =
+                move || Handle::current().block_on(agree(&log, &store, &own, NewDatabase::Refuse, &trouble));
             let start = tokio::task::spawn_blocking(agree).await.map_err(StartError::from)??;
             self.start.set(start).map_err(|_| StartError("the tables are loaded already".into()))?;
         }
@@ -152,15 +161,21 @@ impl Embedded {
         let stands = || beat(&self.log, store, &reached);
         let stands = until_answered(&self.trouble, "the drain's position", stands);
         stands.await.map_err(StartError::from)?;
-        self.restore_unheard(store, &reached).await?;
+        let doubted = self.restore_unheard(store, &reached).await?;
         let replayed = self.replay(&reached).await?;
+        for (table, key) in doubted {
+            self.tables.doubt(&table, key.as_ref());
+        }
         for (table, highest) in &replayed.highest_keys {
             let doing = loading(table);
             let raised = until_answered(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
             raised.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
         }
+        // Those that are followed from a checkpoint have yet to hear what was changed since.
         for table in self.tables.all() {
-            table.set_loaded();
+            if !(table.followed() && table.is_from_checkpoint()) {
+                table.set_loaded();
+            }
         }
         if rows + loaded.rows + replayed.records > 0 {
             let seconds = started.elapsed().as_secs_f64();
@@ -219,22 +234,31 @@ impl Embedded {
     }
 
     /// Loads what the checkpoint has, unless it was taken beside another database.
-    async fn load_checkpoint(&self) -> Result<Loaded, StartError> {
+    async fn load_checkpoint(&self, begun: Option<&Begun>) -> Result<Loaded, StartError> {
         if matches!(self.start.get(), Some(Start::Fresh { .. })) {
             return Ok(Loaded::default());
         }
         let tables = self.tables.clone();
-        let loaded = tokio::task::spawn_blocking(move || tables.load_checkpoint()).await;
+        let followed = tables.all().iter().map(|table| table.schema().name.clone());
+        let goes_on: Vec<_> =
+            followed.filter(|name| begun.is_some_and(|begun| begun.goes_on(name))).collect();
+        let load = move || tables.load_checkpoint_of(|name| goes_on.iter().any(|other| other == name));
+        let loaded = tokio::task::spawn_blocking(load).await;
         let loaded = loaded.map_err(StartError::from)?;
         loaded.notes.iter().for_each(|note| say!("note: {note}"));
         Ok(loaded)
     }
 
     /// Reads the rows of which it is not known whether the database took their changes: those of the last
-    /// second before a crash.
-    async fn restore_unheard(&self, store: &Store, reached: &Reached) -> Result<(), StartError> {
+    /// second before a crash. Those of followed tables are returned.
+    async fn restore_unheard(
+        &self,
+        store: &Store,
+        reached: &Reached,
+    ) -> Result<Vec<(Arc<Table>, forebay_value::Value)>, StartError> {
         let unheard = self.tables.unheard(|table| reached.of(table)).map_err(StartError::from)?;
-        for rows in unheard.chunks(READS_AT_ONCE) {
+        let (followed, own): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|(table, _)| table.followed());
+        for rows in own.chunks(READS_AT_ONCE) {
             let read = rows.iter().map(async |(table, key)| {
                 let fetch = || store.fetch(table.schema(), key.clone());
                 until_answered(&self.trouble, &loading(table), fetch).await
@@ -245,7 +269,7 @@ impl Embedded {
                 self.tables.restore(table, key.as_ref(), row.as_ref(), at);
             }
         }
-        Ok(())
+        Ok(followed)
     }
 
     /// Reads the rows of the database that no checkpoint had; how many.
@@ -358,9 +382,8 @@ fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), S
 }
 
 /// Whether no other server had this log's tables since it drained into the database last.
-async fn knows_all(log: &Log, store: &Store) -> Result<bool, StartError> {
-    let trouble = Trouble::default();
-    let positions = until_answered(&trouble, "the drain's position", || store.positions()).await;
+async fn knows_all(log: &Log, store: &Store, trouble: &Trouble) -> Result<bool, StartError> {
+    let positions = until_answered(trouble, "the drain's position", || store.positions()).await;
     let positions = positions.map_err(StartError::from)?;
     let own = positions.iter().find(|stored| stored.log == log.id().0);
     Ok(own.is_some_and(|stored| stored.taken_by.is_empty()))
@@ -372,10 +395,10 @@ async fn agree(
     store: &Store,
     own: &[String],
     new_database: NewDatabase,
+    trouble: &Trouble,
 ) -> Result<Start, StartError> {
-    let trouble = Trouble::default();
     let ask = || reconcile(log, store, own, new_database);
-    let start = wait_for(async || until_answered(&trouble, "the drain's position", ask).await).await?;
+    let start = wait_for(async || until_answered(trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {
         say!("note: {notice}");
     }

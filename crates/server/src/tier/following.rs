@@ -1,11 +1,12 @@
 //! Following in a running server: what is asked of the database before loading, and who is told afterwards.
 
+use super::begun::Begun;
 use super::embedded::Embedded;
 use crate::asking::until_answered;
 use crate::condition::{Condition, State};
 use crate::start_error::StartError;
-use forebay_database::{Follow as Followed, Follower, Store};
-use forebay_drain::{Follow, FollowState, FollowStatus, Told};
+use forebay_database::{Follow as Followed, Store};
+use forebay_drain::{Beginning, Follow, FollowState, FollowStatus, Told};
 use forebay_table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,12 +20,13 @@ pub struct Listener {
 }
 
 impl Embedded {
-    /// Has the database tell of changes from now on, of all followed tables; `None` when there are none.
+    /// Has the database tell of changes from now on, or since the checkpoint, of all followed tables; `None`
+    /// when there are none. A start that needs no database does not ask it.
     pub async fn begin_following(
         &self,
         store: &Store,
         listener: &Listener,
-    ) -> Result<Option<Follower>, StartError> {
+    ) -> Result<Option<Begun>, StartError> {
         let Some(following) = self.tables.following() else { return Ok(None) };
         let follow = |table: &Arc<Table>| {
             let schema = table.schema().clone();
@@ -32,22 +34,38 @@ impl Embedded {
             Followed { own: old.is_some(), old: old.unwrap_or_default(), schema }
         };
         let tables: Vec<_> = following.tables().iter().map(follow).collect();
-        let follow = || store.follow(self.log.id().0, tables.clone());
-        until_answered(&self.trouble, "following", follow)
-            .await
-            .map(Some)
-            .map_err(|error| StartError(format!("following: {error}")))
+        let names = || following.tables().iter().map(|table| table.schema().name.clone());
+        let (log, place) = (self.log.id().0, self.tables.checkpoint_place());
+        if let Some(place) = place.clone().filter(|_| self.is_alone()) {
+            let beginning = Beginning::Away { log, tables, place };
+            return Ok(Some(Begun { beginning, goes_on: names().collect() }));
+        }
+        let follow = || store.follow_from(log, tables.clone(), place.as_deref());
+        let begun = until_answered(&self.trouble, "following", follow).await;
+        let (follower, goes_on) = begun.map_err(|error| StartError(format!("following: {error}")))?;
+        let goes_on = names().zip(goes_on).filter_map(|(name, goes_on)| goes_on.then_some(name));
+        Ok(Some(Begun { beginning: Beginning::Told(Box::new(follower)), goes_on: goes_on.collect() }))
     }
 
     /// Follows, once the tables are loaded.
     pub fn start_following(
         &self,
-        follower: Follower,
+        begun: Begun,
         store: Store,
         listener: Listener,
     ) -> Result<Option<Follow>, StartError> {
         let Some(following) = self.tables.following() else { return Ok(None) };
-        Follow::start(following, follower, store, listener.told).map(Some).map_err(StartError::from)
+        Follow::start(following, begun.beginning, store, listener.told).map(Some).map_err(StartError::from)
+    }
+
+    /// Serves what came from a checkpoint once it is as the database has it, or that cannot be asked.
+    pub async fn catch_up_following(&self) {
+        if let Some(following) = self.tables.following() {
+            if self.tables.all().iter().any(|table| !table.is_loaded()) {
+                following.looked().await;
+            }
+            following.tables().iter().for_each(|table| table.set_loaded());
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
 //! work without a server. Requests of clients do not come this way (`action` does that).
 
+mod begun;
 mod checkpoints;
 mod claim;
 mod conditions;
@@ -11,15 +12,17 @@ mod embedded;
 mod following;
 mod remote;
 
+pub(crate) use begun::Begun;
 pub(crate) use following::Listener;
 
+use crate::asking::Trouble;
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
 use crate::schedule::Lease;
 use crate::start_error::StartError;
 use embedded::Embedded;
 use forebay_config::{Config, model};
-use forebay_database::{Follower, Store};
+use forebay_database::Store;
 use forebay_drain::{
     Differences, Drain, DrainState, Follow, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
 };
@@ -76,20 +79,24 @@ macro_rules! either {
 }
 
 impl Tier {
-    /// Opens the tier. Nothing is loaded and nothing drained yet.
+    /// Opens the tier. Nothing is loaded and nothing drained yet. `trouble` says what it waits for.
     pub(crate) async fn open(
         config: &Config,
         specs: Vec<TableSpec>,
         store: Store,
         new_database: NewDatabase,
+        trouble: &Trouble,
     ) -> Result<Tier, StartError> {
         let memory = &config.memory;
         let keep = Duration::from_millis(config.drain.keep_ms);
         let memory = match &memory.tier {
             model::Tier::Embedded => {
-                Memory::Embedded(Box::new(Embedded::open(memory, keep, specs, &store, new_database).await?))
+                let opened = Embedded::open(memory, keep, specs, &store, new_database, trouble).await?;
+                Memory::Embedded(Box::new(opened))
             }
-            model::Tier::Remote(at) => Memory::Remote(Remote::open(at, memory, specs, &store).await?),
+            model::Tier::Remote(at) => {
+                Memory::Remote(Remote::open(at, memory, specs, &store, trouble).await?)
+            }
         };
         Ok(Tier { memory, store, drain: SetOnce::new(), follow: SetOnce::new() })
     }
@@ -118,7 +125,15 @@ impl Tier {
 
     /// Fills memory with what the database holds and memory does not. Serving waits for it table by table.
     pub async fn load(&self) -> Result<(), StartError> {
-        either!(&self.memory, memory => memory.load(&self.store).await)
+        self.load_beside(None).await
+    }
+
+    /// The same, when the database tells what others commit.
+    pub(crate) async fn load_beside(&self, begun: Option<&Begun>) -> Result<(), StartError> {
+        match &self.memory {
+            Memory::Embedded(embedded) => embedded.load(&self.store, begun).await,
+            Memory::Remote(remote) => remote.load(&self.store).await,
+        }
     }
 
     /// Looks after what a tier may lose while it is served: loads again what a server that changed over does
@@ -141,7 +156,7 @@ impl Tier {
 
     /// Has the database tell what others commit from now on: before memory is loaded, so that nothing is
     /// missed.
-    pub(crate) async fn begin_following(&self, listener: &Listener) -> Result<Option<Follower>, StartError> {
+    pub(crate) async fn begin_following(&self, listener: &Listener) -> Result<Option<Begun>, StartError> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.begin_following(&self.store, listener).await,
             Memory::Remote(_) => Ok(None),
@@ -149,9 +164,9 @@ impl Tier {
     }
 
     /// Takes into memory what the database tells.
-    pub(crate) fn start_following(&self, follower: Follower, listener: Listener) -> Result<(), StartError> {
+    pub(crate) fn start_following(&self, begun: Begun, listener: Listener) -> Result<(), StartError> {
         let Memory::Embedded(embedded) = &self.memory else { return Ok(()) };
-        match embedded.start_following(follower, self.store.clone(), listener)? {
+        match embedded.start_following(begun, self.store.clone(), listener)? {
             Some(follow) => self.follow.set(follow).map_err(|_| StartError("a follower runs already".into())),
             None => Ok(()),
         }
@@ -179,6 +194,7 @@ impl Tier {
     /// Does what a start without the database could not do, once it is back.
     pub(crate) async fn catch_up(&self) {
         if let Memory::Embedded(embedded) = &self.memory {
+            embedded.catch_up_following().await;
             embedded.catch_up(&self.store).await;
         }
     }

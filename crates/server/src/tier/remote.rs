@@ -43,6 +43,7 @@ impl Remote {
         memory: &model::Memory,
         specs: Vec<TableSpec>,
         store: &Store,
+        trouble: &Trouble,
     ) -> Result<Remote, StartError> {
         if let Some(spec) = specs.iter().find(|spec| spec.others == Others::Followed) {
             let name = &spec.schema.name;
@@ -73,7 +74,7 @@ impl Remote {
         let client = Client::connect(&at.url, options).await.map_err(|error| failed(&error))?;
         let link = client.link();
         let source = Arc::new(DatabaseSource(store.clone()));
-        let trouble = Trouble::default();
+        let trouble = trouble.clone();
         let database = until_answered(&trouble, "opening the memory tier", || store.identity()).await;
         let options = RemoteOptions {
             name: memory.name.clone(),

@@ -2,7 +2,7 @@
 //! whoever evicts.
 
 use super::budget::{Budget, allocated_bytes};
-use super::follow::Waiters;
+use super::follow::{Stream, Waiters};
 use super::intent::Awaited;
 use super::rows::Rows;
 use crate::hash::Hasher;
@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub hasher: Hasher,
     /// Who waits for the next look at the database.
     pub waiters: Waiters,
+    /// The place in the database's changes that memory has reached.
+    pub stream: Stream,
     /// How many writes wait for the database.
     pub awaited: Awaited,
     /// The rows of all tables, for eviction. Set when they are opened.
@@ -102,6 +104,7 @@ impl Core {
             checkpointing: Mutex::default(),
             hasher,
             waiters: Waiters::default(),
+            stream: Stream::default(),
             awaited: Awaited::default(),
             rows: OnceLock::new(),
             evictor: Mutex::default(),

@@ -36,10 +36,20 @@ pub struct Replayed {
 /// What is done with the records of a table id.
 enum Target {
     /// And how far the database has them.
-    Apply(Arc<Table>, Position),
+    Apply(Arc<Table>, Known),
     /// The table still exists, with other columns.
-    Old(OldColumns, Position),
+    Old(OldColumns, Known),
     Skip,
+}
+
+/// How far a table is.
+#[derive(Clone, Copy)]
+struct Known {
+    /// In the database.
+    drained: Position,
+    /// In memory, every row of it: what the database has of it, and others may have changed since, is not
+    /// applied again.
+    had: Position,
 }
 
 impl Tables {
@@ -108,18 +118,29 @@ impl Tables {
     fn targets(&self, drained: impl Fn(&str) -> Position) -> Vec<Option<Target>> {
         let mut targets = Vec::new();
         for (id, schema) in self.inner.catalogue.tables() {
+            let drained = drained(&schema.name);
             let target = match self.get(&schema.name) {
                 Some(table) if table.id() == id => {
-                    table.begin_following(drained(&schema.name));
-                    Target::Apply(table, drained(&schema.name))
+                    table.begin_following(drained);
+                    Target::Apply(table.clone(), self.known(&table, drained))
                 }
-                Some(table) => Target::Old(OldColumns::new(table, schema), drained(&schema.name)),
+                Some(table) => {
+                    Target::Old(OldColumns::new(table.clone(), schema), self.known(&table, drained))
+                }
                 None => Target::Skip,
             };
             targets.resize_with(usize::from(id.0), || None);
             targets.push(Some(target));
         }
         targets
+    }
+
+    fn known(&self, table: &Table, drained: Position) -> Known {
+        let had = match table.is_from_checkpoint() {
+            true => self.checkpoint_followed(table),
+            false => drained,
+        };
+        Known { drained, had }
     }
 }
 
@@ -209,12 +230,10 @@ impl Share<'_> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
         let (table, drained) = match self.targets.get(usize::from(id)) {
-            Some(Some(Target::Apply(table, drained) | Target::Old(OldColumns { table, .. }, drained)))
-                if position <= *drained && !table.is_from_checkpoint() =>
-            {
+            Some(Some(Target::Apply(_, known) | Target::Old(_, known))) if position <= known.had => {
                 return Ok(());
             }
-            Some(Some(Target::Apply(table, drained))) => (table, *drained),
+            Some(Some(Target::Apply(table, known))) => (table, known.drained),
             Some(Some(Target::Old(old, _))) => {
                 return self.apply_old(old, &record, is_intent(bytes), position);
             }
@@ -240,6 +259,7 @@ impl Share<'_> {
             return Ok(());
         }
         if table.is_from_checkpoint() && table.has_newer(hash, key, position) {
+            table.had(&record, key, hash, position);
             return Ok(());
         }
         self.records += 1;

@@ -142,7 +142,11 @@ impl Shard {
     pub fn bury(&mut self, key: KeyRef<'_>, tombstone: Tombstone, budget: &Budget) {
         budget.take(tombstone_bytes(key));
         self.tombstone_order.push_back((tombstone.position, key.to_owned()));
-        self.tombstones.insert(key.to_owned(), tombstone);
+        let before = self.tombstones.insert(key.to_owned(), tombstone);
+        if before.is_some_and(|before| before.absence == Absence::Refused) {
+            // Nothing else gives that back: a doubt is in no order.
+            budget.give(tombstone_bytes(key));
+        }
     }
 
     /// Remembers that only the database knows whether a key is there. What the database has after `position`
@@ -234,5 +238,19 @@ impl Shard {
         }
         self.pending.clear(budget);
         *self = Shard { deleted: self.deleted, ..Shard::new(self.ordered.is_some()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delete_of_a_doubted_key_gives_back_what_the_doubt_took() {
+        let (mut shard, budget, key) = (Shard::new(false), Budget::new(1 << 20), KeyRef::Bigint(1));
+        shard.doubt(key, Position(5), &budget);
+        shard.bury(key, Tombstone { position: Position(7), absence: Absence::Deleted }, &budget);
+        assert_eq!(shard.forget(Position(7), &budget), 1);
+        assert_eq!((budget.used_bytes(), shard.tombstones().count()), (0, 0));
     }
 }

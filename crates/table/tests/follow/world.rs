@@ -7,9 +7,8 @@ impl World<'_> {
         &self.opened.as_ref().unwrap().2
     }
 
-    pub(super) fn open(&mut self) {
-        // Following begins before the rows are read.
-        self.database.told.clear();
+    /// Starts. `alone`: the database is away, and comes back when memory is loaded.
+    pub(super) fn open(&mut self, alone: bool) {
         let log = open_log(&self.dir.join("log"), forebay_log::Durability::Async);
         let spec = TableSpec {
             schema: self.schema.clone(),
@@ -20,19 +19,67 @@ impl World<'_> {
         let source = Arc::<Store>::default();
         let tables = Tables::open(log.clone(), self.dir, self.limit_bytes, vec![spec], source).unwrap();
         let table = tables.all()[0].clone();
-        for row in self.database.rows.values() {
-            table.load(Row::from_values(&self.schema, row).as_ref());
+        let (place, position) = (tables.checkpoint_place(), self.database.position);
+        let loaded = tables.load_checkpoint();
+        assert_eq!((&loaded.notes[..], loaded.saved.is_some()), (&[][..], place.is_some()));
+        match place {
+            // What others change from then on is told.
+            None => self.database.read = self.database.told.len(),
+            Some(place) => self.database.read = place.parse().unwrap(),
         }
-        tables.replay(self.database.position).unwrap();
-        table.set_loaded();
+        if !table.is_from_checkpoint() {
+            for row in self.database.rows.values() {
+                table.load(Row::from_values(&self.schema, row).as_ref());
+            }
+            tables.replay(position).unwrap();
+        } else if alone {
+            tables.replay(tables.settled_at()).unwrap();
+            tables.settle(|_| position, |_| Outcome::Unknown);
+            tables.undo_unheard(|_| position).unwrap();
+            tables.drained(position);
+        } else {
+            let unheard = tables.unheard(|_| position).unwrap();
+            tables.replay(position).unwrap();
+            unheard.iter().for_each(|(table, key)| tables.doubt(table, key.as_ref()));
+        }
+        tables.settled(position);
         self.opened = Some((log, tables, table));
-        let position = self.database.position;
+        self.look_at_all();
+        self.table().set_loaded();
         for key in 0..KEYS {
             let known = self.known.entry(key).or_default();
             known.image = self.database.rows.get(&key).cloned();
             known.at = position;
             known.own.retain(|(at, _)| *at > position);
         }
+    }
+
+    /// Polls until memory has all that was told before.
+    fn look_at_all(&mut self) {
+        self.look();
+        self.apply();
+        while self.opened.as_ref().unwrap().1.following().unwrap().wanted() > 0 {
+            let before = self.opened.as_ref().unwrap().1.following().unwrap().wanted();
+            self.look();
+            self.apply();
+            if self.opened.as_ref().unwrap().1.following().unwrap().wanted() >= before {
+                // What waits for the drain.
+                break;
+            }
+        }
+    }
+
+    /// Takes a checkpoint, while all this happens.
+    fn checkpoint(&mut self, meanwhile: Vec<Op>) {
+        let tables = self.opened.as_ref().unwrap().1.clone();
+        tables.save_settled().unwrap();
+        let state = std::cell::RefCell::new((self, meanwhile.into_iter()));
+        let goes_on = || {
+            let (world, meanwhile) = &mut *state.borrow_mut();
+            meanwhile.next().into_iter().for_each(|op| world.run(op));
+            true
+        };
+        tables.save_checkpoint(goes_on).unwrap();
     }
 
     pub(super) fn close(&mut self) {
@@ -111,7 +158,7 @@ impl World<'_> {
     pub(super) fn refused(&self, key: i64, error: &WriteError) {
         match error {
             WriteError::Missing { .. } => assert_eq!(self.known[&key].fold(), None),
-            WriteError::Conflict { rule, .. } => assert_eq!(*rule, CODE),
+            WriteError::Conflict { column, .. } => assert_eq!(*column, CODE),
             WriteError::Fetch(_) => self.table().want([Value::Bigint(key)], true),
             WriteError::Pending(at) => assert!(self.pending.contains_key(at), "{at} is known"),
             WriteError::Overflow { .. } | WriteError::MemoryFull | WriteError::Busy => {}
@@ -126,24 +173,24 @@ impl World<'_> {
                 let values = values(key, code, length);
                 if !database.has_code(key, &values[CODE]) {
                     database.rows.insert(key, values);
-                    database.told.insert(key);
+                    database.told.push(key);
                 }
             }
             Op::OthersSet(key, length) => {
                 if let Some(row) = database.rows.get_mut(&key) {
                     row[BODY] = body(length);
-                    database.told.insert(key);
+                    database.told.push(key);
                 }
             }
             Op::OthersAdd(key, delta) => {
                 if let Some(Value::Bigint(number)) = database.rows.get_mut(&key).map(|row| &mut row[CLICKS]) {
                     *number = number.saturating_add(delta);
-                    database.told.insert(key);
+                    database.told.push(key);
                 }
             }
             Op::OthersDelete(key) => {
                 if database.rows.remove(&key).is_some() {
-                    database.told.insert(key);
+                    database.told.push(key);
                 }
             }
             Op::OthersSwap(one, other) => {
@@ -189,6 +236,14 @@ impl World<'_> {
             self.database.position = position;
         }
         tables.drained(self.database.position);
+        self.settled();
+    }
+
+    /// Memory has heard what became of everything that the database has decided about.
+    fn settled(&self) {
+        if self.database.refused.is_empty() && self.database.outcomes.is_empty() {
+            self.opened.as_ref().unwrap().1.settled(self.database.position);
+        }
     }
 
     pub(super) fn undo(&mut self) {
@@ -196,6 +251,7 @@ impl World<'_> {
             self.table().undo(Value::Bigint(key).as_ref());
             self.known.get_mut(&key).unwrap().own.retain(|(at, _)| *at != position);
         }
+        self.settled();
     }
 
     /// Memory is told what became of the intents that the database has decided about.
@@ -226,6 +282,7 @@ impl World<'_> {
             }
         });
         self.waiting = waiting;
+        self.settled();
         self.go_on();
     }
 
@@ -297,14 +354,16 @@ impl World<'_> {
         }
         let (_, tables, _) = self.opened.as_ref().unwrap();
         let poll = tables.following().unwrap().begin(3);
-        let mut keys = std::mem::take(&mut self.database.told);
+        let told = self.database.told.len();
+        let mut keys: BTreeSet<_> = self.database.told[self.database.read..].iter().copied().collect();
+        self.database.read = told;
         keys.extend(poll.wanted.iter().map(|(_, key)| number(key.as_ref())));
         let images = keys.into_iter().map(|key| (key, self.database.rows.get(&key).cloned())).collect();
-        self.seen = Some(Seen { poll, images, at: self.database.position });
+        self.seen = Some(Seen { poll, images, at: self.database.position, told });
     }
 
     pub(super) fn apply(&mut self) {
-        let Some(Seen { poll, images, at }) = self.seen.take() else { return };
+        let Some(Seen { poll, images, at, told }) = self.seen.take() else { return };
         let image = |(key, row): &(i64, Option<Values>)| Image {
             key: Value::Bigint(*key),
             row: row.as_ref().map(|values| Row::from_values(&self.schema, values)),
@@ -313,6 +372,8 @@ impl World<'_> {
         let all: Vec<_> = images.iter().map(image).collect();
         poll.apply(0, &all, at).unwrap();
         poll.end(at, true);
+        let (_, tables, _) = self.opened.as_ref().unwrap();
+        tables.following().unwrap().reached(Some(told.to_string()), images.len() as u64);
         for (key, row) in images {
             let known = self.known.get_mut(&key).unwrap();
             known.image = row;
@@ -339,9 +400,10 @@ impl World<'_> {
             Op::Look => self.look(),
             Op::Apply => self.apply(),
             Op::Get(key) => self.get(key),
-            Op::Restart => {
+            Op::Checkpoint(meanwhile) => self.checkpoint(meanwhile),
+            op @ (Op::Restart | Op::RestartAlone) => {
                 self.close();
-                self.open();
+                self.open(matches!(op, Op::RestartAlone));
             }
             op @ (Op::OthersPut(..)
             | Op::OthersSet(..)
@@ -393,7 +455,7 @@ impl World<'_> {
             let row = Row::from_values(&self.schema, &values(KEYS, Some(taken), 9));
             let is_taken = self.database.rows.values().any(|row| row[CODE] == code(Some(taken)));
             match table.insert(row.as_ref()) {
-                Err(WriteError::Conflict { rule: CODE, .. }) => assert!(is_taken, "code {taken} is free"),
+                Err(WriteError::Conflict { column: CODE, .. }) => assert!(is_taken, "code {taken} is free"),
                 Err(WriteError::MemoryFull) => {}
                 Ok(_) => {
                     assert!(!is_taken, "code {taken} is taken");

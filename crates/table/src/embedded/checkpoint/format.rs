@@ -3,13 +3,14 @@
 //! ```text
 //! checkpoint := head · block … · index · tail     all numbers little-endian, crc = CRC-32C
 //! head  := magic "FBCHECK1" · length u32 · crc u32 of the text · text, JSON:
-//!     { "version": 1, "log": "…", "opening": "…", "begin": 0, "settled": 0, "secret": "…",
+//!     { "version": 1, "log": "…", "opening": "…", "begin": 0, "settled": 0, "secret": "…", "place": "…",
 //!       "tables": [ { "id": 1, "name": "codes", "tracked": [[1, true, false]], "highest_key": 7,
-//!       "keys": [[8, 99]] } ] }
+//!       "keys": [[8, 99]], "followed": 0 } ] }     place, followed: when tables are followed
 //! block := crc u32 of its entries · entries       of one shard of one table; its place is in the index
 //! entry := state u64 · length u32 · bytes
 //!     kind 0, rows: the position of the last change, above it EVICTED; a row or a stub, as in memory
 //!     kind 1, doubts: a position; a key as in the log
+//!     kind 2, unread: 0; the key of a row that is to be read from the database, as in the log
 //! index := for each block: offset u64 · length u32 · entries u32 · table u16 · shard u8 · kind u8
 //! tail  := offset of the index u64 · blocks u32 · crc u32 of the index · magic "FBCHEND1"
 //! ```
@@ -18,6 +19,7 @@
 //! the later one counts. `secret` is the hasher's: stubs hold fingerprints that were made with it. So the
 //! file is readable for its owner alone.
 
+use crate::embedded::table::Table;
 use crate::hash::{Hasher, SECRET_BYTES};
 use forebay_log::{LogId, Position};
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The file's name in a data folder.
 pub(crate) const FILE: &str = "checkpoint";
@@ -51,6 +54,8 @@ pub(crate) struct Head {
     /// Up to here the outcomes of changes were known when it was begun.
     pub settled: Position,
     pub hasher: Hasher,
+    /// Where following goes on, when tables are followed.
+    pub place: Option<Arc<str>>,
     pub tables: Vec<SavedTable>,
 }
 
@@ -64,6 +69,10 @@ pub(crate) struct SavedTable {
     pub highest_key: i64,
     /// Serial keys in hand: first, and behind the last.
     pub keys: Vec<(i64, i64)>,
+    /// Of a followed table: up to where the database had this process's changes at the head's place, or
+    /// later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -75,6 +84,8 @@ struct StoredHead {
     begin: u64,
     settled: u64,
     secret: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
     tables: Vec<SavedTable>,
 }
 
@@ -84,7 +95,11 @@ pub(crate) enum Kind {
     Rows,
     /// Keys of which only the database knows whether there is a row.
     Doubts,
+    /// Keys of rows that are to be read.
+    Unread,
 }
+
+const KINDS: [Kind; 3] = [Kind::Rows, Kind::Doubts, Kind::Unread];
 
 /// Where a block stands, and what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +114,11 @@ pub(crate) struct Block {
 }
 
 impl Head {
+    /// What it has of a table.
+    pub fn saved(&self, table: &Table) -> Option<&SavedTable> {
+        self.tables.iter().find(|saved| saved.name == table.schema().name)
+    }
+
     pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
         let text = serde_json::to_vec(&StoredHead {
             version: VERSION,
@@ -107,6 +127,7 @@ impl Head {
             begin: self.begin.0,
             settled: self.settled.0,
             secret: hex(self.hasher.secret()),
+            place: self.place.as_deref().map(str::to_owned),
             tables: self.tables.clone(),
         })?;
         let mut bytes = Vec::with_capacity(HEAD_BYTES + text.len());
@@ -127,6 +148,7 @@ impl Head {
             begin: Position(stored.begin),
             settled: Position(stored.settled),
             hasher: Hasher::of(unhex(&stored.secret)?.try_into().ok()?),
+            place: stored.place.map(Arc::from),
             tables: stored.tables,
         })
     }
@@ -159,7 +181,7 @@ pub(crate) fn encode_end(offset: u64, blocks: &[Block]) -> Vec<u8> {
         bytes.extend_from_slice(&block.length.to_le_bytes());
         bytes.extend_from_slice(&block.entries.to_le_bytes());
         bytes.extend_from_slice(&block.table.to_le_bytes());
-        bytes.extend_from_slice(&[block.shard, u8::from(block.kind == Kind::Doubts)]);
+        bytes.extend_from_slice(&[block.shard, block.kind as u8]);
     }
     let crc = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&offset.to_le_bytes());
@@ -199,22 +221,23 @@ pub(crate) fn read(file: &File) -> Result<(Head, Vec<Block>, u64), String> {
     if crc32c::crc32c(&index) != u32_at(&tail, 12) {
         return Err("has a damaged index".into());
     }
-    let blocks: Vec<_> = index.chunks_exact(BLOCK_BYTES).map(block).collect();
+    let blocks: Option<Vec<_>> = index.chunks_exact(BLOCK_BYTES).map(block).collect();
     let fits = |block: &Block| {
         block.length >= 4 && block.offset.checked_add(block.length.into()).is_some_and(|end| end <= index_at)
     };
-    if blocks.iter().all(fits) { Ok((head, blocks, length)) } else { Err("has a wrong index".into()) }
+    let blocks = blocks.filter(|blocks| blocks.iter().all(fits)).ok_or("has a wrong index")?;
+    Ok((head, blocks, length))
 }
 
-fn block(bytes: &[u8]) -> Block {
-    Block {
+fn block(bytes: &[u8]) -> Option<Block> {
+    Some(Block {
         offset: u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
         length: u32_at(bytes, 8),
         entries: u32_at(bytes, 12),
         table: u16::from_le_bytes([bytes[16], bytes[17]]),
         shard: bytes[18],
-        kind: if bytes[19] == 0 { Kind::Rows } else { Kind::Doubts },
-    }
+        kind: *KINDS.get(usize::from(bytes[19]))?,
+    })
 }
 
 /// Reads a block's entries into `buffer`, in place of what it has.

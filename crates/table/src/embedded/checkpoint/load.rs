@@ -32,6 +32,12 @@ impl Tables {
     /// Loads the tables that a checkpoint has, before anything else is. What it cannot load is to be loaded
     /// from the database, and is not [`Table::is_from_checkpoint`].
     pub fn load_checkpoint(&self) -> Loaded {
+        self.load_checkpoint_of(|_| true)
+    }
+
+    /// The same; of followed tables those alone of which the database still tells what was changed since
+    /// ([`Tables::checkpoint_place`]).
+    pub fn load_checkpoint_of(&self, goes_on: impl Fn(&str) -> bool) -> Loaded {
         let mut loaded = Loaded::default();
         let source = match self.inner.found.lock().take() {
             None => return loaded,
@@ -43,9 +49,11 @@ impl Tables {
         };
         let mut tables = Vec::new();
         for table in self.all() {
-            match source.misfit(table) {
+            let forgotten = "changed while it was not followed";
+            let is_told = !table.followed() || goes_on(&table.schema().name);
+            match source.misfit(table).or((!is_told).then_some(forgotten)) {
                 None => tables.push(table.clone()),
-                Some(why) if source.saved(table).is_some() => {
+                Some(why) if source.head.saved(table).is_some() => {
                     let name = &table.schema().name;
                     loaded.notes.push(format!("the checkpoint is not used for table {name}, which {why}"));
                 }
@@ -62,10 +70,15 @@ impl Tables {
             }
         }
         for table in &tables {
-            if let Some(saved) = source.saved(table) {
+            if let Some(saved) = source.head.saved(table) {
                 table.rows.saw_number(saved.highest_key);
                 table.from_checkpoint.store(true, Ordering::Relaxed);
+                table.begin_following(Position(saved.followed.unwrap_or_default()));
             }
+        }
+        if let Some(place) = source.head.place.clone().filter(|_| tables.iter().any(|table| table.followed()))
+        {
+            self.inner.core.stream.begin(place);
         }
         if !tables.is_empty() {
             self.inner.core.set_settled(source.head.settled);
@@ -106,7 +119,10 @@ fn load_all(source: &Source, tables: &[Arc<Table>], drained: Position) -> Result
         loop {
             let job = next.fetch_add(1, Ordering::Relaxed);
             let Some(blocks) = jobs.get(job) else { return Ok(rows) };
-            let shard = Loading { table: &tables[job / SHARDS], number: job % SHARDS, drained };
+            let table = &*tables[job / SHARDS];
+            let seen = source.head.saved(table).and_then(|saved| saved.followed);
+            let drained = seen.map_or(drained, |seen| drained.min(Position(seen)));
+            let shard = Loading { table, number: job % SHARDS, drained };
             rows += shard.load(&source.file, blocks, &mut buffer)?;
         }
     };
@@ -137,6 +153,7 @@ impl Loading<'_> {
                 let put = match block.kind {
                     Kind::Rows => self.row(&mut shard, state, bytes),
                     Kind::Doubts => self.doubt(&mut shard, state, bytes),
+                    Kind::Unread => self.unread(bytes),
                 };
                 put.map_err(|why| format!("has an entry that {why}, at byte {}", block.offset))?;
             }
@@ -182,6 +199,12 @@ impl Loading<'_> {
             }
             None => rows.insert(shard, hash, slot),
         }
+        Ok(())
+    }
+
+    fn unread(&self, bytes: &[u8]) -> Result<(), &'static str> {
+        let (key, _) = split_key(bytes).map_err(|error| error.0)?;
+        self.table.want([key.value().to_owned()], false);
         Ok(())
     }
 

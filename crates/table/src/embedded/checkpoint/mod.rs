@@ -1,5 +1,5 @@
-//! Checkpoints: what memory has of the tables that only this process writes to, in a file beside the log, so
-//! that a start needs neither their rows from the database nor the database.
+//! Checkpoints: what memory has of the tables that only this process writes to, and of those that it follows,
+//! in a file beside the log, so that a start needs neither their rows from the database nor the database.
 //!
 //! **What it promises.** The file and the log behind its `begin` are memory as it was. Of each row the file
 //! has a state that is at least as new as `begin`, with the position of its last change; replay applies to a
@@ -16,8 +16,18 @@
 //! changes behind it of which the database says that it has them may have been refused unheard, and
 //! [`Tables::settle`] gives their rows up too, to be read again.
 //!
-//! **What it leaves to others.** When one is taken, and telling (`forebay-server`); tables that others write
-//! to are not in it.
+//! **A followed table** is in it together with the place in the database's changes ([`Stream`]) that memory
+//! had reached before the first row was written: what others have changed since is told again to the next
+//! start, and read again by it. Each row of the file holds all changes up to that place, or its key is in the
+//! file as one to be read. `followed` is how far the database had this process's operations there, or later:
+//! those up to it are not replayed, for others may have changed or deleted the row since; those behind it are
+//! pending operations again ([`Table::had`]), whether the file has their effect or not.
+//!
+//! **What it leaves to others.** When one is taken, and telling (`forebay-server`); whether the database
+//! still tells what was changed since the place (`forebay-database`). A table that others write to unseen
+//! (`follow = false`) is not in it: nothing says which of its rows have changed since.
+//!
+//! [`Stream`]: crate::embedded::follow::Stream
 //!
 //! - `format`: the bytes. `settled`: those of a small file beside it.
 //! - `save`: memory to file.
@@ -70,6 +80,31 @@ impl Tables {
         self.all().iter().any(|table| table.is_checkpointed() && !table.is_from_checkpoint())
     }
 
+    /// Where the checkpoint that was found would have followed tables go on, before it is loaded.
+    pub fn checkpoint_place(&self) -> Option<String> {
+        let found = self.inner.found.lock();
+        found.as_ref()?.as_ref().ok()?.head.place.as_deref().map(str::to_owned)
+    }
+
+    /// Whether the checkpoint that was found has all tables.
+    pub fn checkpoint_fits(&self) -> bool {
+        let found = self.inner.found.lock();
+        let fits = |source: &Source| self.all().iter().all(|table| source.misfit(table).is_none());
+        matches!(&*found, Some(Ok(source)) if fits(source))
+    }
+
+    /// Whether checkpoints have been due since more was told of followed tables than it takes to read them.
+    pub fn is_checkpoint_due(&self) -> bool {
+        let followed = self.all().iter().filter(|table| table.followed());
+        self.inner.core.stream.is_due(followed.map(|table| table.count().0).sum())
+    }
+
+    /// Up to where a followed table that came from a checkpoint has all changes of this process; 0 of others.
+    pub(super) fn checkpoint_followed(&self, table: &Table) -> Position {
+        let saved = self.inner.checkpoint.get().and_then(|head| head.saved(table));
+        Position(saved.and_then(|saved| saved.followed).unwrap_or_default())
+    }
+
     /// Where a replay begins, when tables came from a checkpoint.
     pub(super) fn checkpoint_begin(&self) -> Option<Position> {
         self.inner.checkpoint.get().map(|head| head.begin)
@@ -77,9 +112,10 @@ impl Tables {
 }
 
 impl Table {
-    /// Whether memory alone knows the table: what is in the file and the log is all there is.
+    /// Whether memory knows the table: what is in the file and the log is all there is, but for what the
+    /// database tells.
     pub(crate) fn is_checkpointed(&self) -> bool {
-        self.others == Others::None
+        self.others != Others::Unseen
     }
 
     /// Columns whose values are known of evicted rows too: number, unique, indexed.

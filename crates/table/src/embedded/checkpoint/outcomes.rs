@@ -52,7 +52,7 @@ impl Tables {
     /// The rows of tables that came from a checkpoint of which it is not known whether the database took a
     /// change: those with a change behind what is settled, and those that memory gave up. `reached` says how
     /// far each table is in the database. Each is to be read, and told by [`Tables::restore`], before the log
-    /// is replayed.
+    /// is replayed; those of followed tables by [`Tables::doubt`], after it.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
@@ -79,6 +79,15 @@ impl Tables {
         rows.exchange_known(&[], &rows.fingerprints(row.as_ref()), at);
         rows.budget.take(allocated_bytes(row.0.len()));
         rows.insert(&mut shard, hash, Slot::new(row.0.clone(), at));
+    }
+
+    /// Gives a row up, of which it is not known whether the database took a change: of a followed table,
+    /// whose next poll reads it. Once the log is replayed.
+    pub fn doubt(&self, table: &Table, key: ValueRef<'_>) {
+        if let Some(key) = KeyRef::of(key) {
+            let hash = table.rows.hasher.key(key);
+            table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
+        }
     }
 
     /// Gives up, while all is served, the rows that [`Tables::unheard`] would have had read: for a start that

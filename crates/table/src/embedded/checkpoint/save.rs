@@ -1,6 +1,7 @@
 //! Memory to file, while memory is served.
 
 use super::format::{Block, FILE, Head, Kind, NEW, SavedTable, encode_end, publish, put_entry};
+use crate::embedded::follow::Mark;
 use crate::embedded::shard::{Absence, Shard};
 use crate::embedded::slab::EVICTED;
 use crate::embedded::table::Table;
@@ -30,20 +31,23 @@ pub struct Saved {
 
 impl Tables {
     /// Writes a checkpoint and puts it in the place of the one before; of the log, what lies behind its begin
-    /// is kept from then on. `None`: `goes_on` said no, a table is not loaded yet, or no table can be in it.
-    /// One at a time.
+    /// is kept from then on. `None`: `goes_on` said no, a table is not loaded or not followed yet, or no
+    /// table can be in it. One at a time.
     ///
     /// # Errors
     /// [`ErrorKind::Io`], [`ErrorKind::Log`]: the one before is still there.
     pub fn save_checkpoint(&self, goes_on: impl Fn() -> bool) -> Result<Option<Saved>, Error> {
         let core = &self.inner.core;
         let _alone = core.checkpointing.lock();
+        // In this order: what memory has not read up to there is known, or is told again.
+        let mark = core.stream.mark();
         let tables: Vec<_> = self.all().iter().filter(|table| table.is_checkpointed()).cloned().collect();
-        if tables.is_empty() || !self.all().iter().all(|table| table.is_loaded()) {
+        let is_followed = mark.is_some() || tables.iter().all(|table| !table.followed());
+        if tables.is_empty() || !is_followed || !self.all().iter().all(|table| table.is_loaded()) {
             return Ok(None);
         }
         let new = self.inner.dir.join(NEW);
-        let saved = self.save(&tables, &new, &goes_on);
+        let saved = self.save(&tables, mark, &new, &goes_on);
         if !matches!(saved, Ok(Some(_))) {
             // It was never one; the next one, or the next start, replaces it.
             let _ = fs::remove_file(&new);
@@ -54,6 +58,7 @@ impl Tables {
     fn save(
         &self,
         tables: &[Arc<Table>],
+        mark: Option<Mark>,
         new: &Path,
         goes_on: &impl Fn() -> bool,
     ) -> Result<Option<Saved>, Error> {
@@ -61,13 +66,17 @@ impl Tables {
         // In this order: what the log says of outcomes up to there lies before `begin`, and in memory.
         let settled = core.settled();
         // What the database does not have may be more than rows in memory say.
-        let begin = core.log.end().min(core.drained());
+        let followed = tables.iter().filter(|table| table.followed());
+        let followed = followed.map(|table| table.followed_position()).min().unwrap_or(Position::MAX);
+        let begin = core.log.end().min(core.drained()).min(followed);
         let failed = |error| Error::caused(ErrorKind::Io, format!("cannot write {}", new.display()), error);
-        let head = self.head(tables, begin, settled);
+        let place = mark.as_ref().map(|mark| mark.place.clone());
+        let head = self.head(tables, begin, settled, place);
         let head = head.encode().map_err(|error| failed(io::Error::other(error)))?;
         let mut writer = Writer::create(new, &core.log, &head).map_err(failed)?;
         let mut rows = 0;
         for table in tables {
+            writer.unread(table);
             for number in 0..SHARDS {
                 match writer.shard(table, number, goes_on).map_err(failed)? {
                     Some(written) => rows += written,
@@ -82,12 +91,21 @@ impl Tables {
             return Ok(None);
         }
         publish(&self.inner.dir, new, &self.inner.dir.join(FILE)).map_err(failed)?;
+        if let Some(mark) = mark {
+            core.stream.published(mark);
+        }
         let kept = core.log.keep_from(begin);
         kept.map_err(|error| Error::caused(ErrorKind::Log, "cannot delete old segments of the log", error))?;
         Ok(Some(Saved { begin, bytes, rows }))
     }
 
-    fn head(&self, tables: &[Arc<Table>], begin: Position, settled: Position) -> Head {
+    fn head(
+        &self,
+        tables: &[Arc<Table>],
+        begin: Position,
+        settled: Position,
+        place: Option<Arc<str>>,
+    ) -> Head {
         let core = &self.inner.core;
         let saved = |table: &Arc<Table>| SavedTable {
             id: table.id().0,
@@ -95,6 +113,7 @@ impl Tables {
             tracked: table.tracked(),
             highest_key: table.rows.highest_key(),
             keys: table.keys.in_hand(),
+            followed: table.followed().then(|| table.followed_position().0),
         };
         Head {
             log: core.log.id(),
@@ -102,6 +121,7 @@ impl Tables {
             begin,
             settled,
             hasher: core.hasher.clone(),
+            place,
             tables: tables.iter().map(saved).collect(),
         }
     }
@@ -165,6 +185,20 @@ impl<'a> Writer<'a> {
             }
         }
         Ok(Some(rows))
+    }
+
+    /// Writes the keys of rows that are not as the database has them.
+    fn unread(&mut self, table: &Table) {
+        let keys = table.unread_keys();
+        self.block(table, 0, Kind::Unread, |out| {
+            let mut key_bytes = Vec::new();
+            for key in &keys {
+                key_bytes.clear();
+                put_key(key.as_ref(), &mut key_bytes);
+                put_entry(0, &key_bytes, out);
+            }
+            keys.len() as u32
+        });
     }
 
     /// Puts a block behind the others, unless `put` has no entries for it.

@@ -1,6 +1,6 @@
 //! A checkpoint that is there: whether it belongs to the log, and which tables it has.
 
-use super::format::{self, Block, FILE, Head, NEW, SavedTable};
+use super::format::{self, Block, FILE, Head, NEW};
 use super::settled;
 use crate::embedded::table::Table;
 use forebay_log::{Log, Position};
@@ -37,15 +37,14 @@ impl Source {
         Ok(Some(Source { file, head, blocks, bytes }))
     }
 
-    pub fn saved(&self, table: &Table) -> Option<&SavedTable> {
-        self.head.tables.iter().find(|saved| saved.name == table.schema().name)
-    }
-
     /// Why a table is not taken from it, as the rest of a sentence that begins with its name; `None`: it is.
     pub fn misfit(&self, table: &Table) -> Option<&'static str> {
-        let Some(saved) = self.saved(table) else { return Some("is not in it") };
+        let Some(saved) = self.head.saved(table) else { return Some("is not in it") };
         if !table.is_checkpointed() {
-            return Some("is one that others write to");
+            return Some("is one that others write to unseen");
+        }
+        if table.followed() != saved.followed.is_some() || table.followed() && self.head.place.is_none() {
+            return Some("was not followed as it is now");
         }
         let is_same = saved.id == table.id().0 && saved.tracked == table.tracked();
         (!is_same).then_some("has other columns, another key or other unique or indexed columns now")

@@ -52,6 +52,25 @@ impl Following {
         async move { core.waiters.passed().await }
     }
 
+    /// Resolves when memory has all that was committed before it began to follow, or a poll has failed.
+    pub fn looked(&self) -> impl Future<Output = ()> + Send + use<> {
+        let core = self.core.clone();
+        async move { core.waiters.looked().await }
+    }
+
+    /// Memory has everything up to this place in the database's changes; `None`: it is not known to, while
+    /// rows are read again. So many rows were told since the last call. The place that the database must keep
+    /// what was committed since, for the checkpoint that is there.
+    pub fn reached(&self, place: Option<String>, told: u64) -> Option<Arc<str>> {
+        let rows = self.tables.iter().map(|table| table.count().0).sum();
+        self.core.stream.reached(place.map(Arc::from), told, rows)
+    }
+
+    /// No place from before is one that a start may follow from.
+    pub fn void(&self) {
+        self.core.stream.void();
+    }
+
     /// Resolves after so long, or when a request waits for a poll.
     pub async fn pause(&self, time: Duration) {
         // Both ends are as good.

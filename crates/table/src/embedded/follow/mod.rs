@@ -10,6 +10,7 @@
 //! - `apply`: images are folded, and unique values, counters and ordered keys with them.
 //! - `wanted`, `waiters`, `reading`: keys that are to be read, and who waits for a poll.
 //! - `following`: polls, as the one who follows sees them.
+//! - `stream`: the place in the database's changes that memory has reached, for checkpoints.
 //!
 //! **What it leaves to others.** Reading the database and knowing what has changed there
 //! (`forebay-database`), when to poll (`forebay-drain`).
@@ -20,11 +21,13 @@ mod image;
 mod noted;
 mod pending;
 mod reading;
+mod stream;
 mod waiters;
 mod wanted;
 
 pub use following::{Following, Poll};
 pub use image::Image;
 pub(crate) use pending::Pendings;
+pub(crate) use stream::{Mark, Stream};
 pub(crate) use waiters::Waiters;
 pub(crate) use wanted::Follow;

@@ -9,6 +9,7 @@ use crate::embedded::slab::EVICTED;
 use crate::embedded::table::Table;
 use crate::hash::KeyHash;
 use crate::key::KeyRef;
+use crate::record::LogRecord;
 use forebay_log::Position;
 
 impl Table {
@@ -71,6 +72,30 @@ impl Table {
         let hash = self.rows.hasher.key(key);
         let whole = Some(slot.position()).filter(|whole| *whole > follow.position());
         pending.add(hash, key, whole, added, position, &self.rows.budget);
+    }
+
+    /// Notes an operation of the log that memory has already, from a checkpoint.
+    pub(crate) fn had(&self, record: &LogRecord<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
+        if self.follow.is_none() {
+            return;
+        }
+        let budget = &self.rows.budget;
+        let pending = &mut self.rows.lock(hash.shard()).pending;
+        match *record {
+            LogRecord::Insert { .. } | LogRecord::Put { .. } => {
+                // The row in memory may be newer: its position does not say that this one was whole.
+                pending.reset(hash, key, position, Reset::Whole, budget);
+            }
+            LogRecord::Update { columns, row, .. } => {
+                let set = columns.of(row, self.schema()).map(|(column, _)| column);
+                pending.set(hash, key, None, set, position, budget);
+            }
+            LogRecord::Increment { column, delta, .. } => {
+                pending.add(hash, key, None, (column, delta), position, budget);
+            }
+            LogRecord::Delete { .. } => pending.reset(hash, key, position, Reset::Deleted, budget),
+            LogRecord::Undone { .. } => {}
+        }
     }
 
     /// Gives up what memory has of a row of which the database refused a change. The next image that has all

@@ -333,6 +333,11 @@ impl Pendings {
         again
     }
 
+    /// The keys whose rows are to be read again when nothing is left.
+    pub fn to_read_again(&self) -> impl Iterator<Item = &Key> {
+        self.entries.iter().filter(|entry| entry.pending.read_again).map(|entry| &entry.key)
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self, budget: &Budget) {
         let heap: usize = self.entries.iter().map(Entry::heap_bytes).sum();

@@ -54,6 +54,19 @@ impl Table {
         }
     }
 
+    /// The keys of all rows that are not as the database has them, and that it will not tell again.
+    pub(crate) fn unread_keys(&self) -> Vec<Key> {
+        let Some(follow) = &self.follow else { return Vec::new() };
+        // A row that is to be read again is in one of the two lists all the while.
+        let _applying = follow.applying.lock();
+        let mut keys = Vec::new();
+        for shard in 0..SHARDS {
+            keys.extend(self.rows.lock(shard).pending.to_read_again().cloned());
+        }
+        keys.extend(follow.all_wanted());
+        keys
+    }
+
     /// Up to where the database had this table's changes when memory last looked.
     pub fn followed_position(&self) -> Position {
         self.follow.as_ref().map(|follow| follow.position()).unwrap_or_default()

@@ -46,6 +46,13 @@ impl Waiters {
         }
     }
 
+    /// Resolves when any pass has ended, or any poll has failed.
+    pub async fn looked(&self) {
+        let looked = |polls: &Polls| polls.passed > 0 || polls.failed.is_some();
+        // It fails when the sender is gone, and that is in `self`.
+        let _ = self.polls.subscribe().wait_for(looked).await;
+    }
+
     /// Resolves when a pass that began after this call has ended.
     pub async fn passed(&self) {
         let mut polls = self.polls.subscribe();

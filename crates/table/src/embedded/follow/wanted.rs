@@ -58,6 +58,12 @@ impl Follow {
         !wanted.asked.is_empty() && wanted.asked.get(&key.to_owned()).copied().unwrap_or_default()
     }
 
+    /// All keys that are to be read, or are being read.
+    pub fn all_wanted(&self) -> Vec<Key> {
+        let wanted = self.wanted.lock();
+        wanted.next.keys().chain(wanted.asked.keys()).cloned().collect()
+    }
+
     /// Whether a key waits for the next poll.
     pub fn is_next(&self, key: KeyRef<'_>) -> bool {
         self.wanted.lock().next.contains_key(&key.to_owned())

@@ -6,6 +6,7 @@ use crate::embedded::table::Table;
 use crate::embedded::tables::Tables;
 use crate::embedded::undo::Again;
 use crate::error::{HotError, HotKind};
+use crate::key::KeyRef;
 use crate::record::LogRecord;
 use forebay_log::Position;
 use std::error::Error;
@@ -89,6 +90,7 @@ impl Table {
         let (key, hash) = (intent.key.as_ref(), intent.hash);
         let shard = self.rows.lock(hash.shard());
         if shard.intents.has_seen(&intent.key, position) {
+            self.log_committed(key);
             return true;
         }
         // Only when the database has lost commits does the log hold later changes of the key.
@@ -100,12 +102,18 @@ impl Table {
         drop(shard);
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
         let is_shown = self.replay_record(&record, key, hash, position).is_ok();
-        if is_shown && self.is_checkpointed() {
-            // For a start from a checkpoint: what it has of the row may be older, and the log does not say
-            // whether the intent was committed.
-            self.core.log_undone(self.id, key);
+        if is_shown {
+            self.log_committed(key);
         }
         is_shown
+    }
+
+    /// For a start from a checkpoint: what that has of the row may be older, and the log does not say whether
+    /// the intent was committed. So the row is read again.
+    fn log_committed(&self, key: KeyRef<'_>) {
+        if self.is_checkpointed() {
+            self.core.log_undone(self.id, key);
+        }
     }
 
     /// What an intent has taken is free, and those who compete may go on.

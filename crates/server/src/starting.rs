@@ -1,0 +1,190 @@
+//! What is answered while a start waits for its database: 503 to clients, and on the admin listener that the
+//! process lives (`/health`) and what it waits for (`/ready`).
+//!
+//! **What it promises.** The listeners are there from the beginning. Nothing is accepted on them before a
+//! start is in trouble: until then, connections wait in the kernel for the endpoints. The endpoints take over
+//! the same listeners.
+
+use crate::admin::{json_head, refuse_web_pages};
+use crate::asking::Trouble;
+use crate::condition::{Condition, State};
+use crate::conditions::shown;
+use crate::endpoint::out::respond_problem;
+use crate::problem::{Problem, write_problem};
+use crate::start_error::StartError;
+use forebay_config::Config;
+use forebay_http::{Answer, Gate, Limits, Method, Networks, Options, Outcome, Request, Server, Service};
+use forebay_terminal::say;
+use forebay_value::Timestamp;
+use serde_json::json;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// What the admin listener takes.
+const ADMIN_CONNECTIONS: usize = 256;
+
+/// A start whose listeners are there.
+pub(crate) struct Starting {
+    main: Server<Refusing>,
+    admin: Server<Waiting>,
+    pub trouble: Trouble,
+    /// Both listeners are answering while these are there.
+    answering: Vec<oneshot::Sender<()>>,
+    /// Whether the terminal has been told the addresses.
+    is_announced: bool,
+}
+
+impl Starting {
+    /// Listens.
+    pub fn bind(config: &Config, options: Options) -> Result<Starting, StartError> {
+        let limits = Limits { connections: ADMIN_CONNECTIONS, ..Limits::default() };
+        let trusted = Networks::default();
+        let admin = Options { listen: vec![config.admin.listen], workers: 1, limits, trusted };
+        let trouble = Trouble::default();
+        let tables = config.tables.iter().filter(|table| table.hot).map(|table| table.name.clone());
+        let waiting = Waiting { trouble: trouble.clone(), tables: tables.collect(), since: Timestamp::now() };
+        let gate = Gate::new(options.workers);
+        Ok(Starting {
+            main: Server::bind(options, Arc::new(Refusing), gate).map_err(StartError::from)?,
+            admin: Server::bind(admin, Arc::new(waiting), Gate::new(1)).map_err(StartError::from)?,
+            trouble,
+            answering: Vec::new(),
+            is_announced: false,
+        })
+    }
+
+    /// Does what a start needs; `None`: the server was told to stop before. Should it have to wait for the
+    /// database, requests are answered meanwhile.
+    pub fn block_on<T>(
+        &mut self,
+        runtime: &Runtime,
+        stop: &mut (impl Future<Output = ()> + Unpin),
+        work: impl Future<Output = Result<T, StartError>>,
+    ) -> Result<Option<T>, StartError> {
+        let work = async {
+            tokio::select! {
+                biased;
+                () = stop => Ok(None),
+                done = work => done.map(Some),
+            }
+        };
+        let mut work = std::pin::pin!(work);
+        let trouble = self.trouble.clone();
+        let done = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                done = &mut work => Some(done),
+                () = trouble.arises() => None,
+            }
+        });
+        match done {
+            Some(done) => done,
+            None => {
+                self.answer()?;
+                runtime.block_on(work)
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Result<(), StartError> {
+        if self.answering.is_empty() {
+            self.announce()?;
+            self.answering.push(answering(&self.main)?);
+            self.answering.push(answering(&self.admin)?);
+        }
+        Ok(())
+    }
+
+    /// Says where it listens, once.
+    pub fn announce(&mut self) -> Result<(), StartError> {
+        if !std::mem::replace(&mut self.is_announced, true) {
+            for address in self.main.addresses().map_err(StartError::from)? {
+                say!("listening on http://{address}");
+            }
+            say!("admin on http://{}", self.admin.addresses().map_err(StartError::from)?[0]);
+        }
+        Ok(())
+    }
+
+    /// The main listeners, for the endpoints.
+    pub fn main<S: Service>(&self, service: Arc<S>, gate: Arc<Gate>) -> Result<Server<S>, StartError> {
+        self.main.beside(service, gate).map_err(StartError::from)
+    }
+
+    /// The admin listener, for what it answers when there is a tier.
+    pub fn admin<S: Service>(&self, service: Arc<S>) -> Result<Server<S>, StartError> {
+        self.admin.beside(service, Gate::new(1)).map_err(StartError::from)
+    }
+}
+
+/// Answers until the sender is dropped; then what has arrived is answered still.
+fn answering<S: Service>(server: &Server<S>) -> Result<oneshot::Sender<()>, StartError> {
+    let server = server.again().map_err(StartError::from)?;
+    let (stop, stopped) = oneshot::channel();
+    let run = move || {
+        if let Err(error) = server.run(stopped) {
+            say!("a listener failed while the database was waited for: {error}");
+        }
+    };
+    let thread = std::thread::Builder::new().name("starting".into());
+    thread.spawn(run).map(|_| stop).map_err(StartError::from)
+}
+
+/// Refuses every request of a client until there are endpoints.
+struct Refusing;
+
+impl Service for Refusing {
+    fn call(&self, _: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        respond_problem(&Problem::unavailable("the server is starting, and waits for its database"), answer);
+        Outcome::Done
+    }
+
+    fn error(&self, status: u16, detail: &str, out: &mut Vec<u8>) {
+        write_problem(status, detail, None, out);
+    }
+}
+
+/// The admin listener of a start that waits.
+struct Waiting {
+    trouble: Trouble,
+    /// The hot tables.
+    tables: Vec<String>,
+    since: Timestamp,
+}
+
+impl Waiting {
+    fn conditions(&self) -> Vec<Condition> {
+        let why = self.trouble.why().unwrap_or_else(|| "the database is being asked".into());
+        let loading = Condition::new(State::Loading, why);
+        match &self.tables[..] {
+            [] => vec![loading],
+            tables => tables.iter().map(|table| loading.clone().of(table)).collect(),
+        }
+    }
+}
+
+impl Service for Waiting {
+    fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        let refused = refuse_web_pages(request).err();
+        let (status, body) = match (refused, request.method(), request.path()) {
+            (None, Method::Get | Method::Head, "/health") => (200, json!({ "status": "ok" })),
+            (None, Method::Get | Method::Head, "/ready") => {
+                let conditions: Vec<_> =
+                    self.conditions().iter().map(|condition| shown(condition, self.since)).collect();
+                (503, json!({ "status": State::Loading.status(), "conditions": conditions }))
+            }
+            (refused, ..) => {
+                let starting = || Problem::unavailable("the server is starting: see /ready");
+                respond_problem(&refused.unwrap_or_else(starting), answer);
+                return Outcome::Done;
+            }
+        };
+        answer.respond(&json_head(status), body.to_string().as_bytes());
+        Outcome::Done
+    }
+
+    fn error(&self, status: u16, detail: &str, out: &mut Vec<u8>) {
+        write_problem(status, detail, None, out);
+    }
+}
