@@ -137,17 +137,53 @@ fn answers_without_bodies_have_none() {
 }
 
 #[test]
-fn an_upstream_that_is_away_is_a_problem_and_then_not_asked_for_a_while() {
-    let front = Front::start(&config(&[nobody()], "retries = 0"));
+fn an_upstream_that_is_away_is_a_problem_each_time() {
+    let away = nobody();
+    let front = Front::start(&config(&[away], "retries = 0"));
     let mut client = front.server.client();
-    for _ in 0..3 {
+    for _ in 0..5 {
         client.get("/shop/a").expect_problem(502, "cannot be reached");
     }
+    client.get("/shop/own").expect(200);
+    // It is asked again as soon as it is there.
+    let back = TcpListener::bind(away).expect("the port is free again");
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = back.accept().expect("it is asked");
+        stream.write_all(plain("200 OK", "back").as_bytes()).expect("a live socket");
+    });
+    assert_eq!(client.get("/shop/a").text(), "back");
+    answering.join().expect("it answers");
+}
+
+#[test]
+fn a_failing_url_took_the_others_of_a_sole_upstream_with_it() {
+    for count in [1, 2] {
+        let upstream = || {
+            Scripted::new(|seen, stream| {
+                !seen.head.contains("/bad") && stream.write_all(plain("200 OK", "ok").as_bytes()).is_ok()
+            })
+        };
+        let upstreams: Vec<Scripted> = std::iter::repeat_with(upstream).take(count).collect();
+        let addresses: Vec<_> = upstreams.iter().map(|upstream| upstream.address).collect();
+        let front = Front::start(&config(&addresses, ""));
+        let mut client = front.server.client();
+        for i in 0..40 {
+            client.get("/shop/bad").expect_problem(502, "cannot be reached");
+            assert_eq!(client.get("/shop/good").text(), "ok", "{i} of {count}");
+        }
+    }
+}
+
+#[test]
+fn an_upstream_that_fails_its_health_check_is_not_asked() {
+    let ill = Scripted::saying(plain("500 Ill", "ill"));
+    let front = Front::start(&config(&[ill.address], "health = '/healthz'"));
+    let mut client = front.server.client();
+    wait_for("it is out", || (client.get("/shop/a").status == 503).then_some(()));
     let answer = client.get("/shop/a");
     answer.expect_problem(503, "not available");
     let wait_s: u64 = answer.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds");
     assert!((1..=6).contains(&wait_s), "{answer:?}");
-    client.get("/shop/own").expect(200);
     // An upload of any length is refused as fast.
     client
         .send(b"POST /shop/a HTTP/1.1\r\nHost: a\r\nContent-Length: 500000000\r\n\r\nabc")

@@ -11,7 +11,7 @@ pub enum Kind {
     Unreachable,
     /// What came is no answer that may be passed on (502).
     BadAnswer,
-    /// Every upstream is out (503).
+    /// Every upstream fails its health checks (503).
     Unavailable,
     /// No answer came in time (504).
     TimedOut,

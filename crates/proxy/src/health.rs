@@ -2,11 +2,13 @@
 //!
 //! An upstream is put out by [`FAILURES_MAX`] failures one after the other (of connecting, or of
 //! getting an answer; an answer, whatever its status, is none), and after [`OUT`] one request tries
-//! it again. Where there are health checks, one that fails them is out until it passes one.
+//! it again. When all are out they are asked as if none was: failures of one URL would otherwise take
+//! the others with them, and with a sole upstream nobody could stand in for it. Where there are health
+//! checks, one that fails them is not asked until it passes one.
 
 use crate::limits::{FAILURES_MAX, OUT};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What is known of one upstream.
 #[derive(Debug, Default)]
@@ -19,11 +21,13 @@ pub(crate) struct Health {
 }
 
 impl Health {
+    /// Whether failures have put it out.
+    fn is_out(&self) -> bool {
+        self.out_until_ms.load(Relaxed) > 0
+    }
+
     /// Whether it may be asked now. Of those that come when it has been out long enough, one may.
     fn admits(&self, now_ms: u64) -> bool {
-        if self.fails_checks.load(Relaxed) {
-            return false;
-        }
         let out_until_ms = self.out_until_ms.load(Relaxed);
         if out_until_ms == 0 {
             return true;
@@ -86,13 +90,13 @@ impl Balance {
         let mut order: Vec<usize> = (0..count).map(|offset| (turn + offset) % count).collect();
         order.retain(|index| !tried.contains(index));
         order.sort_by_key(|index| self.upstreams[*index].in_flight.load(Relaxed));
-        order.into_iter().find(|index| self.upstreams[*index].admits(now_ms))
-    }
-
-    /// When the first of those that are out is tried again.
-    pub(crate) fn retry_after(&self, now_ms: u64) -> Duration {
-        let soonest = self.upstreams.iter().map(|upstream| upstream.out_until_ms.load(Relaxed)).min();
-        Duration::from_millis(soonest.unwrap_or(0).saturating_sub(now_ms).max(1))
+        let passes_checks = |upstream: &Health| !upstream.fails_checks.load(Relaxed);
+        order.retain(|index| passes_checks(&self.upstreams[*index]));
+        match order.iter().find(|index| self.upstreams[**index].admits(now_ms)) {
+            Some(index) => Some(*index),
+            None if self.upstreams.iter().all(|one| one.is_out() || !passes_checks(one)) => order.first().copied(),
+            None => None,
+        }
     }
 }
 
@@ -115,19 +119,21 @@ mod tests {
 
     #[test]
     fn failures_put_out_and_one_request_tries_again() {
-        let balance = Balance::new(1);
+        let balance = Balance::new(2);
+        // The other one is busy: whoever may be asked is the first.
+        balance.upstreams[1].in_flight.store(1, Relaxed);
         let health = &balance.upstreams[0];
         health.failed(1_000);
         health.failed(1_000);
         assert_eq!(balance.pick(&[], 1_000), Some(0), "twice may be chance");
         health.succeeded();
         (0..FAILURES_MAX).for_each(|_| health.failed(1_000));
-        assert_eq!(balance.pick(&[], 5_999), None);
-        assert_eq!(balance.retry_after(5_000), Duration::from_secs(1));
+        assert_eq!(balance.pick(&[], 5_999), Some(1));
+        assert_eq!(balance.pick(&[1], 5_999), None, "the other one may be asked again");
         assert_eq!(balance.pick(&[], 6_000), Some(0));
-        assert_eq!(balance.pick(&[], 6_000), None, "only one tries");
+        assert_eq!(balance.pick(&[], 6_000), Some(1), "only one tries");
         health.failed(6_100);
-        assert_eq!(balance.pick(&[], 11_000), None);
+        assert_eq!(balance.pick(&[], 11_000), Some(1));
         assert_eq!(balance.pick(&[], 11_100), Some(0));
         health.succeeded();
         assert_eq!(balance.pick(&[], 11_100), Some(0));
@@ -135,11 +141,26 @@ mod tests {
     }
 
     #[test]
+    fn with_all_out_all_are_asked() {
+        for count in [1, 3] {
+            let balance = Balance::new(count);
+            for health in &balance.upstreams {
+                (0..FAILURES_MAX).for_each(|_| health.failed(1_000));
+            }
+            let mut picked: Vec<_> = (0..count).filter_map(|_| balance.pick(&[], 1_001)).collect();
+            picked.sort_unstable();
+            assert_eq!(picked, (0..count).collect::<Vec<_>>());
+            balance.upstreams[0].checked(false);
+            assert_eq!(balance.pick(&[], 1_001) == None, count == 1, "one that fails its checks is not asked");
+        }
+    }
+
+    #[test]
     fn health_checks_decide_where_there_are_some() {
         let balance = Balance::new(2);
         balance.upstreams[0].checked(false);
         assert!((0..4).all(|_| balance.pick(&[], 0) == Some(1)));
-        (0..FAILURES_MAX).for_each(|_| balance.upstreams[1].failed(0));
+        balance.upstreams[1].checked(false);
         assert_eq!(balance.pick(&[], 0), None);
         balance.upstreams[1].checked(true);
         balance.upstreams[0].checked(true);

@@ -105,9 +105,8 @@ impl Proxy {
         let mut tried = Vec::new();
         loop {
             let Some(index) = self.next_upstream(&tried) else {
-                let wait = self.balance.retry_after(self.balance.now_ms());
-                let what = "no upstream is available";
-                return Err(Error::new(Kind::Unavailable, what).retry_after(wait));
+                let what = "every upstream fails its health check";
+                return Err(Error::new(Kind::Unavailable, what).retry_after(CHECK_PERIOD));
             };
             tried.push(index);
             let attempt = self.prepare(index, &method, &target, headers.clone(), sender, supply.clone())?;
