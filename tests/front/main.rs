@@ -12,6 +12,7 @@ mod proxy;
 mod shared;
 mod smuggling;
 mod spellings;
+mod tls;
 mod upstream;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};

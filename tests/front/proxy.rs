@@ -3,7 +3,7 @@
 use super::Front;
 use super::upstream::{Nginx, Scripted};
 use forebay_tests::{Client, wait_for};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
 fn config(upstreams: &[SocketAddr], more: &str) -> String {
@@ -149,6 +149,12 @@ fn an_upstream_that_is_away_is_a_problem_each_time() {
     let back = TcpListener::bind(away).expect("the port is free again");
     let answering = std::thread::spawn(move || {
         let (mut stream, _) = back.accept().expect("it is asked");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a request");
+            request.extend(byte);
+        }
         stream.write_all(plain("200 OK", "back").as_bytes()).expect("a live socket");
     });
     assert_eq!(client.get("/shop/a").text(), "back");

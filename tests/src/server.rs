@@ -365,7 +365,8 @@ impl Starting {
         let Starting { mut process, began, printed, mut readers } = self;
         loop {
             let text = printed.text.lock().expect("no reader panics");
-            let address = address_behind(&text, "listening on http://");
+            let address = address_behind(&text, "listening on http://")
+                .or_else(|| address_behind(&text, "listening on https://"));
             let admin = address_behind(&text, "admin on http://");
             if let (Some(address), Some(admin)) = (address, admin) {
                 drop(text);
@@ -389,6 +390,11 @@ impl Starting {
 }
 
 impl Server {
+    /// The address behind a phrase that it has printed.
+    pub fn address_behind(&self, phrase: &str) -> Option<SocketAddr> {
+        address_behind(&self.output(), phrase)
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.0.id()

@@ -27,6 +27,7 @@ pub use crate::sections::file::Config;
 pub use crate::sections::guard::{From, Guard, Place};
 pub use crate::sections::job::Job;
 pub use crate::sections::memory::{Durability, Memory, ReadFrom, Remote, Replicas, Tier};
-pub use crate::sections::server::{Limits, Server};
+pub use crate::sections::server::{Limits, Listen, Scheme, Server};
 pub use crate::sections::table::{Others, TableConfig};
+pub use crate::sections::tls::{CertificateFiles, Tls};
 pub use crate::syntax::expr::{Expr, Function, Literal, Part};

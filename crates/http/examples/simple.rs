@@ -25,6 +25,7 @@ fn main() -> std::io::Result<()> {
         workers,
         limits: Limits::default(),
         trusted: Networks::default(),
+        tls: None,
     };
     let service = Arc::new(Simple { head: Head::new(200).content_type("application/json") });
     let server = Server::bind(options, service, Gate::new(workers))?;

@@ -6,7 +6,7 @@
 
 use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX};
 use crate::stats::Stats;
-use crate::worker::Message;
+use crate::worker::{Message, Scheme};
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,24 +33,29 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// A listener, and what is spoken on it.
+pub(crate) type Listener = (TcpListener, Scheme);
+
 /// Where connections go.
-pub(crate) struct Acceptor {
-    pub(crate) workers: Vec<UnboundedSender<Message>>,
+pub(crate) struct Acceptor<S> {
+    pub(crate) workers: Vec<UnboundedSender<Message<S>>>,
     pub(crate) stats: Stats,
-    pub(crate) connections_max: usize,
+    pub(crate) connections_max: Arc<AtomicUsize>,
     /// The whole answer to a connection past the limit.
     pub(crate) refusal: Arc<[u8]>,
     pub(crate) refusals: Arc<AtomicUsize>,
 }
 
-impl Acceptor {
+impl<S> Acceptor<S> {
     /// Accepts until `stop`, then accepts what the kernel has queued and stops the workers.
-    pub(crate) async fn run(self, listeners: Vec<TcpListener>, stop: impl Future) -> io::Result<()> {
-        let listeners = listeners.into_iter().map(TokioListener::from_std).collect::<io::Result<Vec<_>>>()?;
+    pub(crate) async fn run(self, listeners: Vec<Listener>, stop: impl Future) -> io::Result<()> {
+        let opened = |(listener, scheme)| Ok((TokioListener::from_std(listener)?, scheme));
+        let listeners = listeners.into_iter().map(opened).collect::<io::Result<Vec<_>>>()?;
         // Polled in turns; the first failure is returned.
         let failure: Mutex<Option<io::Error>> = Mutex::new(None);
         {
-            let accepting = listeners.iter().map(|listener| self.accept_from(listener, &failure));
+            let accepting =
+                listeners.iter().map(|(listener, scheme)| self.accept_from(listener, *scheme, &failure));
             let accepting = futures_util::future::join_all(accepting);
             tokio::select! {
                 biased;
@@ -58,10 +63,10 @@ impl Acceptor {
                 _ = accepting => {}
             }
         }
-        for listener in listeners {
+        for (listener, scheme) in listeners {
             let listener = listener.into_std()?;
             while let Ok((stream, peer)) = listener.accept() {
-                self.hand_over(stream, peer);
+                self.hand_over(stream, peer, scheme);
             }
         }
         for worker in &self.workers {
@@ -71,11 +76,16 @@ impl Acceptor {
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    async fn accept_from(&self, listener: &TokioListener, failure: &Mutex<Option<io::Error>>) {
+    async fn accept_from(
+        &self,
+        listener: &TokioListener,
+        scheme: Scheme,
+        failure: &Mutex<Option<io::Error>>,
+    ) {
         loop {
             // Out of this runtime again: the worker registers the connection with its own.
             match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
-                Ok((stream, peer)) => self.hand_over(stream, peer),
+                Ok((stream, peer)) => self.hand_over(stream, peer, scheme),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) if is_exhaustion(&error) => tokio::time::sleep(Duration::from_millis(50)).await,
                 Err(error) => {
@@ -86,31 +96,32 @@ impl Acceptor {
         }
     }
 
-    fn hand_over(&self, stream: TcpStream, peer: SocketAddr) {
+    fn hand_over(&self, stream: TcpStream, peer: SocketAddr, scheme: Scheme) {
         // A socket whose options cannot be set has been reset already.
         if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
             return;
         }
         let counts = self.stats.workers.iter().map(|worker| worker.connections.load(Relaxed));
-        if counts.clone().sum::<usize>() >= self.connections_max {
-            return self.refuse(stream);
+        if counts.clone().sum::<usize>() >= self.connections_max.load(Relaxed) {
+            return self.refuse(stream, scheme);
         }
         // A worker whose thread is gone would always have the fewest.
         let alive = counts.zip(&self.workers).enumerate().filter(|(_, (_, sender))| !sender.is_closed());
         let Some((worker, (_, sender))) = alive.min_by_key(|(_, (count, _))| *count) else {
-            return self.refuse(stream);
+            return self.refuse(stream, scheme);
         };
         let connections = &self.stats.workers[worker].connections;
         connections.fetch_add(1, Relaxed);
-        if sender.send(Message::Connection(stream, peer)).is_err() {
+        if sender.send(Message::Connection(stream, peer, scheme)).is_err() {
             connections.fetch_sub(1, Relaxed);
         }
     }
 
-    /// Sends the client a 503 and closes, in a task of its own, so that slow clients do not delay others.
-    fn refuse(&self, stream: TcpStream) {
+    /// Sends the client a 503 and closes, in a task of its own, so that slow clients do not delay others. One
+    /// that wants TLS sees its connection closed: a handshake would cost more than an answer.
+    fn refuse(&self, stream: TcpStream, scheme: Scheme) {
         self.stats.refused.fetch_add(1, Relaxed);
-        if self.refusals.load(Relaxed) >= REFUSALS_MAX {
+        if scheme == Scheme::Https || self.refusals.load(Relaxed) >= REFUSALS_MAX {
             return;
         }
         let Ok(mut stream) = tokio::net::TcpStream::from_std(stream) else { return };

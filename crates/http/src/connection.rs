@@ -14,6 +14,7 @@ use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
 use crate::output::{Closes, Flush, Output, Pumped, SlotId};
 use crate::parse::Reject;
 use crate::streamed::Given;
+use crate::transport::Transport;
 use crate::worker::{ConnectionKey, Counted, Local, Shared, Stopping};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -23,8 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 
 /// A deferred answer on its way; `None` when its future panicked.
 pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
@@ -48,8 +48,8 @@ pub(crate) enum Ending {
     Server,
 }
 
-pub(crate) struct Connection<S: Service> {
-    stream: TcpStream,
+pub(crate) struct Connection<S: Service, T: Transport> {
+    stream: T,
     pub(crate) origin: Origin,
     pub(crate) shared: Arc<Shared<S>>,
     key: Option<ConnectionKey>,
@@ -70,8 +70,8 @@ pub(crate) struct Connection<S: Service> {
     _counted: Counted,
 }
 
-impl<S: Service> Connection<S> {
-    pub(crate) fn new(stream: TcpStream, origin: Origin, shared: Arc<Shared<S>>, counted: Counted) -> Self {
+impl<S: Service, T: Transport> Connection<S, T> {
+    pub(crate) fn new(stream: T, origin: Origin, shared: Arc<Shared<S>>, counted: Counted) -> Self {
         Connection {
             stream,
             origin,
@@ -100,6 +100,9 @@ impl<S: Service> Connection<S> {
                 *self.key.insert(local.register(cx.waker().clone()))
             }
         };
+        if self.shared.generation != local.generation() {
+            self.renew(local);
+        }
         if self.deadline_ms <= local.now_ms && self.overdue(local).is_break() {
             return Poll::Ready(());
         }
@@ -120,6 +123,14 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// From here on requests get the service, and the limits, that the server has now.
+    #[cold]
+    fn renew(&mut self, local: &Local) {
+        if let Some(shared) = local.shared() {
+            self.shared = shared;
+        }
+    }
+
     fn serve(&mut self, cx: &mut Context<'_>, local: &mut Local, key: ConnectionKey) -> Poll<io::Result<()>> {
         for _ in 0..TURNS_PER_POLL {
             if self.unparsed {
@@ -130,7 +141,7 @@ impl<S: Service> Connection<S> {
                 self.collect_deferred(cx, local);
                 self.pump_streams(cx, local, key)?;
             }
-            if !self.output.is_empty() {
+            if !self.is_all_sent() {
                 self.flush_output(cx, local, key)?;
             }
             match self.phase {
@@ -142,10 +153,16 @@ impl<S: Service> Connection<S> {
                 },
                 Phase::Serving if self.unparsed => continue,
                 Phase::Serving => {}
-                Phase::Finishing(_) if !self.output.is_empty() => return Poll::Pending,
-                Phase::Finishing(Ending::Client) => return Poll::Ready(Ok(())),
+                Phase::Finishing(_) if !self.is_all_sent() => return Poll::Pending,
+                Phase::Finishing(Ending::Client) => {
+                    self.stream.say_end(cx);
+                    return Poll::Ready(Ok(()));
+                }
                 Phase::Finishing(Ending::Server) => {
-                    ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+                    if Pin::new(&mut self.stream).poll_shutdown(cx)?.is_pending() {
+                        (self.flush, self.wrote_ms) = (Flush::Socket, local.now_ms);
+                        return Poll::Pending;
+                    }
                     self.phase = self.lingering(local);
                 }
                 Phase::Lingering { .. } => {}
@@ -160,7 +177,7 @@ impl<S: Service> Connection<S> {
                 }
                 Poll::Ready(Ok(0)) => self.phase = Phase::Finishing(Ending::Client),
                 Poll::Ready(result) => drop(result?),
-                Poll::Pending if local.stopping == Stopping::Closing && self.output.is_empty() => {
+                Poll::Pending if local.stopping == Stopping::Closing && self.is_all_sent() => {
                     self.phase = Phase::Finishing(Ending::Server);
                 }
                 Poll::Pending => return Poll::Pending,
@@ -203,7 +220,12 @@ impl<S: Service> Connection<S> {
     ) -> io::Result<()> {
         let gate = &self.shared.gate;
         loop {
-            let (flush, written) = self.output.poll_flush(cx, &mut self.stream, gate, &mut local.pool)?;
+            let (mut flush, mut written) =
+                self.output.poll_flush(cx, &mut self.stream, gate, &mut local.pool)?;
+            written += self.stream.poll_unsent(cx)?;
+            if self.stream.has_unsent() {
+                flush = Flush::Socket;
+            }
             if written > 0 {
                 local.written_bytes += written as u64;
                 self.active_ms = local.now_ms;
@@ -322,9 +344,14 @@ impl<S: Service> Connection<S> {
     fn break_off(&mut self, with_reset: bool) -> io::Error {
         if with_reset {
             // On an error the socket is closed already.
-            let _reset = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            let _reset = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
         }
         io::ErrorKind::UnexpectedEof.into()
+    }
+
+    /// Whether everything that was answered so far is with the kernel.
+    fn is_all_sent(&self) -> bool {
+        self.output.is_empty() && !self.stream.has_unsent()
     }
 
     /// Whether reading must wait until the client reads, or until answers become ready.
@@ -366,7 +393,7 @@ impl<S: Service> Connection<S> {
         };
         match (self.phase, self.flush) {
             (Phase::Lingering { until_ms, .. }, _) => until_ms,
-            (_, _) if self.output.is_empty() => match &self.stage {
+            (_, _) if self.is_all_sent() => match &self.stage {
                 Stage::Head { .. } if self.input.is_empty() => self.active_ms + limits.idle_timeout_ms,
                 stage => stage.deadline(limits).unwrap_or(local.now_ms + limits.head_timeout_ms),
             },
@@ -381,7 +408,7 @@ impl<S: Service> Connection<S> {
         self.deadline_ms = u64::MAX;
         let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
         match self.phase {
-            Phase::Serving if !self.output.is_empty() => std::ops::ControlFlow::Break(()),
+            Phase::Serving if !self.is_all_sent() => std::ops::ControlFlow::Break(()),
             // Its answer has left already.
             Phase::Serving if matches!(self.stage, Stage::Streaming(_)) => std::ops::ControlFlow::Break(()),
             Phase::Serving if is_idle => {
@@ -404,7 +431,7 @@ impl<S: Service> Connection<S> {
 /// The answer when a handler panicked; the panic itself was reported by the panic hook.
 pub(crate) const PANICKED: Reject = Reject::new(500, "the handler failed");
 
-impl<S: Service> Future for Connection<S> {
+impl<S: Service, T: Transport> Future for Connection<S, T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -413,7 +440,7 @@ impl<S: Service> Future for Connection<S> {
     }
 }
 
-impl<S: Service> Drop for Connection<S> {
+impl<S: Service, T: Transport> Drop for Connection<S, T> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             drop(Local::with(|local| local.unregister(key)));

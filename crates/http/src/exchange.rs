@@ -16,6 +16,7 @@ use crate::output::SlotId;
 use crate::parse::{Framing, Reject, RequestHead, Version, field_slots, parse_head};
 use crate::request::{Method, Request};
 use crate::streamed::Given;
+use crate::transport::Transport;
 use crate::worker::{Local, Shared, Stopping};
 use crate::{Outcome, Service};
 use futures_util::FutureExt;
@@ -96,7 +97,7 @@ impl Stage {
     }
 }
 
-impl<S: Service> Connection<S> {
+impl<S: Service, T: Transport> Connection<S, T> {
     /// Consumes from the connection's own buffer.
     pub(crate) fn consume_input(&mut self, local: &mut Local) {
         if self.is_blocked() {

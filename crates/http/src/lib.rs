@@ -1,13 +1,15 @@
-//! The HTTP/1.1 engine: sockets, parsing, answers, limits. It knows nothing of routes and nothing of data.
+//! The HTTP/1.1 engine: sockets, TLS, parsing, answers, limits. It knows nothing of routes and nothing of
+//! data.
 //!
 //! # Modules, in the order in which a request uses them
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`server`](Server) | bind, threads, graceful stop |
+//! | [`server`](Server) | bind, threads, graceful stop; replacing what serves |
 //! | `acceptor` | which worker gets a connection; refusing past the limit |
 //! | `worker` | what the connections of one thread share; deadlines; connections that wait for the gate |
 //! | `proxy_protocol` | the header that a trusted proxy may begin a connection with |
+//! | `tls` | records of TLS in and out, handshakes |
 //! | `connection` | the state machine of one connection: read, flush, back-pressure, time-outs, closing |
 //! | `exchange` | bytes in, service called, answer or deferred slot out |
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
@@ -34,7 +36,8 @@
 //!
 //! # What must not move in
 //!
-//! Routing, configuration, what a mark means, TLS, compression, logging of requests; any other crate of ours.
+//! Routing, configuration, what a mark means, certificates and their files, compression, logging of requests;
+//! any other crate of ours.
 //!
 //! # Deferred answers
 //!
@@ -62,6 +65,8 @@ mod server;
 mod stats;
 mod streamed;
 pub mod target;
+mod tls;
+mod transport;
 mod worker;
 
 use std::future::Future;
@@ -75,10 +80,11 @@ pub use limits::Limits;
 pub use networks::Networks;
 pub use path::{CanonicalPath, PathError, canonical_path, is_canonical};
 pub use request::{Method, Request};
-pub use server::{Options, Server};
+pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
 pub use streamed::{BodySource, Filled, Given, Streamed};
 pub use target::{DecodeError, percent_decode, query_pairs};
+pub use worker::Scheme;
 
 /// Whether an answer is complete, deferred or streamed.
 pub enum Outcome {

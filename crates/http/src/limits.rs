@@ -26,6 +26,9 @@ pub struct Limits {
     pub write_timeout_ms: u64,
     /// Most connections of all workers together; a further one is answered 503 and closed.
     pub connections: usize,
+    /// Most TLS handshakes of all workers together that are not over; a further connection is closed. A
+    /// handshake may take `head_timeout_ms`.
+    pub handshakes: usize,
     /// Most deferred requests of one connection; then it is not read until one of them is answered.
     pub pipeline_depth: usize,
     /// Most bytes of unsent answers of one connection; then it is not read until the client has taken them.
@@ -46,6 +49,7 @@ impl Default for Limits {
             idle_timeout_ms: 75_000,
             write_timeout_ms: 30_000,
             connections: 16_384,
+            handshakes: 4_096,
             pipeline_depth: 128,
             output_bytes: 256 * 1024,
             stop_timeout_ms: 10_000,
@@ -62,8 +66,9 @@ impl Limits {
         if self.target_bytes + METHOD_BYTES_MAX >= self.head_bytes {
             return Err("target_bytes must leave room in head_bytes for the rest of the head");
         }
-        if self.connections == 0 || self.pipeline_depth == 0 || self.output_bytes == 0 {
-            return Err("connections, pipeline_depth and output_bytes must be at least 1");
+        let counts = [self.connections, self.handshakes, self.pipeline_depth, self.output_bytes];
+        if counts.contains(&0) {
+            return Err("connections, handshakes, pipeline_depth and output_bytes must be at least 1");
         }
         if self.body_bytes_per_s_min == 0 {
             return Err("body_bytes_per_s_min must be at least 1");
@@ -94,6 +99,13 @@ pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const POOLED_BUFFERS_MAX: usize = 64;
 /// Capacity of a new output buffer.
 pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
+/// Bytes that TLS encrypts before it writes: four records. What the socket does not take of them is kept.
+pub(crate) const ENCRYPTED_BYTES_MAX: usize = 4 * RECORD_PLAIN_BYTES_MAX;
+/// The most that one TLS record holds (RFC 8446 section 5.1).
+pub(crate) const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
+/// What a TLS record has beside that: a head of 5 bytes, 8 of a nonce, 16 of a tag, one of a type, rounded
+/// up. A short message, such as an alert or a new key, fits in twice that.
+pub(crate) const RECORD_OVERHEAD_BYTES: usize = 64;
 /// Chunks handed to one writev.
 pub(crate) const WRITE_SLICES_MAX: usize = 16;
 /// Read-answer-write turns of one connection before it yields to the others.
@@ -121,4 +133,5 @@ pub(crate) const REFUSALS_MAX: usize = 64;
 pub(crate) const REFUSAL_MS: u64 = 1_000;
 
 const _: () = assert!(TICK_MS <= 1_000, "Date must not be more than a second late");
+const _: () = assert!(READ_BYTES > 2 * RECORD_PLAIN_BYTES_MAX, "a record must fit");
 const _: () = assert!(BUFFER_BYTES_START <= POOLED_BUFFER_BYTES_MAX);

@@ -1,7 +1,8 @@
-//! The server: listeners, one acceptor and the worker threads, from bind to the end of a graceful stop.
+//! The server: listeners, one acceptor and the worker threads, from bind to the end of a graceful stop; and
+//! what may be replaced while it runs.
 
 use crate::Service;
-use crate::acceptor::{Acceptor, listen};
+use crate::acceptor::{Acceptor, Listener, listen};
 use crate::answer::{Answer, Form, Persistence};
 use crate::date::Stamp;
 use crate::exchange::respond_error;
@@ -11,34 +12,126 @@ use crate::networks::Networks;
 use crate::parse::Reject;
 use crate::parse::Version;
 use crate::stats::Stats;
-use crate::worker::{self, Shared};
+use crate::worker::{self, Message, Scheme, Shared};
+use rustls::ServerConfig;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+/// Where to listen, and what is spoken there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// The address; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// HTTP or HTTPS.
+    pub scheme: Scheme,
+}
+
+impl<A: Into<SocketAddr>> From<A> for Listen {
+    /// HTTP on this address.
+    fn from(address: A) -> Listen {
+        Listen { address: address.into(), scheme: Scheme::Http }
+    }
+}
 
 /// Where and how to serve.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
-    /// The addresses to listen on; port 0 takes a free one.
-    pub listen: Vec<SocketAddr>,
+    /// Where to listen.
+    pub listen: Vec<Listen>,
     /// Worker threads; one per core is right.
     pub workers: usize,
     /// What is accepted from clients.
     pub limits: Limits,
     /// The proxies that are believed about who a client is.
     pub trusted: Networks,
+    /// How HTTPS is spoken: certificates, versions, protocols. Early data must be off.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 /// A server that has its addresses and does not serve yet.
 #[derive(Debug)]
 pub struct Server<S: Service> {
-    listeners: Vec<TcpListener>,
-    shared: Arc<Shared<S>>,
+    listeners: Vec<Listener>,
+    inboxes: Vec<UnboundedReceiver<Message<S>>>,
+    replacer: Replacer<S>,
     stats: Stats,
+}
+
+/// What a running server may have replaced.
+#[derive(Debug)]
+pub struct Replaceable<S> {
+    /// What answers requests. [`Service::worker_starts`] is not called again.
+    pub service: Arc<S>,
+    /// What is accepted from clients.
+    pub limits: Limits,
+    /// The proxies that are believed about who a client is.
+    pub trusted: Networks,
+    /// How HTTPS is spoken with clients that connect.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// Replaces the service, the limits and the certificates of a running server.
+#[derive(Debug)]
+pub struct Replacer<S: Service> {
+    workers: Vec<UnboundedSender<Message<S>>>,
+    current: Arc<Mutex<Arc<Shared<S>>>>,
+    connections_max: Arc<AtomicUsize>,
+}
+
+impl<S: Service> Clone for Replacer<S> {
+    fn clone(&self) -> Replacer<S> {
+        let (workers, current) = (self.workers.clone(), self.current.clone());
+        Replacer { workers, current, connections_max: self.connections_max.clone() }
+    }
+}
+
+impl<S: Service> Replacer<S> {
+    fn current(&self) -> Arc<Shared<S>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces what `change` changes, for requests that begin from now on; those that have begun keep what
+    /// they have. Returns when every worker has it.
+    ///
+    /// # Errors
+    /// Limits that contradict each other; then nothing has changed.
+    pub async fn replace(&self, change: impl FnOnce(&mut Replaceable<S>)) -> Result<(), &'static str> {
+        let mut replaced = Vec::new();
+        {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = Replaceable {
+                service: current.service.clone(),
+                limits: current.limits.clone(),
+                trusted: current.trusted.clone(),
+                tls: current.tls.clone(),
+            };
+            change(&mut next);
+            let Replaceable { service, limits, trusted, tls } = next;
+            limits.check()?;
+            self.connections_max.store(limits.connections, Relaxed);
+            let (gate, handshakes) = (current.gate.clone(), current.handshakes.clone());
+            let generation = current.generation + 1;
+            *current = Arc::new(Shared { service, gate, limits, trusted, tls, handshakes, generation });
+            // Under the lock, so that every worker is told of two changes in the same order.
+            for worker in &self.workers {
+                let (done, is_done) = oneshot::channel();
+                // A worker that has stopped begins no request.
+                if worker.send(Message::Replace(current.clone(), done)).is_ok() {
+                    replaced.push(is_done);
+                }
+            }
+        }
+        for is_done in replaced {
+            let _stopped = is_done.await;
+        }
+        Ok(())
+    }
 }
 
 impl<S: Service> Server<S> {
@@ -47,24 +140,44 @@ impl<S: Service> Server<S> {
     /// Errors: an address that cannot be listened on (its text is in the error), options that
     /// contradict each other.
     pub fn bind(options: Options, service: Arc<S>, gate: Arc<Gate>) -> io::Result<Server<S>> {
-        let Options { listen: addresses, workers, limits, trusted } = options;
+        let Options { listen: addresses, workers, limits, trusted, tls } = options;
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()));
         if workers == 0 || addresses.is_empty() {
             return invalid("at least one worker and one address are needed");
         }
-        if gate.workers() != workers {
-            return invalid("the gate was made for another number of workers");
+        if tls.is_none() && addresses.iter().any(|listen| listen.scheme == Scheme::Https) {
+            return invalid("HTTPS needs a certificate");
         }
         if let Err(text) = limits.check() {
             return invalid(text);
         }
-        let open = |address: SocketAddr| {
-            listen(address)
-                .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+        let open = |Listen { address, scheme }: Listen| match listen(address) {
+            Ok(listener) => Ok((listener, scheme)),
+            Err(error) => Err(io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))),
         };
         let listeners = addresses.into_iter().map(open).collect::<io::Result<Vec<_>>>()?;
-        let shared = Arc::new(Shared { service, gate, limits, trusted });
-        Ok(Server { listeners, shared, stats: Stats::new(workers) })
+        Server::on(listeners, workers, gate, Replaceable { service, limits, trusted, tls })
+    }
+
+    /// A server on listeners that are there.
+    fn on(
+        listeners: Vec<Listener>,
+        workers: usize,
+        gate: Arc<Gate>,
+        serving: Replaceable<S>,
+    ) -> io::Result<Server<S>> {
+        if gate.workers() != workers {
+            let what = "the gate was made for another number of workers";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let Replaceable { service, limits, trusted, tls } = serving;
+        let (senders, inboxes) = (0..workers).map(|_| unbounded_channel()).unzip();
+        let connections_max = Arc::new(AtomicUsize::new(limits.connections));
+        let handshakes = Arc::default();
+        let shared = Shared { service, gate, limits, trusted, tls, handshakes, generation: 0 };
+        let current = Arc::new(Mutex::new(Arc::new(shared)));
+        let replacer = Replacer { workers: senders, current, connections_max };
+        Ok(Server { listeners, inboxes, replacer, stats: Stats::new(workers) })
     }
 
     /// The same listeners for another service. A connection is served by whichever of the two runs and
@@ -72,32 +185,42 @@ impl<S: Service> Server<S> {
     ///
     /// Errors: the operating system's; a gate that was made for another number of workers.
     pub fn beside<T: Service>(&self, service: Arc<T>, gate: Arc<Gate>) -> io::Result<Server<T>> {
+        let clone = |(listener, scheme): &Listener| Ok((listener.try_clone()?, *scheme));
+        let listeners = self.listeners.iter().map(clone).collect::<io::Result<Vec<_>>>()?;
+        let current = self.replacer.current();
+        let (limits, trusted, tls) = (current.limits.clone(), current.trusted.clone(), current.tls.clone());
         let workers = self.stats.workers.len();
-        if gate.workers() != workers {
-            let what = "the gate was made for another number of workers";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-        let listeners = self.listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
-        let (limits, trusted) = (self.shared.limits.clone(), self.shared.trusted.clone());
-        let shared = Arc::new(Shared { service, gate, limits, trusted });
-        Ok(Server { listeners, shared, stats: Stats::new(workers) })
+        Server::on(listeners, workers, gate, Replaceable { service, limits, trusted, tls })
     }
 
     /// The same listeners for the same service.
     ///
     /// Errors: the operating system's.
     pub fn again(&self) -> io::Result<Server<S>> {
-        self.beside(self.shared.service.clone(), self.shared.gate.clone())
+        let current = self.replacer.current();
+        self.beside(current.service.clone(), current.gate.clone())
     }
 
-    /// The addresses that are listened on, in the order of the options, with the ports that were taken.
+    /// Where it listens, in the order of the options, with the ports that were taken.
+    pub fn listens(&self) -> io::Result<Vec<Listen>> {
+        let listen =
+            |(listener, scheme): &Listener| Ok(Listen { address: listener.local_addr()?, scheme: *scheme });
+        self.listeners.iter().map(listen).collect()
+    }
+
+    /// The addresses that are listened on, as [`Server::listens`].
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listeners.iter().map(TcpListener::local_addr).collect()
+        self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
     }
 
     /// A handle to this server's numbers.
     pub fn stats(&self) -> Stats {
         self.stats.clone()
+    }
+
+    /// A handle that replaces what may be replaced, before and while it runs.
+    pub fn replacer(&self) -> Replacer<S> {
+        self.replacer.clone()
     }
 
     /// Serves until `stop` is ready, then stops gracefully: accepts no more, answers every request
@@ -108,26 +231,26 @@ impl<S: Service> Server<S> {
     /// Errors: a thread or runtime that cannot be started, a listener that fails for good. The
     /// workers are stopped first.
     pub fn run(self, stop: impl Future) -> io::Result<Stats> {
-        let Server { listeners, shared, stats } = self;
+        let Server { listeners, inboxes, replacer, stats } = self;
+        let shared = replacer.current();
         let runtime = runtime_of_one_thread()?;
-        let mut senders = Vec::new();
         let mut threads = Vec::new();
-        for index in 0..stats.workers.len() {
-            let (sender, inbox) = mpsc::unbounded_channel();
+        for (index, inbox) in inboxes.into_iter().enumerate() {
             let (shared, stats) = (shared.clone(), stats.clone());
             // Made here, so that a failure ends the start and not one worker.
             let runtime = runtime_of_one_thread()?;
             let thread = thread::Builder::new().name(format!("http-{index}"));
-            threads.push(thread.spawn(move || worker::run(index, &shared, &stats, runtime, inbox))?);
-            senders.push(sender);
+            threads.push(thread.spawn(move || worker::run(index, shared, &stats, runtime, inbox))?);
         }
         let acceptor = Acceptor {
-            workers: senders,
+            workers: replacer.workers,
             stats: stats.clone(),
-            connections_max: shared.limits.connections,
+            connections_max: replacer.connections_max,
             refusal: refusal(&*shared.service),
             refusals: Arc::new(AtomicUsize::new(0)),
         };
+        // What is replaced is not kept.
+        drop(shared);
         let accepted = runtime.block_on(acceptor.run(listeners, stop));
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an HTTP worker panicked"))?;

@@ -16,35 +16,55 @@ use crate::networks::Networks;
 use crate::output::Pool;
 use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
+use crate::tls::Tls;
+use rustls::ServerConfig;
 use slab::Slab;
+use std::any::Any;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Poll, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// What every connection of a server refers to.
+/// What every connection of a server refers to. Never changed: replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
     pub(crate) service: Arc<S>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) limits: Limits,
     pub(crate) trusted: Networks,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Handshakes under way, of all workers.
+    pub(crate) handshakes: Arc<AtomicUsize>,
+    /// How often it has been replaced.
+    pub(crate) generation: u64,
 }
 
-/// What the acceptor says to a worker.
-pub(crate) enum Message {
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP/1.1 without TLS.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+/// What a worker is told.
+pub(crate) enum Message<S> {
     /// A new connection, already counted.
-    Connection(std::net::TcpStream, SocketAddr),
+    Connection(std::net::TcpStream, SocketAddr, Scheme),
+    /// Requests that begin from now on get these; then says so.
+    Replace(Arc<Shared<S>>, oneshot::Sender<()>),
     /// Finish what has arrived, then end.
     Stop,
 }
@@ -85,10 +105,13 @@ pub(crate) struct Local {
     connections: Slab<Entry>,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
+    /// The server's [`Shared`], and its generation: the type of the service is its connections' business.
+    shared: Arc<dyn Any + Send + Sync>,
+    generation: u64,
 }
 
 impl Local {
-    fn new(worker: usize, stats: Stats) -> Local {
+    fn new<S: Service>(worker: usize, stats: Stats, shared: &Arc<Shared<S>>) -> Local {
         Local {
             worker,
             scratch: Box::default(),
@@ -103,7 +126,19 @@ impl Local {
             connections: Slab::new(),
             waiters: BinaryHeap::new(),
             stats,
+            shared: shared.clone(),
+            generation: shared.generation,
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What connections refer to from now on.
+    pub(crate) fn shared<S: Service>(&self) -> Option<Arc<Shared<S>>> {
+        self.shared.clone().downcast().ok()
     }
 
     /// Runs `f` with this thread's worker; `None` outside of a worker (a runtime that is being torn down).
@@ -210,12 +245,12 @@ impl Drop for Counted {
 /// Serves until a stop message came and everything is answered, or the stop timeout is over.
 pub(crate) fn run<S: Service>(
     worker: usize,
-    shared: &Arc<Shared<S>>,
+    shared: Arc<Shared<S>>,
     stats: &Stats,
     runtime: tokio::runtime::Runtime,
-    inbox: mpsc::UnboundedReceiver<Message>,
+    inbox: mpsc::UnboundedReceiver<Message<S>>,
 ) {
-    LOCAL.with_borrow_mut(|local| *local = Some(Local::new(worker, stats.clone())));
+    LOCAL.with_borrow_mut(|local| *local = Some(Local::new(worker, stats.clone(), &shared)));
     runtime.block_on(serve(worker, shared, stats, inbox));
     // Connections that are left are dropped here, while the thread's worker still exists.
     drop(runtime);
@@ -224,24 +259,39 @@ pub(crate) fn run<S: Service>(
 
 async fn serve<S: Service>(
     worker: usize,
-    shared: &Arc<Shared<S>>,
+    mut shared: Arc<Shared<S>>,
     stats: &Stats,
-    mut inbox: mpsc::UnboundedReceiver<Message>,
+    mut inbox: mpsc::UnboundedReceiver<Message<S>>,
 ) {
     shared.service.worker_starts(worker, stats.workers.len());
     tokio::spawn(keep_time());
     tokio::spawn(keep_gate(shared.gate.clone(), worker));
-    while let Some(Message::Connection(stream, peer)) = inbox.recv().await {
-        let counted = Counted { stats: stats.clone(), worker };
-        let accepted = &stats.workers[worker].accepted;
-        accepted.store(accepted.load(Relaxed) + 1, Relaxed);
-        // Only a full epoll set can fail here; the client sees its connection closed.
-        if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-            let (origin, shared) = (Origin::direct(peer), shared.clone());
-            match shared.trusted.contains(peer.ip()) {
-                true => drop(tokio::spawn(introduced(stream, origin, shared, counted))),
-                false => drop(tokio::spawn(Connection::new(stream, origin, shared, counted))),
+    loop {
+        match inbox.recv().await {
+            Some(Message::Connection(stream, peer, scheme)) => {
+                let counted = Counted { stats: stats.clone(), worker };
+                let accepted = &stats.workers[worker].accepted;
+                accepted.store(accepted.load(Relaxed) + 1, Relaxed);
+                // Only a full epoll set can fail here; the client sees its connection closed.
+                let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { continue };
+                let (origin, shared) = (Origin::direct(peer), shared.clone());
+                match (shared.trusted.contains(peer.ip()), scheme) {
+                    (false, Scheme::Http) => {
+                        drop(tokio::spawn(Connection::new(stream, origin, shared, counted)));
+                    }
+                    (false, Scheme::Https) => {
+                        drop(tokio::spawn(serve_secure(stream, origin, shared, counted)))
+                    }
+                    (true, _) => drop(tokio::spawn(introduced(stream, origin, scheme, shared, counted))),
+                }
             }
+            Some(Message::Replace(newer, replaced)) => {
+                Local::with(|local| (local.shared, local.generation) = (newer.clone(), newer.generation));
+                shared = newer;
+                // Nobody waits for it where the server stops.
+                let _told = replaced.send(());
+            }
+            Some(Message::Stop) | None => break,
         }
     }
     stop(&stats.workers[worker], shared.limits.stop_timeout_ms).await;
@@ -251,12 +301,96 @@ async fn serve<S: Service>(
 async fn introduced<S: Service>(
     mut stream: tokio::net::TcpStream,
     direct: Origin,
+    scheme: Scheme,
     shared: Arc<Shared<S>>,
     counted: Counted,
 ) {
     let is_stopping = || Local::with(|local| local.stopping == Stopping::Closing).unwrap_or(true);
     if let Some(origin) = proxy_protocol::origin(&mut stream, direct, &shared.limits, is_stopping).await {
-        Connection::new(stream, origin, shared, counted).await;
+        match scheme {
+            Scheme::Http => Connection::new(stream, origin, shared, counted).await,
+            Scheme::Https => serve_secure(stream, origin, shared, counted).await,
+        }
+    }
+}
+
+/// Serves a client with TLS, once its handshake is over. One that fails has told the client why.
+async fn serve_secure<S: Service>(
+    stream: tokio::net::TcpStream,
+    origin: Origin,
+    shared: Arc<Shared<S>>,
+    counted: Counted,
+) {
+    let Some(config) = shared.tls.clone() else { return };
+    let Some(under_way) = UnderWay::begin(&shared) else {
+        counted.stats.refused.fetch_add(1, Relaxed);
+        return;
+    };
+    // A configuration that rustls refuses was refused when it was made.
+    let Ok(tls) = Tls::new(stream, config) else { return };
+    let Some(tls) = Handshake::new(tls, shared.limits.head_timeout_ms).await else { return };
+    drop(under_way);
+    Connection::new(tls, Origin { is_secure: true, ..origin }, shared, counted).await;
+}
+
+/// A handshake: ready with the connection when it is over, with nothing when it failed, took longer than
+/// its deadline, or the server stops.
+struct Handshake {
+    tls: Option<Tls>,
+    timeout_ms: u64,
+    key: Option<ConnectionKey>,
+    deadline_ms: u64,
+}
+
+impl Handshake {
+    fn new(tls: Tls, timeout_ms: u64) -> Handshake {
+        Handshake { tls: Some(tls), timeout_ms, key: None, deadline_ms: u64::MAX }
+    }
+}
+
+impl Future for Handshake {
+    type Output = Option<Tls>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Tls>> {
+        let me = self.get_mut();
+        let over = Local::with(|local| {
+            if me.key.is_none() {
+                let key = local.register(cx.waker().clone());
+                me.deadline_ms = local.now_ms + me.timeout_ms;
+                local.set_deadline(key, me.deadline_ms);
+                me.key = Some(key);
+            }
+            me.deadline_ms <= local.now_ms || local.stopping == Stopping::Closing
+        });
+        let Some(tls) = me.tls.as_mut().filter(|_| over == Some(false)) else { return Poll::Ready(None) };
+        let result = ready!(tls.poll_handshake(cx));
+        Poll::Ready(me.tls.take().filter(|_| result.is_ok()))
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            drop(Local::with(|local| local.unregister(key)));
+        }
+    }
+}
+
+/// Counts a handshake until it is over.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    /// `None`: there are as many as there may be.
+    fn begin<S>(shared: &Shared<S>) -> Option<UnderWay> {
+        let under_way = UnderWay(shared.handshakes.clone());
+        let before = under_way.0.fetch_add(1, Relaxed);
+        (before < shared.limits.handshakes).then_some(under_way)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -94,7 +94,9 @@ impl Balance {
         order.retain(|index| passes_checks(&self.upstreams[*index]));
         match order.iter().find(|index| self.upstreams[**index].admits(now_ms)) {
             Some(index) => Some(*index),
-            None if self.upstreams.iter().all(|one| one.is_out() || !passes_checks(one)) => order.first().copied(),
+            None if self.upstreams.iter().all(|one| one.is_out() || !passes_checks(one)) => {
+                order.first().copied()
+            }
             None => None,
         }
     }
@@ -151,7 +153,11 @@ mod tests {
             picked.sort_unstable();
             assert_eq!(picked, (0..count).collect::<Vec<_>>());
             balance.upstreams[0].checked(false);
-            assert_eq!(balance.pick(&[], 1_001) == None, count == 1, "one that fails its checks is not asked");
+            assert_eq!(
+                balance.pick(&[], 1_001) == None,
+                count == 1,
+                "one that fails its checks is not asked"
+            );
         }
     }
 

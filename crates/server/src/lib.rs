@@ -31,6 +31,7 @@ mod source;
 mod start_error;
 mod starting;
 mod tier;
+mod tls;
 
 pub use admin::checks_json;
 pub use body::extract as extract_fields;

@@ -13,10 +13,11 @@ use crate::service::Routes;
 use crate::start_error::StartError;
 use crate::starting::Starting;
 use crate::tier::{Listener, Tier};
+use crate::tls;
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
-use forebay_http::{Gate, Limits, Networks, Options, Server};
+use forebay_http::{Gate, Limits, Networks, Options, Replacer, Server};
 use forebay_terminal::say;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -45,7 +46,7 @@ pub fn serve(
     let runtime = background_runtime()?;
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
-    let mut starting = Starting::bind(config, http_options(config))?;
+    let mut starting = Starting::bind(config, http_options(config)?)?;
     let opening = open::open_telling(config, options.new_database, Away::Wait, starting.trouble.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(()) };
     opened.tier.prepare(&config.memory, &gate);
@@ -91,6 +92,7 @@ pub fn serve(
     let admin = starting.admin(Arc::new(AdminService(Arc::new(admin))))?;
     let admin_listener = AdminListener::start(admin, &config.memory.data_dir)?;
     announce(config, &opened.enforced, starting)?;
+    watch_certificates(config, server.replacer(), &runtime);
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
@@ -144,11 +146,25 @@ fn answering_time(config: &Config) -> Duration {
     whole - STOP_END.min(whole / 2)
 }
 
-fn http_options(config: &Config) -> Options {
+fn http_options(config: &Config) -> Result<Options, StartError> {
     let stop_timeout_ms = answering_time(config).as_millis() as u64;
     let limits = Limits { stop_timeout_ms, ..compile::http_limits(&config.server.limits) };
     let trusted = Networks::new(config.server.trusted_proxies.iter().copied());
-    Options { listen: config.server.listen.clone(), workers: workers_of(config), limits, trusted }
+    let tls = config.server.tls.as_ref().map(|tls| tls::load_at_start(&config.source, tls)).transpose()?;
+    let listen = compile::listens(&config.server.listen);
+    Ok(Options { listen, workers: workers_of(config), limits, trusted, tls })
+}
+
+/// Puts certificates that change in use, for as long as the server runs.
+fn watch_certificates(config: &Config, replacer: Replacer<Routes>, runtime: &Runtime) {
+    let Some(tls) = config.server.tls.clone() else { return };
+    runtime.spawn(tls::watch(tls, move |changed| {
+        let replacer = replacer.clone();
+        async move {
+            let replaced = replacer.replace(|serving| serving.tls = Some(changed)).await;
+            replaced.expect("the limits are those that were checked");
+        }
+    }));
 }
 
 /// The response cache, with its shared level when some endpoint uses it.
@@ -289,6 +305,9 @@ fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartErr
 fn announce(config: &Config, enforced: &Watched, mut starting: Starting) -> Result<(), StartError> {
     say!("{}", forebay_config::explain(config).trim_end());
     enforced.announce();
+    if config.server.tls.is_some() && !config.server.speaks_https() {
+        say!("note: [server.tls] is not used: no address of server.listen begins with https://");
+    }
     starting.announce()
 }
 

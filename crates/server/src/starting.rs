@@ -13,7 +13,9 @@ use crate::endpoint::out::respond_problem;
 use crate::problem::{Problem, write_problem};
 use crate::start_error::StartError;
 use forebay_config::Config;
-use forebay_http::{Answer, Gate, Limits, Method, Networks, Options, Outcome, Request, Server, Service};
+use forebay_http::{
+    Answer, Gate, Limits, Method, Networks, Options, Outcome, Request, Scheme, Server, Service,
+};
 use forebay_terminal::say;
 use forebay_value::Timestamp;
 use serde_json::json;
@@ -40,7 +42,8 @@ impl Starting {
     pub fn bind(config: &Config, options: Options) -> Result<Starting, StartError> {
         let limits = Limits { connections: ADMIN_CONNECTIONS, ..Limits::default() };
         let trusted = Networks::default();
-        let admin = Options { listen: vec![config.admin.listen], workers: 1, limits, trusted };
+        let admin =
+            Options { listen: vec![config.admin.listen.into()], workers: 1, limits, trusted, tls: None };
         let trouble = Trouble::default();
         let tables = config.tables.iter().filter(|table| table.hot).map(|table| table.name.clone());
         let waiting = Waiting { trouble: trouble.clone(), tables: tables.collect(), since: Timestamp::now() };
@@ -99,8 +102,9 @@ impl Starting {
     /// Says where it listens, once.
     pub fn announce(&mut self) -> Result<(), StartError> {
         if !std::mem::replace(&mut self.is_announced, true) {
-            for address in self.main.addresses().map_err(StartError::from)? {
-                say!("listening on http://{address}");
+            for listen in self.main.listens().map_err(StartError::from)? {
+                let scheme = if listen.scheme == Scheme::Https { "https" } else { "http" };
+                say!("listening on {scheme}://{}", listen.address);
             }
             say!("admin on http://{}", self.admin.addresses().map_err(StartError::from)?[0]);
         }

@@ -17,4 +17,5 @@ pub(crate) mod memory;
 pub(crate) mod server;
 pub(crate) mod table;
 pub(crate) mod tags;
+pub(crate) mod tls;
 pub(crate) mod values;

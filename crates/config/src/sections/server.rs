@@ -1,6 +1,7 @@
 //! `[server]`: where clients are served, and what they may do.
 
 use super::guard::{self, Guard};
+use super::tls::{self, Tls};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
 use crate::syntax::fields::{Cursor, bytes, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
@@ -12,7 +13,7 @@ pub(crate) const SERVER: Section = Section {
     name: "[server]",
     keys: keys! {
         "listen" | "address, or array of addresses" | "\"127.0.0.1:3000\"" |
-            "where to listen; port 0 is any free one"
+            "where to listen; port 0 is any free one; an address that begins with `https://` speaks HTTPS"
         "workers" | "number of threads" | "(one per core)" | "threads that serve clients"
         "public_url" | "URL" | "(the client's scheme and the Host of the request)" | "what `base_url()` gives"
         "trusted_proxies" | "address or network, or array of them" | "[]" |
@@ -23,6 +24,7 @@ pub(crate) const SERVER: Section = Section {
             "how long a stop takes at most; answers and the drain have until 2 s before that, or half of it"
         "guard" | "guard" | "(none)" | "the guard of every endpoint that has none of its own"
         "limits" | "table" | "" | "what one client may take up"
+        "tls" | "table" | "" | "the certificates of listeners that speak HTTPS"
     },
 };
 
@@ -40,6 +42,8 @@ pub(crate) const LIMITS: Section = Section {
         "write_timeout" | "time" | "\"30s\"" |
             "a connection that takes no byte of its answer for this long is closed"
         "connections" | "number" | "16384" | "most connections at one time; one more is 503"
+        "handshakes" | "number" | "4096" |
+            "most TLS handshakes at one time, each of at most `head_timeout`; one more connection is closed"
         "pipeline_depth" | "number" | "128" |
             "most requests of a connection that wait for their answers; then it is not read"
         "output" | "size" | "\"256KiB\"" |
@@ -50,8 +54,8 @@ pub(crate) const LIMITS: Section = Section {
 /// `[server]`: where clients are served, and what they may do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
-    /// Addresses to listen on; at least one.
-    pub listen: Vec<SocketAddr>,
+    /// Where to listen; at least one.
+    pub listen: Vec<Listen>,
     /// Worker threads; `None`: one per core.
     pub workers: Option<usize>,
     /// What `base_url()` gives, without a slash at the end; `None`: the client's scheme and the Host of the
@@ -62,8 +66,35 @@ pub struct Server {
     pub trusted_proxies: Vec<(IpAddr, u8)>,
     /// Whether several slashes in a row in a path are one.
     pub merge_slashes: bool,
+    /// `[server.tls]`; there if some listener speaks HTTPS.
+    pub tls: Option<Tls>,
     /// `[server.limits]`, and `stop_timeout` of `[server]`.
     pub limits: Limits,
+}
+
+impl Server {
+    /// Whether some listener speaks HTTPS.
+    pub fn speaks_https(&self) -> bool {
+        self.listen.iter().any(|listen| listen.scheme == Scheme::Https)
+    }
+}
+
+/// Where to listen, and what is spoken there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen {
+    /// The address; port 0: any free one.
+    pub address: SocketAddr,
+    /// HTTP or HTTPS.
+    pub scheme: Scheme,
+}
+
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http://`, or nothing in front of the address.
+    Http,
+    /// HTTP over TLS, with the certificates of `[server.tls]`.
+    Https,
 }
 
 /// `[server.limits]`: what one client may take up. Sizes in bytes, times in milliseconds.
@@ -87,6 +118,8 @@ pub struct Limits {
     pub write_timeout_ms: u64,
     /// Most connections at one time.
     pub connections: usize,
+    /// Most TLS handshakes at one time.
+    pub handshakes: usize,
     /// Most requests of a connection that wait for their answers.
     pub pipeline_depth: usize,
     /// Most bytes of answers that a connection has not taken.
@@ -107,6 +140,7 @@ impl Default for Limits {
             idle_timeout_ms: 75_000,
             write_timeout_ms: 30_000,
             connections: 16_384,
+            handshakes: 4_096,
             pipeline_depth: 128,
             output_bytes: 256 << 10,
             stop_timeout_ms: 10_000,
@@ -117,16 +151,17 @@ impl Default for Limits {
 /// `[server]`, and the guard of endpoints that have none.
 pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
     let mut server = Server {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 3000))],
+        listen: vec![Listen { address: SocketAddr::from(([127, 0, 0, 1], 3000)), scheme: Scheme::Http }],
         workers: None,
         public_url: None,
         trusted_proxies: Vec::new(),
         merge_slashes: true,
+        tls: None,
         limits: Limits::default(),
     };
     let Some(cursor) = cursor else { return (server, None) };
     let fields = cursor.section(&SERVER);
-    fields.set("listen", &mut server.listen, addresses);
+    fields.set("listen", &mut server.listen, listens);
     server.workers = fields.read("workers", integer(1, 1024)).map(|workers| workers as usize);
     server.public_url = fields.read("public_url", public_url);
     fields.set("trusted_proxies", &mut server.trusted_proxies, networks);
@@ -135,6 +170,13 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
         read_limits(cursor, &mut server.limits);
     }
     fields.set("stop_timeout", &mut server.limits.stop_timeout_ms, milliseconds);
+    server.tls = fields.get("tls").and_then(tls::read);
+    if !fields.has("tls") && server.speaks_https() {
+        fields.wrong_at(
+            "listen",
+            "listen: https:// needs a certificate: [server.tls] with `certificate` and `key`",
+        );
+    }
     (server, fields.get("guard").and_then(guard::read))
 }
 
@@ -154,6 +196,7 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
     size("output", &mut limits.output_bytes, 1024);
     count("fields", &mut limits.fields, FIELDS_MAX);
     count("connections", &mut limits.connections, 10_000_000);
+    count("handshakes", &mut limits.handshakes, 10_000_000);
     count("pipeline_depth", &mut limits.pipeline_depth, 1_000_000);
     fields.set("body_pace", &mut limits.body_bytes_per_s_min, bytes(1, GIB));
     fields.set("head_timeout", &mut limits.head_timeout_ms, milliseconds);
@@ -190,20 +233,24 @@ fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, String> {
 }
 
 /// Addresses with ports.
-fn addresses(node: &Node) -> Result<Vec<SocketAddr>, String> {
+fn listens(node: &Node) -> Result<Vec<Listen>, String> {
     let texts = texts(node, "an address or an array of addresses")?;
     if texts.is_empty() {
         return Err("must name at least one address".into());
     }
-    let mut addresses = Vec::new();
+    let mut listens: Vec<Listen> = Vec::new();
     for text in texts {
-        let parsed = address(&text)?;
-        if parsed.port() != 0 && addresses.contains(&parsed) {
-            return Err(format!("{parsed} stands twice"));
+        let (scheme, at) = match text.strip_prefix("https://") {
+            Some(at) => (Scheme::Https, at),
+            None => (Scheme::Http, text.strip_prefix("http://").unwrap_or(&text)),
+        };
+        let address = address(at)?;
+        if address.port() != 0 && listens.iter().any(|listen| listen.address == address) {
+            return Err(format!("{address} stands twice"));
         }
-        addresses.push(parsed);
+        listens.push(Listen { address, scheme });
     }
-    Ok(addresses)
+    Ok(listens)
 }
 
 fn public_url(node: &Node) -> Result<String, String> {

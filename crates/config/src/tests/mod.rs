@@ -48,9 +48,20 @@ fn call(function: Function, args: Vec<Expr>) -> Expr {
 #[test]
 fn broken_files_are_explained() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/broken");
-    for name in
-        ["syntax", "settings", "tables", "routes", "actions", "caching", "expressions", "params", "remote"]
-    {
+    for name in [
+        "syntax",
+        "settings",
+        "tls",
+        "certificates",
+        "uncertified",
+        "tables",
+        "routes",
+        "actions",
+        "caching",
+        "expressions",
+        "params",
+        "remote",
+    ] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
         let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();
         let expected_file = folder.join(name).with_extension("txt");

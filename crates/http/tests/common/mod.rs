@@ -2,9 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod tls;
+
 use forebay_http::{
-    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Method,
-    Networks, Options, Outcome, Reply, Request, Server, Service, Stats, Streamed, percent_decode,
+    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Listen,
+    Method, Networks, Options, Outcome, Reply, Request, Scheme, Server, Service, Stats, Streamed,
+    percent_decode,
 };
 use futures_util::StreamExt;
 use std::io::{Read, Write};
@@ -194,8 +197,16 @@ fn echo(request: &Request<'_>, answer: &mut Answer<'_>, head: &Head) {
     answer.respond(head, seen.as_bytes());
 }
 
+/// Whether the test runs over TLS: `secure.rs` has the other programs as its modules.
+pub fn is_secure() -> bool {
+    module_path!().starts_with("secure::")
+}
+
 pub struct TestServer {
+    /// Where tests speak HTTP without TLS.
     pub address: SocketAddr,
+    /// Where the server listens; with TLS, that is behind a bridge.
+    pub listens: SocketAddr,
     pub gate: Arc<Gate>,
     pub stats: Stats,
     /// Deferred answers wait for this.
@@ -210,19 +221,23 @@ impl TestServer {
         let gate = Gate::new(workers);
         let text = Arc::new(Head::new(200).content_type("text/plain"));
         let service = Arc::new(Probe { text, signal: receiver });
+        let plain: Listen = ([127, 0, 0, 1], 0).into();
+        let scheme = if is_secure() { Scheme::Https } else { Scheme::Http };
         let options = Options {
-            listen: vec![([127, 0, 0, 1], 0).into()],
+            listen: vec![Listen { scheme, ..plain }],
             workers,
             limits,
             trusted: Networks::default(),
+            tls: Some(tls::server()),
         };
         let server = Server::bind(options, service, gate.clone()).expect("a free port");
         let (stop, stopped) = oneshot::channel::<()>();
-        let (address, stats) = (server.addresses().expect("bound")[0], server.stats());
+        let (listens, stats) = (server.addresses().expect("bound")[0], server.stats());
+        let address = if is_secure() { tls::bridge(listens) } else { listens };
         let thread = std::thread::spawn(move || {
             server.run(stopped).expect("the server runs");
         });
-        TestServer { address, gate, stats, signal, stop: Some(stop), thread: Some(thread) }
+        TestServer { address, listens, gate, stats, signal, stop: Some(stop), thread: Some(thread) }
     }
 
     pub fn default() -> TestServer {

@@ -34,7 +34,7 @@ pub use proxies::Proxies;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-pub use words::http_limits;
+pub use words::{http_limits, listens};
 
 /// Compiles all endpoints; every mistake is reported, not only the first.
 pub async fn compile(

@@ -3,7 +3,7 @@
 //! The config crate knows none of those crates; that its limits are theirs is checked here.
 
 use forebay_config::{limits, model};
-use forebay_http::{Limits, Method};
+use forebay_http::{Limits, Listen, Method, Scheme};
 
 const _: () = assert!(limits::KEPT_BODY_BYTES_MAX == forebay_cache::limits::BODY_BYTES_MAX as u64);
 
@@ -19,6 +19,18 @@ pub fn method(method: model::Method) -> Method {
     }
 }
 
+/// Where to listen.
+pub fn listens(listens: &[model::Listen]) -> Vec<Listen> {
+    let listen = |listen: &model::Listen| Listen {
+        address: listen.address,
+        scheme: match listen.scheme {
+            model::Scheme::Http => Scheme::Http,
+            model::Scheme::Https => Scheme::Https,
+        },
+    };
+    listens.iter().map(listen).collect()
+}
+
 /// What one client may take up.
 pub fn http_limits(limits: &model::Limits) -> Limits {
     Limits {
@@ -31,6 +43,7 @@ pub fn http_limits(limits: &model::Limits) -> Limits {
         idle_timeout_ms: limits.idle_timeout_ms,
         write_timeout_ms: limits.write_timeout_ms,
         connections: limits.connections,
+        handshakes: limits.handshakes,
         pipeline_depth: limits.pipeline_depth,
         output_bytes: limits.output_bytes,
         stop_timeout_ms: limits.stop_timeout_ms,

@@ -1,0 +1,103 @@
+//! TLS for tests: both ends' configurations, and a bridge that gives plain bytes to a server with TLS.
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+
+/// A server for `localhost` and 127.0.0.1, with session tickets.
+pub fn server() -> Arc<ServerConfig> {
+    let chain = CertificateDer::pem_slice_iter(include_bytes!("certificate.pem"));
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("key.pem")).expect("a key");
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain.collect::<Result<_, _>>().expect("a certificate"), key)
+        .expect("they fit");
+    config.ticketer = ring::Ticketer::new().expect("random bytes");
+    Arc::new(config)
+}
+
+/// A client that trusts the authority of that server.
+pub fn client(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(include_bytes!("authority.pem")).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+/// Listens without TLS and passes on with TLS, each connection on its own. The end of either side's bytes
+/// becomes the other's, and so does a reset.
+pub fn bridge(to: SocketAddr) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a live socket");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener).expect("a live socket");
+            let connector = TlsConnector::from(Arc::new(client(rustls::ALL_VERSIONS)));
+            while let Ok((plain, _)) = listener.accept().await {
+                tokio::spawn(pass(plain, to, connector.clone()));
+            }
+        });
+    });
+    address
+}
+
+async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
+    // A server that has stopped accepts nothing: the client sees its connection closed.
+    let Ok(stream) = TcpStream::connect(to).await else { return };
+    stream.set_nodelay(true).expect("a live socket");
+    plain.set_nodelay(true).expect("a live socket");
+    let name = "localhost".try_into().expect("a name");
+    let Ok(secure) = connector.connect(name, stream).await else {
+        // What the client has sent is read, so that it sees an end and not a reset.
+        plain.shutdown().await.expect("a live socket");
+        while plain.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
+        return;
+    };
+    let (from_server, to_server) = tokio::io::split(secure);
+    let (from_client, to_client) = plain.into_split();
+    let there = tokio::spawn(copy(from_client, to_server));
+    let (to_client, said) = copy(from_server, to_client).await;
+    there.abort();
+    if !said {
+        let reset = socket2::SockRef::from(to_client.as_ref()).set_linger(Some(Duration::ZERO));
+        reset.expect("a live socket");
+    }
+    // Dropping this half would say the end.
+    to_client.forget();
+}
+
+/// Copies to the end and shuts down; gives back where to, and whether the end was said.
+async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(mut from: R, mut to: W) -> (W, bool) {
+    let mut buffer = vec![0; 16 * 1024];
+    let said = loop {
+        match from.read(&mut buffer).await {
+            Ok(0) => break true,
+            Ok(count) if to.write_all(&buffer[..count]).await.is_err() => break false,
+            Ok(_) if to.flush().await.is_err() => break false,
+            Ok(_) => {}
+            // The server has given up; whether that is an end the client must know from what it has.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => break true,
+            Err(_) => break false,
+        }
+    };
+    if said {
+        // One that is gone already needs no end.
+        let _ended = to.shutdown().await;
+    }
+    (to, said)
+}

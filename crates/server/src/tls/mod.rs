@@ -1,0 +1,147 @@
+//! Certificates and keys: from PEM files to what the HTTP engine speaks HTTPS with, again when the files
+//! change.
+//!
+//! Promises: what is in use is replaced as a whole, and only by files that fit together and whose
+//! certificates are valid now; what is wrong with others is said once. TLS 1.2 and 1.3 with ring, session
+//! tickets whose keys live as long as the certificates that they were made beside, no early data.
+
+mod watch;
+
+pub use watch::watch;
+
+use crate::start_error::StartError;
+use forebay_config::model;
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use x509_cert::der::Decode;
+
+/// The protocols that are offered, the preferred one first.
+const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+
+/// What HTTPS is spoken with, and what is wrong with the time of a certificate, a sentence each.
+pub struct Loaded {
+    /// For the HTTP engine.
+    pub config: Arc<ServerConfig>,
+    /// Certificates that are not valid now.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the files.
+///
+/// # Errors
+/// A sentence that names the key and the file.
+pub fn load(tls: &model::Tls) -> Result<Loaded, String> {
+    let provider = Arc::new(ring::default_provider());
+    let (mut certificates, mut warnings) = (Vec::new(), Vec::new());
+    for files in &tls.certificates {
+        let certified = certified_key(files, &provider)?;
+        let validity = check_time(&certified.cert[0], SystemTime::now());
+        warnings
+            .extend(validity.err().map(|what| format!("server.tls: {} {what}", files.certificate.display())));
+        certificates.push(Arc::new(certified));
+    }
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("server.tls: TLS cannot be set up: {error}"))?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let unusable = |error: &dyn std::fmt::Display| {
+                format!("server.tls.client_ca: {} cannot be used: {error}", path.display())
+            };
+            let mut roots = RootCertStore::empty();
+            for authority in read_certificates("client_ca", path)? {
+                roots.add(authority).map_err(|error| unusable(&error))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| unusable(&error))?)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(ByName(certificates)));
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    // New keys each time: a client that was let in by an authority that is gone must show its certificate.
+    config.ticketer =
+        ring::Ticketer::new().map_err(|error| format!("server.tls: no keys for session tickets: {error}"))?;
+    Ok(Loaded { config: Arc::new(config), warnings })
+}
+
+/// [`load`] for a start, which an old certificate does not prevent: the server could not be reached at all.
+///
+/// # Errors
+/// The sentence, with its place.
+pub fn load_at_start(source: &str, tls: &model::Tls) -> Result<Arc<ServerConfig>, StartError> {
+    let loaded = load(tls).map_err(|what| StartError(format!("{source}:{}: {what}", tls.line)))?;
+    for warning in &loaded.warnings {
+        forebay_terminal::say!("warning: {warning}");
+    }
+    Ok(loaded.config)
+}
+
+fn certified_key(files: &model::CertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+    let chain = read_certificates("certificate", &files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| format!("server.tls.key: {} cannot be read: {error}", files.key.display()))?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => format!(
+            "server.tls.key: {} is not the key of {}",
+            files.key.display(),
+            files.certificate.display()
+        ),
+        error => format!("server.tls: {} cannot be used: {error}", files.certificate.display()),
+    })
+}
+
+fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(chain) if chain.is_empty() => {
+            Err(format!("server.tls.{key}: {} holds no certificate", path.display()))
+        }
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(format!("server.tls.{key}: {} cannot be read: {error}", path.display())),
+    }
+}
+
+/// Whether a certificate is valid now; else what is wrong with its time.
+fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), String> {
+    let parsed =
+        x509_cert::Certificate::from_der(certificate).map_err(|error| format!("is malformed: {error}"))?;
+    let validity = parsed.tbs_certificate.validity;
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    if now > validity.not_after.to_unix_duration() {
+        return Err(format!("has expired on {}", validity.not_after));
+    }
+    if now < validity.not_before.to_unix_duration() {
+        return Err(format!("is not valid before {}", validity.not_before));
+    }
+    Ok(())
+}
+
+/// The certificate for the name that a client asks for, else the first.
+#[derive(Debug)]
+struct ByName(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let is_for = |name: &ServerName<'_>, certified: &CertifiedKey| {
+            let parsed = certified.end_entity_cert().and_then(ParsedCertificate::try_from);
+            parsed.is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
+        };
+        let named = hello.server_name().filter(|_| self.0.len() > 1).and_then(|name| {
+            let name = ServerName::try_from(name).ok()?;
+            self.0.iter().find(|certified| is_for(&name, certified))
+        });
+        named.or(self.0.first()).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests;
