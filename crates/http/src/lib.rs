@@ -78,7 +78,7 @@ pub use gate::Gate;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
 pub use networks::Networks;
-pub use path::{CanonicalPath, PathError, canonical_path, is_canonical};
+pub use path::{CanonicalPath, PathError, canonical_path};
 pub use request::{Method, Request};
 pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};

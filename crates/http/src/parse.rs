@@ -12,7 +12,7 @@
 use crate::chunked::{ChunkedDecoder, Progress, is_token};
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
 use crate::request::Method;
-use crate::target::{Target, is_authority_byte};
+use crate::target::{Target, is_authority};
 use httparse::{Header, Status};
 use std::mem::MaybeUninit;
 
@@ -289,7 +289,7 @@ impl<'a> Fields<'a> {
     fn check_host(&self, version: Version) -> Result<(), Reject> {
         match (self.hosts, version) {
             (0, Version::Http11) => bad("Host is missing"),
-            (0 | 1, _) if self.host.unwrap_or_default().iter().all(|byte| is_authority_byte(*byte)) => Ok(()),
+            (0 | 1, _) if is_authority(self.host.unwrap_or_default()) => Ok(()),
             (0 | 1, _) => bad("Host is malformed"),
             _ => bad("Host is given more than once"),
         }

@@ -5,14 +5,13 @@
 //! error: NUL, a bare backslash, a dot segment behind an encoded slash or before a `;`.
 
 use crate::target::{DecodeError, hex_digit, percent_decode};
-use std::borrow::Cow;
 use std::fmt;
 
 /// A path in its one form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CanonicalPath<'a> {
-    /// The path; the client's own text when that was in this form.
-    pub path: Cow<'a, str>,
+pub struct CanonicalPath {
+    /// The path.
+    pub path: String,
     /// Whether it has an encoded control character, which ends a line for some servers.
     pub has_control: bool,
     /// Whether it has an encoded slash or backslash, which some servers take for one that is not encoded.
@@ -46,10 +45,7 @@ impl fmt::Display for PathError {
 impl std::error::Error for PathError {}
 
 /// Brings a path that begins with `/` into its one form. Another one (`*`, an authority) stays as it is.
-pub fn canonical_path(path: &str, merge_slashes: bool) -> Result<CanonicalPath<'_>, PathError> {
-    if is_canonical(path) {
-        return Ok(CanonicalPath { path: Cow::Borrowed(path), has_control: false, has_encoded_slash: false });
-    }
+pub fn canonical_path(path: &str, merge_slashes: bool) -> Result<CanonicalPath, PathError> {
     if path.contains('\\') {
         return Err(PathError::Backslash);
     }
@@ -68,37 +64,8 @@ pub fn canonical_path(path: &str, merge_slashes: bool) -> Result<CanonicalPath<'
         return Err(PathError::Dots);
     }
     drop(read);
-    Ok(CanonicalPath { path: Cow::Owned(path), has_control, has_encoded_slash })
+    Ok(CanonicalPath { path, has_control, has_encoded_slash })
 }
-
-/// Whether the bytes of a path alone tell that it is in its one form: nothing encoded, no part that is empty
-/// or begins with a dot. Most paths are; each request's is looked through.
-#[inline]
-pub fn is_canonical(path: &str) -> bool {
-    let (mut before, mut odd) = (ODD, 0);
-    for byte in path.bytes() {
-        let class = CLASSES[usize::from(byte)];
-        odd |= class & before;
-        before = class << 1 | ODD;
-    }
-    odd == 0
-}
-
-/// Odd wherever it stands.
-const ODD: u8 = 1;
-/// Odd behind a slash.
-const ODD_BEHIND: u8 = 4;
-/// A slash: shifted by one place it meets [`ODD_BEHIND`].
-const SLASH: u8 = 2;
-
-const CLASSES: [u8; 256] = {
-    let mut classes = [0; 256];
-    classes[b'%' as usize] = ODD;
-    classes[b'\\' as usize] = ODD;
-    classes[b'.' as usize] = ODD_BEHIND;
-    classes[b'/' as usize] = SLASH | ODD_BEHIND;
-    classes
-};
 
 /// Decodes what need not be encoded; the digits of the rest are upper case. Every `%` has two digits.
 fn unescape(path: &str) -> String {
@@ -147,7 +114,7 @@ mod tests {
 
     fn form(path: &str) -> Result<String, PathError> {
         let form = canonical_path(path, true)?;
-        let path = form.path.into_owned();
+        let path = form.path;
         // The form of a form is itself.
         assert_eq!(canonical_path(&path, true).expect("a form").path, path);
         Ok(path)
@@ -185,7 +152,6 @@ mod tests {
         ] {
             assert_eq!(form(path).as_deref(), Ok(expected), "{path}");
         }
-        assert!(matches!(canonical_path("/a/b", true).expect("plain").path, Cow::Borrowed(_)));
     }
 
     #[test]

@@ -99,6 +99,11 @@ impl<'a> Request<'a> {
         self.path
     }
 
+    /// Whether the path is surely in its one form. Where this is false, [`crate::canonical_path`] tells.
+    pub fn has_canonical_path(&self) -> bool {
+        self.head.target.is_canonical
+    }
+
     /// The same request with another spelling of its path.
     pub fn with_path<'b>(&'b self, path: &'b str) -> Request<'b> {
         Request { path, ..*self }

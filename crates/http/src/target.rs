@@ -17,31 +17,40 @@ pub struct Target<'a> {
     pub path: &'a str,
     /// What follows the first `?`, still percent-encoded.
     pub query: Option<&'a str>,
+    /// Whether the bytes alone tell that the path is in its one form ([`crate::canonical_path`]).
+    pub is_canonical: bool,
 }
 
 impl<'a> Target<'a> {
     /// Splits a target (RFC 9112 section 3.2). `None` when it has none of the four forms or
     /// characters that no target has.
     pub fn parse(method: Method, raw: &'a str) -> Option<Target<'a>> {
-        if !raw.bytes().all(|byte| TARGET_BYTES[usize::from(byte)]) {
+        let (mut seen, mut odd, mut before) = (0, 0, ODD);
+        for byte in raw.bytes() {
+            let class = CLASSES[usize::from(byte)];
+            seen |= class;
+            odd |= class & before;
+            before = class << 1 | ODD;
+        }
+        if seen & FORBIDDEN != 0 {
             return None;
         }
-        if method == Method::Connect {
-            return (!raw.starts_with('/')).then_some(Target { authority: None, path: raw, query: None });
+        let whole = Target { authority: None, path: raw, query: None, is_canonical: odd == 0 };
+        match raw.as_bytes().first() {
+            Some(b'/') if method == Method::Connect => None,
+            Some(b'/') if seen & QUERY == 0 => Some(whole),
+            Some(b'/') => Some(whole.split()),
+            _ if method == Method::Connect => Some(Target { is_canonical: false, ..whole }),
+            _ if raw == "*" => (method == Method::Options).then_some(whole),
+            _ => Target::absolute(method, raw),
         }
-        if raw.starts_with('/') {
-            return Some(Target::split(raw));
-        }
-        if raw == "*" {
-            return (method == Method::Options).then_some(Target { authority: None, path: raw, query: None });
-        }
-        Target::absolute(method, raw)
     }
 
-    fn split(raw: &'a str) -> Target<'a> {
-        match raw.split_once('?') {
-            Some((path, query)) => Target { authority: None, path, query: Some(query) },
-            None => Target { authority: None, path: raw, query: None },
+    /// Takes the query from the path. What is odd in the query makes the path one that is looked at again.
+    fn split(self) -> Target<'a> {
+        match self.path.split_once('?') {
+            Some((path, query)) => Target { path, query: Some(query), ..self },
+            None => self,
         }
     }
 
@@ -53,34 +62,52 @@ impl<'a> Target<'a> {
         }
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
-        if authority.is_empty() || !authority.bytes().all(is_authority_byte) {
+        if authority.is_empty() || !is_authority(authority.as_bytes()) {
             return None;
         }
-        let Target { path, query, .. } = match tail.as_bytes().first() {
-            None if method == Method::Options => Target::split("*"),
-            None => Target::split("/"),
-            Some(b'?') => Target { query: Some(&tail[1..]), ..Target::split("/") },
-            Some(_) => Target::split(tail),
+        let path = match tail.as_bytes().first() {
+            None if method == Method::Options => "*",
+            None | Some(b'?') => "/",
+            Some(_) => tail.split('?').next().unwrap_or_default(),
         };
-        Some(Target { authority: Some(authority), path, query })
+        let query = tail.split_once('?').map(|(_, query)| query);
+        Some(Target { authority: Some(authority), path, query, is_canonical: false })
     }
 }
 
-/// Whether a byte may stand in a Host field or an authority (RFC 3986 section 3.2, without user information).
-pub(crate) fn is_authority_byte(byte: u8) -> bool {
-    AUTHORITY_BYTES[usize::from(byte)]
+/// Whether all bytes may stand in a Host field or an authority (RFC 3986 section 3.2, without user information).
+pub(crate) fn is_authority(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |all, byte| all & AUTHORITY_BYTES[usize::from(*byte)])
 }
 
-/// A table, because every request's target is looked through: 0x21..=0x7e without '#', since a
-/// fragment never goes over the wire.
-const TARGET_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
+/// In a path: not in its one form, wherever it stands.
+const ODD: u8 = 1;
+/// A slash: shifted by one place it meets [`ODD_BEHIND`].
+const SLASH: u8 = 2;
+/// In a path: not in its one form behind a slash.
+const ODD_BEHIND: u8 = 4;
+/// No target has it.
+const FORBIDDEN: u8 = 8;
+/// The query begins.
+const QUERY: u8 = 16;
+
+/// A table, because every request's target is looked through. Targets have 0x21..=0x7e without '#', since a
+/// fragment never goes over the wire. A path with nothing encoded, and no part that is empty or begins with a
+/// dot, is in its one form.
+const CLASSES: [u8; 256] = {
+    let mut classes = [FORBIDDEN; 256];
     let mut byte = 0x21;
     while byte <= 0x7e {
-        table[byte] = byte as u8 != b'#';
+        classes[byte] = 0;
         byte += 1;
     }
-    table
+    classes[b'#' as usize] = FORBIDDEN;
+    classes[b'?' as usize] = QUERY;
+    classes[b'%' as usize] = ODD;
+    classes[b'\\' as usize] = ODD;
+    classes[b'.' as usize] = ODD_BEHIND;
+    classes[b'/' as usize] = SLASH | ODD_BEHIND;
+    classes
 };
 
 /// A table: every request's Host is looked through.
@@ -177,14 +204,22 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::canonical_path;
 
     #[test]
     fn target_forms() {
         let check = |method, raw, expected: Option<(&str, Option<&str>)>| {
-            let found = Target::parse(method, raw).map(|target| (target.path, target.query));
-            assert_eq!(found, expected, "{raw}");
+            let found = Target::parse(method, raw);
+            assert_eq!(found.map(|target| (target.path, target.query)), expected, "{raw}");
+            if let Some(Target { path, is_canonical: true, .. }) = found {
+                assert_eq!(canonical_path(path, true).expect(path).path, path, "{raw}");
+            }
         };
         check(Method::Get, "/", Some(("/", None)));
+        check(Method::Get, "/a//b", Some(("/a//b", None)));
+        check(Method::Get, "/a/../b", Some(("/a/../b", None)));
+        check(Method::Get, "/%61", Some(("/%61", None)));
+        check(Method::Get, "/a.b/?/.%", Some(("/a.b/", Some("/.%"))));
         check(Method::Get, "/a/b?c=d?e", Some(("/a/b", Some("c=d?e"))));
         check(Method::Get, "/?", Some(("/", Some(""))));
         check(Method::Get, "http://h:80/a?b", Some(("/a", Some("b"))));
@@ -202,6 +237,23 @@ mod tests {
         check(Method::Get, "/a#b", None);
         check(Method::Get, "/é", None);
         check(Method::Connect, "/a", None);
+    }
+
+    #[test]
+    fn most_paths_are_known_to_be_in_their_one_form() {
+        for (raw, expected) in [
+            ("/", true),
+            ("/a.b/c~d/", true),
+            ("/a?b=c", true),
+            ("/a/.b", false),
+            ("/.", false),
+            ("//", false),
+            ("/a%62", false),
+            ("/a\\b", false),
+            ("http://h/a", false),
+        ] {
+            assert_eq!(Target::parse(Method::Get, raw).expect(raw).is_canonical, expected, "{raw}");
+        }
     }
 
     #[test]

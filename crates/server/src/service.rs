@@ -8,9 +8,10 @@ use crate::endpoint::out::respond_problem;
 use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
 use forebay_database::Store;
-use forebay_http::{Answer, CanonicalPath, Method, Outcome, Request, Service, canonical_path, is_canonical};
+use forebay_http::{Answer, CanonicalPath, Method, Outcome, Request, Service, canonical_path};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The methods that an endpoint can have.
@@ -147,13 +148,13 @@ impl Routes {
     }
 
     /// The path of a request in its one form.
-    fn path<'r>(&self, request: &Request<'r>) -> Result<CanonicalPath<'r>, Problem> {
+    fn path(&self, request: &Request<'_>) -> Result<CanonicalPath, Problem> {
         canonical_path(request.path(), self.merge_slashes)
             .map_err(|error| Problem::new(400, format!("the path has {error}")))
     }
 
     fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
-        if is_canonical(request.path()) {
+        if request.has_canonical_path() {
             return self.route(request, Oddities::default(), answer);
         }
         let form = self.path(request)?;
@@ -184,7 +185,10 @@ impl Routes {
             }
             self.check_other_reading(endpoint, request, oddities.encoded_slash)?;
         }
-        let mut path: SmallVec<[(&str, &str); 4]> = found.params.iter().collect();
+        let mut path = SmallVec::<[(&str, &str); 4]>::new();
+        for param in found.params.iter() {
+            path.push(param);
+        }
         if let Some(name) = empty_rest {
             path.push((name, ""));
         }
@@ -240,8 +244,11 @@ impl Service for Routes {
     }
 
     fn streams(&self, request: &Request<'_>) -> Option<u64> {
-        let form = self.path(request).ok()?;
-        match &self.routers.find(request.method(), &form.path)?.value.endpoint.mode {
+        let path = match request.has_canonical_path() {
+            true => Cow::Borrowed(request.path()),
+            false => Cow::Owned(self.path(request).ok()?.path),
+        };
+        match &self.routers.find(request.method(), &path)?.value.endpoint.mode {
             Mode::Passed(passed) | Mode::Fronted(Fronted { passed, .. }) => Some(passed.proxy.body_bytes_max),
             _ => None,
         }
