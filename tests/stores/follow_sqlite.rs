@@ -7,7 +7,8 @@ use std::time::Duration;
 const TABLES: &str = "
     CREATE TABLE products (id INTEGER PRIMARY KEY, slug TEXT UNIQUE, name TEXT, stock INTEGER NOT NULL DEFAULT 0,
         views INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE parts (id INTEGER PRIMARY KEY, product INTEGER REFERENCES products ON DELETE CASCADE, name TEXT);
+    CREATE TABLE parts (id INTEGER PRIMARY KEY, product INTEGER REFERENCES products ON DELETE CASCADE, name TEXT,
+        UNIQUE (product, name));
     INSERT INTO products VALUES (1, 'lamp', 'lamp', 5, 0), (2, 'desk', 'desk', 3, 0);
     INSERT INTO parts VALUES (1, 1, 'bulb'), (2, 2, 'leg')";
 
@@ -34,6 +35,9 @@ fn what_others_commit_to_a_file_is_served() {
     sql("PRAGMA foreign_keys = ON; DELETE FROM products WHERE id = 1");
     wait_status(&server, "/products/1", 404);
     wait_status(&server, "/parts/1", 404);
+    sql("INSERT OR REPLACE INTO parts VALUES (7, 2, 'leg')");
+    wait_shown(&server, "/parts/7", "/name", &"leg".into());
+    wait_status(&server, "/parts/2", 404);
     // A row that is replaced goes without a trigger of its own.
     sql("INSERT OR REPLACE INTO products VALUES (9, 'desk', 'other desk', 0, 0)");
     wait_shown(&server, "/products/9", "/slug", &"desk".into());

@@ -14,8 +14,8 @@ const DEFINITION_CHARS: usize = 100;
 pub struct Enforced {
     /// What the value of each column can be judged by.
     pub rules: Rules,
-    /// The columns, by their index, of which no two rows may have the same value.
-    pub unique: Vec<usize>,
+    /// Columns, by their index, of which no two rows may have the same values together.
+    pub unique: Vec<Vec<usize>>,
     /// The columns, by their index, whose value in a row that is there may not be set.
     pub fixed: Vec<usize>,
     /// What the database alone judges or does.
@@ -89,7 +89,8 @@ pub(crate) struct ColumnFacts {
 #[derive(Default)]
 pub(crate) struct Found {
     pub columns: HashMap<String, ColumnFacts>,
-    pub unique: Vec<String>,
+    /// Indexes over columns alone, by their columns' names.
+    pub unique: Vec<Vec<String>>,
     pub listed: Vec<Listed>,
 }
 
@@ -107,9 +108,22 @@ impl Found {
             fixed.extend(facts.is_fixed.then_some(index));
             rules.push(facts.rule);
         }
-        let unique = (0..schema.columns.len())
-            .filter(|&index| index != schema.key && self.unique.contains(&schema.columns[index].name));
-        let unique = unique.collect();
+        let mut unique = Vec::new();
+        for names in std::mem::take(&mut self.unique) {
+            let columns = names.iter().map(|name| schema.position(name)).collect::<Option<Vec<usize>>>();
+            match columns {
+                // Rows whose keys differ cannot have the same values.
+                Some(columns) if columns.contains(&schema.key) => {}
+                Some(mut columns) => {
+                    columns.sort_unstable();
+                    unique.push(columns);
+                }
+                None if names.len() == 1 => {}
+                None => self.list(format!("UNIQUE ({})", names.join(", ")), Means::Unique),
+            }
+        }
+        unique.sort();
+        unique.dedup();
         self.listed.sort();
         self.listed.dedup();
         Enforced { rules: Rules::new(schema, rules), unique, fixed, listed: self.listed }

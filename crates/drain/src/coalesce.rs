@@ -266,7 +266,7 @@ const INSERTS: u8 = 3;
 const ADDS: u8 = 4;
 
 fn emit(slot: &Slot, schema: &Schema, ops: &mut [Option<Op>], out: &mut Ordered) -> Option<()> {
-    let keeps_log_order = schema.unique_columns().next().is_some();
+    let keeps_log_order = schema.has_unique();
     let mut put = |phase: u8, op: Op| {
         let (phase, order) = match phase {
             PUTS | UPDATES if keeps_log_order => (PUTS, u128::from(slot.position)),

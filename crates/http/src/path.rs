@@ -10,7 +10,7 @@ use std::fmt;
 /// A path in its one form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanonicalPath {
-    /// The path.
+    /// Decoded where it need not be encoded, without dot segments.
     pub path: String,
     /// Whether it has an encoded control character, which ends a line for some servers.
     pub has_control: bool,

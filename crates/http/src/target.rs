@@ -75,7 +75,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether all bytes may stand in a Host field or an authority (RFC 3986 section 3.2, without user information).
+/// Whether all bytes may stand in a Host field or an authority (RFC 3986 section 3.2, without user
+/// information).
 pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, byte| all & AUTHORITY_BYTES[usize::from(*byte)])
 }

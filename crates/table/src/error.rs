@@ -79,10 +79,10 @@ impl std::error::Error for Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HotKind {
-    /// Another row has this key, or this value in a unique column.
+    /// Another row has this key, or its values where no two rows may have the same.
     Conflict {
-        /// The column, an index into the schema's.
-        column: usize,
+        /// The column or the set of columns, as `Schema::unique_rule` counts.
+        rule: usize,
     },
     /// There is no row with this key.
     Missing,
@@ -137,8 +137,8 @@ impl HotError {
         HotError { source: Some(Arc::new(source)), ..HotError::new(kind, what) }
     }
 
-    pub(crate) fn conflict(column: usize) -> HotError {
-        HotError::new(HotKind::Conflict { column }, "another row has this value")
+    pub(crate) fn conflict(rule: usize) -> HotError {
+        HotError::new(HotKind::Conflict { rule }, "another row has this value")
     }
 
     pub(crate) fn missing() -> HotError {

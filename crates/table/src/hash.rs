@@ -10,6 +10,7 @@
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
 use forebay_value::{ValueRef, decimal};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret, xxh3_128_with_seed};
 
@@ -112,5 +113,14 @@ impl Hasher {
         };
         let column = (column as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         (hash ^ column).max(NO_VALUE + 1)
+    }
+
+    /// The fingerprint of several values of a row for a rule; [`NO_VALUE`] where one of them is NULL.
+    pub fn joint(&self, rule: usize, values: &[Fingerprint]) -> Fingerprint {
+        if values.contains(&NO_VALUE) {
+            return NO_VALUE;
+        }
+        let bytes: SmallVec<[u8; 64]> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.fingerprint(rule, ValueRef::Bytes(&bytes))
     }
 }

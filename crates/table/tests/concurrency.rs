@@ -30,7 +30,7 @@ fn a_unique_value_goes_to_one() {
                             loop {
                                 match opened.table.insert(row.as_ref()) {
                                     Ok(_) => return true,
-                                    Err(WriteError::Conflict { column: CODE, mark }) => {
+                                    Err(WriteError::Conflict { rule: CODE, mark }) => {
                                         assert!(
                                             mark > Position(0),
                                             "a claim is known only with its position"

@@ -342,7 +342,7 @@ fn a_swap_leaves_no_unique_value_free() {
         while !swaps.is_finished() {
             for of in 0..2 {
                 let inserted = table.insert(row(3, of).as_ref());
-                assert!(matches!(inserted, Err(WriteError::Conflict { column: CODE, .. })), "{inserted:?}");
+                assert!(matches!(inserted, Err(WriteError::Conflict { rule: CODE, .. })), "{inserted:?}");
             }
         }
     });

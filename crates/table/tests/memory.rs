@@ -61,11 +61,11 @@ fn only_drained_rows_are_evicted() {
     assert!(evicted as i64 > rows, "{evicted}");
     for id in 0..more {
         let taken = opened.table.insert(row(opened.table.schema(), id, None, "").as_ref());
-        assert!(matches!(taken, Err(WriteError::Conflict { column: ID, .. })), "an evicted key is taken");
+        assert!(matches!(taken, Err(WriteError::Conflict { rule: ID, .. })), "an evicted key is taken");
         let taken = opened
             .table
             .insert(row(opened.table.schema(), id + more, Some(&format!("code {id}")), "").as_ref());
-        assert!(matches!(taken, Err(WriteError::Conflict { column: CODE, .. })), "an evicted value is taken");
+        assert!(matches!(taken, Err(WriteError::Conflict { rule: CODE, .. })), "an evicted value is taken");
         if let Read::Fetch(key) = body(&opened, id) {
             assert_eq!(block_on(opened.table.fetch(key)), Ok(Fetched::Present));
         }
@@ -118,7 +118,7 @@ fn loading_past_the_limit_keeps_what_must_stay_right() {
     for id in [0, 500, 999] {
         let taken =
             opened.table.insert(row(opened.table.schema(), 5_000, Some(&format!("code {id}")), "").as_ref());
-        assert_eq!(taken, Err(WriteError::Conflict { column: CODE, mark: Position(0) }));
+        assert_eq!(taken, Err(WriteError::Conflict { rule: CODE, mark: Position(0) }));
     }
     let evicted = (0..1_000).find(|id| matches!(body(&opened, *id), Read::Fetch(_))).unwrap();
     let key = Value::Bigint(evicted);

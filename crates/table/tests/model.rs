@@ -173,17 +173,22 @@ impl World<'_> {
         }
     }
 
-    /// The column in which a row would conflict.
-    fn model_conflict(&self, number: u8, code: &Value) -> Option<usize> {
-        let is_taken = |(other, values): (&u8, &Vec<Value>)| *other != number && values[CODE] == *code;
-        (!code.is_null() && self.model.iter().any(is_taken)).then_some(CODE)
+    /// The rule that a row would break.
+    fn model_conflict(&self, number: u8, row: &[Value]) -> Option<usize> {
+        let sets = (0..self.schema.unique_sets.len()).map(|set| self.schema.columns.len() + set);
+        self.schema.unique_columns().chain(sets).find(|rule| {
+            let columns = self.schema.unique_rule(*rule);
+            let is_same = |other: &Vec<Value>| columns.iter().all(|&column| other[column] == row[column]);
+            let has_null = columns.iter().any(|&column| row[column].is_null());
+            !has_null && self.model.iter().any(|(other, values)| *other != number && is_same(values))
+        })
     }
 
     fn put(&mut self, number: u8, values: Vec<Value>, is_upsert: bool) {
         let row = Row::from_values(&self.schema, &values);
         let expected = match self.model.contains_key(&number) && !is_upsert {
             true => Some(ID),
-            false => self.model_conflict(number, &values[CODE]),
+            false => self.model_conflict(number, &values),
         };
         let table = &self.now().table;
         let done =
@@ -193,7 +198,7 @@ impl World<'_> {
             (Some(Ok(_)), None) => {
                 self.model.insert(number, values);
             }
-            (Some(Err(WriteError::Conflict { column, .. })), Some(expected)) => assert_eq!(column, expected),
+            (Some(Err(WriteError::Conflict { rule, .. })), Some(expected)) => assert_eq!(rule, expected),
             (Some(got), expected) => panic!("{got:?}, not conflict {expected:?}"),
         }
     }
@@ -207,9 +212,12 @@ impl World<'_> {
         };
         let borrowed: Vec<(usize, ValueRef<'_>)> =
             changes.iter().map(|(at, value)| (*at, value.as_ref())).collect();
-        let new_code =
-            changes.iter().find(|(at, _)| *at == CODE).map_or(Value::Null, |(_, value)| value.clone());
-        let conflict = self.model_conflict(number, &new_code);
+        let changed = self.model.get(&number).map(|values| {
+            let mut values = values.clone();
+            changes.iter().for_each(|(at, value)| values[*at] = value.clone());
+            values
+        });
+        let conflict = changed.and_then(|changed| self.model_conflict(number, &changed));
         let (table, key) = (&self.now().table, self.key(number));
         let done = self.write(|| table.update(key.as_ref(), &borrowed, |row| row.to_values(&self.schema)));
         match done {
@@ -221,7 +229,7 @@ impl World<'_> {
                 assert_eq!(&shown, values);
             }
             Some(Err(WriteError::Missing { .. })) => assert!(!self.model.contains_key(&number)),
-            Some(Err(WriteError::Conflict { column, .. })) => assert_eq!(Some(column), conflict),
+            Some(Err(WriteError::Conflict { rule, .. })) => assert_eq!(Some(rule), conflict),
             Some(Err(error)) => panic!("{error:?}"),
         }
     }
@@ -230,9 +238,19 @@ impl World<'_> {
         let (table, key) = (&self.now().table, self.key(number));
         let done =
             self.write(|| table.increment(key.as_ref(), CLICKS, delta, |row| row.to_values(&self.schema)));
+        let added = self.model.get(&number).map(|values| {
+            let mut values = values.clone();
+            if let Value::Bigint(clicks) = &mut values[CLICKS] {
+                *clicks = clicks.saturating_add(delta);
+            }
+            values
+        });
+        let conflict = added.and_then(|added| self.model_conflict(number, &added));
         match (done, self.model.get_mut(&number)) {
+            (Some(Err(WriteError::Conflict { rule, .. })), _) => assert_eq!(Some(rule), conflict),
             (None, _) | (Some(Err(WriteError::Missing { .. })), None) => {}
             (Some(Ok(incremented)), Some(values)) => {
+                assert_eq!(conflict, None);
                 if let Value::Bigint(clicks) = &mut values[CLICKS] {
                     *clicks += delta;
                 }
@@ -297,7 +315,7 @@ impl World<'_> {
 
     fn run(&mut self, op: Op) {
         let values = |world: &Self, key, c, n, length| {
-            let clicks = if length % 7 == 0 { Value::Null } else { Value::Bigint(i64::from(length)) };
+            let clicks = if length % 7 == 0 { Value::Null } else { Value::Bigint(i64::from(length % 5)) };
             vec![world.key(key), code(c), name(n), clicks, body(length)]
         };
         match op {
@@ -350,10 +368,14 @@ impl World<'_> {
 }
 
 fn check(kind: KeyKind, is_shared: bool, limit_bytes: u64, ops: Vec<Op>) {
+    check_with(schema(kind), kind, is_shared, limit_bytes, ops);
+}
+
+fn check_with(schema: Schema, kind: KeyKind, is_shared: bool, limit_bytes: u64, ops: Vec<Op>) {
     let dir = tempfile::tempdir().unwrap();
     let mut world = World {
         dir: dir.path(),
-        schema: schema(kind),
+        schema,
         kind,
         is_shared,
         limit_bytes,
@@ -403,6 +425,13 @@ proptest! {
     #[test]
     fn like_a_map_in_little_memory(ops in ops(), limit in 4_000u64..16_000) {
         check(KeyKind::Bigint, false, limit, ops);
+    }
+
+    #[test]
+    fn like_a_map_with_a_unique_set(ops in ops(), limit in prop_oneof![4_000u64..16_000, Just(1 << 30)]) {
+        let unique_sets = vec![vec![NAME, CLICKS]];
+        let schema = Schema { unique_sets, ..schema(KeyKind::Bigint) };
+        check_with(schema, KeyKind::Bigint, false, limit, ops);
     }
 
     #[test]

@@ -29,9 +29,9 @@ fn answers_wait_for_what_they_depend_on() {
     let list = table.list(None, 10, |_| ());
     assert_eq!((list.mark, list.last), (inserted, Some(Value::Bigint(1))));
     let by_key = table.insert(row(&schema, 1, None, "").as_ref());
-    assert_eq!(by_key, Err(WriteError::Conflict { column: ID, mark: inserted }));
+    assert_eq!(by_key, Err(WriteError::Conflict { rule: ID, mark: inserted }));
     let by_value = table.insert(row(&schema, 2, Some("c"), "").as_ref());
-    assert_eq!(by_value, Err(WriteError::Conflict { column: CODE, mark: inserted }));
+    assert_eq!(by_value, Err(WriteError::Conflict { rule: CODE, mark: inserted }));
     let ((), deleted) = table.delete(key, |_| ()).unwrap();
     assert!(deleted > inserted);
     assert_eq!(table.get(key, Counters::Shown, |_| ()), Read::Missing(deleted));
@@ -435,7 +435,7 @@ fn a_restart_keeps_what_others_wrote_to_other_columns() {
         let Opened { table, log, tables } = open(dir.path(), spec(KeyKind::Bigint), limit_bytes, &store);
         let taken = table.insert(row(&schema, 2, Some("mine"), "").as_ref());
         assert!(
-            matches!(taken, Err(WriteError::Conflict { column: CODE, .. } | WriteError::MemoryFull)),
+            matches!(taken, Err(WriteError::Conflict { rule: CODE, .. } | WriteError::MemoryFull)),
             "{taken:?}"
         );
         if limit_bytes == 1 {
@@ -536,7 +536,7 @@ fn a_refused_delete_is_undone() {
         assert_eq!(table.count().0, 1);
         assert_eq!(tables.used_bytes(), used_bytes);
         let taken = table.insert(row(table.schema(), 2, Some("c"), "").as_ref());
-        assert!(matches!(taken, Err(WriteError::Conflict { column: CODE, .. })), "{taken:?}");
+        assert!(matches!(taken, Err(WriteError::Conflict { rule: CODE, .. })), "{taken:?}");
         // Gone for good, this time.
         table.delete(key, |_| ()).unwrap();
         store.drain(&log, &tables);

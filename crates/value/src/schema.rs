@@ -57,6 +57,8 @@ pub struct Schema {
     pub key: usize,
     /// The kind of the key.
     pub key_kind: KeyKind,
+    /// Sets of columns, by index: no two rows have the same values in all of a set (where none is NULL).
+    pub unique_sets: Vec<Vec<usize>>,
 }
 
 impl Schema {
@@ -92,7 +94,7 @@ impl Schema {
                 return error(format!("has two columns named {}", column.name));
             }
         }
-        Ok(Schema { name, columns, key, key_kind })
+        Ok(Schema { name, columns, key, key_kind, unique_sets: Vec::new() })
     }
 
     /// The index of the column with this name.
@@ -108,6 +110,20 @@ impl Schema {
     /// The indexes of the unique columns, the key not among them.
     pub fn unique_columns(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.columns.len()).filter(|&index| self.columns[index].unique && index != self.key)
+    }
+
+    /// Whether two rows whose keys differ may have values that exclude each other.
+    pub fn has_unique(&self) -> bool {
+        self.unique_columns().next().is_some() || !self.unique_sets.is_empty()
+    }
+
+    /// The columns of a rule of uniqueness: of one column its index, of [`Schema::unique_sets`] the index
+    /// there behind all columns.
+    pub fn unique_rule(&self, rule: usize) -> Vec<usize> {
+        match rule.checked_sub(self.columns.len()) {
+            Some(set) => self.unique_sets[set].clone(),
+            None => vec![rule],
+        }
     }
 
     /// The indexes of the columns whose rows are counted by value.

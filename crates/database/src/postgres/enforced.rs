@@ -25,14 +25,15 @@ const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' \
      LEFT JOIN pg_attrdef def ON def.adrelid = $1::int8::oid AND def.adnum = d.attnum ORDER BY d.attnum";
 
-/// Unique indexes besides the primary key. The last column: whether texts that differ may be equal.
-const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), \
-       i.indnkeyatts = 1 AND i.indpred IS NULL AND i.indexprs IS NULL, a.attname::text, \
-       coalesce(t.typname = 'citext', false) OR EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used \
-         WHERE NOT l.collisdeterministic) \
-     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
-     LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] LEFT JOIN pg_type t ON t.oid = a.atttypid \
-     WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT i.indisprimary AND i.indislive ORDER BY c.relname";
+/// Unique indexes besides the primary key: whether they are over columns alone, which, and whether texts that
+/// differ may be equal.
+const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indpred IS NULL AND i.indexprs IS NULL, \
+       ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY k(attnum, n) \
+         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE n <= i.indnkeyatts ORDER BY n), \
+       EXISTS (SELECT FROM unnest(i.indkey) k JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k \
+         JOIN pg_type t ON t.oid = a.atttypid WHERE t.typname = 'citext') \
+         OR EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used WHERE NOT l.collisdeterministic) \
+     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT i.indisprimary AND i.indislive ORDER BY c.relname";
 
 /// Constraints of the table, of its columns' domains, and of other tables that refer to it.
 const CONSTRAINTS: &str = "WITH RECURSIVE down(type) AS ( \
@@ -153,7 +154,8 @@ fn unique(row: &[Value], found: &mut Found) {
     let is_simple = row[2] == Value::Bool(true);
     let is_loose = row[4] == Value::Bool(true) || definition.contains(" NULLS NOT DISTINCT");
     if is_simple {
-        found.unique.push(text(&row[3]).into());
+        let columns = if let Value::Json(columns) = &row[3] { columns } else { "[]" };
+        found.unique.extend(serde_json::from_str::<Vec<String>>(columns).ok());
     }
     if !is_simple || is_loose {
         // What it is over stands behind its kind: `… USING btree (a, b) WHERE (c)`.

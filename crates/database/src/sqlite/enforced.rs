@@ -90,23 +90,22 @@ fn columns(
 fn uniques(connection: &Connection, table: &str, found: &mut Found) -> Result<(), Error> {
     let sql = "SELECT list.name, list.partial, \
          (SELECT group_concat(coalesce(info.name, '(expression)'), ', ') FROM pragma_index_xinfo(list.name) info WHERE info.key), \
-         (SELECT count(*) FROM pragma_index_xinfo(list.name) info WHERE info.key AND info.cid >= 0), \
-         (SELECT count(*) FROM pragma_index_xinfo(list.name) info WHERE info.key), \
+         (SELECT json_group_array(info.name) FROM (SELECT * FROM pragma_index_xinfo(list.name) ORDER BY seqno) info WHERE info.key), \
          EXISTS (SELECT 1 FROM pragma_index_xinfo(list.name) info WHERE info.key AND info.coll <> 'BINARY') \
          FROM pragma_index_list(?1) list WHERE list.\"unique\" AND list.origin <> 'pk'";
     let read = |row: &Row<'_>| {
-        let over: String = row.get(2)?;
-        let (columns, parts): (i64, i64) = (row.get(3)?, row.get(4)?);
-        let is_simple = !row.get::<_, bool>(1)? && (columns, parts) == (1, 1);
-        Ok((row.get::<_, String>(0)?, over, is_simple, row.get::<_, bool>(5)?))
+        let columns: Vec<Option<String>> =
+            serde_json::from_str(&row.get::<_, String>(3)?).unwrap_or_default();
+        // An expression has no name.
+        let columns: Option<Vec<String>> = columns.into_iter().collect();
+        let columns = columns.filter(|_| !row.get::<_, bool>(1).unwrap_or(true));
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(2)?, columns, row.get::<_, bool>(4)?))
     };
-    for (name, over, is_simple, is_loose) in rows(connection, sql, table, read)? {
-        if !is_simple || is_loose {
+    for (name, over, columns, is_loose) in rows(connection, sql, table, read)? {
+        if columns.is_none() || is_loose {
             found.list(format!("UNIQUE {name} ({over})"), Means::Unique);
         }
-        if is_simple {
-            found.unique.push(over);
-        }
+        found.unique.extend(columns);
     }
     Ok(())
 }

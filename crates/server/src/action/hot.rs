@@ -86,7 +86,7 @@ pub trait HotAction: Sized + Send + Sync + 'static {
     /// What the client sees of a failure, held until what it tells is durable.
     fn problem(&self, error: &HotError) -> Problem {
         let problem = match error.kind() {
-            HotKind::Conflict { column } => conflict(self.table().schema(), column),
+            HotKind::Conflict { rule } => conflict(self.table().schema(), rule),
             HotKind::Missing => self.answering().not_found(),
             HotKind::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
             HotKind::LogFull => Problem::unavailable("the log is full until rows are drained"),
@@ -122,11 +122,15 @@ fn refused(error: &HotError) -> Problem {
     if problem.status == 400 { Problem { status: 422, ..problem } } else { problem }
 }
 
-/// Another row has the value of this column.
-fn conflict(schema: &Schema, column: usize) -> Problem {
-    let name = &schema.columns[column].name;
-    let problem = Problem::new(409, format!("another row has this `{name}`"));
-    Problem { parameter: Some(name.clone()), ..problem }
+/// Another row has the values of what this rule is about.
+fn conflict(schema: &Schema, rule: usize) -> Problem {
+    let columns = schema.unique_rule(rule);
+    let names: Vec<&str> = columns.iter().map(|column| schema.columns[*column].name.as_str()).collect();
+    let detail = match names.as_slice() {
+        [name] => format!("another row has this `{name}`"),
+        names => format!("another row has these `{}` together", names.join("`, `")),
+    };
+    Problem { parameter: names.first().map(|name| (*name).to_owned()), ..Problem::new(409, detail) }
 }
 
 /// Gives [`HotAction`] its table and its answer from the fields of these names.

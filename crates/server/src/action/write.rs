@@ -163,12 +163,12 @@ impl Insert {
 
     /// Whether a write failed because a value is taken that was drawn here.
     fn is_drawn(&self, error: &HotError, slots: &Slots) -> bool {
-        let HotKind::Conflict { column } = error.kind() else { return false };
-        match &self.row.sources[column] {
+        let HotKind::Conflict { rule } = error.kind() else { return false };
+        self.table.schema().unique_rule(rule).into_iter().any(|column| match &self.row.sources[column] {
             ColumnSource::Eval(eval, _, _) => eval.is_drawn(&Scope::new(slots)),
             ColumnSource::Fill(fill) => matches!(fill, Fill::Uuid4 | Fill::Uuid7),
             ColumnSource::Serial | ColumnSource::Null => false,
-        }
+        })
     }
 }
 

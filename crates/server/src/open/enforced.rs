@@ -48,7 +48,13 @@ impl Watched {
             let enforced = known.enforced(store, &spec.schema).await?;
             // What Redis or Valkey holds of a table was made for the columns that were unique then.
             if is_embedded {
-                enforced.unique.iter().for_each(|&column| spec.schema.columns[column].unique = true);
+                spec.schema.unique_sets = Vec::new();
+                for columns in &enforced.unique {
+                    match columns.as_slice() {
+                        [column] => spec.schema.columns[*column].unique = true,
+                        _ => spec.schema.unique_sets.push(columns.clone()),
+                    }
+                }
             }
             spec.rules.set(enforced.rules.clone());
             tables.push(WatchedTable { schema: spec.schema.clone(), rules: spec.rules.clone(), enforced });
@@ -112,10 +118,16 @@ impl WatchedTable {
     /// One line for each thing that the database alone judges.
     fn lines(&self, enforced: &Enforced) -> Vec<String> {
         let listed = enforced.listed.iter().map(|listed| format!("{}: {listed}", self.schema.name));
-        let unjudged = enforced.unique.iter().map(|&column| &self.schema.columns[column]);
-        let unjudged = unjudged.filter(|column| !column.unique);
-        let unique = unjudged
-            .map(|column| format!("{}: UNIQUE ({}) {}", self.schema.name, column.name, Means::Unique));
+        let is_judged = |columns: &[usize]| match columns {
+            [column] => self.schema.columns[*column].unique,
+            _ => self.schema.unique_sets.iter().any(|set| set == columns),
+        };
+        let unjudged = enforced.unique.iter().filter(|columns| !is_judged(columns));
+        let unique = unjudged.map(|columns| {
+            let names: Vec<&str> =
+                columns.iter().map(|column| self.schema.columns[*column].name.as_str()).collect();
+            format!("{}: UNIQUE ({}) {}", self.schema.name, names.join(", "), Means::Unique)
+        });
         listed.chain(unique).collect()
     }
 }

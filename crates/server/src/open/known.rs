@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 const FILE: &str = "known.json";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What the database said.
 #[derive(Default, Serialize, Deserialize)]

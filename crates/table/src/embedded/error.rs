@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// Why a write was not done. Nothing has changed, in memory or in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WriteError {
-    /// Another row has this key, or this value in a unique column.
+    /// Another row has this key, or its values where no two rows may have the same.
     Conflict {
-        /// The column, an index into the schema's.
-        column: usize,
+        /// The column or the set of columns, as `Schema::unique_rule` counts.
+        rule: usize,
         /// What the answer waits for: the position at which the other row is known to have it.
         mark: Position,
     },
@@ -63,7 +63,7 @@ impl From<AppendError> for WriteError {
 impl From<WriteError> for HotError {
     fn from(error: WriteError) -> HotError {
         match error {
-            WriteError::Conflict { column, mark } => HotError::conflict(column).held_until(mark),
+            WriteError::Conflict { rule, mark } => HotError::conflict(rule).held_until(mark),
             WriteError::Missing { mark } => HotError::missing().held_until(mark),
             WriteError::Fetch(_) => HotError::unavailable("the row is not in memory"),
             WriteError::MemoryFull => HotError::new(HotKind::MemoryFull, "the memory limit is reached"),

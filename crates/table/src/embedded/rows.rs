@@ -34,11 +34,18 @@ pub(crate) type Held = Claims;
 /// Unique values that an intent is to take.
 pub(crate) type Reserved = Claims;
 
-/// A column whose value matters beyond its row.
+/// A column whose value matters beyond its row: it is unique, its rows are counted, or a unique set has it.
 struct Tracked {
     column: usize,
     is_unique: bool,
     is_indexed: bool,
+}
+
+/// Tracked columns, by their index among these, of which no two rows have the same values.
+struct UniqueSet {
+    /// As [`Schema::unique_rule`] counts.
+    rule: usize,
+    members: Box<[usize]>,
 }
 
 pub(crate) struct Rows {
@@ -48,6 +55,7 @@ pub(crate) struct Rows {
     pub counters: Counters,
     unique: Unique,
     tracked: Box<[Tracked]>,
+    unique_sets: Box<[UniqueSet]>,
     has_unique: bool,
     shards: Box<[Padded<Mutex<Shard>>]>,
     /// The shards' lengths, readable without their locks, four cache lines in all.
@@ -71,7 +79,18 @@ impl Rows {
                 is_unique: schema.columns[column].unique && column != schema.key,
                 is_indexed: schema.columns[column].indexed,
             })
-            .filter(|tracked| tracked.is_unique || tracked.is_indexed)
+            .filter(|tracked| {
+                let is_member = schema.unique_sets.iter().any(|set| set.contains(&tracked.column));
+                tracked.is_unique || tracked.is_indexed || is_member
+            })
+            .collect();
+        let place = |column: &usize| tracked.iter().position(|tracked| tracked.column == *column);
+        let sets = schema.unique_sets.iter().enumerate();
+        let unique_sets: Box<[UniqueSet]> = sets
+            .map(|(index, set)| UniqueSet {
+                rule: schema.columns.len() + index,
+                members: set.iter().filter_map(place).collect(),
+            })
             .collect();
         Rows {
             schema,
@@ -79,8 +98,9 @@ impl Rows {
             hasher,
             counters: Counters::new(),
             unique: Unique::new(),
-            has_unique: tracked.iter().any(|tracked| tracked.is_unique),
+            has_unique: !unique_sets.is_empty() || tracked.iter().any(|tracked| tracked.is_unique),
             tracked,
+            unique_sets,
             shards: (0..SHARDS).map(|_| Padded(Mutex::new(Shard::new(is_ordered)))).collect(),
             lengths: Padded(std::array::from_fn(|_| AtomicU32::new(0))),
             length_bound: AtomicU32::new(1),
@@ -269,7 +289,7 @@ impl Rows {
             .collect()
     }
 
-    /// Whether a column beside the key is unique.
+    /// Whether anything beside the key is unique.
     pub fn has_unique(&self) -> bool {
         self.has_unique
     }
@@ -289,7 +309,7 @@ impl Rows {
     /// Ends what [`Rows::hold`] began.
     pub fn release(&self, held: Held) {
         for claim in held {
-            let claim = [Claim { column: claim.column, before: claim.after, after: NO_VALUE }];
+            let claim = [Claim { rule: claim.rule, before: claim.after, after: NO_VALUE }];
             self.unique.lock(&claim).apply(&claim, Position(0), &self.budget);
         }
     }
@@ -297,11 +317,21 @@ impl Rows {
     fn claims(&self, before: &[Fingerprint], after: &[Fingerprint]) -> Claims {
         let tracked = self.tracked.iter().enumerate().filter(|(_, tracked)| tracked.is_unique);
         let claims = tracked.map(|(index, tracked)| Claim {
-            column: tracked.column,
+            rule: tracked.column,
             before: nth(before, index),
             after: nth(after, index),
         });
-        claims.filter(|claim| claim.before != claim.after).collect()
+        let joint = |set: &UniqueSet, of: &[Fingerprint]| {
+            let values: SmallVec<[Fingerprint; 4]> =
+                set.members.iter().map(|index| nth(of, *index)).collect();
+            self.hasher.joint(set.rule, &values)
+        };
+        let of_sets = self.unique_sets.iter().map(|set| Claim {
+            rule: set.rule,
+            before: joint(set, before),
+            after: joint(set, after),
+        });
+        claims.chain(of_sets).filter(|claim| claim.before != claim.after).collect()
     }
 
     fn recount(&self, before: &[Fingerprint], after: &[Fingerprint], position: Position) {

@@ -1,9 +1,9 @@
 //! Which values of unique columns are taken.
 //!
-//! One set of fingerprints for all unique columns of a table, in stripes with a lock each. A stripe is
-//! locked after the shard of the row, stripes among themselves in ascending order, and held until the
-//! change is in the log: no request sees a claim that the log then refuses, and the order of claims is the
-//! order of the log.
+//! One set of fingerprints for all unique columns of a table, and for those that are unique together, in
+//! stripes with a lock each. A stripe is locked after the shard of the row, stripes among themselves in
+//! ascending order, and held until the change is in the log: no request sees a claim that the log then
+//! refuses, and the order of claims is the order of the log.
 //!
 //! It is a multiset: what comes from the database or the log is entered without asking, and two such rows
 //! may have the same value for a while when others write to the table as well. A value is free when its
@@ -34,22 +34,22 @@ pub(crate) struct Stripe {
     changed: Position,
 }
 
-/// What one change takes and frees: pairs of before and after, one for each unique column.
+/// What one change takes and frees: pairs of before and after, one for each rule of uniqueness.
 pub(crate) type Claims = SmallVec<[Claim; 4]>;
 
-/// One unique column of a row that changes; [`NO_VALUE`] for no row or NULL.
+/// What one rule sees of a row that changes; [`NO_VALUE`] for no row or NULL.
 #[derive(Clone)]
 pub(crate) struct Claim {
-    /// Index of the column.
-    pub column: usize,
+    /// As `Schema::unique_rule` counts.
+    pub rule: usize,
     pub before: Fingerprint,
     pub after: Fingerprint,
 }
 
 /// Why a value cannot be taken.
 pub(crate) struct Taken {
-    /// The first column whose new value is taken.
-    pub column: usize,
+    /// The first rule whose new value is taken.
+    pub rule: usize,
     /// What an answer waits for that says so.
     pub mark: Position,
     /// The intent that may take it, when no row has it.
@@ -96,19 +96,19 @@ impl Unique {
 }
 
 impl Locked<'_> {
-    /// The first column whose new value is taken; one that a row has comes before one that an intent has.
+    /// The first rule whose new value is taken; one that a row has comes before one that an intent has.
     pub fn conflict(&self, claims: &[Claim]) -> Option<Taken> {
         let wanted = || claims.iter().filter(|claim| claim.after != NO_VALUE);
         let by_row = wanted().find_map(|claim| {
             let stripe = self.stripe(claim.after);
             let taken = stripe.taken.find(spread(claim.after), |other| *other == claim.after);
-            taken.map(|_| Taken { column: claim.column, mark: stripe.changed, intent: None })
+            taken.map(|_| Taken { rule: claim.rule, mark: stripe.changed, intent: None })
         });
         by_row.or_else(|| {
             wanted().find_map(|claim| {
                 let stripe = self.stripe(claim.after);
                 let intent = stripe.reserved.get(&claim.after).copied();
-                intent.map(|at| Taken { column: claim.column, mark: stripe.changed, intent: Some(at) })
+                intent.map(|at| Taken { rule: claim.rule, mark: stripe.changed, intent: Some(at) })
             })
         })
     }

@@ -55,7 +55,7 @@ impl Table {
             shard.unless_intended(key)?;
             if let Some(slot) = shard.find(self.schema(), hash, key) {
                 let mark = shard.slots.get(slot).row_mark();
-                return Err(WriteError::Conflict { column: self.schema().key, mark });
+                return Err(WriteError::Conflict { rule: self.schema().key, mark });
             }
             if shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused) {
                 return Err(WriteError::Busy);
@@ -323,7 +323,7 @@ impl Table {
 pub(super) fn conflict(taken: Taken) -> WriteError {
     match taken.intent {
         Some(position) => WriteError::Pending(position),
-        None => WriteError::Conflict { column: taken.column, mark: taken.mark },
+        None => WriteError::Conflict { rule: taken.rule, mark: taken.mark },
     }
 }
 

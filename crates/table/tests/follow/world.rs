@@ -158,7 +158,7 @@ impl World<'_> {
     pub(super) fn refused(&self, key: i64, error: &WriteError) {
         match error {
             WriteError::Missing { .. } => assert_eq!(self.known[&key].fold(), None),
-            WriteError::Conflict { column, .. } => assert_eq!(*column, CODE),
+            WriteError::Conflict { rule, .. } => assert_eq!(*rule, CODE),
             WriteError::Fetch(_) => self.table().want([Value::Bigint(key)], true),
             WriteError::Pending(at) => assert!(self.pending.contains_key(at), "{at} is known"),
             WriteError::Overflow { .. } | WriteError::MemoryFull | WriteError::Busy => {}
@@ -455,7 +455,7 @@ impl World<'_> {
             let row = Row::from_values(&self.schema, &values(KEYS, Some(taken), 9));
             let is_taken = self.database.rows.values().any(|row| row[CODE] == code(Some(taken)));
             match table.insert(row.as_ref()) {
-                Err(WriteError::Conflict { column: CODE, .. }) => assert!(is_taken, "code {taken} is free"),
+                Err(WriteError::Conflict { rule: CODE, .. }) => assert!(is_taken, "code {taken} is free"),
                 Err(WriteError::MemoryFull) => {}
                 Ok(_) => {
                     assert!(!is_taken, "code {taken} is taken");

@@ -36,7 +36,7 @@ fn a_restart_is_repaired_and_numbers_go_on_above() {
             server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
         }
         let taken = server.table.insert(&server.link, new_row(5).as_ref()).await.unwrap_err();
-        assert_eq!(taken.kind(), HotKind::Conflict { column: ID });
+        assert_eq!(taken.kind(), HotKind::Conflict { rule: ID });
         server.drain().await;
         assert_eq!(record.store.rows.lock().unwrap().len(), 80, "each row exactly once");
     });
@@ -111,7 +111,7 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
             server.table.insert(&server.link, free.as_ref()).await.unwrap();
             let taken = row(server.table.schema(), 1001, Some(&format!("code {new}")), "b");
             let taken = server.table.insert(&server.link, taken.as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE });
             server.table.insert(&server.link, new_row(other).as_ref()).await.unwrap();
             server.drain().await;
             assert!(record.stored.by_log.lock().unwrap()[&log] > position);
@@ -149,7 +149,7 @@ fn a_cluster_that_lost_reservations_still_knows_every_value() {
                 match server.table.insert(&server.link, row.as_ref()).await {
                     Ok(()) => assert!(!is_left, "code {id} is there twice"),
                     Err(error) => {
-                        assert_eq!(error.kind(), HotKind::Conflict { column: CODE }, "{error}");
+                        assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");
                         assert!(is_left, "code {id} is free: its row was lost");
                     }
                 }

@@ -51,8 +51,8 @@ async fn same_on_both(table: &HotTable) {
     let again = row(&schema, 1, None, "");
     let taken = row(&schema, 6, Some("code 1"), "");
     let by_key = completed(|| table.insert(again.as_ref())).await.unwrap_err();
-    assert_eq!((by_key.kind(), by_key.may_retry()), (HotKind::Conflict { column: ID }, false));
-    assert_eq!(kind(completed(|| table.insert(taken.as_ref())).await), HotKind::Conflict { column: CODE });
+    assert_eq!((by_key.kind(), by_key.may_retry()), (HotKind::Conflict { rule: ID }, false));
+    assert_eq!(kind(completed(|| table.insert(taken.as_ref())).await), HotKind::Conflict { rule: CODE });
     let (found, _) = completed(|| table.get(one, Counters::Shown, copy)).await.unwrap();
     assert_eq!(found, row(&schema, 1, Some("code 1"), ""));
     assert_eq!(completed(|| table.count()).await.unwrap().0, 5);

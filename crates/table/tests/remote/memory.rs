@@ -70,7 +70,7 @@ fn an_evicted_row_keeps_its_unique_values_and_can_be_changed() {
             }
             assert!(server.contents().await.values().all(|(_, values)| values.is_none()));
             let taken = table.insert(link, new(100, "code 3").as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE });
             let counted = table.increment(link, ValueRef::Bigint(0), CLICKS, 5).await.unwrap();
             assert_eq!(counted.as_ref().get(table.schema(), CLICKS), ValueRef::Bigint(5));
             table.update(link, ValueRef::Bigint(1), &[(CODE, text("other"))]).await.unwrap();

@@ -124,7 +124,7 @@ impl World<'_> {
         };
         match (kind_of(&done), expected) {
             (None, None) => drop(self.model.insert(number, values)),
-            (Some(HotKind::Conflict { column }), Some(expected)) => assert_eq!(column, expected),
+            (Some(HotKind::Conflict { rule }), Some(expected)) => assert_eq!(rule, expected),
             (_, expected) => panic!("{done:?}, not conflict {expected:?}"),
         }
     }
@@ -149,7 +149,7 @@ impl World<'_> {
                 assert_eq!(&done.unwrap().as_ref().to_values(&self.schema), values);
             }
             Some(HotKind::Missing) => assert!(!self.model.contains_key(&number)),
-            Some(HotKind::Conflict { column }) => assert_eq!(Some(column), conflict),
+            Some(HotKind::Conflict { rule }) => assert_eq!(Some(rule), conflict),
             _ => panic!("{done:?}"),
         }
     }

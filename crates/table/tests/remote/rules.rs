@@ -44,7 +44,7 @@ fn of_many_rows_with_one_value_exactly_one_wins() {
                 // On a cluster each may have taken over from another that was about to write; then nobody lost but in a conflict.
                 assert_eq!(won, 1, "{done:?}");
                 for error in done.iter().filter_map(|done| done.as_ref().err()) {
-                    assert_eq!(error.kind(), HotKind::Conflict { column: CODE }, "{error}");
+                    assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");
                 }
             }
             assert_eq!(one.table.count(&one.link).await.unwrap(), 20);
@@ -84,7 +84,7 @@ fn values_given_up_are_free_for_others() {
             let (one, two) = two_servers(&local, spec(KeyKind::Bigint)).await;
             one.table.insert(&one.link, new_row(1, Some("a")).as_ref()).await.unwrap();
             let taken = two.table.insert(&two.link, new_row(2, Some("a")).as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE });
             one.table.update(&one.link, ValueRef::Bigint(1), &[(CODE, text("b"))]).await.unwrap();
             two.table.insert(&two.link, new_row(2, Some("a")).as_ref()).await.unwrap();
             one.table.delete(&one.link, ValueRef::Bigint(1)).await.unwrap();
@@ -115,7 +115,7 @@ fn an_attempt_that_stopped_anywhere_keeps_nobody_from_its_value() {
             match other {
                 Ok(()) => assert!(first.is_none() && second.is_some(), "after {polls} polls"),
                 Err(error) => {
-                    assert_eq!(error.kind(), HotKind::Conflict { column: CODE }, "{error}");
+                    assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");
                     assert!(first.is_some() && second.is_none(), "after {polls} polls");
                 }
             }
@@ -204,9 +204,9 @@ fn rows_of_the_record_store_are_there_when_loaded() {
             assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 300);
             let taken =
                 one.table.insert(&one.link, new_row(1000, Some("code 17")).as_ref()).await.unwrap_err();
-            assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
+            assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE });
             let there = one.table.insert(&one.link, new_row(17, None).as_ref()).await.unwrap_err();
-            assert_eq!(there.kind(), HotKind::Conflict { column: ID });
+            assert_eq!(there.kind(), HotKind::Conflict { rule: ID });
             assert_eq!(one.warm().await, 0, "nothing is newer than what is there");
         });
     }
@@ -234,7 +234,7 @@ fn a_load_that_has_lost_its_lease_puts_nothing_in_place() {
         two.table.insert(&two.link, new_row(2, Some("b")).as_ref()).await.unwrap();
         assert_eq!(two.contents().await.len(), 2);
         let taken = two.table.insert(&two.link, new_row(3, Some("a")).as_ref()).await.unwrap_err();
-        assert_eq!(taken.kind(), HotKind::Conflict { column: CODE });
+        assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE });
     });
 }
 
@@ -259,9 +259,9 @@ fn what_an_insert_took_is_given_back_when_another_of_its_values_is_taken() {
         };
         insert(1, "a", "x").await.unwrap();
         let refused = insert(2, "b", "x").await.unwrap_err();
-        assert_eq!(refused.kind(), HotKind::Conflict { column: body });
+        assert_eq!(refused.kind(), HotKind::Conflict { rule: body });
         let refused = insert(1, "c", "y").await.unwrap_err();
-        assert_eq!(refused.kind(), HotKind::Conflict { column: ID });
+        assert_eq!(refused.kind(), HotKind::Conflict { rule: ID });
         assert_eq!(one.contents().await.len(), 1);
         insert(3, "b", "y").await.unwrap();
         insert(2, "c", "z").await.unwrap();
@@ -299,7 +299,7 @@ fn a_load_that_was_broken_off_is_made_whole_by_the_next() {
             for id in [0, 1, 2, 297, 298, 299] {
                 let row = new_row(1000, Some(&format!("code {id}")));
                 let taken = one.table.insert(&one.link, row.as_ref()).await.unwrap_err();
-                assert_eq!(taken.kind(), HotKind::Conflict { column: CODE }, "{id}");
+                assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE }, "{id}");
             }
         });
     }

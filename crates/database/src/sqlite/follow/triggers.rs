@@ -159,14 +159,18 @@ fn wanted(follow: &Follow) -> Vec<(String, String)> {
     ];
     // OR REPLACE deletes rows that have a unique value already, and fires no trigger of theirs: they are told
     // before it does.
-    let own =
-        schema.columns.iter().enumerate().filter(|(index, column)| column.unique && *index != schema.key);
-    let replaced = own.map(|(_, column)| {
-        let column = quoted(&column.name);
+    let rules = schema.unique_columns().map(|column| vec![column]).chain(schema.unique_sets.iter().cloned());
+    let replaced = rules.map(|columns| {
+        let is_same = |column: usize| {
+            let column = quoted(&schema.columns[column].name);
+            format!("{column} = NEW.{column}")
+        };
+        let are_same: Vec<String> = columns.into_iter().map(is_same).collect();
         format!(
             " INSERT INTO forebay_change (tbl, key) SELECT '{table}', {key} FROM {} \
-             WHERE {column} = NEW.{column} AND {key} IS NOT NEW.{key};",
-            quoted(&schema.name)
+             WHERE {} AND {key} IS NOT NEW.{key};",
+            quoted(&schema.name),
+            are_same.join(" AND ")
         )
     });
     let replaced: String = replaced.collect();

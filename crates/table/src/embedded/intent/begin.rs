@@ -119,7 +119,7 @@ impl Table {
             Some(number) if may_replace => self.rows.fingerprints_of(shard.slots.get(number)),
             Some(number) => {
                 let mark = shard.slots.get(number).row_mark();
-                return Err(WriteError::Conflict { column: self.schema().key, mark });
+                return Err(WriteError::Conflict { rule: self.schema().key, mark });
             }
             None => Fingerprints::new(),
         };
