@@ -127,52 +127,68 @@ pub fn plan(bench: &Bench) -> Lines {
     Ok(all)
 }
 
-/// One run of the plan, closed or at a rate: requests a second, and the server's CPU microseconds a request.
-fn cost(bench: &Bench, server: &Server, rate_per_s: Option<f64>) -> Result<(f64, f64), Box<dyn Error>> {
-    let plan = example("accounts.load.toml").display().to_string();
-    let (url, seconds) = (format!("http://{}", server.address), format!("{}s", bench.scaled(10, 2)));
-    let mut how = vec!["--plan", &plan, "-d", &seconds, "--warmup", "1s", "-w", "1"];
+/// What is driven in row 30.
+struct Driven {
+    pid: u32,
+    /// Arguments of `forebay load` that say what is asked of which address.
+    asked: Vec<String>,
+}
+
+/// One run, closed or at a rate: requests a second, and the server's CPU microseconds a request.
+fn cost(bench: &Bench, driven: &Driven, rate_per_s: Option<f64>) -> Result<(f64, f64), Box<dyn Error>> {
+    let seconds = format!("{}s", bench.scaled(10, 2));
+    let mut how = vec!["-d", &seconds, "--warmup", "1s", "-w", "1"];
     let rate = rate_per_s.map(|rate| format!("{}", rate.round()));
     how.extend(rate.iter().flat_map(|rate| ["-R", rate]));
-    how.push(&url);
-    let before = machine::process_cpu_us(server.pid())?;
+    how.extend(driven.asked.iter().map(String::as_str));
+    let before = machine::process_cpu_us(driven.pid)?;
     let results = forebay(bench, None, &how)?;
-    let spent_us = machine::process_cpu_us(server.pid())? - before;
+    let spent_us = machine::process_cpu_us(driven.pid)? - before;
     // The warm-up is counted on both sides, by the same rate.
     let seconds = results.duration_s + 1.0;
     Ok((results.requests.rate_per_s, spent_us / (results.requests.rate_per_s * seconds).max(1.0)))
 }
 
-/// Row 30.
+/// What a request costs at a tenth of the capacity, beside what it costs there.
+fn tenth_line(bench: &Bench, name: &str, driven: &Driven, bar: Bar) -> Result<Line, Box<dyn Error>> {
+    let (mut full, mut tenth) = (Vec::new(), Vec::new());
+    for _ in 0..bench.turns() {
+        let (rate_per_s, full_us) = cost(bench, driven, None)?;
+        let (_, tenth_us) = cost(bench, driven, Some(rate_per_s / 10.0))?;
+        full.push((rate_per_s, full_us));
+        tenth.push(tenth_us);
+    }
+    let (rate_per_s, full_us) =
+        (median(full.iter().map(|of| of.0).collect()), median(full.iter().map(|of| of.1).collect()));
+    let tenth_us = median(tenth.clone());
+    let what = format!("{name}: CPU a request at a tenth of capacity");
+    let line = Line::new(what, tenth_us / full_us, "×", bar, "at capacity");
+    Ok(line
+        .beside(format!("{tenth_us:.1} µs against {full_us:.1} µs at {rate_per_s:.0} rps"))
+        .samples(json!({ "full": full, "tenth_us": tenth })))
+}
+
+/// Row 30. The floor does nothing but read and write: its figure is what waking up costs any server here.
 pub fn tenth(bench: &Bench) -> Lines {
+    let floor = bench.peer("forebay-peer-floor", &["--size", "16"])?;
+    let driven = Driven {
+        pid: floor.pid(),
+        asked: vec!["-c".into(), "64".into(), format!("http://{}/", floor.address)],
+    };
+    let mut all = vec![tenth_line(bench, "floor", &driven, Bar::None)?];
+    drop(floor);
     let rows = bench.scaled(100_000, 20_000);
-    let mut all = Vec::new();
     for form in &FORMS {
         let (postgres, folder) = (Postgres::start()?, Folder::new());
         let start = bench.start(form.file, &folder, Pinning::Free).database(&postgres.url());
         let server = crate::process::start_loaded(&start.environment("ACCOUNTS_SECRET", ""))?;
         fill(&server, rows)?;
-        let (mut full, mut tenth) = (Vec::new(), Vec::new());
-        for _ in 0..bench.turns() {
-            let (rate_per_s, full_us) = cost(bench, &server, None)?;
-            let (_, tenth_us) = cost(bench, &server, Some(rate_per_s / 10.0))?;
-            full.push((rate_per_s, full_us));
-            tenth.push(tenth_us);
-        }
-        let (rate_per_s, full_us) =
-            (median(full.iter().map(|of| of.0).collect()), median(full.iter().map(|of| of.1).collect()));
-        let tenth_us = median(tenth.clone());
-        let line = Line::new(
-            format!("{}: CPU a request at a tenth of capacity", form.name),
-            tenth_us / full_us,
-            "×",
-            Bar::AtMost(2.0),
-            "at capacity",
-        );
-        all.push(
-            line.beside(format!("{tenth_us:.0} µs against {full_us:.0} µs at {rate_per_s:.0} rps"))
-                .samples(json!({ "full": full, "tenth_us": tenth })),
-        );
+        let plan = example("accounts.load.toml").display().to_string();
+        let driven = Driven {
+            pid: server.pid(),
+            asked: vec!["--plan".into(), plan, format!("http://{}", server.address)],
+        };
+        all.push(tenth_line(bench, form.name, &driven, Bar::AtMost(2.0))?);
         server.kill();
     }
     Ok(all)
