@@ -2,6 +2,7 @@
 //!
 //! `upstream` has the servers that are proxied to: real nginx, and sockets that say byte for byte what a test wants.
 
+mod auth;
 mod bodies;
 mod clients;
 mod jobs;

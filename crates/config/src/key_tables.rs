@@ -2,6 +2,7 @@
 
 use crate::sections::action::ACTIONS;
 use crate::sections::admin::ADMIN;
+use crate::sections::auth::AUTH;
 use crate::sections::cache::CACHE;
 use crate::sections::database::DATABASE;
 use crate::sections::drain::DRAIN;
@@ -33,7 +34,7 @@ pub fn key_tables() -> Vec<(String, String)> {
         (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
     };
     let sections = [
-        &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &TABLE, &ENDPOINT,
+        &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &AUTH, &TABLE, &ENDPOINT,
         &CACHING, &JOB, &GUARD, &REPLY,
     ];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();

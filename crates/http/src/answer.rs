@@ -188,12 +188,14 @@ pub struct Answer<'a> {
     stamp: &'a Stamp,
     form: Form,
     mark: u64,
+    /// Lines of this answer, whatever it will be.
+    lines: Vec<u8>,
 }
 
 impl<'a> Answer<'a> {
     pub(crate) fn new(out: &'a mut Vec<u8>, stamp: &'a Stamp, form: Form) -> Answer<'a> {
         let start = out.len();
-        Answer { out, start, stamp, form, mark: 0 }
+        Answer { out, start, stamp, form, mark: 0, lines: Vec::new() }
     }
 
     /// This answer may leave only when the gate has passed `mark`. Of several marks the highest counts.
@@ -204,6 +206,12 @@ impl<'a> Answer<'a> {
     /// Closes the connection after this answer. Call it before responding, so that the answer says so.
     pub fn close(&mut self) {
         self.form.persistence = Persistence::Close;
+    }
+
+    /// Adds header lines, written by [`HeaderLines`], to this answer, whatever it will be. A deferred one
+    /// brings all of its lines itself.
+    pub fn add_lines(&mut self, lines: &[u8]) {
+        self.lines.extend_from_slice(lines);
     }
 
     /// The whole answer. A second call replaces the first.
@@ -279,6 +287,9 @@ impl<'a> Answer<'a> {
 
     fn write_lines(&mut self, head: &Head, extra: impl FnOnce(&mut HeaderLines<'_>)) {
         self.out.extend_from_slice(&head.lines);
+        if !self.lines.is_empty() {
+            self.out.extend_from_slice(&self.lines);
+        }
         extra(&mut HeaderLines::new(self.out));
         match self.form.persistence {
             Persistence::Keep => {}

@@ -16,6 +16,7 @@
 //! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
 //! | [`Client`], [`Networks`] | who sent it, as far as trusted proxies say |
 //! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
+//! | [`OwnedRequest`], [`detached()`] | both, for a service that must wait before it looks |
 //! | `output` | the order of answers, and when each may leave |
 //! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
 //! | [`Gate`] | holds an answer until its mark is passed |
@@ -51,6 +52,7 @@ pub mod chunked;
 mod client;
 mod connection;
 mod date;
+mod detached;
 mod exchange;
 mod gate;
 mod intake;
@@ -74,6 +76,7 @@ use std::pin::Pin;
 
 pub use answer::{Answer, Head, HeaderLines, InvalidField, Reply, reason};
 pub use client::{Client, Origin, UNKNOWN};
+pub use detached::{OwnedRequest, detached};
 pub use gate::Gate;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;

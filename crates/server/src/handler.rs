@@ -1,5 +1,7 @@
 //! Handlers: endpoints that are Rust functions, registered by name and called by `handler = "name"`.
 
+use crate::auth::Identity;
+use crate::endpoint::matched::Matched;
 use crate::problem::Problem;
 use forebay_http::{Answer, Request, percent_decode, query_pairs};
 use std::borrow::Cow;
@@ -44,13 +46,17 @@ impl Handlers {
 /// One request as a handler sees it.
 pub struct Call<'a> {
     request: &'a Request<'a>,
-    path: &'a [(&'a str, &'a str)],
+    matched: Matched<'a>,
 }
 
 impl<'a> Call<'a> {
-    /// `path` holds the route's parameters by name, still percent-encoded.
-    pub(crate) fn new(request: &'a Request<'a>, path: &'a [(&'a str, &'a str)]) -> Call<'a> {
-        Call { request, path }
+    pub(crate) fn new(request: &'a Request<'a>, matched: Matched<'a>) -> Call<'a> {
+        Call { request, matched }
+    }
+
+    /// Who is asking, where a guard found out.
+    pub fn identity(&self) -> Option<&'a Identity> {
+        self.matched.identity
     }
 
     /// A parameter of the route, decoded. 400 when it cannot be decoded.
@@ -58,8 +64,12 @@ impl<'a> Call<'a> {
     /// # Panics
     /// When the route has no parameter of this name: handler and config do not belong together.
     pub fn path(&self, name: &str) -> Result<Cow<'a, str>, Problem> {
-        let (_, raw) =
-            self.path.iter().find(|(candidate, _)| *candidate == name).expect("a parameter of the route");
+        let (_, raw) = self
+            .matched
+            .path
+            .iter()
+            .find(|(candidate, _)| *candidate == name)
+            .expect("a parameter of the route");
         percent_decode(raw).map_err(|error| Problem::parameter(name, format!("has {error}")))
     }
 

@@ -10,6 +10,7 @@ mod action;
 mod admin;
 mod admin_cache;
 mod asking;
+pub mod auth;
 mod body;
 mod changes;
 mod compile;

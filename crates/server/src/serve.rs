@@ -2,6 +2,7 @@
 
 use crate::admin::{Admin, AdminService};
 use crate::admin_cache::CacheAdmin;
+use crate::auth::Auth;
 use crate::compile::{self, Context, Proxies};
 use crate::conditions::Conditions;
 use crate::handler::Handlers;
@@ -52,7 +53,9 @@ pub fn serve(
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(config, &opened.store, &gate, &runtime)?;
     let (jobs, uncounted, proxies) = (Jobs::default(), Arc::default(), Proxies::new(workers_of(config)));
+    let auths = open_auths(config, &opened.tier.tables(), runtime.handle())?;
     let context = Context {
+        auths: &auths,
         store: &opened.store,
         schemas: &opened.schemas,
         tables: &opened.tier.tables(),
@@ -200,6 +203,19 @@ fn open_cache(
     let listening = cache.clone();
     runtime.spawn(async move { listening.listen_for_invalidations().await });
     Ok(cache)
+}
+
+/// How clients prove who they are.
+fn open_auths(
+    config: &Config,
+    tables: &forebay_table::HotTables,
+    runtime: &Handle,
+) -> Result<Vec<Arc<Auth>>, StartError> {
+    let open = |auth: &model::Auth| {
+        let wrong = |why| StartError(format!("{}:{}: [auth.{}]: {why}", config.source, auth.line, auth.name));
+        Auth::open(auth, tables, runtime).map(Arc::new).map_err(wrong)
+    };
+    config.auths.iter().map(open).collect()
 }
 
 /// What clients may ask, and what runs by itself.

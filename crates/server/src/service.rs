@@ -60,7 +60,7 @@ impl Routers {
         }
     }
 
-    fn find<'r>(&'r self, method: Method, path: &'r str) -> Option<Match<'r, 'r, &'r Place>> {
+    fn find<'r, 'p>(&'r self, method: Method, path: &'p str) -> Option<Match<'r, 'p, &'r Place>> {
         let index = match method {
             Method::Get | Method::Head => Some(0),
             method => METHODS.iter().position(|known| *known == method),
@@ -179,11 +179,12 @@ impl Routes {
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
+        let mut other = None;
         if matches!(endpoint.mode, Mode::Passed(_) | Mode::Fronted(_)) {
             if oddities.control {
                 return Err(Problem::new(400, "the path has a control character"));
             }
-            self.check_other_reading(endpoint, request, oddities.encoded_slash)?;
+            other = self.other_reading(endpoint, request, oddities.encoded_slash);
         }
         let mut path = SmallVec::<[(&str, &str); 4]>::new();
         for param in found.params.iter() {
@@ -192,29 +193,24 @@ impl Routes {
         if let Some(name) = empty_rest {
             path.push((name, ""));
         }
-        endpoint.call(request, &path, answer)
+        endpoint.call(request, &path, other, answer)
     }
 
     /// An application may take `/Admin` and `/admin%2F` for `/admin/`: what is passed on as the one satisfies
     /// the guard of the other as well.
-    fn check_other_reading(
+    fn other_reading(
         &self,
         endpoint: &Arc<Endpoint>,
         request: &Request<'_>,
         has_encoded_slash: bool,
-    ) -> Result<(), Problem> {
+    ) -> Option<&Arc<Endpoint>> {
         if !has_encoded_slash && !request.path().bytes().any(|byte| byte.is_ascii_uppercase()) {
-            return Ok(());
+            return None;
         }
         let read = request.path().to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/");
-        let Ok(form) = canonical_path(&read, self.merge_slashes) else { return Ok(()) };
-        match self.folded.find(request.method(), &form.path).map(|found| &found.value.endpoint) {
-            Some(other) if !Arc::ptr_eq(other, endpoint) => match &other.guard {
-                Some(guard) => guard.check(request),
-                None => Ok(()),
-            },
-            _ => Ok(()),
-        }
+        let form = canonical_path(&read, self.merge_slashes).ok()?;
+        let found = self.folded.find(request.method(), &form.path)?;
+        Some(&found.value.endpoint).filter(|other| !Arc::ptr_eq(other, endpoint) && other.guard.is_some())
     }
 }
 

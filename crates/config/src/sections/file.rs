@@ -1,16 +1,17 @@
 //! The whole file: its sections, read in the order in which they need each other.
 
 use super::admin::Admin;
+use super::auth::Auth;
 use super::cache::CacheSettings;
 use super::database::Database;
 use super::drain::DrainSettings;
 use super::durability::AnsweredWhen;
-use super::endpoint::{Endpoint, Placed};
+use super::endpoint::{Endpoint, Known, Placed};
 use super::job::Job;
 use super::memory::Memory;
 use super::server::Server;
 use super::table::TableConfig;
-use super::{admin, cache, database, drain, endpoint, job, memory, server, table};
+use super::{admin, auth, cache, database, drain, endpoint, job, memory, server, table};
 use crate::syntax::fields::Cursor;
 use crate::syntax::keys::{Section, keys};
 
@@ -23,6 +24,7 @@ pub(crate) const TOP: Section = Section {
         "cache" | "table" | "" | "the response cache"
         "drain" | "table" | "" | "how writes go from the log to the database"
         "admin" | "table" | "" | "the admin listener"
+        "auth" | "tables by name" | "" | "how clients prove who they are"
         "table" | "tables by name" | "" | "the tables that endpoints use"
         "endpoint" | "array of tables" | "" | "the routes"
         "job" | "array of tables" | "" | "what runs by itself, every so often"
@@ -46,6 +48,8 @@ pub struct Config {
     pub drain: DrainSettings,
     /// `[admin]`: the admin listener.
     pub admin: Admin,
+    /// `[auth.NAME]`, in the order of the file.
+    pub auths: Vec<Auth>,
     /// `[table.NAME]`, in the order of the file.
     pub tables: Vec<TableConfig>,
     /// `[[endpoint]]`, in the order of the file.
@@ -77,11 +81,13 @@ impl Config {
 /// each other.
 pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
     let top = root.section(&TOP);
-    let (server, guard) = server::read(top.get("server"));
     let database = database::read(top.get("database"));
     let memory = memory::read(top.get("memory"));
     let tables = table::read(top.get("table"), &memory);
-    let endpoints = endpoint::read(top.get("endpoint"), &tables, guard.as_ref(), &memory);
+    let auths = auth::read(top.get("auth"), &tables);
+    let (server, guard) = server::read(top.get("server"), &auths);
+    let known = Known { tables: &tables, auths: &auths, guard: guard.as_ref(), memory: &memory };
+    let endpoints = endpoint::read(top.get("endpoint"), known);
     let config = Config {
         source: source.to_owned(),
         cache: cache::read(top.get("cache"), &memory),
@@ -92,6 +98,7 @@ pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
         server,
         database,
         memory,
+        auths,
         tables,
     };
     (config, endpoints)

@@ -1,12 +1,22 @@
-//! `guard = { … }`, of an endpoint or of the server: who may call.
+//! `guard = …`, of an endpoint or of the server: who may call.
 
-use crate::syntax::fields::{Cursor, choice, integer, name, text};
+use super::auth::{self, Auth};
+use crate::syntax::fields::{Cursor, Field, Fields, choice, integer, name, text};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::check_header_name;
+
+/// How deep guards may stand inside guards.
+const DEPTH_MAX: usize = 4;
 
 pub(crate) const GUARD: Section = Section {
     name: "guard",
     keys: keys! {
+        "auth" | "name" | "" | "who proves who they are by this `[auth.NAME]`; `guard = \"NAME\"` is short for it"
+        "require" | "table: claim = text, or array of texts" | "{}" |
+            "with `auth`: what claims must be, or one of what they must be or hold; else 403"
+        "any" | "array of guards" | "" | "who satisfies one of them"
+        "all" | "array of guards" | "" | "who satisfies all of them"
         "query" | "name" | "" | "the query parameter that holds the secret"
         "header" | "name" | "" | "the header field that holds the secret; one of the two"
         "secret" | "text" | "" |
@@ -19,7 +29,40 @@ pub(crate) const GUARD: Section = Section {
 
 /// Who may call an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guard {
+pub enum Guard {
+    /// Who knows a secret.
+    Secret(Secret),
+    /// Who proves who they are.
+    Auth(Identified),
+    /// Who satisfies one of these; at least one.
+    Any(Vec<Guard>),
+    /// Who satisfies all of these; at least one.
+    All(Vec<Guard>),
+}
+
+impl Guard {
+    /// The identities that it may find, in order.
+    pub fn identified(&self) -> Vec<&Identified> {
+        match self {
+            Guard::Secret(_) => Vec::new(),
+            Guard::Auth(identified) => vec![identified],
+            Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::identified).collect(),
+        }
+    }
+}
+
+/// Who proves who they are by one `[auth.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// Its name.
+    pub auth: String,
+    /// Claims, and what each must be or hold one of.
+    pub require: Vec<(String, Vec<String>)>,
+}
+
+/// Who knows a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret {
     /// Where the secret is to be found.
     pub place: Place,
     /// The secret; empty: nobody whom the guard stops gets in.
@@ -51,8 +94,67 @@ pub enum From {
 }
 
 /// A guard.
-pub(crate) fn read(cursor: Cursor<'_>) -> Option<Guard> {
+pub(crate) fn read(cursor: Cursor<'_>, auths: &[Auth]) -> Option<Guard> {
+    read_within(cursor, auths, 0)
+}
+
+fn read_within(cursor: Cursor<'_>, auths: &[Auth], depth: usize) -> Option<Guard> {
+    let named = |node: &Node| {
+        let name = name(node)?;
+        auth::find(auths, &name).map(|found| found.name.clone())
+    };
+    if matches!(cursor.node.data, Data::Text(_)) {
+        let auth = cursor.read("guard", named)?;
+        return Some(Guard::Auth(Identified { auth, require: Vec::new() }));
+    }
     let fields = cursor.section(&GUARD);
+    let (goes_with, guard): (&[&str], _) = if fields.has("auth") {
+        let auth = fields.read("auth", named);
+        let require = require(fields);
+        (&["auth", "require"], auth.map(|auth| Guard::Auth(Identified { auth, require })))
+    } else if let Some((key, items)) = ["any", "all"].iter().find_map(|key| Some((*key, fields.get(key)?))) {
+        let guards = several(key, items, auths, depth);
+        (if key == "any" { &["any"] } else { &["all"] }, guards)
+    } else {
+        (&["query", "header", "secret", "from", "status"], secret(cursor, fields))
+    };
+    for field in fields.iter().filter(|field| !goes_with.contains(&field.key)) {
+        if GUARD.keys.iter().any(|known| known.name == field.key) {
+            field.wrong(format!("guard: {} does not go with {}", field.key, goes_with[0]));
+        }
+    }
+    guard
+}
+
+/// The guards of `any` or `all`.
+fn several(key: &str, cursor: Cursor<'_>, auths: &[Auth], depth: usize) -> Option<Guard> {
+    let items = cursor.items(&format!("guard: {key} must be an array of guards, not {}", cursor.node.kind()));
+    if !matches!(cursor.node.data, Data::Array(_)) {
+        return None;
+    }
+    if items.is_empty() || depth == DEPTH_MAX {
+        cursor.wrong(match items.is_empty() {
+            true => format!("guard: {key} needs at least one guard"),
+            false => format!("guard: guards may stand {DEPTH_MAX} deep at most"),
+        });
+        return None;
+    }
+    let guards: Option<Vec<_>> = items.into_iter().map(|item| read_within(item, auths, depth + 1)).collect();
+    Some(if key == "any" { Guard::Any(guards?) } else { Guard::All(guards?) })
+}
+
+/// `require = { role = "admin", plan = ["pro", "team"] }`
+fn require(fields: Fields<'_>) -> Vec<(String, Vec<String>)> {
+    let Some(cursor) = fields.get("require") else { return Vec::new() };
+    let texts = |node: &Node| match &node.data {
+        Data::Array(items) if !items.is_empty() => items.iter().map(text).collect(),
+        _ => text(node).map(|text| vec![text]),
+    };
+    let read = |field: Field<'_>| Some((field.key.to_owned(), field.value.read("require", texts)?));
+    cursor.table("require").iter().filter_map(read).collect()
+}
+
+fn secret(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Guard> {
     let query = fields.read("query", name).map(Place::Query);
     let header = fields.read("header", |node| {
         let name = name(node)?;
@@ -72,11 +174,11 @@ pub(crate) fn read(cursor: Cursor<'_>) -> Option<Guard> {
             "guard needs `secret`, such as secret = \"${SECRET:-}\" (empty: nobody from there gets in)",
         );
     }
-    Some(Guard {
+    Some(Guard::Secret(Secret {
         place: query.or(header)?,
         secret: secret?,
         from: from.unwrap_or(From::Anywhere),
         status: status.unwrap_or(404),
         line: cursor.line(),
-    })
+    }))
 }

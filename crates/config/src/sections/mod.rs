@@ -5,6 +5,7 @@
 
 pub(crate) mod action;
 pub(crate) mod admin;
+pub(crate) mod auth;
 pub(crate) mod cache;
 pub(crate) mod database;
 pub(crate) mod drain;

@@ -1,5 +1,6 @@
 //! `[server]`: where clients are served, and what they may do.
 
+use super::auth::Auth;
 use super::guard::{self, Guard};
 use super::tls::{self, Tls};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
@@ -149,7 +150,7 @@ impl Default for Limits {
 }
 
 /// `[server]`, and the guard of endpoints that have none.
-pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
+pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Option<Guard>) {
     let mut server = Server {
         listen: vec![Listen { address: SocketAddr::from(([127, 0, 0, 1], 3000)), scheme: Scheme::Http }],
         workers: None,
@@ -177,7 +178,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> (Server, Option<Guard>) {
             "listen: https:// needs a certificate: [server.tls] with `certificate` and `key`",
         );
     }
-    (server, fields.get("guard").and_then(guard::read))
+    (server, fields.get("guard").and_then(|guard| guard::read(guard, auths)))
 }
 
 fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {

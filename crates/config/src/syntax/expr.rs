@@ -231,6 +231,16 @@ impl<'a> Parser<'a> {
         if self.take("$") {
             return match self.word() {
                 "" => Err("`$` must be followed by the name of a parameter".into()),
+                // A claim of who is asking. No parameter has a name with a dot.
+                "auth" if self.text[self.at..].starts_with('.') => {
+                    self.at += 1;
+                    match self.word() {
+                        "" => {
+                            Err("`$auth.` must be followed by the name of a claim, such as $auth.sub".into())
+                        }
+                        claim => Ok(Expr::Param(format!("auth.{claim}"))),
+                    }
+                }
                 name => Ok(Expr::Param(name.to_owned())),
             };
         }

@@ -243,8 +243,9 @@ fn guards_and_replies() {
          headers = { X-User = 'user' }\ntimeout = '5s'\nconcurrency = 7\nbatch = false",
     );
     let [a, b] = config.endpoints.as_slice() else { panic!("{:?}", config.endpoints) };
-    let guard =
-        |place, secret: &str, from, status, line| Guard { place, secret: secret.into(), from, status, line };
+    let guard = |place, secret: &str, from, status, line| {
+        Guard::Secret(Secret { place, secret: secret.into(), from, status, line })
+    };
     assert_eq!(a.guard, Some(guard(Place::Query("s".into()), "x", From::Outside, 404, 2)));
     assert_eq!(b.guard, Some(guard(Place::Header("H".into()), "", From::Anywhere, 401, 10)));
     let fields = Some(vec![("b".to_owned(), param("b"))]);

@@ -4,6 +4,7 @@
 //! Leaves connections, attempts and what may be passed on to `forebay_proxy`, and framing to `forebay_http`;
 //! here the one's requests become the other's.
 
+use crate::auth::Identity;
 use crate::endpoint::drops::Dropping;
 use crate::endpoint::waiting::{WaitingPlace, reply_of};
 use crate::problem::Problem;
@@ -107,8 +108,23 @@ impl ProxyAction {
     }
 }
 
+/// The field that tells an application who is asking.
+const X_FORWARDED_USER: HeaderName = HeaderName::from_static("x-forwarded-user");
+
+/// Tells the server behind who is asking.
+pub fn name_user(identity: &Identity, headers: &mut HeaderMap) -> Result<(), Problem> {
+    let user = HeaderValue::from_str(&identity.subject);
+    let user = user.map_err(|_| Problem::new(403, "the name of who is asking cannot be passed on"))?;
+    headers.insert(X_FORWARDED_USER, user);
+    Ok(())
+}
+
 /// The request as the proxy takes it, in its client's name.
-pub fn outbound(request: &Request<'_>, trust: Trust) -> Result<forebay_proxy::Request, Problem> {
+pub fn outbound(
+    request: &Request<'_>,
+    identity: Option<&Identity>,
+    trust: Trust,
+) -> Result<forebay_proxy::Request, Problem> {
     let client = request.client();
     let address = match trust {
         Trust::Nobody => client.address,
@@ -126,6 +142,12 @@ pub fn outbound(request: &Request<'_>, trust: Trust) -> Result<forebay_proxy::Re
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed("a field's name"))?;
         let value = HeaderValue::from_bytes(value).map_err(|_| malformed("a field's value"))?;
         headers.append(name, value);
+    }
+    if trust == Trust::Nobody || identity.is_some() {
+        headers.remove(X_FORWARDED_USER);
+    }
+    if let Some(identity) = identity {
+        name_user(identity, &mut headers)?;
     }
     if let Some(host) = request.host() {
         headers.insert(HOST, HeaderValue::from_bytes(host).map_err(|_| malformed("its host"))?);

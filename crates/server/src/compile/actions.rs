@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::params::{Columns, ParamTable, Wanted, literal_value, no_column};
-use super::sql_types;
+use super::{sql_claims, sql_types};
 use crate::action::generate::{Generate, Target};
 use crate::action::list::List;
 use crate::action::read::{Count, Get, Random, counters_of};
@@ -166,6 +166,7 @@ impl Compiler<'_, '_> {
         let dialect = self.context.dialect;
         let sql =
             statements.in_dialect(dialect).ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
+        let sql = &sql_claims::plain(sql);
         let mut statement = self.context.known.statement(self.context.store, sql).await?;
         statement.alone = !self.endpoint.batch;
         let bind = statement
@@ -176,9 +177,10 @@ impl Compiler<'_, '_> {
                 let known = statement.param_types.get(index).copied().flatten();
                 let schemas = self.context.schemas.values().map(Arc::as_ref);
                 let ty = known.or_else(|| sql_types::infer(sql, name, schemas));
+                let name = sql_claims::name(name);
                 let expr = Expr::Param(name.clone());
                 let eval = self.params.compile(&expr, Wanted { ty, may_be_null: false }, Columns::None)?;
-                Ok((eval, ty, name.clone()))
+                Ok((eval, ty, name))
             })
             .collect::<Result<Vec<_>, String>>()?;
         let columns: Vec<String> = statement.columns.iter().map(|column| column.name.clone()).collect();

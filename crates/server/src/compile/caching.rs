@@ -30,6 +30,7 @@ pub fn cached(
         cache: context.keeping.cache.clone(),
         rules: Arc::new(rules(endpoint, caching)),
         fingerprint: fingerprint(&identity),
+        is_for_all_identities: caching.is_for_all_identities,
         vary: caching.vary.clone(),
         tags,
     }))

@@ -2,6 +2,7 @@
 
 use super::keeping::Keeping;
 use super::proxies::Proxies;
+use crate::auth::Auth;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
@@ -26,6 +27,8 @@ pub struct Context<'a> {
     pub config: &'a Config,
     /// Which SQL the database understands.
     pub dialect: model::Dialect,
+    /// How clients prove who they are.
+    pub auths: &'a [Arc<Auth>],
     /// The handlers of this binary.
     pub handlers: &'a Handlers,
     /// The server's jobs.

@@ -23,7 +23,7 @@ use forebay_config::model::{
     Param, ParamKind, ParamType, Part, Proxied, Proxy, Random, Redirect, Reply, Returns, Sql, Statements,
 };
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The identity of an endpoint that has `cache`, with the database that it asks and the URL that `base_url()`
 /// gives.
@@ -237,6 +237,7 @@ impl Writer {
             stale_if_error_ms,
             refresh_ms,
             max_age_ms,
+            is_for_all_identities,
             vary,
             tags,
             proxied,
@@ -252,6 +253,7 @@ impl Writer {
         self.number(*stale_if_error_ms);
         self.number(*refresh_ms);
         self.option(*max_age_ms, Writer::number);
+        self.flag(*is_for_all_identities);
         self.list(vary, |writer, name| writer.text(name));
         self.list(tags, Writer::expr);
         let Proxied { heed, keeps_private, ignore, strip, largest_bytes } = proxied;

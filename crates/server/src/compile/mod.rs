@@ -13,11 +13,14 @@ mod keeping;
 mod mode;
 mod params;
 mod proxies;
+mod sql_claims;
 mod sql_types;
 mod words;
 
-use crate::endpoint::guard::{From, Guard, Place};
+use crate::auth::Auth;
+use crate::endpoint::guard::{From, Guard, Identified, Place, Secret};
 use crate::endpoint::intake::Intake;
+use crate::endpoint::params::Source;
 use crate::endpoint::rate::{Per, Rate};
 use crate::endpoint::waiting::Waiting;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
@@ -65,8 +68,13 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
     }
+    let asks_who = params.plans.iter().any(|plan| matches!(plan.source, Source::Claim(_)))
+        || matches!(&endpoint.rate, Some(model::Rate { per: model::Per::Claim(_), .. }));
+    if asks_who && endpoint.guard.as_ref().is_none_or(|guard| guard.identified().is_empty()) {
+        return Err("uses a claim of who is asking, but no guard with `auth` finds out who that is".into());
+    }
     Ok(Endpoint {
-        guard: endpoint.guard.as_ref().map(compile_guard),
+        guard: endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?,
         takes_encoded_slash: endpoint.takes_encoded_slash,
         rate: endpoint.rate.as_ref().map(compile_rate),
         intake: Intake {
@@ -87,13 +95,30 @@ fn compile_rate(rate: &model::Rate) -> Rate {
         model::Per::Endpoint => Per::Endpoint,
         model::Per::Ip => Per::Ip,
         model::Per::Header(name) => Per::Header(name.clone()),
+        model::Per::Claim(name) => Per::Claim(name.clone()),
         model::Per::Path => Per::Path,
     };
     Rate::new(rate.count, Duration::from_millis(rate.period_ms), per)
 }
 
-fn compile_guard(guard: &model::Guard) -> Guard {
-    Guard {
+fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, String> {
+    let several = |guards: &[model::Guard]| -> Result<Vec<Guard>, String> {
+        guards.iter().map(|guard| compile_guard(guard, auths)).collect()
+    };
+    Ok(match guard {
+        model::Guard::Secret(secret) => Guard::Secret(compile_secret(secret)),
+        model::Guard::Auth(model::Identified { auth, require }) => {
+            let found = auths.iter().find(|known| *known.name == **auth);
+            let auth = found.ok_or_else(|| format!("there is no [auth.{auth}]"))?.clone();
+            Guard::Auth(Identified { auth, require: require.clone() })
+        }
+        model::Guard::Any(guards) => Guard::Any(several(guards)?),
+        model::Guard::All(guards) => Guard::All(several(guards)?),
+    })
+}
+
+fn compile_secret(guard: &model::Secret) -> Secret {
+    Secret {
         place: match &guard.place {
             model::Place::Query(name) => Place::Query(name.clone()),
             model::Place::Header(name) => Place::Header(name.clone()),

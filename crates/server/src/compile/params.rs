@@ -120,6 +120,9 @@ impl ParamTable {
 
     /// Where a parameter of this name comes from.
     fn source(&mut self, name: &str) -> Source {
+        if let Some(claim) = name.strip_prefix("auth.") {
+            return Source::Claim(claim.to_owned());
+        }
         if let Some((header, _)) = self.headers.iter().find(|(_, param)| param == name) {
             return Source::Header(header.clone());
         }

@@ -2,14 +2,16 @@
 //!
 //! Promises that a hit is a plain call on the worker, and that two requests share an answer only when
 //! everything that the answer can depend on is the same: the endpoint as it is configured, its parameters as
-//! they were understood, and the headers of `vary`.
+//! they were understood, who is asking, and the headers of `vary`.
 
 use super::eval::{Eval, Scope, Slots, write_text};
 use super::intake::Intake;
+use super::matched::Matched;
 use super::params::Source;
 use super::validated::Form;
 use super::waiting::{Waiting, reply_of, within};
 use crate::action::{Action, run_until_answered};
+use crate::auth::Identity;
 use crate::problem::Problem;
 use forebay_cache::{Cache, Conditions, Filled, Found, Keep, Landed, Rules, limits};
 use forebay_http::{Answer, Outcome, Request};
@@ -26,6 +28,8 @@ pub struct Cached {
     pub rules: Arc<Rules>,
     /// What the endpoint's keys begin with: who answers, and how.
     pub fingerprint: [u8; 16],
+    /// Whether an answer for one identity is kept for others.
+    pub is_for_all_identities: bool,
     /// Headers that make another answer.
     pub vary: Vec<String>,
     /// What it depends on.
@@ -80,14 +84,14 @@ impl CachedAction {
         &self,
         intake: &Intake,
         request: &Request<'_>,
-        path: &[(&str, &str)],
+        matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { slots, key } = scratch;
             slots.clear();
-            intake.params.read_into(request, path, slots)?;
-            self.cached.write_key(intake, request, slots, key);
+            intake.params.read_into(request, matched, slots)?;
+            self.cached.write_key(intake, request, matched.identity, slots, key);
             let conditions = Conditions::of(request);
             if key.len() > limits::KEY_BYTES_MAX {
                 return self.bypass(&intake.waiting, Arc::new(std::mem::take(slots)), conditions);
@@ -168,7 +172,14 @@ async fn produce(action: Arc<Action>, slots: Arc<Slots>, timeout: Duration) -> R
 
 impl Cached {
     /// The key: everything that the answer can depend on, each part with its length before it.
-    fn write_key(&self, intake: &Intake, request: &Request<'_>, slots: &Slots, key: &mut Vec<u8>) {
+    fn write_key(
+        &self,
+        intake: &Intake,
+        request: &Request<'_>,
+        identity: Option<&Identity>,
+        slots: &Slots,
+        key: &mut Vec<u8>,
+    ) {
         key.clear();
         key.extend_from_slice(&self.fingerprint);
         for (plan, value) in intake.params.plans.iter().zip(&slots.values) {
@@ -177,7 +188,20 @@ impl Cached {
                 write_part(value, key);
             }
         }
+        self.write_identity(identity, key);
         self.write_vary(request, key);
+    }
+
+    /// Who is asking, so that nobody gets what was answered to another, or to nobody.
+    pub(super) fn write_identity(&self, identity: Option<&Identity>, key: &mut Vec<u8>) {
+        let Some(identity) = identity else { return };
+        let at = begin_part(b'i', key);
+        if !self.is_for_all_identities {
+            key.extend_from_slice(identity.auth.as_bytes());
+            key.push(0);
+            key.extend_from_slice(identity.subject.as_bytes());
+        }
+        end_part(at, key);
     }
 
     /// The headers that make another answer.

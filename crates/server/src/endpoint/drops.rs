@@ -6,6 +6,7 @@
 use super::cached::Tags;
 use super::eval::Slots;
 use super::intake::Intake;
+use super::matched::Matched;
 use super::run::{finish, run_owned};
 use super::waiting::Waiting;
 use crate::action::{Action, Pending};
@@ -58,12 +59,12 @@ impl Drops {
         &self,
         intake: &Intake,
         request: &Request<'_>,
-        path: &[(&str, &str)],
+        matched: Matched<'_>,
     ) -> Result<Option<Dropping>, Problem> {
         if self.spares_safe && matches!(request.method(), Method::Get | Method::Head | Method::Options) {
             return Ok(None);
         }
-        let mut tags = self.tags.of(&intake.params.read(request, path)?)?;
+        let mut tags = self.tags.of(&intake.params.read(request, matched)?)?;
         if let Some(begin) = &self.path_tag {
             tags.push(path_tag(begin, request.path()));
         }

@@ -2,18 +2,21 @@
 //! asked for all.
 //!
 //! The question is the endpoint, the path in its one form, the query as it is, the client's scheme, the
-//! headers of `vary`, and Host where the server sees it. Exactly that is sent when an answer is asked for
-//! everybody, so that nothing else of a request can have a part in it. An answer that turns out not to be
-//! for everybody is shown to nobody: each client then asks in its own name. A request that says who is
-//! asking (or wants a part of the answer, or has a body) is passed on without the cache.
+//! headers of `vary`, who is asking where a guard found out, and Host where the server sees it. Exactly
+//! that is sent when an answer is asked for everybody, so that nothing else of a request can have a part in
+//! it. An answer that turns out not to be for everybody is shown to nobody: each client then asks in its
+//! own name. A request that says who is asking (or wants a part of the answer, or has a body) is passed on
+//! without the cache.
 
 use super::cached::{Cached, begin_part, end_part, patience};
 use super::drops::path_tag;
 use super::intake::Intake;
+use super::matched::Matched;
 use super::passed::Passed;
 use super::waiting::{WaitingPlace, reply_of, within};
-use crate::action::proxy::{outbound, streamed};
+use crate::action::proxy::{name_user, outbound, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
+use crate::auth::Identity;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
 use forebay_http::{Answer, Given, Method, Outcome, Request};
@@ -56,7 +59,7 @@ thread_local! {
 struct Question<'a> {
     intake: &'a Intake,
     request: &'a Request<'a>,
-    params: &'a [(&'a str, &'a str)],
+    matched: Matched<'a>,
     path: &'a str,
     key: &'a [u8],
 }
@@ -67,18 +70,18 @@ impl Fronted {
         &self,
         intake: &Intake,
         request: &Request<'_>,
-        params: &[(&str, &str)],
+        matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         if !self.may_share(request) {
-            return self.passed.call(intake, request, params);
+            return self.passed.call(intake, request, matched);
         }
         KEY.with_borrow_mut(|key| {
-            self.write_key(request, key);
+            self.write_key(request, matched.identity, key);
             if key.len() > limits::KEY_BYTES_MAX {
-                return self.passed.call(intake, request, params);
+                return self.passed.call(intake, request, matched);
             }
-            let question = Question { intake, request, params, path: request.path(), key };
+            let question = Question { intake, request, matched, path: request.path(), key };
             let cache = &self.cached.cache;
             let now_ms = cache.now_ms();
             match cache.find(key, &self.cached.rules, request.worker(), now_ms) {
@@ -94,7 +97,7 @@ impl Fronted {
                     Ok(Outcome::Done)
                 }
                 Found::Nothing if self.private_answers.has(key, now_ms) => {
-                    self.passed.call(intake, request, params)
+                    self.passed.call(intake, request, matched)
                 }
                 Found::Nothing => self.wait(&question),
             }
@@ -113,7 +116,7 @@ impl Fronted {
             })
     }
 
-    fn write_key(&self, request: &Request<'_>, key: &mut Vec<u8>) {
+    fn write_key(&self, request: &Request<'_>, identity: Option<&Identity>, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&self.cached.fingerprint);
         let at = begin_part(b't', key);
@@ -132,11 +135,12 @@ impl Fronted {
         if request.client().is_secure {
             end_part(begin_part(b's', key), key);
         }
+        self.cached.write_identity(identity, key);
         self.cached.write_vary(request, key);
     }
 
     fn tags(&self, question: &Question<'_>) -> Result<Vec<String>, Problem> {
-        let slots = question.intake.params.read(question.request, question.params)?;
+        let slots = question.intake.params.read(question.request, question.matched)?;
         let mut tags = self.cached.tags.of(&slots)?;
         tags.extend(self.path_tag.as_ref().map(|begin| path_tag(begin, question.path)));
         Ok(tags)
@@ -157,7 +161,7 @@ impl Fronted {
         let (handing, mut handed) = oneshot::channel();
         let landing =
             self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
-        let own = outbound(question.request, self.passed.proxy.trust())?;
+        let own = outbound(question.request, question.matched.identity, self.passed.proxy.trust())?;
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
@@ -212,6 +216,9 @@ impl Fronted {
                 let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed())?;
                 headers.append(name, HeaderValue::from_bytes(value).map_err(|_| malformed())?);
             }
+        }
+        if let Some(identity) = question.matched.identity.filter(|_| !self.cached.is_for_all_identities) {
+            name_user(identity, &mut headers)?;
         }
         let fixed = [(ACCEPT, "*/*"), (ACCEPT_ENCODING, "identity"), (USER_AGENT, "forebay")];
         for (name, value) in fixed {

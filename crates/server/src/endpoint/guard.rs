@@ -1,12 +1,38 @@
-//! Guards: routes that answer only to those who know a secret.
+//! Guards: who may call a route. Who knows a secret, who proves an identity, and one or all of several.
+//!
+//! 401 says that who is asking is not proved, with how it could be in WWW-Authenticate; 403 that it is
+//! proved and not enough. A guard that needs time is asked again with what came of that, so that each
+//! credential is judged once.
 
+use crate::auth::{Auth, Identity, Judging, Refused, Verdict};
 use crate::handler::find_query;
 use crate::problem::Problem;
 use forebay_http::Request;
+use std::sync::Arc;
 
 /// A guard, compiled.
+pub enum Guard {
+    /// Who knows a secret.
+    Secret(Secret),
+    /// Who proves who they are.
+    Auth(Identified),
+    /// Who satisfies one of these.
+    Any(Vec<Guard>),
+    /// Who satisfies all of these.
+    All(Vec<Guard>),
+}
+
+/// Who proves who they are.
+pub struct Identified {
+    /// How.
+    pub auth: Arc<Auth>,
+    /// Claims, and what each must be or hold one of.
+    pub require: Vec<(String, Vec<String>)>,
+}
+
+/// Who knows a secret.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct Secret {
     /// Where the secret is to be found.
     pub place: Place,
     /// The secret; empty: nobody knows it.
@@ -35,9 +61,120 @@ pub enum From {
     Outside,
 }
 
+/// What a guard says of a request.
+pub enum Checked {
+    /// It may pass; who is asking, if the guard found out.
+    Passed(Option<Arc<Identity>>),
+    /// It may not.
+    Refused(Problem),
+    /// That takes time: to be asked again with what comes of this.
+    Wait(Arc<Auth>, Judging),
+}
+
+/// What came of verdicts that took time.
+#[derive(Default)]
+pub struct Judged(Vec<(Arc<Auth>, Result<Arc<Identity>, Refused>)>);
+
+impl Judged {
+    /// Notes a verdict.
+    pub fn note(&mut self, auth: Arc<Auth>, verdict: Result<Arc<Identity>, Refused>) {
+        self.0.push((auth, verdict));
+    }
+
+    fn verdict(&self, auth: &Arc<Auth>, request: &Request<'_>) -> Verdict {
+        match self.0.iter().find(|(judged, _)| Arc::ptr_eq(judged, auth)) {
+            Some((_, Ok(identity))) => Verdict::Known(identity.clone()),
+            Some((_, Err(refused))) => Verdict::Refused(refused.clone()),
+            None => auth.verify(request),
+        }
+    }
+}
+
 impl Guard {
-    /// Whether this request may pass.
-    pub fn check(&self, request: &Request<'_>) -> Result<(), Problem> {
+    /// Whether a request may pass.
+    pub fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
+        match self {
+            Guard::Secret(secret) => match secret.check(request) {
+                Ok(()) => Checked::Passed(None),
+                Err(problem) => Checked::Refused(problem),
+            },
+            Guard::Auth(identified) => identified.check(request, judged),
+            Guard::Any(guards) => any(guards, request, judged),
+            Guard::All(guards) => all(guards, request, judged),
+        }
+    }
+}
+
+impl Guard {
+    /// What WWW-Authenticate says to a client of which nobody knows who it is.
+    pub fn challenges(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Guard::Secret(_) => Vec::new(),
+            Guard::Auth(identified) => vec![("WWW-Authenticate", identified.auth.challenge().to_owned())],
+            Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::challenges).collect(),
+        }
+    }
+}
+
+fn any(guards: &[Guard], request: &Request<'_>, judged: &Judged) -> Checked {
+    let mut refusal: Option<Problem> = None;
+    for guard in guards {
+        match guard.check(request, judged) {
+            Checked::Refused(problem) => {
+                refusal = Some(match refusal {
+                    Some(other) => either(other, problem),
+                    None => problem,
+                });
+            }
+            decided => return decided,
+        }
+    }
+    Checked::Refused(refusal.unwrap_or_else(|| Problem::new(403, "nobody may do this")))
+}
+
+/// What a client sees that two guards refused: the one that says most of what it could do.
+fn either(mut first: Problem, second: Problem) -> Problem {
+    let weight = |problem: &Problem| match problem.status {
+        404 => 0,
+        401 => 1,
+        403 => 2,
+        _ => 3,
+    };
+    if (first.status, second.status) == (401, 401) {
+        first.headers.extend(second.headers);
+        return first;
+    }
+    if weight(&second) > weight(&first) { second } else { first }
+}
+
+fn all(guards: &[Guard], request: &Request<'_>, judged: &Judged) -> Checked {
+    let mut found = None;
+    for guard in guards {
+        match guard.check(request, judged) {
+            Checked::Passed(identity) => found = found.or(identity),
+            undecided => return undecided,
+        }
+    }
+    Checked::Passed(found)
+}
+
+impl Identified {
+    fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
+        match judged.verdict(&self.auth, request) {
+            Verdict::Known(identity)
+                if self.require.iter().all(|(name, one_of)| identity.is_one_of(name, one_of)) =>
+            {
+                Checked::Passed(Some(identity))
+            }
+            Verdict::Known(_) => Checked::Refused(Problem::new(403, "who is asking may not do this")),
+            Verdict::Refused(refused) => Checked::Refused(self.auth.problem(&refused)),
+            Verdict::Later(judging) => Checked::Wait(self.auth.clone(), judging),
+        }
+    }
+}
+
+impl Secret {
+    fn check(&self, request: &Request<'_>) -> Result<(), Problem> {
         if self.from == From::Outside && request.is_local() {
             return Ok(());
         }
@@ -62,6 +199,10 @@ impl Guard {
         match self.status {
             // Does not give away that there is something to be found.
             404 => Problem::not_found("there is nothing here"),
+            401 => Problem {
+                headers: vec![("WWW-Authenticate", "Secret".to_owned())],
+                ..Problem::new(401, "the secret is missing or wrong")
+            },
             status => Problem::new(status, "the secret is missing or wrong"),
         }
     }

@@ -8,7 +8,9 @@ pub mod drops;
 pub mod eval;
 pub mod fronted;
 pub mod guard;
+pub mod guarded;
 pub mod intake;
+pub mod matched;
 pub mod out;
 pub mod params;
 pub mod passed;
@@ -24,10 +26,12 @@ use crate::problem::Problem;
 use cached::CachedAction;
 use drops::Drops;
 use eval::Slots;
-use forebay_http::{Answer, Outcome, Request};
+use forebay_http::{Answer, Given, Outcome, Request};
 use fronted::Fronted;
-use guard::Guard;
+use guard::{Checked, Guard, Judged};
+use guarded::{Enter, Guards};
 use intake::Intake;
+use matched::Matched;
 use passed::Passed;
 use rate::Rate;
 use run::finish;
@@ -73,6 +77,26 @@ thread_local! {
     static SPARE: Cell<Option<Arc<Slots>>> = const { Cell::new(None) };
 }
 
+/// An answer with further header lines; one that is written already has them.
+fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
+    match outcome {
+        Outcome::Done => Outcome::Done,
+        Outcome::Later(reply) => Outcome::Later(Box::pin(async move {
+            let mut reply = reply.await;
+            reply.extra.extend_from_slice(&lines);
+            reply
+        })),
+        Outcome::Streamed(given) => Outcome::Streamed(Box::pin(async move {
+            let mut given = given.await;
+            match &mut given {
+                Given::Whole(reply) => reply.extra.extend_from_slice(&lines),
+                Given::Streamed(streamed) => streamed.lines.extend_from_slice(&lines),
+            }
+            given
+        })),
+    }
+}
+
 /// Keeps the memory of parameters for the next request, if nothing else holds it.
 fn put_by(mut slots: Arc<Slots>) {
     if let Some(unused) = Arc::get_mut(&mut slots) {
@@ -81,42 +105,97 @@ fn put_by(mut slots: Arc<Slots>) {
     }
 }
 
-impl Endpoint {
-    /// Answers a request, or gives the future that will.
-    pub fn call(
+impl Enter for Endpoint {
+    fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref()
+    }
+
+    fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    fn enter(
         &self,
         request: &Request<'_>,
-        path: &[(&str, &str)],
+        matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        if let Some(guard) = &self.guard {
-            guard.check(request)?;
+        self.count_and_run(request, matched, answer).map_err(|mut problem| {
+            if let (401, None, Some(guard)) = (problem.status, matched.identity, &self.guard) {
+                problem.headers.extend(guard.challenges());
+            }
+            problem
+        })
+    }
+}
+
+impl Endpoint {
+    /// Answers a request, or gives the future that will. `other`: the endpoint whose guard it must satisfy
+    /// as well.
+    pub fn call(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+        other: Option<&Arc<Endpoint>>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        if self.guard.is_none() && other.is_none() {
+            return self.enter(request, Matched { path, identity: None }, answer);
         }
+        let guards = Guards { endpoint: self.clone(), other: other.cloned() };
+        match guards.check(request, &Judged::default()) {
+            Checked::Passed(identity) => {
+                self.enter(request, Matched { path, identity: identity.as_deref() }, answer)
+            }
+            Checked::Refused(problem) => Err(problem),
+            Checked::Wait(auth, judging) => guards.wait(request, path, (auth, judging)),
+        }
+    }
+
+    fn count_and_run(
+        &self,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        let Some(rate) = &self.rate else { return self.run(request, matched, answer) };
         // After the guard: a request that is refused there does not count.
-        if let Some(rate) = &self.rate {
-            rate.check(request, path)?;
-        }
+        let mut lines = Vec::new();
+        let checked = rate.check(request, matched, &mut lines);
+        answer.add_lines(&lines);
+        checked?;
+        Ok(with_lines(self.run(request, matched, answer)?, lines))
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
         match &self.mode {
-            Mode::Plain(action) => self.call_plain(action, self.slots(request, path)?, answer),
-            Mode::Cached(cached) => cached.call(&self.intake, request, path, answer),
+            Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
+            Mode::Cached(cached) => cached.call(&self.intake, request, matched, answer),
             Mode::Dropping(action, drops) => {
-                drops.call(&self.intake.waiting, action, self.slots(request, path)?, answer)
+                drops.call(&self.intake.waiting, action, self.slots(request, matched)?, answer)
             }
             Mode::Validated(action, form) => {
-                form.call(&self.intake.waiting, action, request, self.slots(request, path)?, answer)
+                form.call(&self.intake.waiting, action, request, self.slots(request, matched)?, answer)
             }
-            Mode::Handler(handler) => handler.call(&Call::new(request, path), answer).map(|()| Outcome::Done),
-            Mode::Passed(passed) => passed.call(&self.intake, request, path),
-            Mode::Fronted(fronted) => fronted.call(&self.intake, request, path, answer),
+            Mode::Handler(handler) => {
+                handler.call(&Call::new(request, matched), answer).map(|()| Outcome::Done)
+            }
+            Mode::Passed(passed) => passed.call(&self.intake, request, matched),
+            Mode::Fronted(fronted) => fronted.call(&self.intake, request, matched, answer),
         }
     }
 
     /// The parameters of a request.
-    fn slots(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<Arc<Slots>, Problem> {
+    fn slots(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<Arc<Slots>, Problem> {
         let mut slots = SPARE.take().unwrap_or_default();
         self.intake.params.read_into(
             request,
-            path,
+            matched,
             Arc::get_mut(&mut slots).expect("nothing else holds it"),
         )?;
         Ok(slots)

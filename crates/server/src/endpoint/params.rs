@@ -5,6 +5,7 @@
 //! before it.
 
 use super::eval::{Eval, Scope, Slots, coerce};
+use super::matched::Matched;
 use crate::body;
 use crate::handler::find_query;
 use crate::problem::Problem;
@@ -37,6 +38,8 @@ pub enum Source {
     Field(usize),
     /// A header field.
     Header(String),
+    /// A claim of who is asking.
+    Claim(String),
     /// An expression.
     Computed(Eval),
     /// The client's scheme and the Host of the request, or the configured public URL.
@@ -84,10 +87,10 @@ pub struct Params {
 const URL_BYTES_MAX: usize = 2048;
 
 impl Params {
-    /// Reads every parameter. `path` holds the route's parameters, still percent-encoded.
-    pub fn read(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<Slots, Problem> {
+    /// Reads every parameter.
+    pub fn read(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<Slots, Problem> {
         let mut slots = Slots::default();
-        self.read_into(request, path, &mut slots)?;
+        self.read_into(request, matched, &mut slots)?;
         Ok(slots)
     }
 
@@ -95,7 +98,7 @@ impl Params {
     pub fn read_into(
         &self,
         request: &Request<'_>,
-        path: &[(&str, &str)],
+        matched: Matched<'_>,
         slots: &mut Slots,
     ) -> Result<(), Problem> {
         if self.plans.is_empty() {
@@ -111,7 +114,7 @@ impl Params {
                 .map_err(|what| Problem::new(400, what))?;
         }
         for plan in &self.plans {
-            let found = plan.find(request, path, &in_body, slots)?;
+            let found = plan.find(request, matched, &in_body, slots)?;
             let given = found.is_some();
             let value = plan.settle(found, slots)?;
             slots.push(value, given);
@@ -129,13 +132,13 @@ impl ParamPlan {
     fn find(
         &self,
         request: &Request<'_>,
-        path: &[(&str, &str)],
+        matched: Matched<'_>,
         in_body: &[Option<&str>],
         slots: &Slots,
     ) -> Result<Option<Value>, Problem> {
         match &self.source {
             Source::Path(index) => {
-                let text = percent_decode(path[*index].1)
+                let text = percent_decode(matched.path[*index].1)
                     .map_err(|error| Problem::parameter(&self.name, format!("has {error}")))?;
                 self.parse_text(&text).map(Some)
             }
@@ -155,6 +158,9 @@ impl ParamPlan {
                 }
                 None => Ok(None),
             },
+            Source::Claim(name) => from_text(self.ty, matched.claim(name)?).map(Some).map_err(|_| {
+                Problem::new(403, format!("the claim `{name}` of who is asking is no {}", self.ty))
+            }),
             Source::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
             Source::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
             Source::BaseUrl(None) => {

@@ -2,6 +2,7 @@
 
 use super::drops::Drops;
 use super::intake::Intake;
+use super::matched::Matched;
 use crate::action::proxy::{ProxyAction, outbound};
 use crate::problem::Problem;
 use forebay_http::{Outcome, Request};
@@ -21,18 +22,18 @@ impl Passed {
         &self,
         intake: &Intake,
         request: &Request<'_>,
-        path: &[(&str, &str)],
+        matched: Matched<'_>,
     ) -> Result<Outcome, Problem> {
         if request.body().len() as u64 > self.proxy.body_bytes_max {
             return Err(Problem::new(413, "the request body is too large"));
         }
         let dropping = match &self.drops {
-            Some(drops) => drops.of_passed(intake, request, path)?,
+            Some(drops) => drops.of_passed(intake, request, matched)?,
             None => None,
         };
         let place = Arc::new(intake.waiting.take()?);
         let (proxy, worker, outbound) =
-            (self.proxy.clone(), request.worker(), outbound(request, self.proxy.trust())?);
+            (self.proxy.clone(), request.worker(), outbound(request, matched.identity, self.proxy.trust())?);
         Ok(Outcome::Streamed(Box::pin(async move {
             match dropping {
                 Some(dropping) => proxy.pass_and_drop(worker, outbound, dropping, place).await,

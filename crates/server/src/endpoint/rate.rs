@@ -7,9 +7,10 @@
 //! Promises: no allocation after start; memory that does not depend on how many callers there are; a caller that is forgotten
 //! because there are too many is given more, never less. Each server counts for itself.
 
+use super::matched::Matched;
 use crate::limits::{RATE_SETS, RATE_WAYS};
 use crate::problem::Problem;
-use forebay_http::{Request, percent_decode};
+use forebay_http::{HeaderLines, Request, percent_decode};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
@@ -25,6 +26,8 @@ pub enum Per {
     Ip,
     /// Who sends the same value of this header field; those without it share one.
     Header(String),
+    /// Who has the same value of this claim, by the same `[auth.NAME]`.
+    Claim(String),
     /// Who asks for the same: the parameters of the path.
     Path,
 }
@@ -33,6 +36,8 @@ pub enum Per {
 pub struct Rate {
     per: Per,
     callers: Callers,
+    /// How many in how many seconds, as RateLimit-Policy says it.
+    policy: String,
     began: Instant,
 }
 
@@ -40,35 +45,62 @@ impl Rate {
     /// At most `count` requests (at least 1) in each `period`.
     pub fn new(count: u64, period: Duration, per: Per) -> Rate {
         let sets = if per == Per::Endpoint { 1 } else { RATE_SETS };
-        Rate { per, callers: Callers::new(count, period, sets), began: Instant::now() }
+        let window = match (period.as_secs(), period.subsec_nanos()) {
+            (period_s, 0) => format!(";w={period_s}"),
+            // The field has whole seconds.
+            _ => String::new(),
+        };
+        let policy = format!("\"default\";q={count}{window}");
+        Rate { per, callers: Callers::new(count, period, sets), policy, began: Instant::now() }
     }
 
-    /// Counts a request; 429 when its caller has none left. `path` holds the route's parameters.
-    pub fn check(&self, request: &Request<'_>, path: &[(&str, &str)]) -> Result<(), Problem> {
-        let caller = self.caller(request, path);
+    /// Counts a request; 429 when its caller has none left. Writes into `lines` what its caller may still do
+    /// (draft-ietf-httpapi-ratelimit-headers-10).
+    pub fn check(
+        &self,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        lines: &mut Vec<u8>,
+    ) -> Result<(), Problem> {
+        let caller = self.caller(request, matched)?;
         let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 2);
-        self.callers.take(caller, now_ns).map_err(|wait| {
-            // Rounded up: a client that comes back then is served.
-            let wait_s = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            Problem {
-                headers: vec![("Retry-After", wait_s.to_string())],
-                ..Problem::new(429, "too many requests; try again later")
-            }
+        let taken = self.callers.take(caller, now_ns);
+        let (left, whole_in) = match taken {
+            Ok(ahead_ns) => (self.callers.left(ahead_ns), Duration::from_nanos(ahead_ns)),
+            Err(wait) => (0, wait),
+        };
+        // Rounded up: a client that comes back then is served.
+        let wait_s = whole_in.as_secs() + u64::from(whole_in.subsec_nanos() > 0);
+        let mut writer = HeaderLines::new(lines);
+        let standing = [
+            ("RateLimit-Policy", self.policy.clone()),
+            ("RateLimit", format!("\"default\";r={left};t={wait_s}")),
+        ];
+        for (name, value) in standing {
+            writer.add(name, value).expect("fields of our own are well-formed");
+        }
+        taken.map(drop).map_err(|_| Problem {
+            headers: vec![("Retry-After", wait_s.to_string())],
+            ..Problem::new(429, "too many requests; try again later")
         })
     }
 
     /// Who this is, as a number that nobody can choose: the hash has a key of its own.
-    fn caller(&self, request: &Request<'_>, path: &[(&str, &str)]) -> u64 {
+    fn caller(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<u64, Problem> {
         let mut hasher = self.callers.hasher.build_hasher();
         match &self.per {
-            Per::Endpoint => return 0,
+            Per::Endpoint => return Ok(0),
             Per::Ip => match request.client().address {
                 IpAddr::V4(address) => address.octets().hash(&mut hasher),
                 IpAddr::V6(address) => address.octets()[..8].hash(&mut hasher),
             },
+            Per::Claim(name) => {
+                matched.identity.map(|identity| &identity.auth).hash(&mut hasher);
+                matched.claim(name)?.hash(&mut hasher);
+            }
             Per::Header(name) => request.header(name).unwrap_or_default().hash(&mut hasher),
             Per::Path => {
-                for (_, value) in path {
+                for (_, value) in matched.path {
                     // Decoded, so that another spelling is no other key. What cannot be decoded is refused later.
                     match percent_decode(value) {
                         Ok(value) => value.hash(&mut hasher),
@@ -77,7 +109,7 @@ impl Rate {
                 }
             }
         }
-        hasher.finish()
+        Ok(hasher.finish())
     }
 }
 
@@ -110,8 +142,14 @@ impl Callers {
         }
     }
 
-    /// Takes one request of a caller's budget, or says when there will be one.
-    fn take(&self, id: u64, now_ns: u64) -> Result<(), Duration> {
+    /// How many requests a caller has left that is so far ahead of the clock.
+    fn left(&self, ahead_ns: u64) -> u64 {
+        self.ahead_ns_max.checked_sub(ahead_ns).map_or(0, |rest_ns| rest_ns / self.interval_ns + 1)
+    }
+
+    /// Takes one request of a caller's budget: how far ahead of the clock it is then, in nanoseconds. Or says
+    /// when there will be one.
+    fn take(&self, id: u64, now_ns: u64) -> Result<u64, Duration> {
         let mut set = self.sets[id as usize & (self.sets.len() - 1)].lock();
         let caller = match set.iter().position(|caller| caller.id == id) {
             Some(index) => &mut set[index],
@@ -126,7 +164,7 @@ impl Callers {
         match (used_until_ns - now_ns).checked_sub(self.ahead_ns_max) {
             None | Some(0) => {
                 caller.used_until_ns = used_until_ns + self.interval_ns;
-                Ok(())
+                Ok(caller.used_until_ns - now_ns)
             }
             Some(wait_ns) => Err(Duration::from_nanos(wait_ns)),
         }
@@ -139,27 +177,41 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn take(callers: &Callers, id: u64, now_ns: u64) -> Result<(), Duration> {
+        callers.take(id, now_ns).map(drop)
+    }
+
+    #[test]
+    fn what_is_left_is_what_is_given() {
+        let callers = Callers::new(5, Duration::from_secs(1), 1);
+        for left in [4, 3, 2, 1, 0] {
+            assert_eq!(callers.take(7, MS).map(|ahead_ns| callers.left(ahead_ns)), Ok(left));
+        }
+        assert!(take(&callers, 7, MS).is_err());
+        assert_eq!(callers.take(7, 401 * MS).map(|ahead_ns| callers.left(ahead_ns)), Ok(1));
+    }
+
     #[test]
     fn a_whole_count_at_once_and_then_one_an_interval() {
         let callers = Callers::new(10, Duration::from_secs(1), 1);
         for _ in 0..10 {
-            assert_eq!(callers.take(7, 5 * MS), Ok(()));
+            assert_eq!(take(&callers, 7, 5 * MS), Ok(()));
         }
-        assert_eq!(callers.take(7, 5 * MS), Err(Duration::from_millis(100)));
-        assert_eq!(callers.take(7, 80 * MS), Err(Duration::from_millis(25)), "a refusal costs nothing");
-        assert_eq!(callers.take(7, 105 * MS), Ok(()));
-        assert_eq!(callers.take(7, 105 * MS), Err(Duration::from_millis(100)));
+        assert_eq!(take(&callers, 7, 5 * MS), Err(Duration::from_millis(100)));
+        assert_eq!(take(&callers, 7, 80 * MS), Err(Duration::from_millis(25)), "a refusal costs nothing");
+        assert_eq!(take(&callers, 7, 105 * MS), Ok(()));
+        assert_eq!(take(&callers, 7, 105 * MS), Err(Duration::from_millis(100)));
         // Whoever was away for a period has the whole count again, and not more.
         for _ in 0..10 {
-            assert_eq!(callers.take(7, 60_000 * MS), Ok(()));
+            assert_eq!(take(&callers, 7, 60_000 * MS), Ok(()));
         }
-        assert!(callers.take(7, 60_000 * MS).is_err());
+        assert!(take(&callers, 7, 60_000 * MS).is_err());
     }
 
     #[test]
     fn in_the_long_run_the_rate_is_what_was_asked_for() {
         let callers = Callers::new(7, Duration::from_secs(1), 1);
-        let given = (0..100_000u64).filter(|ms| callers.take(1, ms * MS).is_ok()).count();
+        let given = (0..100_000u64).filter(|ms| take(&callers, 1, ms * MS).is_ok()).count();
         assert!((700..=707).contains(&given), "{given} in 100 s at 7 a second");
     }
 
@@ -167,30 +219,30 @@ mod tests {
     fn callers_do_not_share() {
         let callers = Callers::new(1, Duration::from_secs(1), 64);
         for id in 0..64 * RATE_WAYS as u64 {
-            assert_eq!(callers.take(id, MS), Ok(()), "{id}");
+            assert_eq!(take(&callers, id, MS), Ok(()), "{id}");
         }
         for id in 0..64 * RATE_WAYS as u64 {
-            assert!(callers.take(id, MS).is_err(), "{id}");
+            assert!(take(&callers, id, MS).is_err(), "{id}");
         }
     }
 
     #[test]
     fn too_many_callers_are_forgotten_and_never_punished() {
         let callers = Callers::new(2, Duration::from_secs(1), 1);
-        callers.take(1, MS).expect("the first");
-        callers.take(1, MS).expect("the second");
+        take(&callers, 1, MS).expect("the first");
+        take(&callers, 1, MS).expect("the second");
         for id in 100..100 + 10 * RATE_WAYS as u64 {
-            assert_eq!(callers.take(id, MS), Ok(()), "one that is new has its whole count: {id}");
+            assert_eq!(take(&callers, id, MS), Ok(()), "one that is new has its whole count: {id}");
         }
         // The one that had used most is the last that is forgotten.
-        assert!(callers.take(1, MS).is_err());
+        assert!(take(&callers, 1, MS).is_err());
     }
 
     #[test]
     fn the_first_request_is_given_whatever_the_clock_says() {
         let callers = Callers::new(1, Duration::from_secs(86_400), 1);
-        assert_eq!(callers.take(0, 0), Ok(()));
-        assert_eq!(callers.take(0, 0), Err(Duration::from_secs(86_400)));
-        assert_eq!(Callers::new(1_000_000_000, Duration::from_secs(1), 1).take(0, 0), Ok(()));
+        assert_eq!(take(&callers, 0, 0), Ok(()));
+        assert_eq!(take(&callers, 0, 0), Err(Duration::from_secs(86_400)));
+        assert_eq!(take(&Callers::new(1_000_000_000, Duration::from_secs(1), 1), 0, 0), Ok(()));
     }
 }

@@ -27,6 +27,8 @@ pub(crate) const CACHING: Section = Section {
         "tags" | "array of texts" | "[]" | "what it depends on: `\"item:{$id}\"`; `invalidates` names the same"
         "consistency" | "\"eventual\" or \"strict\"" | "\"eventual\"" |
             "other servers show the older answer for `local` at most after a write; or never"
+        "per" | "\"identity\" or \"route\"" | "\"identity\"" |
+            "behind a guard with `auth`: an answer is for who asked, or for all who may ask"
         "vary" | "array of header names" | "[]" |
             "headers that make another answer, besides those in `headers`"
         "stale_while_revalidate" | "time" | "(none)" |
@@ -69,6 +71,8 @@ pub struct Caching {
     pub refresh_ms: u64,
     /// How long browsers and proxies may keep it without asking; `None`: they ask every time.
     pub max_age_ms: Option<u64>,
+    /// Whether an answer for one identity is kept for others.
+    pub is_for_all_identities: bool,
     /// Headers that make another answer.
     pub vary: Vec<String>,
     /// What it depends on: texts and templates of parameters.
@@ -132,6 +136,7 @@ pub(crate) fn read(cursor: Cursor<'_>, route: Option<&Route>, action: Option<&Ac
         cursor.wrong(format!("cache: {what}"));
     }
     let levels = [("eventual", Consistency::Eventual), ("strict", Consistency::Strict)];
+    let per = [("identity", false), ("route", true)];
     let caching = Caching {
         consistency: fields.read("consistency", choice(&levels)).unwrap_or(Consistency::Eventual),
         local_ms: local_ms.unwrap_or(0),
@@ -141,6 +146,7 @@ pub(crate) fn read(cursor: Cursor<'_>, route: Option<&Route>, action: Option<&Ac
         stale_if_error_ms: time("stale_if_error").unwrap_or(0),
         refresh_ms: time("refresh").unwrap_or(0),
         max_age_ms: fields.read("max_age", life_or_none),
+        is_for_all_identities: fields.read("per", choice(&per)).unwrap_or(false),
         vary: fields.read("vary", header_names).unwrap_or_default(),
         tags: fields.get("tags").map(|cursor| tags::read("tags", cursor)).unwrap_or_default(),
         proxied: read_proxied(fields, is_proxy),

@@ -13,6 +13,7 @@ use self::reply::Reply;
 use self::route::{Method, Route};
 use super::action::scope::Scope;
 use super::action::{self, Action};
+use super::auth::Auth;
 use super::durability::{self, AnsweredWhen};
 use super::guard::{self, Guard};
 use super::memory::Memory;
@@ -44,7 +45,7 @@ pub(crate) const ENDPOINT: Section = Section {
             "what becomes of a path with an encoded slash or backslash, which servers read differently: 400, or it \
             is taken as it is"
         "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
-        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per header NAME\" or \" per path\"" | "(no limit)" |
+        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per auth.sub\", \" per header NAME\" or \" per path\"" | "(no limit)" |
             "how many requests are taken in a time; one more is 429 with Retry-After"
         "concurrency" | "number" | "1000" |
             "most requests that wait for this endpoint at one time; one more is 503"
@@ -121,24 +122,24 @@ pub(crate) struct Placed {
     pub reply_at: At,
 }
 
-/// All endpoints.
-pub(crate) fn read(
-    cursor: Option<Cursor<'_>>,
-    tables: &[TableConfig],
-    guard: Option<&Guard>,
-    memory: &Memory,
-) -> Vec<Placed> {
-    let Some(cursor) = cursor else { return Vec::new() };
-    let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
-    items.into_iter().filter_map(|item| read_endpoint(item, tables, guard, memory)).collect()
+/// What of the rest of the file endpoints are read with.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub tables: &'a [TableConfig],
+    pub auths: &'a [Auth],
+    /// That of `[server]`.
+    pub guard: Option<&'a Guard>,
+    pub memory: &'a Memory,
 }
 
-fn read_endpoint(
-    cursor: Cursor<'_>,
-    tables: &[TableConfig],
-    shared_guard: Option<&Guard>,
-    memory: &Memory,
-) -> Option<Placed> {
+/// All endpoints.
+pub(crate) fn read(cursor: Option<Cursor<'_>>, known: Known<'_>) -> Vec<Placed> {
+    let Some(cursor) = cursor else { return Vec::new() };
+    let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
+    items.into_iter().filter_map(|item| read_endpoint(item, known)).collect()
+}
+
+fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
     let fields = cursor.table("an endpoint");
     let route = fields.read("route", route::read);
     if !fields.has("route") {
@@ -149,9 +150,9 @@ fn read_endpoint(
     let mut params = params::read(fields.get("params"), &path);
     let in_headers = headers.iter().map(|(_, param)| param.clone());
     let declared = params.iter().map(|param| param.name.clone()).chain(in_headers).collect();
-    let scope = Scope { tables, path, declared };
+    let scope = Scope { tables: known.tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
-    let guard = fields.get("guard").map_or_else(|| shared_guard.cloned(), guard::read);
+    let guard = read_guard(fields, known);
     let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
     if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
@@ -166,7 +167,7 @@ fn read_endpoint(
     let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(TIMEOUT_MS);
     let batch = fields.read("batch", flag).unwrap_or(true);
     let compress = fields.read("compress", flag).unwrap_or(false);
-    let durability = durability::read(fields, memory);
+    let durability = durability::read(fields, known.memory);
     let Route { method, path: route } = route?;
     let mut action = action?;
     if durability.is_some() && action.each().iter().all(|action| action.written_table().is_none()) {
@@ -203,6 +204,13 @@ fn read_endpoint(
         line: cursor.line(),
     };
     Some(Placed { endpoint, route_at: fields.place("route"), reply_at: fields.place("reply") })
+}
+
+fn read_guard(fields: Fields<'_>, known: Known<'_>) -> Option<Guard> {
+    match fields.get("guard") {
+        Some(guard) => guard::read(guard, known.auths),
+        None => known.guard.cloned(),
+    }
 }
 
 fn encoded_slash(node: &Node) -> Result<bool, String> {

@@ -2,7 +2,7 @@
 
 use crate::limits::RATE_COUNT_MAX;
 use crate::syntax::units::per_time;
-use crate::syntax::words::check_header_name;
+use crate::syntax::words::{check_header_name, is_param_name};
 
 /// How often an endpoint may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Per {
     Ip,
     /// `per header NAME`: each value of a header field.
     Header(String),
+    /// `per auth.NAME`: each value of a claim of who is asking.
+    Claim(String),
     /// `per path`: each value of the route's parameters.
     Path,
 }
@@ -33,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<Rate, String> {
     let malformed = || {
         format!(
             "`{text}` must be a number of requests and a time, such as \"100/s\", \"10/30s per ip\", \
-             \"1000/m per header X-Api-Key\" or \"5/s per path\""
+             \"1000/m per auth.sub\", \"1000/m per header X-Api-Key\" or \"5/s per path\""
         )
     };
     let (amount, per) = match text.split_once(" per ") {
@@ -48,6 +50,9 @@ pub(crate) fn parse(text: &str) -> Result<Rate, String> {
         None => Per::Endpoint,
         Some(("ip", _)) => Per::Ip,
         Some(("path", _)) => Per::Path,
+        Some((claim, _)) if claim.strip_prefix("auth.").is_some_and(is_param_name) => {
+            Per::Claim(claim["auth.".len()..].to_owned())
+        }
         Some((_, Some(name))) => {
             check_header_name(name.trim())?;
             Per::Header(name.trim().to_owned())

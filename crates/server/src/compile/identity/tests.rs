@@ -40,7 +40,7 @@ fn the_bytes_are_these() {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
     let number = |number: u64| number.to_le_bytes().to_vec();
     let expected = [
-        vec![1],                                       // version
+        vec![2],                                       // version
         text("sqlite:x"),                              // database
         vec![0],                                       // public URL: none
         text("GET"),                                   // method
@@ -56,6 +56,7 @@ fn the_bytes_are_these() {
         number(0),                                     // stale if error
         number(0),                                     // refresh
         vec![0],                                       // max age: none
+        vec![0],                                       // for all identities: no
         vec![0; 4],                                    // vary: none
         vec![1, 0, 0, 0],                              // tags: one,
         vec![5, 2, 0, 0, 0],                           //   a template of two parts,
@@ -108,6 +109,7 @@ fn whatever_an_answer_depends_on_is_part_of_it() {
         ("1KiB", "2KiB"),
         ("\"heed\"", "\"explicit\""),
         ("local = ", "private = true, local = "),
+        ("local = ", "per = \"route\", local = "),
         ("proxy =", "host = \"upstream\"\nproxy ="),
         ("proxy =", "forwarded = \"append\"\nproxy ="),
     ] {

@@ -1,0 +1,165 @@
+//! Names and passwords (RFC 7617), hashed with bcrypt as `htpasswd -B` does.
+//!
+//! A hash is slow on purpose. It is compared on threads of its own, few at a time, and what was found right
+//! is remembered for a while as a hash with a key of this process. A name that is not known costs as much
+//! time as a wrong password.
+
+use super::credentials::{Verdict, authorization};
+use super::identity::{Identity, Refused};
+use super::watched_file::WatchedFile;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use forebay_http::Request;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+/// How long a right password is remembered.
+const REMEMBERED: Duration = Duration::from_secs(300);
+/// How many are, at most.
+const REMEMBERED_MAX: usize = 4096;
+/// How many are compared at one time.
+const COMPARED_AT_ONCE: usize = 2;
+/// The longest password: bcrypt looks at no more.
+const PASSWORD_BYTES_MAX: usize = 72;
+/// The dearest hash that is taken, as the logarithm of its rounds.
+const COST_MAX: u32 = 14;
+/// Of no password that anybody uses; for names that are not known.
+const NOBODY: &str = "$2y$10$92IXUNpkjO0rOQ5byMi.Ye4oKoEa3Ro9llC/.og/at2.uheWG/igi";
+
+/// Hashes by name.
+pub type Passwords = HashMap<Box<str>, Arc<str>>;
+
+/// How names and passwords are judged.
+pub struct Basic {
+    name: Arc<str>,
+    passwords: Arc<WatchedFile<Passwords>>,
+    key: ring::hmac::Key,
+    remembered: Mutex<HashMap<[u8; 32], Instant>>,
+    comparing: Arc<Semaphore>,
+    runtime: Handle,
+}
+
+/// Reads a file of passwords: a line `NAME:HASH` each; `#` begins a comment.
+pub fn read_file(text: &str) -> Result<Passwords, String> {
+    let mut passwords = Passwords::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |what: &str| Err(format!("line {}: {what}", index + 1));
+        let Some((name, hash)) = line.split_once(':').filter(|(name, _)| !name.is_empty()) else {
+            return wrong("write NAME:HASH, as htpasswd -nB NAME prints it");
+        };
+        let cost = hash.parse::<bcrypt::HashParts>().ok().map(|parts| parts.get_cost());
+        if !cost.is_some_and(|cost| cost <= COST_MAX) {
+            return wrong("the hash is none of bcrypt ($2y$), or of more than 2^14 rounds");
+        }
+        if passwords.insert(name.into(), hash.into()).is_some() {
+            return wrong("the name stands twice");
+        }
+    }
+    Ok(passwords)
+}
+
+impl Basic {
+    /// By this file; passwords are compared on threads of `runtime`.
+    pub fn new(name: Arc<str>, passwords: Arc<WatchedFile<Passwords>>, runtime: Handle) -> Basic {
+        let key: [u8; 32] = rand::random();
+        Basic {
+            name,
+            passwords,
+            key: ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key),
+            remembered: Mutex::default(),
+            comparing: Arc::new(Semaphore::new(COMPARED_AT_ONCE)),
+            runtime,
+        }
+    }
+
+    /// Whose name and password a request shows.
+    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
+        let given = match authorization(request, b"Basic") {
+            Ok(given) => given,
+            Err(refused) => return Verdict::Refused(refused),
+        };
+        let decoded = BASE64_STANDARD.decode(given).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some((name, password)) = decoded.as_deref().and_then(|text| text.split_once(':')) else {
+            return Verdict::Refused(Refused::Invalid("the name and password are malformed"));
+        };
+        if password.len() > PASSWORD_BYTES_MAX || password.contains('\0') {
+            return Verdict::Refused(WRONG);
+        }
+        let known = self.passwords.get().get(name).cloned();
+        let digest = self.digest(name, password, known.as_deref().unwrap_or(NOBODY));
+        let identity =
+            Arc::new(Identity { auth: self.name.clone(), subject: name.into(), claims: Vec::new() });
+        if known.is_some() && self.remembers(&digest) {
+            return Verdict::Known(identity);
+        }
+        let (me, password) = (self.clone(), password.to_owned());
+        Verdict::Later(Box::pin(async move {
+            let unavailable = |_| Refused::Unavailable("passwords cannot be compared now");
+            let _permit = me.comparing.acquire().await.map_err(|_| unavailable(()))?;
+            let hash = known.clone();
+            let comparing = me.runtime.spawn_blocking(move || {
+                bcrypt::verify(password, hash.as_deref().unwrap_or(NOBODY)).is_ok_and(|is_right| is_right)
+            });
+            if !comparing.await.map_err(|_| unavailable(()))? || known.is_none() {
+                return Err(WRONG);
+            }
+            me.remember(digest);
+            Ok(identity)
+        }))
+    }
+
+    /// Of a name, a password and the hash that it was compared with: another hash makes another digest.
+    fn digest(&self, name: &str, password: &str, hash: &str) -> [u8; 32] {
+        let mut context = ring::hmac::Context::with_key(&self.key);
+        for part in [name, password, hash] {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part.as_bytes());
+        }
+        context.sign().as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+
+    fn remembers(&self, digest: &[u8; 32]) -> bool {
+        self.remembered.lock().get(digest).is_some_and(|at| at.elapsed() < REMEMBERED)
+    }
+
+    fn remember(&self, digest: [u8; 32]) {
+        let mut remembered = self.remembered.lock();
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.retain(|_, at| at.elapsed() < REMEMBERED);
+        }
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered.insert(digest, Instant::now());
+    }
+}
+
+const WRONG: Refused = Refused::Invalid("the name or the password is wrong");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_passwords() {
+        let file = format!("# staff\n\nann:{NOBODY}\n");
+        assert_eq!(read_file(&file).expect("good").len(), 1);
+        for (text, what) in [
+            ("ann".to_owned(), "line 1: write NAME:HASH"),
+            ("ann:secret".to_owned(), "line 1: the hash"),
+            ("ann:$apr1$x$y".to_owned(), "the hash"),
+            (format!("ann:{}", NOBODY.replace("$10$", "$15$")), "2^14 rounds"),
+            (format!("{file}ann:{NOBODY}"), "line 4: the name stands twice"),
+        ] {
+            assert!(read_file(&text).is_err_and(|why| why.contains(what)), "{text}");
+        }
+    }
+}

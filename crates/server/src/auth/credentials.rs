@@ -1,0 +1,44 @@
+//! What clients show, and what is found of it.
+
+use super::identity::{Identity, Refused};
+use forebay_http::Request;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A verdict that takes time.
+pub type Judging = Pin<Box<dyn Future<Output = Result<Arc<Identity>, Refused>> + Send>>;
+
+/// Who a request comes from.
+pub enum Verdict {
+    /// From this one.
+    Known(Arc<Identity>),
+    /// From nobody that is known.
+    Refused(Refused),
+    /// That takes time.
+    Later(Judging),
+}
+
+/// The only field of this name. Of two, servers take the first, the last or both.
+pub fn single_field<'r>(request: &Request<'r>, name: &str) -> Result<&'r [u8], Refused> {
+    let mut found = request.headers().filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    match (found.next(), found.next()) {
+        (None, _) => Err(Refused::Missing),
+        (Some((_, value)), None) => Ok(value),
+        (Some(_), Some(_)) => Err(Refused::Invalid("the field is given more than once")),
+    }
+}
+
+/// What stands behind `Bearer` in the only Authorization (RFC 6750).
+pub fn bearer<'r>(request: &Request<'r>) -> Result<&'r [u8], Refused> {
+    authorization(request, b"Bearer")
+}
+
+/// What stands behind this scheme in the only Authorization; one of another scheme is none.
+pub fn authorization<'r>(request: &Request<'r>, scheme: &[u8]) -> Result<&'r [u8], Refused> {
+    let value = single_field(request, "Authorization")?;
+    match value.split_at_checked(scheme.len()) {
+        Some((found, [b' ', rest @ ..])) if found.eq_ignore_ascii_case(scheme) => Ok(rest.trim_ascii()),
+        _ => Err(Refused::Missing),
+    }
+}

@@ -1,0 +1,75 @@
+//! An identity: who a client has proved to be, and what is known of it.
+
+use std::sync::Arc;
+
+/// Who a client has proved to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// By which `[auth.NAME]`.
+    pub auth: Arc<str>,
+    /// What tells it from all others of that one: `$auth.sub`.
+    pub subject: Box<str>,
+    /// What else is known: names and values, a text as it is, anything else as JSON.
+    pub claims: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Identity {
+    /// The value of a claim; `sub` is the subject.
+    pub fn claim(&self, name: &str) -> Option<&str> {
+        match name {
+            "sub" => Some(&self.subject),
+            _ => self.claims.iter().find(|(found, _)| **found == *name).map(|(_, value)| &**value),
+        }
+    }
+
+    /// Whether a claim is one of these texts, or a list that holds one of them. A scope is a list of words
+    /// (RFC 8693 section 4.2).
+    pub fn is_one_of(&self, name: &str, wanted: &[String]) -> bool {
+        let Some(value) = self.claim(name) else { return false };
+        let is_wanted = |text: &str| wanted.iter().any(|wanted| wanted == text);
+        let items = || serde_json::from_str::<Vec<serde_json::Value>>(value).unwrap_or_default();
+        is_wanted(value)
+            || (name == "scope" && value.split(' ').any(is_wanted))
+            || (value.starts_with('[') && items().iter().any(|item| item.as_str().is_some_and(is_wanted)))
+    }
+}
+
+/// Why a client is nobody that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// It shows nothing of this kind.
+    Missing,
+    /// What it shows is wrong; the sentence says no more than it needs to put it right.
+    Invalid(&'static str),
+    /// It cannot be judged now.
+    Unavailable(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_that_are_asked_for() {
+        let claims =
+            [("role", "admin"), ("plans", "[\"pro\",\"team\"]"), ("scope", "read write"), ("n", "5")];
+        let claims = claims.map(|(name, value)| (name.into(), value.into())).to_vec();
+        let identity = Identity { auth: "users".into(), subject: "ann".into(), claims };
+        let check = |name: &str, wanted: &str| identity.is_one_of(name, &[wanted.to_owned()]);
+        for (name, wanted) in
+            [("role", "admin"), ("plans", "team"), ("scope", "write"), ("n", "5"), ("sub", "ann")]
+        {
+            assert!(check(name, wanted), "{name} {wanted}");
+        }
+        for (name, wanted) in [
+            ("role", "adm"),
+            ("role", ""),
+            ("plans", "tea"),
+            ("scope", "read writ"),
+            ("none", ""),
+            ("sub", "role"),
+        ] {
+            assert!(!check(name, wanted), "{name} {wanted}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A key set that is served somewhere: fetched at the start and every few minutes, and when a token names a
+//! key that is not in it, at most once in [`PAUSE`] however many such tokens come.
+//!
+//! Promises that a fetch that fails takes no key away, and that a key which is no longer served is no longer
+//! taken.
+
+use super::key_set::{KEY_SET_BYTES_MAX, VerifyKey, read_set};
+use forebay_terminal::say;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// How often a set is fetched anyway.
+const PERIOD: Duration = Duration::from_secs(300);
+/// The least time between two fetches.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The longest that a fetch may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A key set that is served somewhere.
+pub struct Jwks {
+    url: String,
+    agent: ureq::Agent,
+    /// `None`: it has never been fetched.
+    keys: RwLock<Option<Arc<Vec<VerifyKey>>>>,
+    /// When the last fetch began. Who holds it fetches.
+    fetched: tokio::sync::Mutex<Option<Instant>>,
+    runtime: Handle,
+}
+
+impl Jwks {
+    /// The set at a URL, not fetched yet. Fetches run on `runtime`.
+    pub fn new(url: &str, runtime: Handle) -> Arc<Jwks> {
+        let found = rustls_native_certs::load_native_certs().certs;
+        let roots = found.iter().map(|root| Certificate::from_der(root).to_owned());
+        let tls =
+            TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots.collect::<Vec<_>>())).build();
+        let agent =
+            ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT)).max_redirects(0);
+        let agent = agent.build().into();
+        Arc::new(Jwks {
+            url: url.to_owned(),
+            agent,
+            keys: RwLock::default(),
+            fetched: Default::default(),
+            runtime,
+        })
+    }
+
+    /// The keys as they were served last.
+    pub fn keys(&self) -> Option<Arc<Vec<VerifyKey>>> {
+        self.keys.read().clone()
+    }
+
+    /// Whether a fetch now could bring something new.
+    pub fn may_fetch(&self) -> bool {
+        // Whoever fetches now brings it.
+        self.fetched.try_lock().map_or(true, |fetched| fetched.is_none_or(|at| at.elapsed() >= PAUSE))
+    }
+
+    /// Fetches, unless that was done a moment ago, or waits for who does.
+    pub async fn refresh(self: &Arc<Self>) {
+        let mut fetched = self.fetched.lock().await;
+        if fetched.is_some_and(|at| at.elapsed() < PAUSE) {
+            return;
+        }
+        *fetched = Some(Instant::now());
+        let me = self.clone();
+        let fetching = self.runtime.spawn_blocking(move || me.fetch());
+        match fetching.await.map_err(|error| error.to_string()).flatten() {
+            Ok(keys) => *self.keys.write() = Some(Arc::new(keys)),
+            Err(why) => say!("the key set {}: {why}", self.url),
+        }
+    }
+
+    fn fetch(&self) -> Result<Vec<VerifyKey>, String> {
+        let mut answer = self.agent.get(&self.url).call().map_err(|error| error.to_string())?;
+        let body = answer.body_mut().with_config().limit(KEY_SET_BYTES_MAX as u64).read_to_string();
+        read_set(&body.map_err(|error| error.to_string())?)
+    }
+
+    /// Fetches at once, and then every few minutes; sooner as long as there are no keys at all.
+    pub async fn watch(self: Arc<Self>) {
+        loop {
+            self.refresh().await;
+            tokio::time::sleep(if self.keys().is_some() { PERIOD } else { PAUSE }).await;
+        }
+    }
+}

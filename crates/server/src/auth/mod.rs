@@ -1,0 +1,160 @@
+//! Who is asking: what clients show (API keys, signed tokens, names and passwords), and who that is.
+//!
+//! One file a kind. Each promises that what it cannot judge is nobody, that it never blocks the worker (a
+//! verdict that takes time is a future), and that it says no more of a refusal than its client needs. Who
+//! may do what is for guards (`endpoint/guard`).
+
+mod api_key;
+mod basic;
+mod credentials;
+mod identity;
+mod jwks;
+mod jwt;
+mod key_set;
+mod watched_file;
+
+use crate::problem::Problem;
+use api_key::{ApiKeys, Keys};
+use basic::Basic;
+use forebay_config::model::{self, AuthKind, JwtKeys};
+use forebay_http::Request;
+use forebay_table::HotTables;
+use jwks::Jwks;
+use jwt::{Jwt, KeySource};
+use key_set::VerifyKey;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use watched_file::WatchedFile;
+
+pub use credentials::{Judging, Verdict};
+pub use identity::{Identity, Refused};
+
+/// One way of proving who one is.
+pub struct Auth {
+    /// Its name in the config.
+    pub name: Arc<str>,
+    /// What WWW-Authenticate says of it.
+    challenge: String,
+    kind: Kind,
+}
+
+enum Kind {
+    Key(Arc<ApiKeys>),
+    Jwt(Arc<Jwt>),
+    Basic(Arc<Basic>),
+}
+
+impl Auth {
+    /// From the config. What follows files and URLs runs on `runtime`.
+    ///
+    /// # Errors
+    /// A sentence for the config's author.
+    pub fn open(auth: &model::Auth, tables: &HotTables, runtime: &Handle) -> Result<Auth, String> {
+        let name: Arc<str> = auth.name.as_str().into();
+        let (challenge, kind) = match &auth.kind {
+            AuthKind::Key { header, keys } => {
+                let challenge = match header.eq_ignore_ascii_case("Authorization") {
+                    true => format!("Bearer realm=\"{name}\""),
+                    false => format!("ApiKey realm=\"{name}\", header=\"{header}\""),
+                };
+                let keys = api_keys(keys, tables, runtime)?;
+                let keys = ApiKeys { name: name.clone(), header: header.clone(), keys };
+                (challenge, Kind::Key(Arc::new(keys)))
+            }
+            AuthKind::Jwt(jwt) => {
+                let jwt = Jwt {
+                    name: name.clone(),
+                    algorithms: jwt.algorithms.clone(),
+                    keys: token_keys(jwt, runtime)?,
+                    subject: jwt.subject.clone(),
+                    issuer: jwt.issuer.clone(),
+                    audience: jwt.audience.clone(),
+                    leeway_s: jwt.leeway_ms as f64 / 1000.0,
+                };
+                (format!("Bearer realm=\"{name}\""), Kind::Jwt(Arc::new(jwt)))
+            }
+            AuthKind::Basic(path) => {
+                let passwords = watched(path, basic::read_file, runtime)?;
+                let basic = Basic::new(name.clone(), passwords, runtime.clone());
+                (format!("Basic realm=\"{name}\", charset=\"UTF-8\""), Kind::Basic(Arc::new(basic)))
+            }
+        };
+        Ok(Auth { name, challenge, kind })
+    }
+
+    /// Who a request comes from.
+    pub fn verify(&self, request: &Request<'_>) -> Verdict {
+        match &self.kind {
+            Kind::Key(keys) => keys.verify(request),
+            Kind::Jwt(jwt) => jwt.verify(request),
+            Kind::Basic(basic) => basic.verify(request),
+        }
+    }
+
+    /// What WWW-Authenticate says to a client that shows nothing.
+    pub fn challenge(&self) -> &str {
+        &self.challenge
+    }
+
+    /// What a client sees that is nobody.
+    pub fn problem(&self, refused: &Refused) -> Problem {
+        let (detail, error) = match refused {
+            Refused::Missing => ("who is asking must be proved", ""),
+            // RFC 6750 section 3.1.
+            Refused::Invalid(why) if matches!(self.kind, Kind::Jwt(_)) => (*why, ", error=\"invalid_token\""),
+            Refused::Invalid(why) => (*why, ""),
+            Refused::Unavailable(why) => return Problem::unavailable(*why),
+        };
+        let challenge = format!("{}{error}", self.challenge);
+        Problem { headers: vec![("WWW-Authenticate", challenge)], ..Problem::new(401, detail) }
+    }
+}
+
+fn watched<T: Send + Sync + 'static>(
+    path: &Path,
+    read: fn(&str) -> Result<T, String>,
+    runtime: &Handle,
+) -> Result<Arc<WatchedFile<T>>, String> {
+    let file = WatchedFile::open(path, read)?;
+    runtime.spawn(file.clone().watch());
+    Ok(file)
+}
+
+fn api_keys(keys: &model::KeySource, tables: &HotTables, runtime: &Handle) -> Result<Keys, String> {
+    match keys {
+        model::KeySource::File(path) => watched(path, api_key::read_file, runtime).map(Keys::File),
+        model::KeySource::Table { table, subject } => {
+            let found = tables.get(table).ok_or_else(|| format!("there is no hot table {table}"))?;
+            let schema = found.schema();
+            let subject_at = schema.position(subject);
+            let subject_at = subject_at.ok_or_else(|| format!("table {table} has no column `{subject}`"))?;
+            if !matches!(schema.key_column().ty, forebay_value::Type::Text { .. }) {
+                return Err(format!(
+                    "the key of table {table} must be a text: the SHA-256 of an API key in hex"
+                ));
+            }
+            Ok(Keys::Table(found, subject_at))
+        }
+    }
+}
+
+fn token_keys(jwt: &model::Jwt, runtime: &Handle) -> Result<KeySource, String> {
+    let keys = match &jwt.keys {
+        JwtKeys::Secret(secret) => KeySource::Fixed(Arc::new(vec![VerifyKey::secret(secret)])),
+        JwtKeys::Pem(path) => KeySource::File(watched(path, key_set::read_pem, runtime)?),
+        JwtKeys::File(path) => KeySource::File(watched(path, key_set::read_set, runtime)?),
+        JwtKeys::Url(url) => {
+            let jwks = Jwks::new(url, runtime.clone());
+            runtime.spawn(jwks.clone().watch());
+            KeySource::Url(jwks)
+        }
+    };
+    let is_usable = |key: &VerifyKey| jwt.algorithms.contains(&key.algorithm());
+    match keys.keys() {
+        Some(found) if !found.iter().any(is_usable) => {
+            Err("none of the keys is for one of the algorithms".into())
+        }
+        _ => Ok(keys),
+    }
+}

@@ -1,0 +1,101 @@
+//! A file that is read again when it changes.
+//!
+//! Promises that a file which cannot be read or understood changes nothing: what was read last holds, and
+//! one line tells why. It is looked at once a second.
+
+use forebay_terminal::say;
+use parking_lot::{Mutex, RwLock};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How soon a change counts.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// By what a file's content is told from what it was: when it was changed, its length, which file it is.
+type Stamp = (SystemTime, u64, u64);
+
+/// What a file says.
+pub struct WatchedFile<T> {
+    path: PathBuf,
+    read: fn(&str) -> Result<T, String>,
+    current: RwLock<Arc<T>>,
+    /// Of the content that was looked at last, good or bad.
+    stamp: Mutex<Option<Stamp>>,
+}
+
+impl<T: Send + Sync + 'static> WatchedFile<T> {
+    /// Reads a file as `read` understands it.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub fn open(path: &Path, read: fn(&str) -> Result<T, String>) -> Result<Arc<WatchedFile<T>>, String> {
+        let stamp = stamp(path);
+        let current = RwLock::new(Arc::new(load(path, read)?));
+        Ok(Arc::new(WatchedFile { path: path.to_owned(), read, current, stamp: Mutex::new(stamp) }))
+    }
+
+    /// What it says now.
+    pub fn get(&self) -> Arc<T> {
+        self.current.read().clone()
+    }
+
+    /// Reads it again whenever it changes.
+    pub async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            self.look();
+        }
+    }
+
+    fn look(&self) {
+        let found = stamp(&self.path);
+        if found == *self.stamp.lock() {
+            return;
+        }
+        *self.stamp.lock() = found;
+        match load(&self.path, self.read) {
+            Ok(content) => *self.current.write() = Arc::new(content),
+            Err(why) => say!("{why}; what was read before holds"),
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}
+
+fn load<T>(path: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    text.and_then(|text| read(&text)).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_counts_and_a_mistake_does_not() {
+        let file = tempfile::NamedTempFile::new().expect("a scratch file");
+        let read = |text: &str| text.trim().parse::<i32>().map_err(|error| error.to_string());
+        let write = |text: &str| std::fs::write(file.path(), text).expect("it can be written");
+        write("1");
+        let watched = WatchedFile::open(file.path(), read).expect("a number");
+        assert_eq!(*watched.get(), 1);
+        write("22");
+        watched.look();
+        assert_eq!(*watched.get(), 22);
+        write("not a number");
+        watched.look();
+        assert_eq!(*watched.get(), 22);
+        write("4444");
+        watched.look();
+        assert_eq!(*watched.get(), 4444);
+        std::fs::remove_file(file.path()).expect("it is there");
+        watched.look();
+        assert_eq!(*watched.get(), 4444, "a file that is gone takes nothing away");
+        assert!(WatchedFile::open(file.path(), read).is_err_and(|why| why.contains("os error 2")));
+    }
+}
