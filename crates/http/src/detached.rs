@@ -24,6 +24,7 @@ pub struct OwnedRequest {
     raw_path: String,
     query: Option<String>,
     authority: Option<String>,
+    is_canonical: bool,
     version: Version,
     headers: Vec<(String, Vec<u8>)>,
     framing: Framing,
@@ -37,7 +38,7 @@ pub struct OwnedRequest {
 impl OwnedRequest {
     /// A copy of a request, which takes its streamed body.
     pub fn new(request: &Request<'_>) -> OwnedRequest {
-        let Target { path, query, authority } = request.head.target;
+        let Target { path, query, authority, is_canonical } = request.head.target;
         OwnedRequest {
             method: request.head.method,
             method_name: request.head.method_name.to_owned(),
@@ -45,6 +46,7 @@ impl OwnedRequest {
             raw_path: path.to_owned(),
             query: query.map(str::to_owned),
             authority: authority.map(str::to_owned),
+            is_canonical,
             version: request.head.version,
             headers: request.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             framing: request.head.framing,
@@ -67,6 +69,7 @@ impl OwnedRequest {
                 path: &self.raw_path,
                 query: self.query.as_deref(),
                 authority: self.authority.as_deref(),
+                is_canonical: self.is_canonical,
             },
             version: self.version,
             headers: &headers,
