@@ -105,15 +105,15 @@ const SPELLINGS: &[&str] = &[
 ];
 
 /// An application of this folder; killed when dropped.
-struct App {
-    address: SocketAddr,
+pub struct App {
+    pub address: SocketAddr,
     child: Child,
     _folder: Folder,
 }
 
 impl App {
     #[track_caller]
-    fn start(name: &str, program: impl FnOnce(&Path, u16) -> Command) -> App {
+    pub fn start(name: &str, program: impl FnOnce(&Path, u16) -> Command) -> App {
         let (folder, port) = (Folder::new(), free_port());
         let mut command = program(folder.path(), port);
         command.env("PORT", port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -4,6 +4,7 @@
 
 use forebay_value::{Timestamp, Uuid};
 use rand::{Rng, RngExt};
+use std::fmt::Write;
 
 const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -70,6 +71,15 @@ pub fn random_int(low: i64, high: i64) -> i64 {
 /// An index below `count`, which must not be 0.
 pub fn random_index(count: usize) -> usize {
     rand::rng().random_range(0..count)
+}
+
+/// The SHA-256 of bytes in hex digits.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+        hex
+    })
 }
 
 #[cfg(test)]

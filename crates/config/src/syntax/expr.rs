@@ -67,8 +67,10 @@ pub enum Function {
     OneOf,
     /// `given($p)`: whether the request had the parameter. The argument is an [`Expr::Param`].
     Given,
-    /// `base_url()`: `public_url`, or `http://` and the Host of the request.
+    /// `base_url()`: `public_url`, or the client's scheme and the Host of the request.
     BaseUrl,
+    /// `sha256(text)`: the SHA-256 of a text in hex digits.
+    Sha256,
 }
 
 /// Every function: its name, itself, how it is called, the least and the most arguments.
@@ -82,6 +84,7 @@ pub(crate) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
     ("one_of", Function::OneOf, "one_of(a, b, …)", 1, usize::MAX),
     ("given", Function::Given, "given($name)", 1, 1),
     ("base_url", Function::BaseUrl, "base_url()", 0, 0),
+    ("sha256", Function::Sha256, "sha256(text)", 1, 1),
 ];
 
 /// The longest text that `random_base64` makes, in characters.

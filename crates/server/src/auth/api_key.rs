@@ -8,12 +8,12 @@ use super::credentials::{Verdict, bearer, single_field};
 use super::identity::{Identity, Refused};
 use super::watched_file::WatchedFile;
 use crate::endpoint::eval::write_text;
+use crate::functions::sha256_hex;
 use forebay_http::Request;
 use forebay_table::{Called, Counters, HotError, HotKind, HotTable};
 use forebay_terminal::say;
 use forebay_value::{RowRef, ValueRef};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
 /// The longest key that is looked at, in bytes.
@@ -156,15 +156,6 @@ fn identity(
     }
     let subject = found.filter(|subject| !subject.is_empty())?.into();
     Some(Arc::new(Identity { auth: auth.clone(), subject, claims }))
-}
-
-/// The SHA-256 of a key as files and tables have it.
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    digest.as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
-        hex
-    })
 }
 
 #[cfg(test)]

@@ -212,6 +212,7 @@ impl Writer {
             Function::OneOf => 6,
             Function::Given => 7,
             Function::BaseUrl => 8,
+            Function::Sha256 => 9,
         });
     }
 

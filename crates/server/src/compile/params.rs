@@ -262,6 +262,9 @@ impl ParamTable {
                 _ => return Err("given() takes a parameter".into()),
             },
             Function::BaseUrl => Eval::Slot(self.base_url()),
+            Function::Sha256 => {
+                Eval::Sha256(Box::new(self.compile(&args[0], Wanted::typed(Type::TEXT), columns)?))
+            }
         })
     }
 }

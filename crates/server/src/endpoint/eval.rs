@@ -36,6 +36,8 @@ pub enum Eval {
     Coalesce(Box<Eval>, Box<Eval>),
     /// Text put together from parts.
     Template(Vec<Eval>),
+    /// `sha256(text)`
+    Sha256(Box<Eval>),
 }
 
 /// Room for the text that a template gives, before it grows: that of an address.
@@ -154,6 +156,14 @@ impl Eval {
                 }
                 Value::Text(String::from_utf8(text).expect("values write themselves as UTF-8").into())
             }
+            Eval::Sha256(of) => match of.evaluate(scope)? {
+                Value::Null => Value::Null,
+                value => {
+                    let mut text = Vec::new();
+                    write_text(value.as_ref(), &mut text);
+                    Value::Text(functions::sha256_hex(&text).into())
+                }
+            },
         })
     }
 
@@ -175,6 +185,7 @@ impl Eval {
                 _ => first.is_drawn(scope),
             },
             Eval::Template(parts) => parts.iter().any(|part| part.is_drawn(scope)),
+            Eval::Sha256(of) => of.is_drawn(scope),
             Eval::Slot(_)
             | Eval::Column(_)
             | Eval::Const(_)
@@ -190,6 +201,7 @@ impl Eval {
             Eval::RandomCode(_) => true,
             Eval::Coalesce(first, second) => first.draws_code() || second.draws_code(),
             Eval::OneOf(parts) | Eval::Template(parts) => parts.iter().any(Eval::draws_code),
+            Eval::Sha256(of) => of.draws_code(),
             _ => false,
         }
     }
@@ -200,6 +212,7 @@ impl Eval {
             Eval::Column(own) => *own == column,
             Eval::Coalesce(first, second) => first.uses_column(column) || second.uses_column(column),
             Eval::NowIn(seconds, _) => seconds.uses_column(column),
+            Eval::Sha256(of) => of.uses_column(column),
             Eval::RandomInt(low, high, _) => low.uses_column(column) || high.uses_column(column),
             Eval::OneOf(parts) | Eval::Template(parts) => parts.iter().any(|part| part.uses_column(column)),
             _ => false,
