@@ -206,6 +206,33 @@ fn names_and_passwords_wait_for_their_hash() {
 }
 
 #[test]
+fn a_flood_of_wrong_passwords_takes_no_place_from_others() {
+    let folder = Folder::new();
+    let file = folder.write("passwords", &PASSWORDS.replace("$05$", "$08$"));
+    let keys = keys(&folder);
+    let front = Front::start(&format!(
+        "{keys}[auth.staff]\nkind = 'basic'\nfile = '{}'\n\
+         [[endpoint]]\nroute = 'GET /me'\nconcurrency = 100\nguard = {{ any = ['apps', 'staff'] }}\nsql = 'SELECT $auth.sub AS sub'",
+        file.display()
+    ));
+    let mut floods: Vec<_> = (0..10).map(|_| front.server.client()).collect();
+    for flood in &mut floods {
+        let request = "GET /me HTTP/1.1\r\nHost: a\r\nAuthorization: Basic YW5uOndyb25n\r\n\r\n";
+        flood.send(request.repeat(30).as_bytes()).expect("it reads");
+    }
+    let mut client = front.server.client();
+    for _ in 0..20 {
+        assert_eq!(get(&mut client, "/me", &[("X-Api-Key", "bob's key")]).expect(200)["sub"], "bob");
+    }
+    let mut statuses = Vec::new();
+    for flood in &mut floods {
+        statuses.extend((0..30).map(|_| flood.receive(false).expect("an answer").status));
+    }
+    assert!(statuses.iter().all(|status| [401, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.contains(&503), "more were compared than may wait");
+}
+
+#[test]
 fn one_of_several_guards_or_all_of_them() {
     let folder = Folder::new();
     let passwords = folder.write("passwords", PASSWORDS);
@@ -290,11 +317,19 @@ fn no_kept_answer_goes_from_one_identity_to_another() {
             for (who, name) in [(ann, "ann"), (bob, "bob"), (nobody, "nobody")] {
                 let answer = get(&mut client, target, &[who, ("X-Forwarded-User", "root")]);
                 assert_eq!((answer.status, &answer.body[..]), (200, name.as_bytes()), "{target}");
+                assert_eq!(answer.header("Vary"), Some("X-Api-Key"), "{target}");
             }
         }
         assert_eq!(get(&mut client, target, &[]).status, 401);
     }
     assert_eq!(app.seen().len(), 6, "each of three asked once for each of two");
+    // A field that Connection names ends here, and an app that is not told takes its own for granted.
+    let named = get(
+        &mut client,
+        "/fronted",
+        &[ann, ("Cookie", "a=b"), ("Connection", "keep-alive, X-Forwarded-User")],
+    );
+    named.expect_problem(400, "Connection names a field");
     // Without a guard nobody says who is asking, a client neither.
     let open = Front::start(&format!("[[endpoint]]\nroute = 'GET /'\n{proxy}"));
     assert_eq!(get(&mut open.server.client(), "/", &[("X-Forwarded-User", "root")]).body, b"nobody");

@@ -12,7 +12,7 @@ use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, 
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust};
 use forebay_terminal::say;
 use futures_util::StreamExt;
-use http::header::{DATE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONNECTION, DATE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use std::error::Error as _;
 use std::pin::Pin;
@@ -113,8 +113,18 @@ const X_FORWARDED_USER: HeaderName = HeaderName::from_static("x-forwarded-user")
 
 /// Tells the server behind who is asking.
 pub fn name_user(identity: &Identity, headers: &mut HeaderMap) -> Result<(), Problem> {
-    let user = HeaderValue::from_str(&identity.subject);
-    let user = user.map_err(|_| Problem::new(403, "the name of who is asking cannot be passed on"))?;
+    // White space at the ends would be another's name to the server.
+    let user = Some(&*identity.subject).filter(|subject| subject.trim() == *subject);
+    let user = user.and_then(|subject| HeaderValue::from_bytes(subject.as_bytes()).ok());
+    let user = user.ok_or_else(|| Problem::new(403, "the name of who is asking cannot be passed on"))?;
+    // What Connection names ends here.
+    let is_named = headers.get_all(CONNECTION).iter().any(|value| {
+        let mut names = value.as_bytes().split(|byte| *byte == b',');
+        names.any(|name| name.trim_ascii().eq_ignore_ascii_case(X_FORWARDED_USER.as_str().as_bytes()))
+    });
+    if is_named {
+        return Err(Problem::new(400, "Connection names a field that is set here"));
+    }
     headers.insert(X_FORWARDED_USER, user);
     Ok(())
 }

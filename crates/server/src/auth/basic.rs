@@ -23,6 +23,8 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 const REMEMBERED_MAX: usize = 4096;
 /// How many are compared at one time.
 const COMPARED_AT_ONCE: usize = 2;
+/// How many wait for that: one more is told to come back, and takes no place of its endpoint.
+const WAITING_MAX: usize = 64;
 /// The longest password: bcrypt looks at no more.
 const PASSWORD_BYTES_MAX: usize = 72;
 /// The dearest hash that is taken, as the logarithm of its rounds.
@@ -39,7 +41,8 @@ pub struct Basic {
     passwords: Arc<WatchedFile<Passwords>>,
     key: ring::hmac::Key,
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
-    comparing: Arc<Semaphore>,
+    comparing: Semaphore,
+    waiting: Arc<Semaphore>,
     runtime: Handle,
 }
 
@@ -75,7 +78,8 @@ impl Basic {
             passwords,
             key: ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key),
             remembered: Mutex::default(),
-            comparing: Arc::new(Semaphore::new(COMPARED_AT_ONCE)),
+            comparing: Semaphore::new(COMPARED_AT_ONCE),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             runtime,
         }
     }
@@ -93,22 +97,26 @@ impl Basic {
         if password.len() > PASSWORD_BYTES_MAX || password.contains('\0') {
             return Verdict::Refused(WRONG);
         }
-        let known = self.passwords.get().get(name).cloned();
-        let digest = self.digest(name, password, known.as_deref().unwrap_or(NOBODY));
+        let passwords = self.passwords.get();
+        let known = passwords.get(name).cloned();
+        // As slow as a name that is known.
+        let hash = known.as_ref().or_else(|| passwords.values().next()).map_or(NOBODY.into(), Arc::clone);
+        let digest = self.digest(name, password, &hash);
         let identity =
             Arc::new(Identity { auth: self.name.clone(), subject: name.into(), claims: Vec::new() });
         if known.is_some() && self.remembers(&digest) {
             return Verdict::Known(identity);
         }
-        let (me, password) = (self.clone(), password.to_owned());
+        let Ok(waiting) = self.waiting.clone().try_acquire_owned() else {
+            return Verdict::Refused(BUSY);
+        };
+        let (me, password, is_known) = (self.clone(), password.to_owned(), known.is_some());
         Verdict::Later(Box::pin(async move {
-            let unavailable = |_| Refused::Unavailable("passwords cannot be compared now");
-            let _permit = me.comparing.acquire().await.map_err(|_| unavailable(()))?;
-            let hash = known.clone();
-            let comparing = me.runtime.spawn_blocking(move || {
-                bcrypt::verify(password, hash.as_deref().unwrap_or(NOBODY)).is_ok_and(|is_right| is_right)
-            });
-            if !comparing.await.map_err(|_| unavailable(()))? || known.is_none() {
+            let _waiting = waiting;
+            let _permit = me.comparing.acquire().await.map_err(|_| BUSY)?;
+            let comparing =
+                me.runtime.spawn_blocking(move || bcrypt::verify(password, &hash).unwrap_or(false));
+            if !comparing.await.map_err(|_| BUSY)? || !is_known {
                 return Err(WRONG);
             }
             me.remember(digest);
@@ -142,6 +150,7 @@ impl Basic {
     }
 }
 
+const BUSY: Refused = Refused::Unavailable("too many passwords wait to be compared");
 const WRONG: Refused = Refused::Invalid("the name or the password is wrong");
 
 #[cfg(test)]

@@ -10,12 +10,16 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// How often a set is fetched anyway.
 const PERIOD: Duration = Duration::from_secs(300);
 /// The least time between two fetches.
 const PAUSE: Duration = Duration::from_secs(10);
+/// How many requests wait for a fetch: one more is judged by the keys that are there, and takes no place of
+/// its endpoint.
+const WAITING_MAX: usize = 64;
 /// The longest that a fetch may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -27,6 +31,8 @@ pub struct Jwks {
     keys: RwLock<Option<Arc<Vec<VerifyKey>>>>,
     /// When the last fetch began. Who holds it fetches.
     fetched: tokio::sync::Mutex<Option<Instant>>,
+    /// Who may wait for a fetch.
+    waiting: Arc<Semaphore>,
     runtime: Handle,
 }
 
@@ -45,6 +51,7 @@ impl Jwks {
             agent,
             keys: RwLock::default(),
             fetched: Default::default(),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             runtime,
         })
     }
@@ -54,10 +61,12 @@ impl Jwks {
         self.keys.read().clone()
     }
 
-    /// Whether a fetch now could bring something new.
-    pub fn may_fetch(&self) -> bool {
+    /// A place among those who wait for a fetch, if one could bring something new.
+    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
         // Whoever fetches now brings it.
-        self.fetched.try_lock().map_or(true, |fetched| fetched.is_none_or(|at| at.elapsed() >= PAUSE))
+        let is_due =
+            self.fetched.try_lock().map_or(true, |fetched| fetched.is_none_or(|at| at.elapsed() >= PAUSE));
+        self.waiting.clone().try_acquire_owned().ok().filter(|_| is_due)
     }
 
     /// Fetches, unless that was done a moment ago, or waits for who does.

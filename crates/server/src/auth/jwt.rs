@@ -73,17 +73,24 @@ impl Jwt {
         match self.judge(token, now_s()) {
             Ok(identity) => Verdict::Known(Arc::new(identity)),
             Err(Doubt::Wrong(why)) => Verdict::Refused(Refused::Invalid(why)),
-            Err(Doubt::UnknownKey) => match &self.keys {
-                KeySource::Url(jwks) if jwks.may_fetch() => {
-                    let (me, jwks, token) = (self.clone(), jwks.clone(), token.to_owned());
-                    Verdict::Later(Box::pin(async move {
-                        jwks.refresh().await;
-                        me.judge(&token, now_s()).map(Arc::new).map_err(|doubt| me.refused(&doubt))
-                    }))
-                }
-                _ => Verdict::Refused(self.refused(&Doubt::UnknownKey)),
-            },
+            Err(Doubt::UnknownKey) => self.judge_later(token),
         }
+    }
+
+    /// Judges again when the keys have been fetched, if that may bring the one that is not known.
+    fn judge_later(self: &Arc<Self>, token: &[u8]) -> Verdict {
+        let KeySource::Url(jwks) = &self.keys else {
+            return Verdict::Refused(self.refused(&Doubt::UnknownKey));
+        };
+        let Some(place) = jwks.place() else {
+            return Verdict::Refused(self.refused(&Doubt::UnknownKey));
+        };
+        let (me, jwks, token) = (self.clone(), jwks.clone(), token.to_owned());
+        Verdict::Later(Box::pin(async move {
+            let _place = place;
+            jwks.refresh().await;
+            me.judge(&token, now_s()).map(Arc::new).map_err(|doubt| me.refused(&doubt))
+        }))
     }
 
     fn refused(&self, doubt: &Doubt) -> Refused {

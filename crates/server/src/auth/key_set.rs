@@ -15,7 +15,7 @@ use spki::der::pem::decode_vec;
 /// The longest key set, in bytes.
 pub const KEY_SET_BYTES_MAX: usize = 1 << 20;
 /// The most keys of a set.
-const KEYS_MAX: usize = 64;
+const KEYS_MAX: usize = 32;
 
 /// A key that tokens may be signed with.
 pub struct VerifyKey {

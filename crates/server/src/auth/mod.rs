@@ -83,6 +83,14 @@ impl Auth {
         Ok(Auth { name, challenge, kind })
     }
 
+    /// The header field that clients show it in.
+    pub fn header(&self) -> &str {
+        match &self.kind {
+            Kind::Key(keys) => &keys.header,
+            Kind::Jwt(_) | Kind::Basic(_) => "Authorization",
+        }
+    }
+
     /// Who a request comes from.
     pub fn verify(&self, request: &Request<'_>) -> Verdict {
         match &self.kind {

@@ -30,6 +30,7 @@ pub use caching::{life_ms_max, route_tag};
 pub use changes::changes;
 pub use context::{CompileError, Context};
 use forebay_config::model;
+use forebay_http::HeaderLines;
 use forebay_value::Schema;
 pub use keeping::Keeping;
 pub use params::ParamTable;
@@ -73,8 +74,10 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     if asks_who && endpoint.guard.as_ref().is_none_or(|guard| guard.identified().is_empty()) {
         return Err("uses a claim of who is asking, but no guard with `auth` finds out who that is".into());
     }
+    let guard = endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?;
     Ok(Endpoint {
-        guard: endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?,
+        lines: guard.as_ref().map_or_else(Vec::new, vary),
+        guard,
         takes_encoded_slash: endpoint.takes_encoded_slash,
         rate: endpoint.rate.as_ref().map(compile_rate),
         intake: Intake {
@@ -115,6 +118,18 @@ fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, Str
         model::Guard::Any(guards) => Guard::Any(several(guards)?),
         model::Guard::All(guards) => Guard::All(several(guards)?),
     })
+}
+
+/// What tells caches on the way to clients that an answer is for who asked.
+fn vary(guard: &Guard) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let mut fields = guard.identifying();
+    fields.sort_unstable();
+    fields.dedup();
+    if !fields.is_empty() {
+        HeaderLines::new(&mut lines).add("Vary", fields.join(", ")).expect("names of fields were checked");
+    }
+    lines
 }
 
 fn compile_secret(guard: &model::Secret) -> Secret {

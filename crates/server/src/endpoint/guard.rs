@@ -106,6 +106,15 @@ impl Guard {
 }
 
 impl Guard {
+    /// The header fields by which it tells who is asking.
+    pub fn identifying(&self) -> Vec<&str> {
+        match self {
+            Guard::Secret(_) => Vec::new(),
+            Guard::Auth(identified) => vec![identified.auth.header()],
+            Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::identifying).collect(),
+        }
+    }
+
     /// What WWW-Authenticate says to a client of which nobody knows who it is.
     pub fn challenges(&self) -> Vec<(&'static str, String)> {
         match self {

@@ -62,7 +62,9 @@ impl<E: Enter> Guards<E> {
         let request = OwnedRequest::new(request);
         Ok(Outcome::Streamed(Box::pin(async move {
             let _place = place;
-            match within(timeout, self.judge(request, first)).await.flatten() {
+            // Nothing was done: it may be asked again.
+            let late = |_| Problem::unavailable("who is asking was not found out in time");
+            match within(timeout, self.judge(request, first)).await.map_err(late).flatten() {
                 Ok((request, identity)) => {
                     let answering = self.answer(&request, &path, identity.as_deref());
                     answering.await

@@ -47,6 +47,8 @@ pub struct Endpoint {
     pub takes_encoded_slash: bool,
     /// How often it may be called.
     pub rate: Option<Rate>,
+    /// Header lines of every answer.
+    pub lines: Vec<u8>,
     /// What it takes requests with.
     pub intake: Intake,
     /// How it answers.
@@ -158,10 +160,12 @@ impl Endpoint {
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        let Some(rate) = &self.rate else { return self.run(request, matched, answer) };
+        if self.rate.is_none() && self.lines.is_empty() {
+            return self.run(request, matched, answer);
+        }
+        let mut lines = self.lines.clone();
         // After the guard: a request that is refused there does not count.
-        let mut lines = Vec::new();
-        let checked = rate.check(request, matched, &mut lines);
+        let checked = self.rate.as_ref().map_or(Ok(()), |rate| rate.check(request, matched, &mut lines));
         answer.add_lines(&lines);
         checked?;
         Ok(with_lines(self.run(request, matched, answer)?, lines))
