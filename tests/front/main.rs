@@ -11,6 +11,7 @@ mod limits;
 mod owners;
 mod poisoning;
 mod proxy;
+mod reload;
 mod shared;
 mod smuggling;
 mod spellings;

@@ -191,6 +191,30 @@ fn certificates_that_change_are_in_use_and_bad_ones_are_not() {
 }
 
 #[test]
+fn a_reload_takes_other_files_and_refuses_bad_ones() {
+    let folder = Folder::new();
+    let at = |name: &str| text(&folder.path().join(name));
+    let tls = |name: &str| {
+        let (certificate, key) = (at(&format!("{name}.crt")), at(&format!("{name}.key")));
+        format!("[server.tls]\ncertificate = '{certificate}'\nkey = '{key}'\n{ENDPOINTS}")
+    };
+    self_signed(folder.path(), "a", "DNS:a.example");
+    self_signed(folder.path(), "b", "DNS:b.example");
+    let front = Front::start_with(&tls("a"), |start| start.listen("https://127.0.0.1:0"));
+    assert_eq!(subject(&front, ""), "CN=a");
+    front.folder.write("front.toml", &tls("none"));
+    front.server.admin("POST", "/reload").expect_problem(422, "none.crt cannot be read");
+    assert_eq!(subject(&front, ""), "CN=a");
+    front.folder.write("front.toml", &tls("b"));
+    front.server.admin("POST", "/reload").expect(200);
+    assert_eq!(subject(&front, ""), "CN=b");
+    // The files of the new config are those that are looked at.
+    std::fs::rename(at("a.key"), at("b.key")).expect("a file");
+    std::fs::rename(at("a.crt"), at("b.crt")).expect("a file");
+    wait_for("the changed one is in use", || (subject(&front, "") == "CN=a").then_some(()));
+}
+
+#[test]
 fn a_start_without_its_certificate_says_why() {
     let folder = Folder::new();
     let file = folder.write(

@@ -11,6 +11,7 @@
 
 mod check;
 mod explain;
+mod fixed;
 mod key_tables;
 pub mod limits;
 pub mod model;
@@ -21,6 +22,7 @@ mod syntax;
 mod tests;
 
 pub use explain::explain;
+pub use fixed::fixed;
 pub use key_tables::key_tables;
 pub use model::Config;
 pub use overrides::Overrides;

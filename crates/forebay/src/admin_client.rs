@@ -14,9 +14,11 @@ pub struct AdminClient {
 impl AdminClient {
     /// The server that runs on the data folder of an embedded tier, if one does. A tier on Redis or Valkey needs none.
     pub fn find(memory: &Memory) -> Option<AdminClient> {
-        if memory.tier != Tier::Embedded {
-            return None;
-        }
+        if memory.tier == Tier::Embedded { AdminClient::running(memory) } else { None }
+    }
+
+    /// The server of this machine that runs on a data folder, whatever its tier.
+    pub fn running(memory: &Memory) -> Option<AdminClient> {
         let address = std::fs::read_to_string(memory.data_dir.join(ADMIN_FILE)).ok()?;
         let client = AdminClient::at(address.trim());
         // A server that was killed leaves its address behind. Nobody answers there, or something else does.

@@ -43,6 +43,11 @@ pub enum Command {
   forebay warm
   forebay warm codes -c examples/codes.toml --where \"created_at > '2026-01-01'\"")]
     Warm(Warm),
+    /// Have a running server read its config again, without dropping a request.
+    #[command(after_help = "Examples:
+  forebay reload
+  forebay reload examples/codes.toml --data data")]
+    Reload(Reload),
     /// Write everything that is in the log into the database.
     #[command(after_help = "Example:
   forebay drain examples/codes.toml --data data")]
@@ -75,7 +80,7 @@ pub enum Command {
 }
 
 /// Which config, and what stands above it: the same for every command that needs one.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ConfigArgs {
     /// The config; without it, ./forebay.toml.
     #[arg(value_name = "FILE")]
@@ -91,7 +96,7 @@ pub struct ConfigArgs {
 }
 
 /// Settings that win over the environment and the file.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct OverrideArgs {
     /// Address to serve clients on (server.listen); port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS")]
@@ -160,6 +165,12 @@ pub struct Warm {
     /// Only rows for which this SQL expression is true.
     #[arg(long, value_name = "SQL")]
     pub r#where: Option<String>,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Reload {
     #[command(flatten)]
     pub config: ConfigArgs,
 }

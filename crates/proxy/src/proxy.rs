@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capt
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -221,16 +221,18 @@ impl Proxy {
             .build(connector)
     }
 
-    /// Checks the health of all upstreams from time to time, if there is a path for it. Never ends.
-    pub async fn watch(self: Arc<Proxy>) {
-        let Some(path) = &self.settings.health_path else { return };
+    /// Checks the health of all upstreams from time to time, if there is a path for it, for as long as the
+    /// proxy is there.
+    pub async fn watch(proxy: Weak<Proxy>) {
         // A pool of its own: this runs on no worker.
-        let pool = self.pool();
-        loop {
-            for (index, upstream) in self.settings.upstreams.iter().enumerate() {
+        let Some(pool) = proxy.upgrade().map(|proxy| proxy.pool()) else { return };
+        while let Some(proxy) = proxy.upgrade() {
+            let Some(path) = &proxy.settings.health_path else { return };
+            for (index, upstream) in proxy.settings.upstreams.iter().enumerate() {
                 let is_well = is_well(&pool, upstream, path).await;
-                self.balance.upstreams[index].checked(is_well);
+                proxy.balance.upstreams[index].checked(is_well);
             }
+            drop(proxy);
             tokio::time::sleep(CHECK_PERIOD).await;
         }
     }

@@ -17,6 +17,7 @@
 //! | `POST /cache/clear` | drops what every cached endpoint of this config answered, on every server |
 //! | `POST /warm?table=&where=` | reads rows from the database into memory |
 //! | `POST /verify` | compares memory and database, row by row |
+//! | `POST /reload` | reads the config again and serves what it says; 422 when it cannot be used |
 //! | `POST /checkpoint` | keeps memory for the next start, now |
 //!
 //! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the
@@ -28,8 +29,8 @@ use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
 use crate::problem::{Problem, write_problem};
+use crate::reload::Reloader;
 use crate::schedule::Schedule;
-use crate::service::Routes;
 use crate::tier::Tier;
 use forebay_drain::{Difference, Differences};
 use forebay_host::Sampler;
@@ -57,8 +58,8 @@ pub struct Admin {
     pub stats: Stats,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
-    /// What the main listener serves.
-    pub routes: Arc<Routes>,
+    /// What the main listener serves, and how that changes.
+    pub reloader: Arc<Reloader>,
     /// The response cache.
     pub cache: CacheAdmin,
 }
@@ -184,6 +185,7 @@ impl Admin {
             (Method::Post, "/refresh") => self.refresh(request),
             (Method::Post, "/verify") => Ok(self.verify()),
             (Method::Post, "/checkpoint") => Ok(self.checkpoint()),
+            (Method::Post, "/reload") => Ok(self.reload()),
             _ => Err(Problem::not_found(
                 "the admin listener has nothing here; see /health, /ready, /drain, /follow, /jobs, /tables, /cache, /host",
             )),
@@ -220,7 +222,7 @@ impl Admin {
             requests: stats.requests,
             read_bytes: stats.read_bytes,
             written_bytes: stats.written_bytes,
-            waiting: self.routes.waiting() as u64,
+            waiting: self.reloader.waiting() as u64,
             database: database.split_once(':').map_or(database.as_str(), |(scheme, _)| scheme).to_owned(),
             backlog_rows: gauges.backlog_rows,
             backlog_bytes: gauges.backlog_bytes,
@@ -274,6 +276,14 @@ impl Admin {
     fn checkpoint(&self) -> Work {
         let tier = self.tier.clone();
         self.later(async move { tier.checkpoint().await })
+    }
+
+    fn reload(&self) -> Work {
+        let reloader = self.reloader.clone();
+        self.later(async move {
+            let endpoints = reloader.reload_apart().await.map_err(|what| Problem::new(422, what))?;
+            Ok(json!({ "endpoints": endpoints }))
+        })
     }
 
     fn verify(&self) -> Work {

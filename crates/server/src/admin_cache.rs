@@ -1,9 +1,8 @@
 //! The response cache on the admin listener: what it counted, and dropping by hand.
 
-use crate::compile::route_tag;
+use crate::compile::CachedRoutes;
 use crate::problem::Problem;
 use forebay_cache::{Cache, Counts};
-use forebay_config::model;
 use forebay_http::{Request, query_pairs};
 use serde_json::json;
 
@@ -11,14 +10,13 @@ use serde_json::json;
 pub struct CacheAdmin {
     cache: Cache<Problem>,
     /// The tags that stand for all that is kept.
-    all: Vec<String>,
+    all: CachedRoutes,
 }
 
 impl CacheAdmin {
-    /// For the endpoints of a config.
-    pub fn new(cache: Cache<Problem>, endpoints: &[model::Endpoint]) -> CacheAdmin {
-        let cached = endpoints.iter().filter(|endpoint| endpoint.cache.is_some());
-        CacheAdmin { cache, all: cached.map(route_tag).collect() }
+    /// A cache, and the tags of what may be in it.
+    pub fn new(cache: Cache<Problem>, all: CachedRoutes) -> CacheAdmin {
+        CacheAdmin { cache, all }
     }
 
     /// What was counted.
@@ -61,7 +59,7 @@ impl CacheAdmin {
     /// Drops everything that the endpoints of this config answered.
     pub fn clear(&self) -> impl Future<Output = Result<serde_json::Value, Problem>> + Send + use<> {
         self.cache.drop_all_here();
-        self.drop_tags(self.all.clone())
+        self.drop_tags(self.all.tags())
     }
 
     fn drop_tags(

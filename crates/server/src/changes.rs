@@ -5,6 +5,7 @@
 //! it, because the tags' generations have moved; one that begins later reads what the follower has read, or
 //! newer.
 
+use crate::compile::CachedRoutes;
 use crate::endpoint::eval::{Eval, Scope, Slots, write_text};
 use crate::problem::Problem;
 use forebay_cache::Cache;
@@ -59,7 +60,7 @@ pub struct Changes {
     cache: Cache<Problem>,
     tables: HashMap<String, TableTags>,
     /// The tags that stand for all that is kept.
-    everything: Vec<String>,
+    everything: CachedRoutes,
     runtime: Handle,
     /// Nothing was told yet: what others did while no server followed may be kept on the shared level.
     is_first: AtomicBool,
@@ -70,7 +71,7 @@ impl Changes {
     pub fn new(
         cache: Cache<Problem>,
         tables: HashMap<String, TableTags>,
-        everything: Vec<String>,
+        everything: CachedRoutes,
         runtime: Handle,
     ) -> Changes {
         Changes { cache, tables, everything, runtime, is_first: AtomicBool::new(true) }
@@ -89,7 +90,7 @@ impl Changes {
         let is_first = self.is_first.swap(false, Ordering::Relaxed) && !self.tables.is_empty();
         if is_first || found.reload.iter().any(|table| tables[*table].is_some()) {
             // Any row may have changed, and which tags those had is not known.
-            tags.extend(self.everything.iter().cloned());
+            tags.extend(self.everything.tags());
         }
         for row in &found.rows {
             let Some(table) = tables[row.table] else { continue };

@@ -2,13 +2,13 @@
 
 use crate::admin::{Admin, AdminService};
 use crate::admin_cache::CacheAdmin;
-use crate::auth::Auth;
-use crate::compile::{self, Context, Proxies};
+use crate::compile::{self, CachedRoutes, Ground, Proxies};
 use crate::conditions::Conditions;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{self, Away, Watched};
 use crate::problem::Problem;
+use crate::reload::{self, ReadConfig, Reloader};
 use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
@@ -18,12 +18,14 @@ use crate::tls;
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
-use forebay_http::{Gate, Limits, Networks, Options, Replacer, Server};
+use forebay_http::{Gate, Options, Server};
 use forebay_terminal::say;
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// The file in the data folder that says where the admin listener is.
@@ -36,6 +38,8 @@ pub struct ServeOptions {
     pub handlers: Handlers,
     /// Whether the database may be another one than before.
     pub new_database: NewDatabase,
+    /// How the config is read again; `None`: it is not.
+    pub read: Option<ReadConfig>,
 }
 
 /// Serves until `stop` is ready, then stops gracefully. Blocks; prints where it listens and what it serves.
@@ -45,6 +49,7 @@ pub fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
     let runtime = background_runtime()?;
+    let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
     let mut starting = Starting::bind(config, http_options(config)?)?;
@@ -52,35 +57,22 @@ pub fn serve(
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(()) };
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(config, &opened.store, &gate, &runtime)?;
-    let (jobs, uncounted, proxies) = (Jobs::default(), Arc::default(), Proxies::new(workers_of(config)));
-    let auths = open_auths(config, &opened.tier.tables(), runtime.handle())?;
-    let context = Context {
-        auths: &auths,
-        store: &opened.store,
-        schemas: &opened.schemas,
-        tables: &opened.tier.tables(),
-        config,
-        dialect: config.database.dialect(),
-        handlers: &options.handlers,
-        jobs: &jobs,
-        runtime: runtime.handle(),
-        keeping: compile::Keeping::new(config, &cache),
-        enforced: &opened.enforced,
-        known: &opened.known,
-        incremented: compile::incremented_columns(&config.endpoints, &opened.schemas),
-        uncounted: Arc::clone(&uncounted),
-        proxies: &proxies,
-        following: opened.tier.following(),
-    };
-    let compiling = compile_all(config, &context, &cache);
+    let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime);
+    let (enforced, store) = (ground.enforced.clone(), ground.store.clone());
+    let cached_routes = CachedRoutes::default();
+    cached_routes.add(&config.endpoints);
+    let listener = listener(config, &ground, &cached_routes)?;
+    let compiling = compile_all(config, &ground);
     let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
     let Some((routes, schedule)) = compiled else { return Ok(()) };
-    let listener = listener(config, &opened, &cache, runtime.handle())?;
     let server = starting.main(routes.clone(), gate)?;
-    schedule.start(runtime.handle(), &opened.tier.lease());
-    let tier = Arc::new(opened.tier);
+    schedule.start(runtime.handle(), &tier.lease());
+    let tier = Arc::new(tier);
     let conditions = Arc::new(Conditions::new(tier.clone()));
-    proxies.start(runtime.handle());
+    ground.proxies.start(runtime.handle());
+    let (jobs, uncounted) = (ground.jobs.clone(), ground.uncounted.clone());
+    let served = (routes, cached_routes.clone());
+    let reloader = Reloader::new(ground, config, options.read, served, server.replacer());
     let admin = Admin {
         tier: tier.clone(),
         conditions: conditions.clone(),
@@ -89,24 +81,24 @@ pub fn serve(
         runtime: runtime.handle().clone(),
         stats: server.stats(),
         uncounted,
-        routes,
-        cache: CacheAdmin::new(cache.clone(), &config.endpoints),
+        reloader: reloader.clone(),
+        cache: CacheAdmin::new(cache, cached_routes),
     };
     let admin = starting.admin(Arc::new(AdminService(Arc::new(admin))))?;
     let admin_listener = AdminListener::start(admin, &config.memory.data_dir)?;
-    announce(config, &opened.enforced, starting)?;
-    watch_certificates(config, server.replacer(), &runtime);
+    announce(config, &enforced, starting)?;
+    hangups.map(|hangups| runtime.spawn(reloader.clone().at_hangups(hangups)));
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), listener, failed));
-    runtime.spawn(opened.enforced.watch(opened.store));
+    runtime.spawn(enforced.watch(store));
     let ((failed_with, result), over_at) = (std::sync::mpsc::channel(), OnceLock::new());
     let ended = server.run(until_over(stop, failure, failed_with, &over_at));
     // What a stop does to the drain is no condition.
     watching.abort();
     jobs.stop();
-    runtime.block_on(tier.stop_drain(answering_time(config).saturating_sub(since(&over_at))));
+    runtime.block_on(tier.stop_drain(reloader.answering_time().saturating_sub(since(&over_at))));
     admin_listener.stop();
     runtime.shutdown_timeout(Duration::from_millis(500));
     tier.close()?;
@@ -139,35 +131,17 @@ fn workers_of(config: &Config) -> usize {
     config.server.workers.unwrap_or_else(available_cores)
 }
 
-/// What of `stop_timeout` a stop keeps for its end: a batch in hand is left, background work is given up, the
-/// database is closed.
-const STOP_END: Duration = Duration::from_secs(2);
-
-/// How much of `stop_timeout` clients and the drain may take together.
-fn answering_time(config: &Config) -> Duration {
-    let whole = Duration::from_millis(config.server.limits.stop_timeout_ms);
-    whole - STOP_END.min(whole / 2)
+/// SIGHUP from now on, also while the server starts; without a file to read again it ends the process.
+fn hangups(runtime: &Runtime, has_file: bool) -> Result<Option<Signal>, StartError> {
+    let _inside = runtime.enter();
+    has_file.then(|| signal(SignalKind::hangup())).transpose().map_err(StartError::from)
 }
 
 fn http_options(config: &Config) -> Result<Options, StartError> {
-    let stop_timeout_ms = answering_time(config).as_millis() as u64;
-    let limits = Limits { stop_timeout_ms, ..compile::http_limits(&config.server.limits) };
-    let trusted = Networks::new(config.server.trusted_proxies.iter().copied());
+    let (limits, trusted) = (reload::limits(config), reload::trusted(config));
     let tls = config.server.tls.as_ref().map(|tls| tls::load_at_start(&config.source, tls)).transpose()?;
     let listen = compile::listens(&config.server.listen);
     Ok(Options { listen, workers: workers_of(config), limits, trusted, tls })
-}
-
-/// Puts certificates that change in use, for as long as the server runs.
-fn watch_certificates(config: &Config, replacer: Replacer<Routes>, runtime: &Runtime) {
-    let Some(tls) = config.server.tls.clone() else { return };
-    runtime.spawn(tls::watch(tls, move |changed| {
-        let replacer = replacer.clone();
-        async move {
-            let replaced = replacer.replace(|serving| serving.tls = Some(changed)).await;
-            replaced.expect("the limits are those that were checked");
-        }
-    }));
 }
 
 /// The response cache, with its shared level when some endpoint uses it.
@@ -178,13 +152,8 @@ fn open_cache(
     runtime: &Runtime,
 ) -> Result<Cache<Problem>, StartError> {
     let clock = Clock::real();
-    let wants = |endpoint: &model::Endpoint| {
-        endpoint.cache.as_ref().is_some_and(|caching| caching.shared_ms.is_some())
-            || !endpoint.invalidates.is_empty()
-    };
-    let tells = |table: &model::TableConfig| !table.invalidates.is_empty();
     let shared = match &config.cache.shared {
-        Some(at) if config.endpoints.iter().any(wants) || config.tables.iter().any(tells) => {
+        Some(at) if reload::wants_shared_cache(config) => {
             let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
             let client =
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
@@ -205,38 +174,11 @@ fn open_cache(
     Ok(cache)
 }
 
-/// How clients prove who they are.
-fn open_auths(
-    config: &Config,
-    tables: &forebay_table::HotTables,
-    runtime: &Handle,
-) -> Result<Vec<Arc<Auth>>, StartError> {
-    let open = |auth: &model::Auth| {
-        let wrong = |why| StartError(format!("{}:{}: [auth.{}]: {why}", config.source, auth.line, auth.name));
-        Auth::open(auth, tables, runtime).map(Arc::new).map_err(wrong)
-    };
-    config.auths.iter().map(open).collect()
-}
-
 /// What clients may ask, and what runs by itself.
-async fn compile_all(
-    config: &Config,
-    context: &Context<'_>,
-    cache: &Cache<Problem>,
-) -> Result<(Arc<Routes>, Schedule), StartError> {
-    let routes = compile::compile(&config.endpoints, context).await;
-    let routes = routes.map_err(|errors| compile_errors(config, &errors))?;
-    let schedule = Schedule::compile(
-        &config.jobs,
-        context.store,
-        context.known,
-        context.dialect,
-        cache,
-        context.following.as_ref(),
-    );
-    let schedule = schedule.await.map_err(|errors| compile_errors(config, &errors))?;
-    context.known.write(config, context.store, context.schemas).map_err(StartError::from)?;
-    Ok((Arc::new(routes), schedule))
+async fn compile_all(config: &Config, ground: &Ground) -> Result<(Arc<Routes>, Schedule), StartError> {
+    let compiled = (ground.routes(config).await?, ground.schedule(config).await?);
+    ground.keep(config)?;
+    Ok(compiled)
 }
 
 /// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store
@@ -264,17 +206,39 @@ fn drain_settings(config: &Config) -> Settings {
     }
 }
 
-/// What changes of followed tables drop of the kept answers.
-fn listener(
-    config: &Config,
-    opened: &open::Opened,
+/// What the endpoints of this config, and of those after it, are compiled against; and the tier.
+fn ground(
+    opened: open::Opened,
+    handlers: Handlers,
     cache: &Cache<Problem>,
-    runtime: &Handle,
-) -> Result<Listener, StartError> {
-    let changes = compile::changes(config, &opened.schemas, cache, runtime)
-        .map_err(|errors| compile_errors(config, &errors))?;
-    let followed = opened.tier.following();
-    let names: Vec<String> = followed
+    workers: usize,
+    runtime: &Runtime,
+) -> (Ground, Tier) {
+    let open::Opened { store, tier, schemas, enforced, known } = opened;
+    let ground = Ground {
+        store,
+        schemas,
+        tables: tier.tables(),
+        auths: Mutex::default(),
+        handlers,
+        jobs: Jobs::default(),
+        runtime: runtime.handle().clone(),
+        cache: cache.clone(),
+        enforced,
+        known,
+        uncounted: Arc::default(),
+        proxies: Proxies::new(workers),
+        following: tier.following(),
+    };
+    (ground, tier)
+}
+
+/// What changes of followed tables drop of the kept answers.
+fn listener(config: &Config, ground: &Ground, cached: &CachedRoutes) -> Result<Listener, StartError> {
+    let changes = compile::changes(config, &ground.schemas, &ground.cache, cached, &ground.runtime)
+        .map_err(|errors| compile::in_file(config, &errors))?;
+    let names: Vec<String> = ground
+        .following
         .iter()
         .flat_map(|following| following.tables())
         .map(|table| table.schema().name.clone())
@@ -309,12 +273,6 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
     tier.start_checkpoints()?;
     tier.catch_up().await;
     Ok(())
-}
-
-fn compile_errors(config: &Config, errors: &[compile::CompileError]) -> StartError {
-    let lines: Vec<_> =
-        errors.iter().map(|error| format!("{}:{}: {}", config.source, error.line, error.message)).collect();
-    StartError(lines.join("\n"))
 }
 
 /// Says what is served from now on. What the start has answered so far ends.

@@ -1,6 +1,7 @@
 //! The config, from the outside: files in, models or messages out.
 
 mod endpoints;
+mod fixed;
 mod key_list;
 mod origins;
 

@@ -6,6 +6,7 @@ mod demo;
 mod drain;
 mod load;
 mod redis;
+mod reload;
 mod seed;
 mod serve;
 mod unfollow;
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::Seed(args) => seed::run(&args),
         Command::Warm(args) => warm::run(&args),
+        Command::Reload(args) => reload::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -15,7 +15,9 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let stop = stop_signal()?;
     let config = load_config(&args.config)?;
     let new_database = if args.new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
-    let options = ServeOptions { handlers: handlers::bundled(), new_database };
+    let again = args.config.clone();
+    let read = Box::new(move || load_config(&again).map_err(|failure| failure.to_string()));
+    let options = ServeOptions { handlers: handlers::bundled(), new_database, read: Some(read) };
     raise_open_files();
     serve(&config, options, stop).map_err(Failure::from)?;
     Ok(ExitCode::SUCCESS)

@@ -90,11 +90,15 @@ impl Jwks {
         read_set(&body.map_err(|error| error.to_string())?)
     }
 
-    /// Fetches at once, and then every few minutes; sooner as long as there are no keys at all.
+    /// Fetches at once, and then every few minutes, for as long as somebody else has it; sooner as long as
+    /// there are no keys at all.
     pub async fn watch(self: Arc<Self>) {
         loop {
             self.refresh().await;
             tokio::time::sleep(if self.keys().is_some() { PERIOD } else { PAUSE }).await;
+            if Arc::strong_count(&self) == 1 {
+                return;
+            }
         }
     }
 }

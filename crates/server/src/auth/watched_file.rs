@@ -41,10 +41,13 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
         self.current.read().clone()
     }
 
-    /// Reads it again whenever it changes.
+    /// Reads it again whenever it changes, for as long as somebody else has it.
     pub async fn watch(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PERIOD).await;
+            if Arc::strong_count(&self) == 1 {
+                return;
+            }
             self.look();
         }
     }

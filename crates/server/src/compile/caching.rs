@@ -10,6 +10,8 @@ use crate::endpoint::fronted::{Fronted, PERSONAL};
 use crate::endpoint::passed::Passed;
 use forebay_cache::{Consistency, Heed, Policy, Rules, fingerprint, limits};
 use forebay_config::model::{self, Expr};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How an endpoint's answers are kept.
@@ -95,6 +97,24 @@ pub fn fronted(
         path_tag: path_tag(endpoint),
         bytes_max: largest_bytes as usize,
         private_answers: Arc::default(),
+    }
+}
+
+/// The tags that stand for all that is kept: those of every cached endpoint that was ever served. One that a
+/// reload has taken away may come back, with what is kept of it.
+#[derive(Clone, Default)]
+pub struct CachedRoutes(Arc<Mutex<BTreeSet<String>>>);
+
+impl CachedRoutes {
+    /// Adds those of a config.
+    pub fn add(&self, endpoints: &[model::Endpoint]) {
+        let cached = endpoints.iter().filter(|endpoint| endpoint.cache.is_some());
+        self.0.lock().extend(cached.map(route_tag));
+    }
+
+    /// All of them.
+    pub fn tags(&self) -> Vec<String> {
+        self.0.lock().iter().cloned().collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! `invalidates` of tables, from the config to what runs.
 
-use super::caching::route_tag;
+use super::caching::CachedRoutes;
 use super::context::CompileError;
 use super::params::{Columns, ParamTable, Wanted};
 use crate::changes::{Changes, TableTags};
@@ -17,6 +17,7 @@ pub fn changes(
     config: &Config,
     schemas: &HashMap<String, Arc<Schema>>,
     cache: &Cache<Problem>,
+    cached_routes: &CachedRoutes,
     runtime: &Handle,
 ) -> Result<Changes, Vec<CompileError>> {
     let (mut tables, mut errors) = (HashMap::new(), Vec::new());
@@ -33,10 +34,8 @@ pub fn changes(
             }),
         }
     }
-    let cached = config.endpoints.iter().filter(|endpoint| endpoint.cache.is_some());
-    let everything = cached.map(route_tag).collect();
     if errors.is_empty() {
-        Ok(Changes::new(cache.clone(), tables, everything, runtime.clone()))
+        Ok(Changes::new(cache.clone(), tables, cached_routes.clone(), runtime.clone()))
     } else {
         Err(errors)
     }

@@ -6,14 +6,19 @@ use forebay_config::model;
 use forebay_proxy::{Authority, Proxy, Settings, Trust};
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// All proxies of a server.
+/// All proxies of a server, for as long as an endpoint or a request has them.
 pub struct Proxies {
     workers: usize,
-    all: Mutex<Vec<Arc<Proxy>>>,
+    all: Mutex<Vec<Known>>,
+}
+
+struct Known {
+    proxy: Weak<Proxy>,
+    is_watched: bool,
 }
 
 impl Proxies {
@@ -24,8 +29,11 @@ impl Proxies {
 
     /// Lets those that check the health of their upstreams do so from now on.
     pub fn start(&self, runtime: &Handle) {
-        for proxy in self.all.lock().iter() {
-            runtime.spawn(proxy.clone().watch());
+        let mut all = self.all.lock();
+        all.retain(|known| known.proxy.strong_count() > 0);
+        for known in all.iter_mut().filter(|known| !known.is_watched) {
+            known.is_watched = true;
+            runtime.spawn(Proxy::watch(known.proxy.clone()));
         }
     }
 
@@ -48,11 +56,13 @@ impl Proxies {
             trust: if proxy.trusts_front { Trust::Front } else { Trust::Nobody },
         };
         let mut all = self.all.lock();
-        let proxy_of = match all.iter().find(|known| *known.settings() == settings) {
-            Some(known) => known.clone(),
+        let mut there = all.iter().filter_map(|known| known.proxy.upgrade());
+        let proxy_of = match there.find(|known| *known.settings() == settings) {
+            Some(known) => known,
             None => {
-                all.push(Arc::new(Proxy::new(settings, self.workers)));
-                all[all.len() - 1].clone()
+                let proxy = Arc::new(Proxy::new(settings, self.workers));
+                all.push(Known { proxy: Arc::downgrade(&proxy), is_watched: false });
+                proxy
             }
         };
         let body_bytes_max = proxy.body_bytes;

@@ -18,10 +18,12 @@ const POLL: Duration = Duration::from_secs(5);
 const LINES_MAX: usize = 5;
 
 /// What was last read of each hot table.
+#[derive(Clone)]
 pub struct Watched {
     tables: Vec<WatchedTable>,
 }
 
+#[derive(Clone)]
 struct WatchedTable {
     schema: Schema,
     rules: Arc<LiveRules>,

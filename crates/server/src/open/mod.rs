@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 pub use enforced::Watched;
 pub use known::Known;
+pub use schemas::lists;
 
 /// Database and memory tier of one config, open.
 pub struct Opened {

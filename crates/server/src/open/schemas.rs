@@ -110,21 +110,23 @@ fn others(table: &model::TableConfig) -> Others {
     }
 }
 
+/// Whether some endpoint lists a table: then it is kept in order.
+pub fn lists(config: &Config, table: &str) -> bool {
+    let is_list =
+        |action: &model::Action| matches!(action, model::Action::List(list) if list.table == *table);
+    config.endpoints.iter().any(|endpoint| match &endpoint.action {
+        model::Action::AnyOf(actions) => actions.iter().any(is_list),
+        action => is_list(action),
+    })
+}
+
 /// What the memory tier keeps.
 pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
-    let lists = |table: &str| {
-        let is_list =
-            |action: &model::Action| matches!(action, model::Action::List(list) if list.table == *table);
-        config.endpoints.iter().any(|endpoint| match &endpoint.action {
-            model::Action::AnyOf(actions) => actions.iter().any(is_list),
-            action => is_list(action),
-        })
-    };
     let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {
         schema: Schema::clone(&schemas[&table.name]),
         others: others(table),
-        ordered: lists(&table.name),
+        ordered: lists(config, &table.name),
         rules: Arc::default(),
     })
     .collect()

@@ -1,0 +1,221 @@
+//! A new config for a running server: read, judged and compiled beside the one that serves, then put in its
+//! place at once.
+//!
+//! Promises: requests that have begun are answered by the config that they began with, those that begin after
+//! a reload has been answered get the new one; a file that cannot be used, or that changes what only a start
+//! can change, changes nothing. One reload runs at a time.
+
+use crate::compile::{self, CachedRoutes, Ground};
+use crate::open;
+use crate::service::Routes;
+use crate::tls;
+use forebay_config::{Config, model};
+use forebay_http::{Limits, Networks, Replacer};
+use forebay_terminal::say;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::Signal;
+use tokio::task::JoinHandle;
+
+/// Reads the config file again; else why not.
+pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// What of `stop_timeout` a stop keeps for its end: a batch in hand is left, background work is given up, the
+/// database is closed.
+const STOP_END: Duration = Duration::from_secs(2);
+
+/// How much of `stop_timeout` clients and the drain may take together.
+pub fn answering_time(config: &Config) -> Duration {
+    let whole = Duration::from_millis(config.server.limits.stop_timeout_ms);
+    whole - STOP_END.min(whole / 2)
+}
+
+/// What is accepted from clients.
+pub fn limits(config: &Config) -> Limits {
+    let stop_timeout_ms = answering_time(config).as_millis() as u64;
+    Limits { stop_timeout_ms, ..compile::http_limits(&config.server.limits) }
+}
+
+/// The proxies in front that are believed.
+pub fn trusted(config: &Config) -> Networks {
+    Networks::new(config.server.trusted_proxies.iter().copied())
+}
+
+/// Whether answers go to, or are dropped from, the level that servers share.
+pub fn wants_shared_cache(config: &Config) -> bool {
+    let wants = |endpoint: &model::Endpoint| {
+        endpoint.cache.as_ref().is_some_and(|caching| caching.shared_ms.is_some())
+            || !endpoint.invalidates.is_empty()
+    };
+    let tells = |table: &model::TableConfig| !table.invalidates.is_empty();
+    config.endpoints.iter().any(wants) || config.tables.iter().any(tells)
+}
+
+/// Puts new configs in the place of the one that serves.
+pub struct Reloader {
+    pub(crate) ground: Ground,
+    /// The config that the server was started with: tables and caches were opened for it.
+    started: Config,
+    read: Option<ReadConfig>,
+    replacer: Replacer<Routes>,
+    /// What serves now.
+    now: Mutex<Now>,
+    cached_routes: CachedRoutes,
+    /// Held while a reload runs; what looks at the files of certificates.
+    watching: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Now {
+    config: Config,
+    routes: Arc<Routes>,
+}
+
+impl Reloader {
+    /// For a server that serves these routes. Looks at the files of certificates from now on.
+    pub fn new(
+        ground: Ground,
+        started: &Config,
+        read: Option<ReadConfig>,
+        (routes, cached_routes): (Arc<Routes>, CachedRoutes),
+        replacer: Replacer<Routes>,
+    ) -> Arc<Reloader> {
+        let watching = watch_certificates(started, &replacer, &ground);
+        let now = Mutex::new(Now { config: started.clone(), routes });
+        let (started, watching) = (started.clone(), tokio::sync::Mutex::new(watching));
+        Arc::new(Reloader { ground, started, read, replacer, now, cached_routes, watching })
+    }
+
+    /// Requests that wait now for the database, or for rows that are not in memory.
+    pub fn waiting(&self) -> usize {
+        self.now.lock().routes.waiting()
+    }
+
+    /// How much time a stop leaves to clients and the drain.
+    pub fn answering_time(&self) -> Duration {
+        answering_time(&self.now.lock().config)
+    }
+
+    /// Reads the config again and serves what it says; on the terminal it is said how that went.
+    ///
+    /// # Errors
+    /// What is wrong; then nothing has changed.
+    pub async fn reload(&self) -> Result<usize, String> {
+        let reloaded = self.try_reload().await;
+        match &reloaded {
+            Ok(endpoints) => say!("reloaded: {endpoints} endpoints are served by the new config"),
+            Err(what) => say!("not reloaded, the config that was read before stays:\n{what}"),
+        }
+        reloaded
+    }
+
+    async fn try_reload(&self) -> Result<usize, String> {
+        let mut watching = self.watching.lock().await;
+        let read = self.read.as_ref().ok_or("this server has no config file to read again")?;
+        let config = read()?;
+        self.judge(&config)?;
+        let limits = limits(&config);
+        limits.check()?;
+        let tls = self.certificates(&config)?;
+        let routes = self.ground.routes(&config).await.map_err(|error| error.to_string())?;
+        // From here on nothing fails.
+        if let Some(watching) = watching.take() {
+            watching.abort();
+            // It has ended: nothing of it comes after what is put in place here.
+            let _aborted = watching.await;
+        }
+        self.cached_routes.add(&config.endpoints);
+        self.ground.proxies.start(&self.ground.runtime);
+        let (service, trusted) = (routes.clone(), trusted(&config));
+        self.replacer
+            .replace(move |serving| {
+                (serving.service, serving.limits, serving.trusted) = (service, limits, trusted);
+                if let Some(tls) = tls {
+                    serving.tls = Some(tls);
+                }
+            })
+            .await?;
+        *watching = watch_certificates(&config, &self.replacer, &self.ground);
+        let count = config.endpoints.len();
+        if let Err(error) = self.ground.keep(&config) {
+            say!("a start without the database is not prepared for the new config: {error}");
+        }
+        *self.now.lock() = Now { config, routes };
+        Ok(count)
+    }
+
+    /// Whether a config changes only what can change.
+    fn judge(&self, config: &Config) -> Result<(), String> {
+        let mut wrong = forebay_config::fixed(&self.started, config);
+        for table in &config.tables {
+            if open::lists(config, &table.name) && !open::lists(&self.started, &table.name) {
+                let name = &table.name;
+                wrong.push(format!(
+                    "`list = \"{name}\"` needs a restart: the table is kept in order from the start on"
+                ));
+            }
+        }
+        if config.cache.shared.is_some() && wants_shared_cache(config) {
+            let life_ms = |config: &Config| compile::life_ms_max(&config.endpoints);
+            if !wants_shared_cache(&self.started) {
+                wrong.push("cache.shared needs a restart: no endpoint has used it so far".into());
+            } else if life_ms(config) > life_ms(&self.started) {
+                wrong.push("cache: a longer life on the shared level needs a restart".into());
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+
+    /// What HTTPS is spoken with from now on; `None`: what it is spoken with.
+    fn certificates(&self, config: &Config) -> Result<Option<Arc<ServerConfig>>, String> {
+        let Some(tls) = config.server.tls.as_ref().filter(|_| config.server.speaks_https()) else {
+            return Ok(None);
+        };
+        let loaded = tls::load(tls).map_err(|what| format!("{}:{}: {what}", config.source, tls.line))?;
+        let is_another = {
+            let now = self.now.lock();
+            let before = now.config.server.tls.as_ref();
+            before.is_none_or(|before| model::Tls { line: before.line, ..tls.clone() } != *before)
+        };
+        match (loaded.warnings.is_empty(), is_another) {
+            (true, _) => Ok(Some(loaded.config)),
+            (false, true) => Err(loaded.warnings.join("\n")),
+            // The same files: they must not keep the rest of the config from changing.
+            (false, false) => Ok(None),
+        }
+    }
+
+    /// Reloads at each SIGHUP. Never ends.
+    pub async fn at_hangups(self: Arc<Reloader>, mut hangups: Signal) {
+        while hangups.recv().await.is_some() {
+            say!("SIGHUP: reading the config again");
+            // Said on the terminal.
+            let _told = self.clone().reload_apart().await;
+        }
+    }
+
+    /// [`Reloader::reload`] on a thread of its own: it reads files.
+    pub async fn reload_apart(self: Arc<Reloader>) -> Result<usize, String> {
+        let runtime = self.ground.runtime.clone();
+        let reloading = tokio::task::spawn_blocking(move || runtime.block_on(self.reload()));
+        reloading.await.map_err(|error| format!("the reload broke off: {error}"))?
+    }
+}
+
+/// Puts certificates that change in use, until it is aborted.
+fn watch_certificates(
+    config: &Config,
+    replacer: &Replacer<Routes>,
+    ground: &Ground,
+) -> Option<JoinHandle<()>> {
+    let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
+    let replacer = replacer.clone();
+    Some(ground.runtime.spawn(tls::watch(tls, move |changed| {
+        let replacer = replacer.clone();
+        async move {
+            let replaced = replacer.replace(|serving| serving.tls = Some(changed)).await;
+            replaced.expect("the limits are those that were checked");
+        }
+    })))
+}
