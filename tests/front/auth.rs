@@ -370,15 +370,15 @@ fn a_rate_per_identity_and_what_is_left_of_it() {
 
 #[test]
 fn keys_of_a_hot_table_hold_as_long_as_their_row() {
-    let front = Front::start(&format!(
+    let front = Front::start(
         "[table.api_keys.columns]\nhash = 'text key'\nowner = 'text'\nplan = 'text null'\n\
          [auth.apps]\nkind = 'key'\ntable = 'api_keys'\nsubject = 'owner'\n\
-         [[endpoint]]\nroute = 'PUT /keys/{{hash}}'\nupsert = 'api_keys'\nvalues = {{ owner = '$owner', plan = '$plan' }}\n\
-         params = {{ plan = 'text?' }}\n\
-         [[endpoint]]\nroute = 'DELETE /keys/{{hash}}'\ndelete = 'api_keys'\n\
+         [[endpoint]]\nroute = 'PUT /keys/{hash}'\nupsert = 'api_keys'\nvalues = { owner = '$owner', plan = '$plan' }\n\
+         params = { plan = 'text?' }\n\
+         [[endpoint]]\nroute = 'DELETE /keys/{hash}'\ndelete = 'api_keys'\n\
          [[endpoint]]\nroute = 'GET /me'\nguard = 'apps'\nsql = 'SELECT $auth.sub AS sub, $auth.hash AS hash'\n\
-         [[endpoint]]\nroute = 'GET /who'\nguard = 'apps'\nsql = 'SELECT $auth.sub AS sub'"
-    ));
+         [[endpoint]]\nroute = 'GET /who'\nguard = 'apps'\nsql = 'SELECT $auth.sub AS sub'",
+    );
     front.server.wait_healthy();
     let mut client = front.server.client();
     let ann = [("X-Api-Key", "ann's key")];

@@ -59,7 +59,7 @@ pub fn read_file(text: &str) -> Result<Passwords, String> {
             return wrong("write NAME:HASH, as htpasswd -nB NAME prints it");
         };
         let cost = hash.parse::<bcrypt::HashParts>().ok().map(|parts| parts.get_cost());
-        if !cost.is_some_and(|cost| cost <= COST_MAX) {
+        if cost.is_none_or(|cost| cost > COST_MAX) {
             return wrong("the hash is none of bcrypt ($2y$), or of more than 2^14 rounds");
         }
         if passwords.insert(name.into(), hash.into()).is_some() {

@@ -73,11 +73,14 @@ pub enum Checked {
 
 /// What came of verdicts that took time.
 #[derive(Default)]
-pub struct Judged(Vec<(Arc<Auth>, Result<Arc<Identity>, Refused>)>);
+pub struct Judged(Vec<(Arc<Auth>, Judgement)>);
+
+/// Who is asking, or why that is nobody that is known.
+pub type Judgement = Result<Arc<Identity>, Refused>;
 
 impl Judged {
     /// Notes a verdict.
-    pub fn note(&mut self, auth: Arc<Auth>, verdict: Result<Arc<Identity>, Refused>) {
+    pub fn note(&mut self, auth: Arc<Auth>, verdict: Judgement) {
         self.0.push((auth, verdict));
     }
 
