@@ -1,15 +1,15 @@
-//! Rounds on a Redis of eight shards: clients that each write in an order that the database's constraints
-//! allow, whatever server they happen to ask, while servers, a drainer and Redis are killed and COMMITs are
-//! slow or lost. At the end everything that was acknowledged is there, nothing else, and without a letter.
+//! Rounds on Redis: clients that each write in an order that the database's constraints allow, whatever server
+//! they happen to ask, while servers, a drainer and nodes of Redis are killed and COMMITs are slow or lost. At
+//! the end everything that was acknowledged is there, nothing else, and without a letter.
+//!
+//! The seed chooses the shape, or FOREBAY_TORTURE_TOPOLOGY by its name ([`SHAPES`]).
 
-use forebay_tests::{
-    Answer, Archive, At, Client, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary,
-};
+use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::Child;
@@ -17,21 +17,26 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod writer;
+
+use writer::{Told, Writer};
+
 const CLIENTS: usize = 3;
-const OPS: usize = 150;
-/// Values that are unique are few, so that they change hands all the time.
-const EMAILS: usize = 4;
-const PLACES: i64 = 5;
-/// By a trigger.
-const SEATS_MAX: usize = 4;
-/// How long a write that is not answered is under way at most, and how long a client asks for a server.
-const UNDER_WAY: Duration = Duration::from_millis(400);
+/// How long a server is tried to be started while nodes of Redis are dead.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a node stays dead at most: some live through it, some see a failover.
+const DEAD_MAX_MS: u64 = 6_000;
+
+/// The shapes of Redis, with their shards.
+const SHAPES: [(&str, Topology, u16); 5] = [
+    ("single", Topology::Single, 8),
+    ("sentinel", Topology::Sentinel { replicas: 1 }, 8),
+    ("cluster", Topology::Cluster { masters: 3, replicas: 1 }, 8),
+    ("single-64", Topology::Single, 64),
+    ("cluster-64", Topology::Cluster { masters: 3, replicas: 1 }, 64),
+];
 
 const CONFIG: &str = r#"
-[memory]
-shards = 8
-
 [table.users]
 columns = { id = "uuid key", email = "text unique" }
 
@@ -88,174 +93,15 @@ fn config() -> String {
     text
 }
 
-/// What a client was told: rows by table and id, each as its JSON.
-type Rows = BTreeMap<(&'static str, String), Value>;
-
-/// One client, whose values nobody else has.
-struct Writer<'a> {
-    number: usize,
-    servers: &'a Mutex<Vec<SocketAddr>>,
-    random: StdRng,
-    rows: Rows,
-}
-
-impl Writer<'_> {
-    fn run(mut self) -> Result<Rows, String> {
-        for _ in 0..OPS {
-            self.one()?;
-        }
-        Ok(self.rows)
-    }
-
-    fn of(&self, table: &str) -> Vec<(String, Value)> {
-        let rows = self.rows.iter().filter(|((of, _), _)| *of == table);
-        rows.map(|((_, id), row)| (id.clone(), row.clone())).collect()
-    }
-
-    fn pick(&mut self, table: &str) -> Option<(String, Value)> {
-        self.of(table).choose(&mut self.random).cloned()
-    }
-
-    fn one(&mut self) -> Result<(), String> {
-        let id = uuid::Uuid::from_u128(self.random.random()).to_string();
-        match self.random.random_range(0..10) {
-            0 | 1 => match self.free_email() {
-                Some(email) => self.insert("users", json!({ "id": id, "email": email })),
-                None => self.delete_any("users"),
-            },
-            2 | 3 => match (self.pick("users"), self.free_email()) {
-                (Some((id, _)), Some(email)) => self.update("users", &id, "email", email.into()),
-                _ => self.delete_any("users"),
-            },
-            4 => self.insert("parents", json!({ "id": id })),
-            5 => match self.pick("parents") {
-                Some((parent, _)) => self.insert("children", json!({ "id": id, "parent": parent })),
-                None => self.insert("parents", json!({ "id": id })),
-            },
-            6 => match (self.pick("children"), self.pick("parents")) {
-                (Some((child, _)), Some((parent, _))) if self.random.random() => {
-                    self.update("children", &child, "parent", parent.into())
-                }
-                _ => self.delete_any("children"),
-            },
-            7 => {
-                let children = self.of("children");
-                let parents = self.of("parents").into_iter().map(|(id, _)| id);
-                let childless: Vec<String> =
-                    parents.filter(|id| children.iter().all(|(_, child)| child["parent"] != **id)).collect();
-                match childless.choose(&mut self.random).cloned() {
-                    Some(parent) => self.delete("parents", &parent),
-                    None => self.delete_any("children"),
-                }
-            }
-            _ => self.seat(&id),
-        }
-    }
-
-    fn free_email(&mut self) -> Option<String> {
-        let taken = self.of("users");
-        let free = (0..EMAILS).map(|at| format!("{}-{at}", self.number));
-        let free: Vec<String> =
-            free.filter(|email| taken.iter().all(|(_, row)| row["email"] != **email)).collect();
-        free.choose(&mut self.random).cloned()
-    }
-
-    /// A hall of the client's own, which takes no more than a few seats, each at a place of its own.
-    fn seat(&mut self, id: &str) -> Result<(), String> {
-        let taken = self.of("seats");
-        let free: Vec<i64> =
-            (0..PLACES).filter(|place| taken.iter().all(|(_, row)| row["place"] != *place)).collect();
-        let place = *free.choose(&mut self.random).expect("there are more places than seats");
-        match self.pick("seats") {
-            Some((seat, _)) if self.random.random_range(0..3) == 0 => {
-                self.update("seats", &seat, "place", place.into())
-            }
-            _ if taken.len() >= SEATS_MAX => self.delete_any("seats"),
-            _ => self.insert("seats", json!({ "id": id, "hall": self.number, "place": place })),
-        }
-    }
-
-    fn insert(&mut self, table: &'static str, row: Value) -> Result<(), String> {
-        let id = row["id"].as_str().expect("a text").to_owned();
-        self.until_known("POST", table, &id, Some(&row), |found| found.is_some())?;
-        self.rows.insert((table, id), row);
-        Ok(())
-    }
-
-    fn update(&mut self, table: &'static str, id: &str, column: &str, value: Value) -> Result<(), String> {
-        let body = json!({ column: value });
-        self.until_known("PATCH", table, id, Some(&body), |found| {
-            found.is_some_and(|row| row[column] == value)
-        })?;
-        self.rows.get_mut(&(table, id.to_owned())).expect("a row")[column] = value;
-        Ok(())
-    }
-
-    fn delete_any(&mut self, table: &'static str) -> Result<(), String> {
-        self.pick(table).map_or(Ok(()), |(id, _)| self.delete(table, &id))
-    }
-
-    fn delete(&mut self, table: &'static str, id: &str) -> Result<(), String> {
-        self.until_known("DELETE", table, id, None, |found| found.is_none())?;
-        self.rows.remove(&(table, id.to_owned()));
-        Ok(())
-    }
-
-    /// Asks until the answer, or the row, says that it is done.
-    fn until_known(
-        &mut self,
-        method: &str,
-        table: &str,
-        id: &str,
-        body: Option<&Value>,
-        is_done: impl Fn(Option<&Value>) -> bool,
-    ) -> Result<(), String> {
-        let row = format!("/{table}/{id}");
-        let target = if method == "POST" { format!("/{table}") } else { row.clone() };
-        let body = body.map(Value::to_string);
-        let began = Instant::now();
-        loop {
-            let answer = self.ask(method, &target, body.as_deref());
-            if answer.as_ref().is_some_and(|answer| answer.status < 300) {
-                return Ok(());
-            }
-            thread::sleep(UNDER_WAY);
-            let found = loop {
-                match self.ask("GET", &row, None) {
-                    Some(answer) if answer.status == 200 => break Some(answer.json()),
-                    Some(answer) if answer.status == 404 => break None,
-                    _ if began.elapsed() > PATIENCE => return Err(format!("{row} is not served")),
-                    _ => thread::sleep(Duration::from_millis(50)),
-                }
-            };
-            if is_done(found.as_ref()) {
-                return Ok(());
-            }
-            if let Some(answer) = answer.filter(|answer| answer.status < 500) {
-                return Err(format!(
-                    "client {}: {method} {target} {body:?}: {answer:?}, and there is {found:?}",
-                    self.number
-                ));
-            }
-            if began.elapsed() > PATIENCE {
-                return Err(format!("client {}: {method} {target} is not answered", self.number));
-            }
-        }
-    }
-
-    /// Any server; `None`: no answer.
-    fn ask(&mut self, method: &str, target: &str, body: Option<&str>) -> Option<Answer> {
-        let servers = self.servers.lock().expect("no thread panics").clone();
-        let address = *servers.choose(&mut self.random)?;
-        Client::connect(address).and_then(|mut client| client.call(method, target, &[], body)).ok()
-    }
-}
-
 /// The processes of a round.
 struct Ground<'a> {
     relay: Option<Relay>,
     stores: Option<Stores>,
     memory: Local,
+    /// A node that is dead, and when it is started again.
+    dead: Option<(String, Instant)>,
+    /// What a server said last that did not start.
+    unstarted: String,
     start: Start,
     servers: Vec<Option<Server>>,
     drainer: Option<Child>,
@@ -271,12 +117,20 @@ impl Drop for Ground<'_> {
 }
 
 impl<'a> Ground<'a> {
-    fn new(postgres: Option<&Postgres>, addresses: &'a Mutex<Vec<SocketAddr>>) -> Ground<'a> {
+    fn new(
+        postgres: Option<&Postgres>,
+        (topology, shards): (Topology, u16),
+        addresses: &'a Mutex<Vec<SocketAddr>>,
+    ) -> Ground<'a> {
         let folder = Folder::new();
         let config = folder.write("shards.toml", &config());
-        let memory = Local::up(Spec::new(Topology::Single).on(Flavour::Redis).keep(Persistence::Always));
+        let memory = Local::up(Spec::new(topology).on(Flavour::Redis).keep(Persistence::Always));
         let memory = memory.unwrap_or_else(|error| panic!("{error}"));
-        let mut start = Start::new(binary(), &folder, &config).memory(&memory.url());
+        let durability = if topology == Topology::Single { "sync" } else { "replicated(all)" };
+        let mut start = Start::new(binary(), &folder, &config)
+            .memory(&memory.url())
+            .set(&format!("memory.durability={durability}"))
+            .set(&format!("memory.shards={shards}"));
         let (mut relay, mut stores) = (None, None);
         if let Some(postgres) = postgres {
             let own = Stores::postgres_at(&postgres.server_url());
@@ -292,7 +146,18 @@ impl<'a> Ground<'a> {
             file.execute_batch(SQLITE).expect("tables can be made");
         }
         let servers = vec![None, None];
-        Ground { relay, stores, memory, start, servers, drainer: None, addresses, folder }
+        Ground {
+            relay,
+            stores,
+            memory,
+            dead: None,
+            unstarted: String::new(),
+            start,
+            servers,
+            drainer: None,
+            addresses,
+            folder,
+        }
     }
 
     fn archive(&self) -> Archive {
@@ -302,11 +167,63 @@ impl<'a> Ground<'a> {
         }
     }
 
-    fn start_server(&mut self, at: usize) -> Result<(), String> {
+    /// Starts a server. One that finds a node dead ends, and is left out.
+    fn try_start_server(&mut self, at: usize) -> Result<(), String> {
         let start = self.start.clone().data(self.folder.path().join(format!("server-{at}")));
-        let server = start.try_start().map_err(|ended| format!("it does not start: {ended:?}"))?;
-        self.servers[at] = Some(server);
+        match start.try_start() {
+            Ok(server) => self.servers[at] = Some(server),
+            Err(ended) if self.dead.is_some() => self.unstarted = format!("{ended:?}"),
+            Err(ended) => {
+                self.unstarted = format!("{ended:?}");
+                return Err(format!("it does not start: {ended:?}"));
+            }
+        }
         self.publish();
+        Ok(())
+    }
+
+    /// Starts what is not there.
+    fn start_all(&mut self) -> Result<(), String> {
+        self.revive()?;
+        let began = Instant::now();
+        for at in 0..self.servers.len() {
+            while self.servers[at].is_none() {
+                match self.try_start_server(at) {
+                    // A replica may not have caught up yet.
+                    Err(_) if began.elapsed() < PATIENCE && self.has_replicas() => {
+                        thread::sleep(Duration::from_millis(200));
+                    }
+                    done => done?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_replicas(&self) -> bool {
+        self.memory.topology() != Topology::Single
+    }
+
+    /// Starts the node that is dead.
+    fn revive(&mut self) -> Result<(), String> {
+        match self.dead.take() {
+            Some((name, _)) => self.memory.start(&name).map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// One node at a time: with its replica dead as well, what a primary has is nowhere else.
+    fn harm_node(&mut self, random: &mut StdRng) -> Result<(), String> {
+        if self.dead.is_some() {
+            return Ok(());
+        }
+        // Sentinel takes seconds to bring back what it has seen die; meanwhile nothing is written.
+        self.memory.wait_ready().map_err(|error| error.to_string())?;
+        let nodes = self.memory.topology().servers();
+        let name = self.memory.nodes()[random.random_range(0..nodes)].name.clone();
+        self.memory.kill(&name).map_err(|error| error.to_string())?;
+        let dead_ms = if self.has_replicas() { random.random_range(0..DEAD_MAX_MS) } else { 0 };
+        self.dead = Some((name, Instant::now() + Duration::from_millis(dead_ms)));
         Ok(())
     }
 
@@ -336,20 +253,25 @@ impl<'a> Ground<'a> {
 
     /// Something dies, or is slow.
     fn harm(&mut self, random: &mut StdRng) -> Result<(), String> {
+        for at in 0..self.servers.len() {
+            if self.servers[at].is_none() {
+                self.try_start_server(at).or_else(|error| self.has_replicas().then_some(()).ok_or(error))?;
+            }
+        }
         match random.random_range(0..6) {
             0 | 1 => {
                 let at = random.random_range(0..self.servers.len());
                 self.kill_server(at);
-                self.start_server(at)?;
+                // A replica that is not in step yet makes it end, too.
+                if let (Err(error), false) = (self.try_start_server(at), self.has_replicas()) {
+                    return Err(error);
+                }
             }
             2 => {
                 self.kill_drainer();
                 self.start_drainer();
             }
-            3 => {
-                self.memory.kill("node-1").map_err(|error| error.to_string())?;
-                self.memory.start("node-1").map_err(|error| error.to_string())?;
-            }
+            3 => self.harm_node(random)?,
             _ => {
                 let harms = [
                     Harm::Delay(Duration::from_secs(2)),
@@ -361,6 +283,9 @@ impl<'a> Ground<'a> {
                 let at = if random.random() { At::Commit } else { At::Committed };
                 self.relay.iter().for_each(|relay| relay.arm(Fault { at, harm }));
             }
+        }
+        if self.dead.as_ref().is_some_and(|(_, until)| *until <= Instant::now()) {
+            self.revive()?;
         }
         Ok(())
     }
@@ -384,7 +309,7 @@ impl<'a> Ground<'a> {
         rows
     }
 
-    fn judge(&self, told: &Rows) -> Result<(), String> {
+    fn judge(&self, told: &Told) -> Result<(), String> {
         let server = self.servers.iter().flatten().next().expect("a server runs");
         server.drain();
         let archive = self.archive();
@@ -405,11 +330,12 @@ impl<'a> Ground<'a> {
                 |name: &&str| row[*name].as_str().map_or_else(|| row[*name].to_string(), str::to_owned);
             (key.clone(), names.iter().map(|name| Some(text(name))).collect())
         };
-        let told: BTreeMap<_, Vec<Option<String>>> = told.iter().map(texts).collect();
-        let found = self.rows();
-        if told != found {
-            let lost: Vec<_> = told.iter().filter(|(key, row)| found.get(*key) != Some(row)).collect();
-            let other: Vec<_> = found.iter().filter(|(key, row)| told.get(*key) != Some(row)).collect();
+        let rows: BTreeMap<_, Vec<Option<String>>> = told.rows.iter().map(texts).collect();
+        let mut found = self.rows();
+        found.retain(|key, _| !told.doubtful.contains(key));
+        if rows != found {
+            let lost: Vec<_> = rows.iter().filter(|(key, row)| found.get(*key) != Some(row)).collect();
+            let other: Vec<_> = found.iter().filter(|(key, row)| rows.get(*key) != Some(row)).collect();
             return Err(format!("told {lost:#?}\nfound {other:#?}"));
         }
         let checks = server.admin("POST", "/verify").expect(200);
@@ -421,20 +347,32 @@ impl<'a> Ground<'a> {
     }
 }
 
+/// The shape of the round with this seed: rounds whose seeds follow each other have them in turn.
+fn shape(seed: u64) -> (&'static str, Topology, u16) {
+    match std::env::var("FOREBAY_TORTURE_TOPOLOGY") {
+        Ok(name) => {
+            let found = SHAPES.into_iter().find(|(of, ..)| *of == name);
+            found.unwrap_or_else(|| panic!("FOREBAY_TORTURE_TOPOLOGY is one of {SHAPES:?}, not {name}"))
+        }
+        Err(_) => SHAPES[(seed % SHAPES.len() as u64) as usize],
+    }
+}
+
 /// One round. The error says what went wrong.
 pub fn run(seed: u64, postgres: &Postgres) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
     let addresses = Mutex::new(Vec::new());
+    let (name, topology, shards) = shape(seed);
     // Two processes are too many for SQLite's one writer when one of them is killed all the time.
     let is_postgres = random.random_range(0..4) != 0;
-    let mut ground = Ground::new(is_postgres.then_some(postgres), &addresses);
-    ground.start_server(0)?;
-    ground.start_server(1)?;
+    let began = Instant::now();
+    let mut ground = Ground::new(is_postgres.then_some(postgres), (topology, shards), &addresses);
+    ground.start_all()?;
     let told = thread::scope(|scope| {
         let writers: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let random = StdRng::seed_from_u64(random.random());
-                let writer = Writer { number, servers: &addresses, random, rows: Rows::new() };
+                let writer = Writer::new(number, &addresses, random, topology == Topology::Single);
                 scope.spawn(move || writer.run())
             })
             .collect();
@@ -443,16 +381,31 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<(), String> {
             thread::sleep(Duration::from_millis(random.random_range(200..1_200)));
         }
         let told = writers.into_iter().map(|writer| writer.join().expect("it does not panic"));
-        told.collect::<Result<Vec<Rows>, String>>()
+        told.collect::<Result<Vec<Told>, String>>()
     });
     ground.relay.iter().for_each(Relay::disarm);
     ground.kill_drainer();
     let told = told.and_then(|told| {
-        let told = told.into_iter().flatten().collect();
-        ground.judge(&told)
+        let mut all = Told::default();
+        for mut told in told {
+            all.rows.append(&mut told.rows);
+            all.doubtful.append(&mut told.doubtful);
+        }
+        ground.start_all()?;
+        ground.judge(&all)?;
+        Ok(all)
     });
-    told.map_err(|failure| {
-        let printed: Vec<String> = ground.servers.iter().flatten().map(Server::output).collect();
-        format!("{failure}\n{}", printed.join("\n---\n"))
-    })
+    let seconds = began.elapsed().as_secs_f64();
+    match told {
+        Ok(told) => {
+            let (rows, doubtful) = (told.rows.len(), told.doubtful.len());
+            println!("{name}: {rows} rows and {doubtful} of unknown outcome in {seconds:.0} s");
+            Ok(())
+        }
+        Err(failure) => {
+            let mut printed: Vec<String> = ground.servers.iter().flatten().map(Server::output).collect();
+            printed.push(format!("the last that did not start: {}", ground.unstarted));
+            Err(format!("{name}: {failure}\n{}", printed.join("\n---\n")))
+        }
+    }
 }
