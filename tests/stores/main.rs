@@ -32,6 +32,7 @@ mod postgresql;
 mod ready;
 mod refusals;
 mod refused;
+mod repair;
 mod servers;
 mod starting;
 mod strict;

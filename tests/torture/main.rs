@@ -16,8 +16,8 @@
 //! scheduled it. With FOREBAY_PLANTED the server has that bug (`make torture-database-planted`), and it is a
 //! failure when no round fails.
 //!
-//! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: ten rounds in a
-//! normal run, FOREBAY_TORTURE_SHARD_ROUNDS for more.
+//! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: ten
+//! rounds in a normal run, FOREBAY_TORTURE_SHARD_ROUNDS for more.
 
 mod contested;
 mod evidence;

@@ -1,8 +1,10 @@
-//! Rounds on Redis: clients that each write in an order that the database's constraints allow, whatever server
-//! they happen to ask, while servers, a drainer and nodes of Redis are killed and COMMITs are slow or lost. At
-//! the end everything that was acknowledged is there, nothing else, and without a letter.
+//! Rounds on Redis: clients that each write in an order that the database's constraints allow, whatever
+//! server they happen to ask, while servers, a drainer and nodes of Redis are killed and COMMITs are slow or
+//! lost. At the end everything that was acknowledged is there, nothing else, and without a letter.
 //!
 //! The seed chooses the shape, or FOREBAY_TORTURE_TOPOLOGY by its name ([`SHAPES`]).
+
+mod writer;
 
 use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
@@ -16,9 +18,6 @@ use std::process::Child;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
-
-mod writer;
-
 use writer::{Told, Writer};
 
 const CLIENTS: usize = 3;

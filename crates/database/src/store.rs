@@ -248,6 +248,13 @@ impl Store {
         on!(self, engine => engine.settled_position(log).await)
     }
 
+    /// Gives a log the opening `after` if it has `before` (empty: none yet), after a transaction that is
+    /// moving its position has ended: its position and note from then on, which no batch of `before` moves
+    /// any more. `None`: it has another opening. [`Kind::Busy`] when that transaction does not end.
+    pub async fn fence(&self, log: u128, before: &str, after: &str) -> Result<Option<(u64, String)>, Error> {
+        on!(self, engine => engine.fence(log, before, after).await)
+    }
+
     /// Claims tables and the positions of the queues that their changes come from, in one transaction.
     pub async fn claim(&self, claim: Claim) -> Result<Claimed, Error> {
         on!(self, engine => engine.claim(claim).await)

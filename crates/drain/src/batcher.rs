@@ -453,6 +453,10 @@ impl<Q: Queue> Batcher<Q> {
         }
         let is_own = Q::IS_OWN && stored.is_none_or(|stored| stored.opening == self.queue.opening());
         let now = stored.map(|stored| Position(stored.position));
+        if !Q::IS_OWN && stored.is_some_and(|stored| stored.opening != self.queue.opening()) {
+            // The queue was repaired: another drain has it only if it has the lease.
+            return Ok(Outcome::Again);
+        }
         if !Q::IS_OWN || is_own && now > before.stored {
             return Ok(Outcome::Fenced(error));
         }

@@ -62,7 +62,7 @@ impl Reached {
     ///
     /// # Errors
     /// [`Kind::BadRecord`]: the note was written by another version.
-    pub(crate) fn noted(position: u64, note: &str) -> Result<Reached, Error> {
+    pub fn noted(position: u64, note: &str) -> Result<Reached, Error> {
         if note.is_empty() {
             return Ok(Reached::even(Position(position)));
         }

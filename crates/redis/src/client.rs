@@ -222,6 +222,15 @@ impl Client {
         Ok(all)
     }
 
+    /// The facts of the primaries that answer, asked side by side.
+    pub async fn facts_of_reachable(&self) -> Vec<Facts> {
+        let nodes = self.primaries();
+        let limit = Duration::from_millis(limits::REACH_MS);
+        let asked = nodes.iter().map(|node| timeout(limit, self.inner.dialer.connect(&node.address)));
+        let answered = futures_util::future::join_all(asked).await;
+        answered.into_iter().flatten().flatten().map(|connection| connection.facts).collect()
+    }
+
     /// A link for one thread and its runtime. It connects when it is used.
     pub fn link(&self) -> Link {
         Link::new(self.clone(), self.inner.clone())

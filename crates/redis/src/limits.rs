@@ -6,6 +6,13 @@ pub const CONNECT_TIMEOUT_MS: u64 = 2_000;
 /// Default time-out of a batch: above [`WAIT_TIMEOUT_MS`], below the time-outs of HTTP clients.
 pub const RESPONSE_TIMEOUT_MS: u64 = 5_000;
 
+/// How long a node has to say what it is where those that do not are left out.
+pub const REACH_MS: u64 = 500;
+
+/// How long a request that no server has executed is sent again: what a failover takes. Its caller can do
+/// better than to wait for longer.
+pub const RETRY_FOR_MS: u64 = 3_000;
+
 /// Default for WAIT and WAITAOF: `appendfsync everysec` confirms after up to a second, two when the
 /// disk is slow.
 pub const WAIT_TIMEOUT_MS: u64 = 3_000;

@@ -129,7 +129,8 @@ impl Link {
 /// Runs one request to its outcome.
 async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> Result<Value, Error> {
     let client = &shared.client;
-    let deadline = Instant::now() + Duration::from_millis(client.options.response_timeout_ms);
+    let wait_ms = client.options.response_timeout_ms.min(limits::RETRY_FOR_MS);
+    let deadline = Instant::now() + Duration::from_millis(wait_ms);
     let mut job = Job { body, asking: false };
     let mut target = None;
     let mut read_from = client.options.read_from;

@@ -9,6 +9,8 @@ pub enum State {
     LogFailed,
     /// Redis or Valkey does not answer.
     TierAway,
+    /// Shards of the tier are made ready after their server has changed over.
+    Repair,
     /// A server of the tier takes no more rows, or may evict what is not drained.
     TierFull,
     /// Another drain has taken over the log.
@@ -40,6 +42,7 @@ impl State {
             State::Loading => "loading",
             State::LogFailed => "log failed",
             State::TierAway => "tier away",
+            State::Repair => "repair",
             State::TierFull => "tier full",
             State::DrainFenced => "drain fenced",
             State::DrainFailed => "drain failed",
@@ -59,7 +62,8 @@ impl State {
         use State::*;
         matches!(
             self,
-            TierFull
+            Repair
+                | TierFull
                 | DrainBackingOff
                 | TableStopped
                 | ChangesHeld

@@ -1,9 +1,9 @@
 //! The database as hot tables see it: keys in blocks, single rows, how far queues were drained.
 
 use forebay_database::{Error, Store};
+use forebay_drain::Reached;
 use forebay_log::Position;
-use forebay_table::Positions;
-use forebay_table::{BoxFuture, Source, SourceError};
+use forebay_table::{BoxFuture, Drained, Positions, Source, SourceError};
 use forebay_value::{Row, Schema, Value};
 use std::ops::RangeInclusive;
 
@@ -45,9 +45,26 @@ impl Source for DatabaseSource {
 }
 
 impl Positions for DatabaseSource {
-    fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
+    fn drained(&self, log: u128) -> BoxFuture<'static, Result<Option<Drained>, SourceError>> {
         let store = self.0.clone();
-        Box::pin(async move { store.position(log).await.map_err(source_error) })
+        Box::pin(async move {
+            let positions = store.positions().await.map_err(source_error)?;
+            let stored = positions.into_iter().find(|stored| stored.log == log);
+            stored.map(|stored| drained(stored.position, &stored.note, stored.opening)).transpose()
+        })
+    }
+
+    fn fence(
+        &self,
+        log: u128,
+        before: String,
+        after: String,
+    ) -> BoxFuture<'static, Result<Option<Drained>, SourceError>> {
+        let store = self.0.clone();
+        Box::pin(async move {
+            let fenced = store.fence(log, &before, &after).await.map_err(source_error)?;
+            fenced.map(|(position, note)| drained(position, &note, after)).transpose()
+        })
     }
 
     fn held_from(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
@@ -57,6 +74,13 @@ impl Positions for DatabaseSource {
             Ok(held.first().map(|(id, _)| id.position))
         })
     }
+}
+
+fn drained(position: u64, note: &str, opening: String) -> Result<Drained, SourceError> {
+    let reached = Reached::noted(position, note)
+        .map_err(|error| SourceError { message: error.to_string(), retry: false })?;
+    let stopped = reached.stopped.into_iter().map(|(table, position)| (table, position.0));
+    Ok(Drained { position, others: reached.others.0, stopped: stopped.collect(), opening })
 }
 
 fn source_error(error: Error) -> SourceError {

@@ -4,8 +4,8 @@
 
 use forebay_redis::{Client, Link, Options};
 use forebay_table::{
-    BoxFuture, HotError, Others, Positions, RemoteOptions, RemoteTable, RemoteTables, Source, SourceError,
-    TableSpec,
+    BoxFuture, Drained, HotError, Others, Positions, RemoteOptions, RemoteTable, RemoteTables, Source,
+    SourceError, TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
 use forebay_value::{Column, KeyKind, Row, Schema, Type, Value, ValueRef};
@@ -34,8 +34,17 @@ impl Source for Nothing {
 }
 
 impl Positions for Nothing {
-    fn position(&self, _: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
+    fn drained(&self, _: u128) -> BoxFuture<'static, Result<Option<Drained>, SourceError>> {
         Box::pin(async { Ok(None) })
+    }
+
+    fn fence(
+        &self,
+        _: u128,
+        _: String,
+        opening: String,
+    ) -> BoxFuture<'static, Result<Option<Drained>, SourceError>> {
+        Box::pin(async { Ok(Some(Drained { opening, ..Drained::default() })) })
     }
 
     fn held_from(&self, _: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {

@@ -12,7 +12,7 @@
 use crate::called::{Called, HotResult};
 use crate::embedded::{Counters, Fetched, Read, StrictWrite, Table, Tables, WriteError};
 use crate::error::HotError;
-use crate::limits::SHARDS;
+use crate::limits::{REMOTE_REPAIR_WAIT, SHARDS};
 use crate::remote::{RemoteTable, RemoteTables};
 use crate::rules::LiveRules;
 use crate::source::BoxFuture;
@@ -430,8 +430,8 @@ fn embedded_loaded(table: Arc<Table>) -> BoxFuture<'static, Result<(), HotError>
 fn remote_loaded(table: Arc<RemoteTable>) -> BoxFuture<'static, Result<(), HotError>> {
     let link = table.link();
     Box::pin(async move {
-        table.wait_loaded(&link).await;
-        Ok(())
+        let loaded = tokio::time::timeout(REMOTE_REPAIR_WAIT, table.wait_loaded(&link)).await;
+        loaded.map_err(|_| HotError::unavailable(format!("table {} is being loaded", table.schema().name)))
     })
 }
 

@@ -63,7 +63,8 @@ pub(crate) const PENDING_ADDS_MAX: usize = 1024;
 /// The same when the memory limit is reached.
 pub(crate) const PENDING_ADDS_TIGHT: usize = 4;
 
-/// Memory that an intent takes beside its record: its place in two maps at their lowest load, and the client's channel.
+/// Memory that an intent takes beside its record: its place in two maps at their lowest load, and the
+/// client's channel.
 pub(crate) const INTENT_BYTES: usize = 448;
 
 /// How often a strict write that has nothing to write looks whether what it shows is durable.
@@ -139,8 +140,15 @@ pub(crate) const REMOTE_REPAIR_WAIT: Duration = Duration::from_secs(3);
 pub(crate) const REMOTE_REPAIR_PAUSE: Duration = Duration::from_millis(50);
 
 /// The lifetime of a repair's lock: the server that repairs renews it; another one takes over this long after
-/// that server died.
-pub(crate) const REMOTE_LOCK_MS: u64 = 10_000;
+/// that server died, and the shard takes no writes until then.
+pub(crate) const REMOTE_LOCK_MS: u64 = 5_000;
+
+/// Shards whose position is fenced in the database at the same time: each is a transaction of its own.
+pub(crate) const REMOTE_FENCES_AT_ONCE: usize = 8;
+
+/// Scans at the same time that look through all rows for lost reservations: several a primary, so that each
+/// is busy.
+pub(crate) const REMOTE_REBUILDS_AT_ONCE: usize = 32;
 
 /// How far the numbers of a shard's queue jump when its server has changed over. A primary that was cut off
 /// may go on counting: its numbers and the new ones' never meet unless it takes 2^30 writes alone. 2^53 is

@@ -1,8 +1,8 @@
 //! A client that writes in an order that the database's constraints allow, and knows what it was told.
 //!
-//! On one Redis that syncs, what a read shows is as durable as what is acknowledged, so that a write of unknown outcome is looked up.
-//! Where replicas make it durable a read may show what a failover loses: there such a row, and every value
-//! that it may have, is not used again.
+//! On one Redis that syncs, what a read shows is as durable as what is acknowledged, so that a write of
+//! unknown outcome is looked up. Where replicas make it durable a read may show what a failover loses: there
+//! such a row, and every value that it may have, is not used again.
 
 use forebay_tests::{Answer, Client};
 use rand::RngExt;

@@ -90,8 +90,9 @@ async fn claim_queue(session: &mut Session, queue: &Queue, texts: &[Value; 3]) -
     let log = log_text(queue.log);
     let insert = "INSERT INTO forebay_position AS own (log, position, updated_at, tables, server, history)
          VALUES ($1, $2, clock_timestamp(), $3, $4, $5) ON CONFLICT (log)";
-    let set = "UPDATE SET tables = excluded.tables, server = excluded.server, history = excluded.history,
-               taken_by = '', updated_at = clock_timestamp()";
+    // Servers that share a tier do not move the opening: `Store::fence` does.
+    let set = "UPDATE SET tables = excluded.tables, server = excluded.server, taken_by = '',
+               updated_at = clock_timestamp()";
     let changed = match &queue.expected {
         Expected::Any => {
             let sql = format!("{insert} DO {set}");

@@ -42,6 +42,26 @@ impl Postgres {
         self.job(|bulk| async move { settled(&mut *bulk.sessions.lease().await?, log).await }).await
     }
 
+    pub(crate) async fn fence(
+        &self,
+        log: u128,
+        before: &str,
+        after: &str,
+    ) -> Result<Option<(u64, String)>, Error> {
+        let [before, after] = [before, after].map(|opening| Value::Text(opening.into()));
+        self.job(move |bulk| async move {
+            let session = &mut *bulk.sessions.lease().await?;
+            bulk.make_drain_tables(session).await?;
+            session.begin_job().await?;
+            let fenced = move_opening(session, log, before, after).await;
+            match fenced {
+                Ok(fenced) => session.commit().await.map(|()| fenced),
+                Err(error) => session.end(Err(error)).await,
+            }
+        })
+        .await
+    }
+
     /// A read of a table of the drain's, which may not be there yet.
     pub(super) async fn of_drain(&self, sql: &str, params: Vec<Value>) -> Result<Option<Rows>, Error> {
         match self.submit(sql, params, false).await {
@@ -116,6 +136,21 @@ pub(super) async fn settled(session: &mut Session, log: u128) -> Result<Option<u
     session.rollback().await;
     waited?;
     position(session, log).await
+}
+
+/// Gives a log another opening by compare-and-set, in the transaction that is open: its position and note. A
+/// batch that is moving the position is waited for, as long as a lock is.
+async fn move_opening(
+    session: &mut Session,
+    log: u128,
+    before: Value,
+    after: Value,
+) -> Result<Option<(u64, String)>, Error> {
+    let sql = "INSERT INTO forebay_position AS own (log, position, updated_at, history)
+               VALUES ($1, 0, clock_timestamp(), $2)
+               ON CONFLICT (log) DO UPDATE SET history = $2 WHERE own.history = $3 RETURNING position, note";
+    let rows = session.run(sql, &[log_text(log), after, before]).await?;
+    Ok(rows.iter().next().map(|row| (integer(&row[0]).unsigned_abs(), text(&row[1]).into())))
 }
 
 /// Moves the position by compare-and-set, in the transaction that is open.

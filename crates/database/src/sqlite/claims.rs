@@ -9,12 +9,34 @@ use crate::Error;
 use crate::claim::{Claim, Claimed, Expected, Found, GIVE_BACK, Queue, plan};
 use crate::limits::BULK_LOCK_WAIT_MS;
 use forebay_value::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::time::Duration;
 
 impl Sqlite {
     pub(crate) async fn claim(&self, claim: Claim) -> Result<Claimed, Error> {
         self.writer.urgent(move |session| claim_tables(session, &claim)).await
+    }
+
+    pub(crate) async fn fence(
+        &self,
+        log: u128,
+        before: &str,
+        after: &str,
+    ) -> Result<Option<(u64, String)>, Error> {
+        let (before, after) = (before.to_owned(), after.to_owned());
+        let fence = move |session: &mut Session| {
+            session.begin(Duration::from_millis(BULK_LOCK_WAIT_MS))?;
+            let moved = make_drain_tables(session)
+                .and_then(|()| move_opening(&session.connection, log, &before, &after));
+            match moved {
+                Ok(fenced) => session.commit().map(|()| fenced),
+                Err(error) => {
+                    session.undo();
+                    Err(error)
+                }
+            }
+        };
+        self.writer.urgent(fence).await
     }
 
     pub(crate) async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
@@ -73,9 +95,10 @@ fn claim_queue(connection: &Connection, queue: &Queue, tables: &str, claim: &Cla
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (log)";
     let changed = match &queue.expected {
         Expected::Any => {
+            // Servers that share a tier do not move the opening: `Store::fence` does.
             let sql = format!(
-                "{insert} DO UPDATE SET tables = excluded.tables, server = excluded.server,
-                 history = excluded.history, taken_by = '', updated_at = excluded.updated_at"
+                "{insert} DO UPDATE SET tables = excluded.tables, server = excluded.server, taken_by = '',
+                 updated_at = excluded.updated_at"
             );
             connection.execute(&sql, params![log, first, now, tables, server, opening])
         }
@@ -110,4 +133,22 @@ fn found(connection: &Connection) -> Result<Vec<Found>, Error> {
         });
     }
     Ok(found)
+}
+
+/// Gives a log another opening by compare-and-set, in the transaction that is open: its position and note.
+fn move_opening(
+    connection: &Connection,
+    log: u128,
+    before: &str,
+    after: &str,
+) -> Result<Option<(u64, String)>, Error> {
+    let sql =
+        "INSERT INTO forebay_position AS own (log, position, updated_at, history) VALUES (?1, 0, ?2, ?3)
+               ON CONFLICT (log) DO UPDATE SET history = ?3 WHERE own.history = ?4 RETURNING position, note";
+    let moved = connection.prepare_cached(sql).and_then(|mut statement| {
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?));
+        let now = Timestamp::now().to_string();
+        statement.query_row(params![log_text(log), now, after, before], row).optional()
+    });
+    moved.map_err(map)
 }

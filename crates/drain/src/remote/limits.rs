@@ -8,6 +8,13 @@ pub const LEASE_MS: u64 = 5_000;
 /// How often leases are renewed and free ones looked for: two may fail before one is lost.
 pub const LEASE_ROUND: Duration = Duration::from_millis(1_500);
 
+/// How long one question to the tier may take in the drain: less than a lease lasts, with what is behind it.
+/// A shard that does not answer is left alone until it does.
+pub const TIER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The same for a shard that did not answer before.
+pub const PROBE_LIMIT: Duration = Duration::from_millis(200);
+
 /// How many shards of one drainer write at the same time. The database's commits are what is waited for, and
 /// PostgreSQL shares one flush among those that come together; more only take connections away from the
 /// endpoints.
@@ -31,3 +38,4 @@ pub const IDLE: Duration = Duration::from_millis(20);
 pub const MAINTENANCE_ROUND: Duration = Duration::from_millis(500);
 
 const _: () = assert!(LEASE_MS as u128 >= 3 * LEASE_ROUND.as_millis());
+const _: () = assert!(LEASE_MS as u128 > LEASE_ROUND.as_millis() + TIER_LIMIT.as_millis());

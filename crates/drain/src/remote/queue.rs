@@ -6,7 +6,7 @@
 
 use super::Queues;
 use super::limits::READ_ROWS;
-use super::warm::tier;
+use super::queues::bounded;
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode};
@@ -14,10 +14,11 @@ use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Change, HeldId, OnError, Op, Store};
 use forebay_log::Position;
-use forebay_table::Lease;
+use forebay_table::{Lease, opening_number};
 use forebay_value::Schema;
 use std::collections::HashSet;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// The stream of a shard that this drain holds the lease of.
 pub(super) struct ShardQueue {
@@ -26,6 +27,12 @@ pub(super) struct ShardQueue {
     /// Rows that memory is to show as the database has them, once that has all their changes.
     pub undone: Vec<RowKey>,
     pub database: Store,
+    /// What the position's opening must be for this drain to move it: that of the shard as it is read.
+    opening: String,
+    /// No entry has a position between these.
+    gap: (u64, u64),
+    /// Bounds how many shards ask the database at the same time where they stand.
+    asking: Arc<Semaphore>,
     pub held: HeldChanges,
     /// What is held, or was, has kept something from being released.
     pub is_behind: bool,
@@ -53,6 +60,25 @@ impl HeldChanges {
 }
 
 impl ShardQueue {
+    pub fn new(queues: Queues, lease: Lease, database: Store, asking: Arc<Semaphore>) -> ShardQueue {
+        ShardQueue {
+            queues,
+            lease,
+            undone: Vec::new(),
+            database,
+            opening: String::new(),
+            gap: (0, 0),
+            asking,
+            held: HeldChanges::default(),
+            is_behind: false,
+        }
+    }
+
+    /// Whether a server that was cut off has given this position: the shard was repaired without it.
+    fn is_lost(&self, position: u64) -> bool {
+        self.gap.0 < position && position <= self.gap.1
+    }
+
     /// Asks the database which changes are held, unless none can be: this drain alone adds some, and others
     /// may settle them.
     async fn look_for_held(&mut self) -> Result<(), Error> {
@@ -60,6 +86,22 @@ impl ShardQueue {
             self.read_held().await?;
         }
         Ok(())
+    }
+
+    /// The database does not know this shard as it is: it is being repaired, or one of both has gone back.
+    async fn other_opening(&self, stored: &str, known: &str) -> Error {
+        let Queues { queue, link } = &self.queues;
+        let shard = self.lease.shard;
+        // A newer one in the database is that of a repair: this server of the tier may be cut off.
+        if opening_number(stored) < opening_number(known)
+            && let Err(error) = bounded(queue.doubt(link, shard)).await
+        {
+            return error;
+        }
+        let message = format!(
+            "shard {shard} of the memory tier is being repaired: it has the opening {known:?}, the database has {stored:?}"
+        );
+        Error::new(Kind::Log, message)
     }
 
     async fn read_held(&mut self) -> Result<(), Error> {
@@ -82,10 +124,13 @@ impl Queue for ShardQueue {
     }
 
     fn opening(&self) -> String {
-        String::new()
+        self.opening.clone()
     }
 
     async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
+        let queue = self.queues.status(self.lease.shard).await?;
+        let asking = self.asking.clone();
+        let turn = asking.acquire().await;
         // A COMMIT may still be under way, of a drain that lost its connection or was killed.
         database.settled_position(self.id()).await?;
         let positions = database.positions().await?;
@@ -93,10 +138,15 @@ impl Queue for ShardQueue {
         if let Some(by) = stored.map(|stored| &stored.taken_by).filter(|by| !by.is_empty()) {
             return Err(taken_over(by));
         }
+        let opening = stored.map(|stored| stored.opening.clone()).unwrap_or_default();
         let reached = stored.map(Reached::stored).transpose()?;
         let stored = stored.map(|stored| Position(stored.position));
         self.read_held().await?;
-        let queue = self.queues.status(self.lease.shard).await?;
+        drop(turn);
+        if opening != queue.opening {
+            return Err(self.other_opening(&opening, &queue.opening).await);
+        }
+        (self.opening, self.gap) = (opening, queue.gap);
         let (released, drained) = (Position(queue.drained), stored.unwrap_or_default());
         if drained < released {
             return Err(behind(database, self.lease.shard, stored, released));
@@ -121,9 +171,12 @@ impl Queue for ShardQueue {
         let mut catalogue = queue.catalogue();
         loop {
             let wanted = (limit.rows - taken.changes.len()).min(READ_ROWS);
-            let records = queue.read(link, shard, taken.next.0, wanted).await.map_err(tier)?;
+            let records = bounded(queue.read(link, shard, taken.next.0, wanted)).await?;
             let is_last = records.len() < wanted;
             for (position, record) in records {
+                if self.is_lost(position) {
+                    return Err(cut_off(shard));
+                }
                 let position = Position(position);
                 if limit.until.is_some_and(|until| position > until) {
                     return Ok(Taken { is_end: true, ..taken });
@@ -131,7 +184,7 @@ impl Queue for ShardQueue {
                 let mut change = decode(position, &record, &catalogue, schemas);
                 if change.is_err() {
                     // A server with more tables may have been started since.
-                    catalogue = queue.refresh_catalogue(link).await.map_err(tier)?;
+                    catalogue = bounded(queue.refresh_catalogue(link)).await?;
                     change = decode(position, &record, &catalogue, schemas);
                 }
                 taken.changes.extend(change.map_err(|what| bad_record(shard, position, &what))?);
@@ -149,12 +202,13 @@ impl Queue for ShardQueue {
         self.look_for_held().await?;
         let Queues { queue, link } = &self.queues;
         let upto = self.held.below(position);
-        let released = queue.release(link, &self.lease, upto.0).await.map_err(tier)?;
+        let released = bounded(queue.release(link, &self.lease, upto.0)).await?;
         self.is_behind = upto < position;
         let mut waiting = Vec::new();
         for (schema, key) in std::mem::take(&mut self.undone) {
             // What cannot be done now is tried again behind the next batch.
-            if !queue.undo(link, &schema.name, key.as_ref(), None).await.unwrap_or(false) {
+            let undone = bounded(queue.undo(link, &schema.name, key.as_ref(), None)).await;
+            if !undone.unwrap_or(false) {
                 waiting.push((schema, key));
             }
         }
@@ -204,6 +258,13 @@ fn behind(database: &Store, shard: u16, stored: Option<Position>, released: Posi
          or restored from a backup. Nothing from this shard is drained until the other database is back"
     );
     Error::new(Kind::DatabaseReplaced, message)
+}
+
+fn cut_off(shard: u16) -> Error {
+    let message = format!(
+        "shard {shard} of the memory tier was read from a server that was cut off: what it has beyond the others is not drained"
+    );
+    Error::new(Kind::Log, message)
 }
 
 fn bad_record(shard: u16, position: Position, what: &str) -> Error {

@@ -1,11 +1,13 @@
 //! The queues of a tier: what is asked of all shards at once.
 
+use super::limits::TIER_LIMIT;
 use super::warm::tier;
-use crate::Error;
+use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_redis::Link;
-use forebay_table::{Queue, QueueStatus};
+use forebay_table::{HotError, Queue, QueueStatus};
 use futures_util::future::try_join_all;
+use std::time::Duration;
 
 /// The queues, and the link that they are asked over.
 #[derive(Clone)]
@@ -17,7 +19,7 @@ pub(crate) struct Queues {
 impl Queues {
     /// Where one shard's queue stands.
     pub(super) async fn status(&self, shard: u16) -> Result<QueueStatus, Error> {
-        self.queue.status(&self.link, shard).await.map_err(tier)
+        bounded(self.queue.status(&self.link, shard)).await
     }
 
     /// The ids of all of them in the database.
@@ -57,6 +59,21 @@ impl Queues {
         Ok(shards.all(|((status, position), others)| {
             status.entries == 0 || status.drained >= position.0 || others >= position
         }))
+    }
+}
+
+/// A question to the tier that is given up after a while.
+pub(super) async fn bounded<T>(asked: impl Future<Output = Result<T, HotError>>) -> Result<T, Error> {
+    within(TIER_LIMIT, asked).await
+}
+
+pub(super) async fn within<T>(
+    limit: Duration,
+    asked: impl Future<Output = Result<T, HotError>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answered) => answered.map_err(tier),
+        Err(_) => Err(Error::new(Kind::Log, format!("the memory tier: no answer within {limit:?}"))),
     }
 }
 

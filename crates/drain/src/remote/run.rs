@@ -1,20 +1,23 @@
 //! The drain's loop on Redis: leases, batches of several shards at once, eviction, the backlog's length.
 
 use super::Queues;
-use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, SHARDS_AT_ONCE};
+use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, PROBE_LIMIT};
+use super::queues::{bounded, within};
 use super::settle::Settler;
-use super::shard::Shard;
+use super::shard::{Shard, Turns};
+use crate::Error;
 use crate::batcher::Outcome;
 use crate::claim::server_name;
 use crate::pace::Pace;
 use crate::state::{Settings, Shared, Status, Stop};
 use forebay_database::Store;
 use forebay_log::Position;
-use forebay_table::Leased;
-use futures_util::StreamExt;
+use forebay_table::{Lease, Leased};
+use futures_util::future::join_all;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// The loop, on a thread of its own.
 pub(crate) struct Runner {
@@ -26,11 +29,15 @@ pub(crate) struct Runner {
     rows_limit: usize,
     own: Arc<HashSet<String>>,
     held: Vec<Shard>,
+    /// Shards of others, or nobody's, whose server did not answer.
+    away: HashSet<u16>,
+    turns: Arc<Turns>,
     settler: Settler,
     /// The last renewal of leases failed: the tier is away.
     is_tier_away: bool,
     leases_at: Instant,
     maintained_at: Instant,
+    maintenance: Option<JoinHandle<()>>,
     pace: Pace,
     /// What was in the queues when everything was asked for last, and the number of that request.
     wanted: Option<(u64, Vec<Position>)>,
@@ -56,9 +63,12 @@ impl Runner {
             rows_limit: settings.batch_rows_max,
             own,
             held: Vec::new(),
+            away: HashSet::new(),
+            turns: Arc::new(Turns::new()),
             is_tier_away: false,
             leases_at: now,
             maintained_at: now,
+            maintenance: None,
             pace: Pace::new(),
             wanted: None,
         }
@@ -88,7 +98,7 @@ impl Runner {
                 }
                 Some(_in_hand) => {
                     self.leases().await;
-                    self.maintain().await;
+                    self.maintain();
                     let has_held = self.held.iter().any(Shard::has_held);
                     // What waits for every shard does not wait for small batches to grow.
                     let moved = self.round(control.pace_rows_per_s, is_hurried || has_held).await;
@@ -107,7 +117,9 @@ impl Runner {
     async fn give_up(&mut self) {
         for shard in self.held.drain(..) {
             // One that cannot be given back now runs out by itself.
-            let _ = self.queues.queue.give_up(&self.queues.link, shard.lease().clone()).await;
+            if !shard.is_away {
+                let _ = bounded(self.queues.queue.give_up(&self.queues.link, shard.lease().clone())).await;
+            }
         }
         self.shared.totals.lock().shards_held = 0;
         self.leases_at = Instant::now();
@@ -119,65 +131,80 @@ impl Runner {
             return;
         }
         self.leases_at = Instant::now() + LEASE_ROUND;
-        let Queues { queue, link } = &self.queues;
-        let (mut held, mut is_tier_away) = (Vec::with_capacity(self.held.len()), false);
-        for mut shard in self.held.drain(..) {
-            let asked_at = Instant::now();
-            let is_held = match queue.renew(link, shard.lease(), LEASE_MS).await {
-                Ok(is_held) => is_held,
-                // It is not known whose it is before it has run out.
-                Err(_) => {
-                    if shard.leased_at.elapsed() < Duration::from_millis(LEASE_MS) {
-                        held.push(shard);
-                    }
-                    continue;
-                }
-            };
-            if is_held {
-                shard.leased_at = asked_at;
-                held.push(shard);
-            }
+        // Side by side: a server that does not answer costs its own shards' leases, and no others.
+        let renewed = join_all(self.held.drain(..).map(|shard| renew(&self.queues, shard))).await;
+        let mut error = None;
+        for (shard, failed) in renewed {
+            self.held.extend(shard);
+            error = failed.or(error);
         }
-        self.held = held;
-        for number in 0..queue.shard_count() {
-            if self.held.iter().any(|shard| shard.number() == number) {
-                continue;
-            }
-            match queue.lease(link, number, &self.owner, LEASE_MS).await {
-                Ok(Leased::Held(lease)) => {
-                    let (queues, database) = (self.queues.clone(), self.database.clone());
-                    self.held.push(Shard::new(queues, lease, database, self.rows_limit, self.own.clone()));
-                }
-                Ok(Leased::Busy { .. }) => {}
-                Err(error) => {
-                    is_tier_away = true;
-                    self.shared.note(format!("cannot take shard {number}: {error}"));
+        let (mut free, mut held) = (Vec::new(), vec![false; usize::from(self.queues.queue.shard_count())]);
+        self.held.iter().for_each(|shard| held[usize::from(shard.number())] = true);
+        for number in (0..).zip(&held).filter(|(_, is_held)| !**is_held).map(|(number, _)| number) {
+            free.push(self.take(number, self.away.contains(&number)));
+        }
+        let taken = join_all(free).await;
+        self.away.clear();
+        for (number, taken) in taken {
+            match taken {
+                Ok(Some(shard)) => self.held.push(shard),
+                Ok(None) => {}
+                Err(failed) => {
+                    self.away.insert(number);
+                    error = Some(failed);
                 }
             }
         }
         self.shared.totals.lock().shards_held = self.held.len() as u16;
         self.count_held().await;
-        match self.queues.backlog().await {
-            Ok(rows) => self.shared.totals.lock().backlog_rows = rows,
-            Err(error) => {
-                is_tier_away = true;
-                self.shared.note(error.to_string());
-            }
+        self.is_tier_away = error.is_some();
+        match error {
+            Some(error) => self.shared.note(error.to_string()),
+            None => match self.queues.backlog().await {
+                Ok(rows) => self.shared.totals.lock().backlog_rows = rows,
+                Err(error) => self.shared.note(error.to_string()),
+            },
         }
-        self.is_tier_away = is_tier_away;
     }
 
-    /// Frees memory behind what was drained.
-    async fn maintain(&mut self) {
-        if self.maintained_at > Instant::now() {
+    /// The lease of a shard that this drain has not, unless another has it.
+    async fn take(&self, number: u16, is_away: bool) -> (u16, Result<Option<Shard>, Error>) {
+        let Queues { queue, link } = &self.queues;
+        let taken = async {
+            if is_away {
+                within(PROBE_LIMIT, queue.status(link, number)).await?;
+            }
+            let asked_at = Instant::now();
+            let Leased::Held(lease) = bounded(queue.lease(link, number, &self.owner, LEASE_MS)).await? else {
+                return Ok(None);
+            };
+            let (queues, database) = (self.queues.clone(), self.database.clone());
+            let (own, turns) = (self.own.clone(), self.turns.clone());
+            let mut shard = Shard::new(queues, lease, database, self.rows_limit, own, turns);
+            shard.leased_at = asked_at;
+            Ok(Some(shard))
+        };
+        (number, taken.await)
+    }
+
+    /// Frees memory behind what was drained, beside it: a server that does not answer is asked as well what
+    /// it uses.
+    fn maintain(&mut self) {
+        let is_busy = self.maintenance.as_ref().is_some_and(|task| !task.is_finished());
+        if self.maintained_at > Instant::now() || is_busy {
             return;
         }
         self.maintained_at = Instant::now() + MAINTENANCE_ROUND;
-        for shard in &self.held {
-            if let Err(error) = self.queues.queue.maintain(&self.queues.link, shard.lease()).await {
-                self.shared.note(error.to_string());
+        let (queues, shared) = (self.queues.clone(), self.shared.clone());
+        let answering = self.held.iter().filter(|shard| !shard.is_away);
+        let leases: Vec<Lease> = answering.map(|shard| shard.lease().clone()).collect();
+        self.maintenance = Some(tokio::spawn(async move {
+            for lease in leases {
+                if let Err(error) = bounded(queues.queue.maintain(&queues.link, &lease)).await {
+                    shared.note(error.to_string());
+                }
             }
-        }
+        }));
     }
 
     /// One batch of every shard that may have one. Whether any had.
@@ -186,12 +213,10 @@ impl Runner {
             return false;
         }
         let now = Instant::now();
-        let due = self.held.iter_mut().filter(|shard| shard.not_before <= now);
-        let steps = futures_util::stream::iter(due)
-            .map(async |shard| (shard.number(), shard.step(pace, is_hurried).await))
-            .buffer_unordered(SHARDS_AT_ONCE);
-        let outcomes: Vec<_> = steps.collect().await;
-        let mut moved = false;
+        let due = self.held.iter_mut().filter(|shard| shard.not_before <= now && !shard.is_away);
+        let outcomes =
+            join_all(due.map(async |shard| (shard.number(), shard.step(pace, is_hurried).await))).await;
+        let (mut moved, mut failed) = (false, None);
         for (number, outcome) in outcomes {
             match outcome {
                 Ok(None) => {}
@@ -206,8 +231,12 @@ impl Runner {
                 }
                 // Its position has moved: another drain has this shard.
                 Ok(Some(Outcome::Fenced(_))) => self.held.retain(|shard| shard.number() != number),
-                Err(error) => self.shared.note(error.to_string()),
+                Err(error) => failed = Some(error),
             }
+        }
+        // Behind what the others have done, which is told as well.
+        if let Some(error) = failed {
+            self.shared.note(error.to_string());
         }
         let is_failing =
             self.is_tier_away || self.settler.is_failing() || self.held.iter().any(Shard::is_failing);
@@ -275,5 +304,31 @@ impl Runner {
             Err::<_, crate::Error>(error) => self.shared.note(error.to_string()),
         }
         self.shared.unanswered().is_some()
+    }
+}
+
+/// Renews the lease of a shard: the shard unless it is lost, and why that is not known.
+async fn renew(queues: &Queues, mut shard: Shard) -> (Option<Shard>, Option<Error>) {
+    let Queues { queue, link } = queues;
+    let asked_at = Instant::now();
+    let renewed = async {
+        if shard.is_away {
+            within(PROBE_LIMIT, queue.status(link, shard.number())).await?;
+        }
+        bounded(queue.renew(link, shard.lease(), LEASE_MS)).await
+    };
+    let renewed: Result<bool, Error> = renewed.await;
+    match renewed {
+        Ok(true) => {
+            (shard.leased_at, shard.is_away) = (asked_at, false);
+            (Some(shard), None)
+        }
+        Ok(false) => (None, None),
+        // It is not known whose it is before it has run out.
+        Err(error) => {
+            shard.is_away = true;
+            let is_held = shard.leased_at.elapsed() < Duration::from_millis(LEASE_MS);
+            (is_held.then_some(shard), Some(error))
+        }
     }
 }

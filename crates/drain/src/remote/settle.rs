@@ -35,6 +35,7 @@ mod batch;
 mod whole;
 
 use super::Queues;
+use super::queues::bounded;
 use crate::Error;
 use crate::pace::BackOff;
 use crate::queue::RowKey;
@@ -53,6 +54,9 @@ const CUTS: u32 = 3;
 const SHOW_AGAIN: Duration = Duration::from_millis(50);
 const SHOWS_WAITED_FOR: u32 = 100;
 
+/// How often it is looked what still stands before a cut.
+const LOWER_AGAIN: Duration = Duration::from_secs(1);
+
 /// Settles the held changes of a tier.
 pub(super) struct Settler {
     queues: Queues,
@@ -66,6 +70,8 @@ pub(super) struct Settler {
     /// Rows that memory is to show as the database has them.
     shows: Vec<Show>,
     show_at: Instant,
+    /// When it is looked again what stands before the cut.
+    lower_at: Instant,
     back_off: BackOff,
     not_before: Instant,
 }
@@ -115,6 +121,7 @@ impl Settler {
             refused: HashMap::new(),
             shows: Vec::new(),
             show_at: now,
+            lower_at: now,
             back_off: BackOff::default(),
             not_before: now,
         }
@@ -165,6 +172,7 @@ impl Settler {
             self.cut = Some(self.queues.tails().await?);
         }
         if !self.is_cut_passed().await? {
+            self.lower_cut().await?;
             return Ok(Settled::default());
         }
         self.cut = None;
@@ -187,6 +195,16 @@ impl Settler {
             self.database.positions().await?.iter().map(|stored| (stored.log, stored.position)).collect();
         let position = |shard| stored.get(&self.queues.queue.log_id(shard)).copied().unwrap_or(0);
         Ok((0..).zip(cut).all(|(shard, tail)| position(shard) >= tail.0))
+    }
+
+    /// Now and then, looks what is still there before the cut: a server that changed over may have lost the
+    /// entries that it was read from.
+    async fn lower_cut(&mut self) -> Result<(), Error> {
+        let Some(cut) = self.cut.as_mut().filter(|_| self.lower_at <= Instant::now()) else { return Ok(()) };
+        self.lower_at = Instant::now() + LOWER_AGAIN;
+        let tails = self.queues.tails().await?;
+        cut.iter_mut().zip(tails).for_each(|(cut, tail)| *cut = tail.min(*cut));
+        Ok(())
     }
 
     /// Tries all of it, and buries what was refused often enough.
@@ -252,7 +270,8 @@ impl Settler {
         for mut show in std::mem::take(&mut self.shows) {
             let (schema, key) = &show.row;
             // What cannot be done now is tried again.
-            if !queue.undo(link, &schema.name, key.as_ref(), show.unless).await.unwrap_or(false) {
+            let shown = bounded(queue.undo(link, &schema.name, key.as_ref(), show.unless)).await;
+            if !shown.unwrap_or(false) {
                 show.tries += 1;
                 self.shows.push(show);
             }

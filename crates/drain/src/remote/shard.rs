@@ -1,18 +1,35 @@
 //! One shard that this drain holds: when its next batch is taken.
 
 use super::Queues;
-use super::limits::{LINGER, LINGER_ROWS};
-use super::queue::{HeldChanges, ShardQueue};
-use crate::Error;
+use super::limits::{LINGER, LINGER_ROWS, SHARDS_AT_ONCE};
+use super::queue::ShardQueue;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
 use crate::stopped::StoppedTable;
+use crate::{Error, Kind};
 use forebay_database::Store;
 use forebay_log::Position;
 use forebay_table::Lease;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Semaphore;
+
+/// How many shards of a drainer use the database at the same time. One that waits for its server takes no
+/// turn.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Asking where they stand.
+    asking: Arc<Semaphore>,
+    /// In a transaction that writes.
+    writing: Semaphore,
+}
+
+impl Turns {
+    pub fn new() -> Turns {
+        Turns { asking: Arc::new(Semaphore::new(SHARDS_AT_ONCE)), writing: Semaphore::new(SHARDS_AT_ONCE) }
+    }
+}
 
 /// A shard that this drain holds.
 pub(super) struct Shard {
@@ -20,6 +37,9 @@ pub(super) struct Shard {
     back_off: BackOff,
     /// When its lease was taken or renewed last.
     pub leased_at: Instant,
+    /// Its server did not answer: it is left alone until its lease is renewed.
+    pub is_away: bool,
+    turns: Arc<Turns>,
     /// No batch before.
     pub not_before: Instant,
     /// When its waiting records were first seen, while they are few.
@@ -33,17 +53,11 @@ impl Shard {
         database: Store,
         rows_limit: usize,
         own: Arc<HashSet<String>>,
+        turns: Arc<Turns>,
     ) -> Shard {
         Shard {
             batcher: Batcher::new(
-                ShardQueue {
-                    queues,
-                    lease,
-                    undone: Vec::new(),
-                    database: database.clone(),
-                    held: HeldChanges::default(),
-                    is_behind: false,
-                },
+                ShardQueue::new(queues, lease, database.clone(), turns.asking.clone()),
                 database,
                 rows_limit,
                 own,
@@ -52,6 +66,8 @@ impl Shard {
             ),
             back_off: BackOff::default(),
             leased_at: Instant::now(),
+            is_away: false,
+            turns,
             not_before: Instant::now(),
             few_since: None,
         }
@@ -94,7 +110,8 @@ impl Shard {
         match &outcome {
             Ok(Some(Outcome::Committed(_))) => self.back_off.succeeded(),
             Ok(_) => {}
-            Err(_) => {
+            Err(error) => {
+                self.is_away |= error.kind() == Kind::Log;
                 self.batcher.forget_place();
                 self.not_before = Instant::now() + self.back_off.failed();
             }
@@ -116,6 +133,8 @@ impl Shard {
             return Ok(None);
         }
         self.few_since = None;
+        let turns = self.turns.clone();
+        let _turn = turns.writing.acquire().await;
         self.batcher.apply(prepared, pace).await.map(Some)
     }
 

@@ -14,7 +14,7 @@ use forebay_drain::{
     load_remote, verify_remote, warm_remote,
 };
 use forebay_redis::{Client, Command, Link, Slot};
-use forebay_table::{HotError, Others, RemoteOptions, RemoteTable, RemoteTables, TableSpec};
+use forebay_table::{HotError, Others, RemoteOptions, RemoteTable, RemoteTables, Repairing, TableSpec};
 use forebay_terminal::say;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
@@ -137,7 +137,10 @@ impl Remote {
             Some(self.link.change(Slot(first), ping))
         });
         let why = match tokio::time::timeout(ANSWER_LIMIT, try_join_all(asked)).await {
-            Ok(Ok(_)) => return self.tables.memory_troubles().await.into_iter().map(full).collect(),
+            Ok(Ok(_)) => {
+                let full = self.tables.memory_troubles().await.into_iter().map(full);
+                return self.tables.repairing().map(repair).into_iter().chain(full).collect();
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {ANSWER_LIMIT:?}"),
         };
@@ -180,7 +183,8 @@ impl Remote {
 
     /// What is known of the drain of queues beyond what both kinds tell.
     pub async fn add_drain_state(&self, state: &DrainState, value: &mut Value) -> Result<(), Problem> {
-        value["backlog_rows"] = self.backlog().await?.into();
+        // Null: a server of the tier does not answer.
+        value["backlog_rows"] = self.backlog().await.ok().into();
         value["shards"] = state.shards.into();
         value["shards_held"] = state.shards_held.into();
         Ok(())
@@ -233,6 +237,16 @@ impl Remote {
 
 fn full(why: String) -> Condition {
     Condition::new(State::TierFull, why)
+}
+
+fn repair(repairing: Repairing) -> Condition {
+    let Repairing { shards, since, rows } = repairing;
+    let seconds = since.elapsed().as_secs();
+    let why = format!(
+        "{shards} shards take no writes since {seconds} s, because their server has changed over; {rows} rows were looked \
+         through for unique values that it has lost"
+    );
+    Condition::new(State::Repair, why)
 }
 
 fn unavailable(error: &HotError) -> Problem {

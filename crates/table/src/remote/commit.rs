@@ -2,6 +2,7 @@
 
 use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
 use super::error::too_busy;
+use super::names::{self, OWN_GENERATION};
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
@@ -57,12 +58,32 @@ pub(crate) enum Answered {
     Fenced,
 }
 
-/// What only a cluster needs: the attempt's token, and the generations that its values were reserved under.
+/// What only a cluster needs: the attempt's token, its shard's generation before it began, and the
+/// reservations of its values.
 #[derive(Default)]
 pub(crate) struct Attempt {
     pub token: Vec<u8>,
-    /// Shard and generation.
-    pub generations: Vec<(u16, Vec<u8>)>,
+    pub own: Vec<u8>,
+    pub relied: Vec<Relied>,
+}
+
+/// What a row with a reserved value relies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relied {
+    /// Where it is reserved.
+    pub shard: u16,
+    pub generation: Vec<u8>,
+    /// How many reservations that shard had made by then.
+    pub number: u64,
+}
+
+impl Relied {
+    /// Its field and value of the generation, its field and value of the number: as scripts take it.
+    pub fn args(&self) -> [Vec<u8>; 4] {
+        let fields = [names::generation_field(self.shard), names::reserved_field(self.shard)];
+        let [generation_field, reserved_field] = fields;
+        [generation_field, self.generation.clone(), reserved_field, wire::digits(self.number)]
+    }
 }
 
 /// Field and value of a change's queue entry, as the write script takes them. A row stands there as in its
@@ -174,7 +195,8 @@ impl RemoteTable {
         for (index, value) in claims.iter().chain(&releases) {
             keys.push(self.names(self.tier.shard_of_value(*value)).uniques[*index].clone());
         }
-        let counts = [attempt.generations.len(), counters.len(), claims.len(), releases.len()];
+        let generations = attempt.relied.len() + usize::from(has_token);
+        let counts = [generations, counters.len(), claims.len(), releases.len()];
         let control = self.control(change, has_token, counts);
         let mut args = vec![self.loaded_field.clone(), control, change.place.key.clone()];
         args.extend(queue_entry(change));
@@ -183,10 +205,10 @@ impl RemoteTable {
         }
         if has_token {
             args.push(attempt.token.clone());
+            // No reservation of its own: nothing is noted.
+            args.extend([OWN_GENERATION.to_vec(), attempt.own.clone(), Vec::new(), wire::digits(0u64)]);
         }
-        for (shard, generation) in &attempt.generations {
-            args.extend([super::names::generation_field(*shard), generation.clone()]);
-        }
+        args.extend(attempt.relied.iter().flat_map(Relied::args));
         for (_, value, delta) in counters {
             args.extend([value.to_le_bytes().to_vec(), delta.to_string().into_bytes()]);
         }

@@ -17,6 +17,11 @@ impl HotError {
         self.code() == Some("STALE")
     }
 
+    /// Whether values are reserved under a generation that is over.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.code() == Some("FENCED")
+    }
+
     /// The same, of a step that came before the write: whatever became of that step, the row is as it was.
     pub(crate) fn before_the_write(self) -> HotError {
         match self.kind() {

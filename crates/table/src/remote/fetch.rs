@@ -9,15 +9,15 @@
 //! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a
 //! limited number waiting.
 
+use super::commit::Relied;
 use super::encode::{Body, Entry, Tracked};
 use super::error::too_busy;
+use super::load::newest;
 use super::table::{Looked, Place, RemoteTable};
 use super::tier::Call;
-use super::unique::UniqueValue;
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::flights::Joined;
-use crate::hash::NO_VALUE;
 use crate::key::{Key, KeyRef};
 use crate::limits::FETCH_TRIES;
 use crate::reads::check_fetched;
@@ -161,6 +161,7 @@ impl RemoteTable {
         let before = stub.map_or_else(Tracked::default, |entry| entry.tracked(hasher, schema));
         let after = row.map_or_else(Tracked::default, |row| Tracked::of(hasher, schema, row.as_ref()));
         let counters = self.counter_changes(&before, &after);
+        let relied = if how.is_foreign { self.settle_all(link, place, &after).await? } else { Vec::new() };
         let names = self.names(place.shard);
         let seen = stub.map_or_else(Vec::new, |entry| super::encode::stub(entry.head, &before));
         let flags = [
@@ -185,6 +186,7 @@ impl RemoteTable {
                 args.push(value.to_le_bytes().to_vec());
                 args.push(delta.to_string().into_bytes());
             }
+            args.extend(relied.iter().flat_map(Relied::args));
             Call { script: &scripts::INSTALL, keys, args }
         };
         let answer = self
@@ -197,9 +199,6 @@ impl RemoteTable {
         match &what[..] {
             b"present" => {
                 let value = wire::bytes("install", values.next().unwrap_or(Answer::Nil))?;
-                if how.is_foreign {
-                    self.settle_all(link, place, &after).await?;
-                }
                 match self.read_entry(&value)?.body {
                     Body::Row(row) => Ok(Installed::Present(row)),
                     Body::Stub(_) => Ok(Installed::Stale),
@@ -212,14 +211,18 @@ impl RemoteTable {
         }
     }
 
-    /// Reserves the unique values of a row that others wrote.
-    async fn settle_all(&self, link: &Link, place: &Place, values: &Tracked) -> Result<(), HotError> {
-        for (index, column) in self.schema.unique_columns().enumerate() {
-            let value = values.value(index);
-            if value != NO_VALUE {
-                self.settle(link, UniqueValue { index, column, value }, &[], &place.key).await?;
-            }
+    /// Reserves the unique values of a row that others wrote, before it comes: what it relies on.
+    async fn settle_all(
+        &self,
+        link: &Link,
+        place: &Place,
+        values: &Tracked,
+    ) -> Result<Vec<Relied>, HotError> {
+        let mut relied = Vec::new();
+        for unique in self.unique_values(values) {
+            relied.extend(self.settle(link, unique, &[], &place.key).await?);
         }
-        Ok(())
+        // Elsewhere the reservations stand beside the row, and go with it.
+        Ok(if self.tier.is_cluster { newest(relied.into_iter()) } else { Vec::new() })
     }
 }

@@ -7,6 +7,7 @@
 //! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be
 //! forgotten, the scripts say so, and the load begins again.
 
+use super::commit::Relied;
 use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
 use super::repair::token;
 use super::stage::{Loading, Stage};
@@ -17,7 +18,7 @@ use super::{scripts, wire};
 use crate::error::HotError;
 use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::row_key;
-use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_STAGE_SHARDS_MAX};
+use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_STAGE_SHARDS_MAX, REMOTE_TRIES};
 use crate::reads::check_fetched;
 use forebay_redis::Link;
 use forebay_value::{Row, Value};
@@ -183,6 +184,8 @@ impl RemoteLoad {
     pub async fn rows(&self, link: &Link, rows: &[Row]) -> Result<u64, HotError> {
         self.renew(link).await?;
         let table = &*self.table;
+        // A shard that has all its rows needs none while others that lost theirs are loaded.
+        let is_warming = self.is_warming();
         let mut by_shard: Vec<Vec<Loading<'_>>> = Vec::new();
         by_shard.resize_with(table.tier.shards.len(), Vec::new);
         for row in rows {
@@ -190,6 +193,9 @@ impl RemoteLoad {
             check_fetched(&table.schema, key, row)?;
             table.saw_key(key);
             let place = table.place(key);
+            if !is_warming && self.began[usize::from(place.shard)].is_loaded {
+                continue;
+            }
             let tracked = Tracked::of(&table.tier.hasher, &table.schema, row.as_ref());
             by_shard[usize::from(place.shard)].push(Loading { place, row, tracked });
         }
@@ -234,7 +240,7 @@ impl RemoteLoad {
             let call = || Call {
                 script: &scripts::END_LOAD,
                 keys: vec![shard.meta.clone(), shard.hold.clone()],
-                args: vec![table.loaded_field.clone(), wire::digits(began.since)],
+                args: vec![table.loaded_field.clone(), wire::digits(began.since), began.epoch.clone()],
             };
             let answer = table.tier.write(link, shard.number, call).await?;
             if wire::number("end_load", &answer)? == 0 { Err(lost()) } else { Ok(()) }
@@ -258,6 +264,16 @@ impl RemoteLoad {
     }
 }
 
+/// The newest of each shard and generation.
+pub(super) fn newest(relied: impl Iterator<Item = Relied>) -> Vec<Relied> {
+    let mut newest: BTreeMap<(u16, Vec<u8>), u64> = BTreeMap::new();
+    for Relied { shard, generation, number } in relied {
+        let known = newest.entry((shard, generation)).or_default();
+        *known = number.max(*known);
+    }
+    newest.into_iter().map(|((shard, generation), number)| Relied { shard, generation, number }).collect()
+}
+
 fn lost() -> HotError {
     HotError::unavailable("loading took so long that it has to begin again")
 }
@@ -265,15 +281,15 @@ fn lost() -> HotError {
 impl RemoteTable {
     async fn load_chunk(&self, link: &Link, rows: &[Loading<'_>], since: u64) -> Result<u64, HotError> {
         let shard = rows[0].place.shard;
-        if self.tier.is_cluster {
-            // Before their rows: a row that is there has its values reserved.
-            let uniques = rows.iter().flat_map(|loading| {
-                self.unique_values(&loading.tracked).map(move |unique| (unique, &loading.place.key))
-            });
-            let settled = uniques.map(|(unique, key)| self.settle(link, unique, &[], key));
-            try_join_all(settled.collect::<Vec<_>>()).await?;
-        }
-        let answer = self.tier.write(link, shard, || self.load_call(shard, rows, since)).await;
+        let mut tries = 0..REMOTE_TRIES;
+        let answer = loop {
+            let relied = self.reserve_loading(link, rows).await?;
+            match self.tier.write(link, shard, || self.load_call(shard, rows, since, &relied)).await {
+                // What was reserved may be lost by now.
+                Err(error) if error.is_fenced() && tries.next().is_some() => {}
+                answer => break answer,
+            }
+        };
         let mut values = match answer {
             Ok(answer) => wire::array("load", answer)?.into_iter(),
             Err(error) if error.is_stale() => return Err(lost()),
@@ -295,6 +311,19 @@ impl RemoteTable {
         Ok(taken)
     }
 
+    /// In a cluster, reserves the values of these rows before they come: what they rely on, by shard.
+    async fn reserve_loading(&self, link: &Link, rows: &[Loading<'_>]) -> Result<Vec<Relied>, HotError> {
+        if !self.tier.is_cluster {
+            return Ok(Vec::new());
+        }
+        let uniques = rows.iter().flat_map(|loading| {
+            self.unique_values(&loading.tracked).map(move |unique| (unique, &loading.place.key))
+        });
+        let settled = uniques.map(|(unique, key)| self.settle(link, unique, &[], key));
+        let relied = try_join_all(settled.collect::<Vec<_>>()).await?;
+        Ok(newest(relied.into_iter().flatten()))
+    }
+
     pub(crate) fn unique_values<'v>(
         &'v self,
         tracked: &'v Tracked,
@@ -305,7 +334,7 @@ impl RemoteTable {
         values.filter(|unique| unique.value != NO_VALUE)
     }
 
-    fn load_call(&self, shard: u16, rows: &[Loading<'_>], since: u64) -> Call {
+    fn load_call(&self, shard: u16, rows: &[Loading<'_>], since: u64, relied: &[Relied]) -> Call {
         let names = self.names(shard);
         let mut keys = vec![self.meta(shard), names.rows.clone(), names.deleted.clone(), names.order.clone()];
         keys.extend(names.counters.iter().cloned());
@@ -330,6 +359,7 @@ impl RemoteTable {
                 args.extend([value.to_le_bytes().to_vec(), [&UNHELD[..], key].concat()]);
             }
         }
+        args.extend(relied.iter().flat_map(Relied::args));
         Call { script: &scripts::LOAD, keys, args }
     }
 

@@ -39,6 +39,7 @@ mod links;
 mod list;
 mod load;
 mod names;
+mod positions;
 mod queue;
 mod rebuild;
 mod repair;
@@ -53,7 +54,9 @@ mod write;
 
 pub use evict::Maintained;
 pub use load::{RemoteEntry, RemoteLoad};
+pub use positions::{Drained, Positions};
 pub use queue::{Lease, Leased, Queue, QueueStatus};
+pub use repair::opening_number;
 pub use table::RemoteTable;
 pub use tables::RemoteTables;
-pub use tier::{Positions, RemoteOptions};
+pub use tier::{RemoteOptions, Repairing};

@@ -3,7 +3,7 @@
 //! ```text
 //! fb:{tier}           hash    version, id, shards, database; table:<id>: the catalogue's entry
 //! fb:{<tag>}:<tier>:m        hash    of one shard: epoch, n (the last number given), drained, forgotten (the newest tombstone that is gone),
-//!                             full, gap, generation, g<shard>, L<table> (loaded)
+//!                             full, gap, base, generation, g<shard>, reserved, r<shard>, opening, L<table> (loaded)
 //! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0, as in `encode`
 //! fb:{<tag>}:<tier>:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the database under way
 //! fb:{<tag>}:<tier>:<table>:r        hash    key → entry
@@ -137,10 +137,19 @@ pub(crate) fn loaded_field(table: TableId) -> Vec<u8> {
     format!("L{table}").into_bytes()
 }
 
+/// The field of a shard's meta with the generation of its own reservations.
+pub(crate) const OWN_GENERATION: &[u8] = b"generation";
+
 /// The field of a shard's meta that says under which generation of another shard's reservations its rows may
 /// be written.
 pub(crate) fn generation_field(shard: u16) -> Vec<u8> {
     format!("g{shard}").into_bytes()
+}
+
+/// The field of a shard's meta that says on which reservations of another shard its rows rely: the number of
+/// the newest.
+pub(crate) fn reserved_field(shard: u16) -> Vec<u8> {
+    format!("r{shard}").into_bytes()
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub enum Leased {
 }
 
 /// Where a queue stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueStatus {
     /// The last position given.
     pub last: u64,
@@ -75,6 +75,11 @@ pub struct QueueStatus {
     pub drained: u64,
     /// Entries that were not.
     pub entries: u64,
+    /// Who may move the position in the database: as that must have it.
+    pub opening: String,
+    /// No position between these (the first excluded) was given since the shard was repaired: an entry with
+    /// one comes from a server that was cut off.
+    pub gap: (u64, u64),
 }
 
 impl Queue {
@@ -225,7 +230,19 @@ impl Queue {
             newest: state.newest,
             drained: state.drained,
             entries: state.entries,
+            opening: state.opening,
+            gap: state.gap,
         })
+    }
+
+    /// Has a shard repaired whatever its server says: the database has gone back behind its last repair.
+    ///
+    /// # Errors
+    /// As [`Queue::repair`].
+    pub async fn doubt(&self, link: &Link, shard: u16) -> Result<(), HotError> {
+        let names = &self.tier.shards[usize::from(shard)];
+        link.write(names.slot, &scripts::DOUBT, vec![names.meta.clone()], Vec::new()).await?;
+        self.tier.repair().await.map(drop)
     }
 
     /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has

@@ -1,20 +1,42 @@
-//! Reservations of unique values that a shard of a cluster may have lost: made again from the rows. Why this
-//! is enough stands at the top of `unique`.
+//! Reservations of unique values that a shard of a cluster has lost: made again from the rows. Why this is
+//! enough, and how a shard that lost none is told, stands at the top of `unique`.
 
 use super::encode::{Entry, Tracked, tracked_columns};
-use super::names::{TableNames, generation_field};
+use super::names::{TableNames, generation_field, reserved_field};
 use super::repair::{Broken, ShardState};
 use super::tier::Tier;
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::hash::NO_VALUE;
-use crate::limits::REMOTE_SCAN_ROWS;
+use crate::limits::{REMOTE_LOCK_MS, REMOTE_REBUILDS_AT_ONCE, REMOTE_SCAN_ROWS};
 use crate::record::TableId;
 use forebay_redis::{Command, Link};
 use forebay_value::Schema;
 use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The locks of the shards that are being repaired: they last longer than one step.
+struct Locks<'b> {
+    broken: &'b [Broken],
+    renewed: tokio::sync::Mutex<Instant>,
+}
+
+impl Locks<'_> {
+    /// Renews them when it is time. False: one was lost.
+    async fn renew(&self, tier: &Tier, link: &Link) -> Result<bool, HotError> {
+        let mut renewed = self.renewed.lock().await;
+        if renewed.elapsed() < Duration::from_millis(REMOTE_LOCK_MS / 4) {
+            return Ok(true);
+        }
+        let locks = self.broken.iter().map(|own| tier.lock(link, own.shard, &own.token));
+        let is_held = try_join_all(locks).await?.into_iter().all(|is_held| is_held);
+        *renewed = Instant::now();
+        Ok(is_held)
+    }
+}
 
 /// Fields and values of a hash, some at a time.
 pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -39,36 +61,59 @@ impl Tier {
         Ok((wire::number("HSCAN", &next)?, found))
     }
 
-    /// Gives the broken shards a new generation, makes it known everywhere, and reserves in them what rows
-    /// have. False: a lock was lost.
+    /// Gives the broken shards a new generation, makes it known everywhere, and reserves what rows have in
+    /// those that lost reservations. False: a lock was lost.
     pub(crate) async fn rebuild(
         &self,
         link: &Link,
         broken: &mut [Broken],
         states: &[ShardState],
     ) -> Result<bool, HotError> {
-        for shard in broken.iter_mut() {
-            shard.generation = format!("{:016x}", rand::random::<u64>()).into_bytes();
+        for own in broken.iter_mut() {
+            // Newer than any other that the shard ever had, like the opening.
+            own.generation = own.drained.opening.clone().into_bytes();
         }
-        self.announce(link, broken, states).await?;
+        let Some(relied) = self.announce(link, broken, states).await? else { return Ok(false) };
+        for (own, relied) in broken.iter_mut().zip(&relied) {
+            own.reserved = own.state.reserved.unwrap_or(0).max(*relied);
+        }
+        let is_lossy = |own: &&Broken| own.state.reserved != Some(own.reserved);
+        let lossy: Vec<&Broken> = broken.iter().filter(is_lossy).collect();
+        if lossy.is_empty() {
+            return Ok(true);
+        }
+        let locks = Locks { broken, renewed: tokio::sync::Mutex::new(Instant::now()) };
         let catalogue = self.catalogue.read().clone();
+        let mut parts = Vec::new();
         for (id, schema) in catalogue.tables() {
-            if schema.unique_columns().next().is_none() {
-                continue;
-            }
-            for shard in 0..self.shard_count() {
-                if !self.rebuild_from(link, shard, (id, schema), broken).await? {
-                    return Ok(false);
+            if schema.unique_columns().next().is_some() {
+                for shard in 0..self.shard_count() {
+                    parts.push(self.rebuild_from(link, shard, (id, schema.clone()), &lossy, &locks));
                 }
+            }
+        }
+        let mut rebuilt = stream::iter(parts).buffer_unordered(REMOTE_REBUILDS_AT_ONCE);
+        while let Some(is_held) = rebuilt.try_next().await? {
+            if !is_held {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// From here on no attempt under an earlier generation succeeds, in any shard.
-    async fn announce(&self, link: &Link, broken: &[Broken], states: &[ShardState]) -> Result<(), HotError> {
+    /// From here on no attempt under an earlier generation succeeds, in any shard. The newest reservation of
+    /// each broken shard that any row relies on; `None`: another server repairs one of them as well, and
+    /// began later.
+    async fn announce(
+        &self,
+        link: &Link,
+        broken: &[Broken],
+        states: &[ShardState],
+    ) -> Result<Option<Vec<u64>>, HotError> {
         let announced = self.shards.iter().map(|names| {
-            let mut args = Vec::new();
+            let mut args = vec![wire::digits(2 * broken.len() as u64)];
+            args.extend(broken.iter().map(|own| reserved_field(own.shard)));
+            args.extend(broken.iter().map(|own| generation_field(own.shard)));
             if broken.iter().any(|own| own.shard == names.number) {
                 // It may have lost what was announced to it.
                 for (other, state) in (0..).zip(states) {
@@ -82,28 +127,41 @@ impl Tier {
             }
             link.write(names.slot, &scripts::ANNOUNCE, vec![names.meta.clone()], args)
         });
-        try_join_all(announced).await?;
-        Ok(())
+        let mut newest = vec![0; broken.len()];
+        for answer in try_join_all(announced).await? {
+            let mut numbers = wire::array("announce", answer)?;
+            let generations = numbers.split_off(broken.len());
+            for (newest, number) in newest.iter_mut().zip(numbers) {
+                *newest = (*newest).max(wire::number("a reservation's number", &number)?);
+            }
+            for (own, generation) in broken.iter().zip(generations) {
+                if wire::bytes("a generation", generation)? != own.generation {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(newest))
     }
 
     async fn rebuild_from(
         &self,
         link: &Link,
         shard: u16,
-        table: (TableId, &Arc<Schema>),
-        broken: &[Broken],
+        table: (TableId, Arc<Schema>),
+        lossy: &[&Broken],
+        locks: &Locks<'_>,
     ) -> Result<bool, HotError> {
-        let (id, schema) = table;
+        let (id, schema) = (table.0, &*table.1);
         let rows = TableNames::new(&self.shards[usize::from(shard)], id, schema).rows;
         let mut cursor = 0;
         loop {
-            // The locks last longer than one step.
-            for own in broken {
-                if !self.lock(link, own.shard, &own.token).await? {
-                    return Ok(false);
-                }
+            if !locks.renew(self, link).await? {
+                return Ok(false);
             }
             let (next, found) = self.scan_hash(link, shard, &rows, cursor).await?;
+            if let Some(state) = &mut *self.repair_state.lock() {
+                state.rows += found.len() as u64;
+            }
             let mut values: HashMap<(u16, usize), Vec<Vec<u8>>> = HashMap::new();
             for (key, value) in found {
                 let tracked = Entry::read(schema, &value)?.tracked(&self.hasher, schema);
@@ -111,7 +169,8 @@ impl Tier {
                     values.entry((place, index)).or_default().extend([fingerprint, key.clone()]);
                 }
             }
-            for own in broken {
+            let mut reserved = Vec::new();
+            for own in lossy {
                 for index in 0..schema.unique_columns().count() {
                     let Some(pairs) = values.remove(&(own.shard, index)) else {
                         continue;
@@ -120,10 +179,12 @@ impl Tier {
                     let uniques = TableNames::new(names, id, schema).uniques.swap_remove(index);
                     let keys = vec![names.lock.clone(), uniques];
                     let args = [vec![own.token.clone()], pairs].concat();
-                    let done = link.write(names.slot, &scripts::REBUILD, keys, args).await?;
-                    if wire::number("rebuild", &done)? == 0 {
-                        return Ok(false);
-                    }
+                    reserved.push(link.write(names.slot, &scripts::REBUILD, keys, args));
+                }
+            }
+            for done in try_join_all(reserved).await? {
+                if wire::number("rebuild", &done)? == 0 {
+                    return Ok(false);
                 }
             }
             cursor = next;

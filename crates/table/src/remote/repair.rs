@@ -10,23 +10,33 @@
 //! the old one's; and a primary that was cut off and goes on counting alone gives numbers that nobody else
 //! gives.
 //!
-//! **Rows.** When the position is above everything this server knows of, it lost changes that were drained:
-//! its rows are behind the database. All that is a view (rows, counters, order, tombstones) is dropped and
-//! the shard is not loaded any more: its table says `Unavailable` until whoever loads has scanned the
-//! database again. Its queue holds nothing then but what the database holds as refused (`forebay_held`): all
-//! of it lies below the position. Changes that were neither drained nor kept by the new primary are lost:
-//! that is what `async` means, and what `replicated(n)` and `sync` are for.
+//! **The database is asked last.** A batch that was read from the old primary may be on its way into the
+//! database while this is decided. So the shard gets a new *opening* first, in the database, by
+//! compare-and-set under the lock of its position: a batch under way is waited for, and one that does not
+//! know the new opening moves nothing from then on. The opening is then written into the shard with the new
+//! epoch, where drainers find it.
+//!
+//! **Rows.** When the database has changes of a table above everything this server knows of, it lost changes
+//! that were drained: its rows are behind the database. All that is a view of it (rows, counters, order,
+//! tombstones) is dropped and the shard is not loaded any more: its table says `Unavailable` until whoever
+//! loads has scanned the database again. The queue holds nothing of such a table then but what the database
+//! holds as refused (`forebay_held`): all of it lies below the position. Changes that were neither drained
+//! nor kept by the new primary are lost: that is what `async` means, and what `replicated(n)` and `sync` are
+//! for.
 //!
 //! **Reservations** (cluster only): see `unique`.
 
 use super::names;
-use super::tier::Tier;
+use super::positions::Drained;
+use super::tier::{Repairing, Tier};
 use super::{scripts, wire};
 use crate::catalogue::Catalogue;
 use crate::error::HotError;
-use crate::limits::{REMOTE_JUMP, REMOTE_LOCK_MS};
-use forebay_redis::{Link, Value};
+use crate::limits::{REMOTE_FENCES_AT_ONCE, REMOTE_JUMP, REMOTE_LOCK_MS};
+use forebay_redis::Link;
 use futures_util::future::try_join_all;
+use futures_util::{StreamExt, stream};
+use std::time::Instant;
 
 /// What a shard says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +53,12 @@ pub(crate) struct ShardState {
     /// Entries in its queue.
     pub entries: u64,
     pub generation: String,
+    /// How many reservations were ever made in it; `None`: it was not counted, or that was lost.
+    pub reserved: Option<u64>,
+    /// Who may move its position in the database.
+    pub opening: String,
+    /// No number between these (the first excluded) was given since it was repaired.
+    pub gap: (u64, u64),
 }
 
 /// A random name for whoever holds a lock.
@@ -56,12 +72,34 @@ pub(crate) struct Broken {
     pub shard: u16,
     pub state: ShardState,
     pub token: Vec<u8>,
-    /// In the database.
-    pub position: u64,
+    pub drained: Drained,
     /// Everything up to this is applied there: the position, or less when changes are held.
     pub applied: u64,
     /// Of its reservations, from now on; empty: as it was.
     pub generation: Vec<u8>,
+    /// How many reservations it counts from now on.
+    pub reserved: u64,
+}
+
+/// While it lives, `repair_state` may be shown: also a repair that is given up ends.
+struct Shown<'t>(&'t Tier);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        *self.0.repair_state.lock() = None;
+    }
+}
+
+/// The opening after this one and that which the shard has. They ascend, so that a server or a database that
+/// has gone back is known by an older one.
+fn next_opening(stored: &str, known: &str) -> String {
+    let number = opening_number(stored).max(opening_number(known)) + 1;
+    format!("{number}:{:08x}", rand::random::<u32>())
+}
+
+/// How many openings of a shard there were, up to this one; 0: it had none.
+pub fn opening_number(opening: &str) -> u64 {
+    opening.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 impl Tier {
@@ -69,7 +107,7 @@ impl Tier {
         let names = &self.shards[usize::from(shard)];
         let keys = vec![names.meta.clone(), names.stream.clone()];
         let answer = self.eval(link, names.slot, &scripts::STATE, keys, Vec::new()).await?;
-        let [epoch, shard_epoch, n, last, drained, generation, entries] =
+        let [epoch, shard_epoch, n, last, drained, generation, entries, reserved, opening, gap, base] =
             wire::tuple("a shard's state", answer)?;
         let number = |value| wire::number("a shard's state", value);
         Ok(ShardState {
@@ -80,6 +118,9 @@ impl Tier {
             drained: number(&drained)?,
             entries: number(&entries)?,
             generation: wire::text("a generation", generation)?,
+            reserved: (reserved != forebay_redis::Value::Nil).then(|| number(&reserved)).transpose()?,
+            opening: wire::text("an opening", opening)?,
+            gap: (number(&gap)?, number(&base)?),
         })
     }
 
@@ -97,14 +138,22 @@ impl Tier {
     /// # Errors
     /// When a shard or the database cannot be asked: then what was not repaired stays as it was.
     pub async fn repair(&self) -> Result<bool, HotError> {
-        let _repairing = self.repairing.lock().await;
+        let called_at = Instant::now();
+        let mut repaired_at = self.repaired_at.lock().await;
+        if repaired_at.is_some_and(|at| at > called_at) {
+            return Ok(true);
+        }
         // Connections of its own, whose epoch is that of now.
         let link = &self.client.link();
         self.restore(link).await?;
         let states = try_join_all((0..self.shard_count()).map(|shard| self.state(link, shard))).await?;
         let mut broken = Vec::new();
+        let shown = Shown(self);
         let result = self.repair_all(link, &states, &mut broken).await;
-        if !matches!(result, Ok(true)) {
+        drop(shown);
+        if matches!(result, Ok(true)) {
+            *repaired_at = Some(Instant::now());
+        } else {
             for own in broken {
                 let names = &self.shards[usize::from(own.shard)];
                 // One that cannot be unlocked unlocks itself after a while.
@@ -122,32 +171,30 @@ impl Tier {
         broken: &mut Vec<Broken>,
     ) -> Result<bool, HotError> {
         let mut is_all = true;
-        for (shard, state) in (0..).zip(states).filter(|(_, state)| state.epoch != state.shard_epoch) {
+        for (shard, _) in (0..).zip(states).filter(|(_, state)| state.epoch != state.shard_epoch) {
             let token = token();
             if !self.lock(link, shard, &token).await? {
                 is_all = false;
                 continue;
             }
-            broken.push(Broken {
-                shard,
-                state: state.clone(),
-                token,
-                position: 0,
-                applied: 0,
-                generation: Vec::new(),
-            });
+            // Another server may have repaired it before it was locked.
+            let state = self.state(link, shard).await?;
+            let (drained, generation) = (Drained::default(), Vec::new());
+            broken.push(Broken { shard, state, token, drained, applied: 0, generation, reserved: 0 });
         }
-        // After the locks: whoever repaired before has unlocked, and asked earlier.
-        for own in broken.iter_mut() {
-            let log = self.log_id(own.shard);
-            own.position = self.positions.position(log).await?.unwrap_or(0);
-            let held_from = self.positions.held_from(log).await?;
-            own.applied = held_from.map_or(own.position, |held_from| own.position.min(held_from - 1));
+        let (healthy, locked): (Vec<_>, Vec<_>) =
+            broken.drain(..).partition(|own| own.state.epoch == own.state.shard_epoch);
+        broken.extend(locked);
+        for own in healthy {
+            self.unlock(link, &own).await?;
         }
+        *self.repair_state.lock() =
+            (!broken.is_empty()).then(|| Repairing { shards: broken.len(), since: Instant::now(), rows: 0 });
+        is_all &= self.fence_all(link, broken).await?;
         // One empty shard among others may have lost everything; a tier that was just made has nothing to
         // lose.
         let is_unused = |state: &ShardState| state.shard_epoch.is_empty() && state.last == 0;
-        let is_new = states.iter().all(is_unused) && broken.iter().all(|own| own.position == 0);
+        let is_new = states.iter().all(is_unused) && broken.iter().all(|own| own.drained.others == 0);
         if self.is_cluster && !is_new && !broken.is_empty() && !self.rebuild(link, broken, states).await? {
             return Ok(false);
         }
@@ -156,6 +203,54 @@ impl Tier {
             is_all &= self.begin_epoch(link, own, jump).await?;
         }
         Ok(is_all)
+    }
+
+    async fn unlock(&self, link: &Link, own: &Broken) -> Result<(), HotError> {
+        let names = &self.shards[usize::from(own.shard)];
+        let token = vec![own.token.clone()];
+        link.write(names.slot, &scripts::UNLOCK, vec![names.lock.clone()], token).await?;
+        Ok(())
+    }
+
+    /// Fences these shards; those that cannot be are left for later. False: there were some.
+    async fn fence_all(&self, link: &Link, broken: &mut Vec<Broken>) -> Result<bool, HotError> {
+        let mut fences = Vec::with_capacity(broken.len());
+        for own in broken.iter() {
+            fences.push(self.fence_drained(own.shard, own.state.opening.clone()));
+        }
+        let fenced: Vec<_> = stream::iter(fences).buffered(REMOTE_FENCES_AT_ONCE).collect().await;
+        let (mut left, mut failed) = (Vec::new(), None);
+        for (mut own, fenced) in broken.drain(..).collect::<Vec<_>>().into_iter().zip(fenced) {
+            match fenced {
+                Ok(Some((drained, applied))) => {
+                    (own.drained, own.applied) = (drained, applied);
+                    broken.push(own);
+                }
+                Ok(None) => left.push(own),
+                Err(error) => {
+                    failed = Some(error);
+                    left.push(own);
+                }
+            }
+        }
+        let is_all = left.is_empty();
+        for own in left {
+            self.unlock(link, &own).await?;
+        }
+        // With none that can go on, the reason is told.
+        failed.filter(|_| broken.is_empty()).map_or(Ok(is_all), Err)
+    }
+
+    /// Asks the database how far a shard is drained, and has it refuse whoever read the shard before now:
+    /// what it has, and up to where all of it is applied. `None`: another server was faster.
+    async fn fence_drained(&self, shard: u16, known: String) -> Result<Option<(Drained, u64)>, HotError> {
+        let log = self.log_id(shard);
+        let before = self.positions.drained(log).await?.unwrap_or_default().opening;
+        let opening = next_opening(&before, &known);
+        let Some(drained) = self.positions.fence(log, before, opening).await? else { return Ok(None) };
+        let held_from = self.positions.held_from(log).await?;
+        let applied = held_from.map_or(drained.position, |held_from| drained.position.min(held_from - 1));
+        Ok(Some((drained, applied)))
     }
 
     /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key
@@ -183,24 +278,30 @@ impl Tier {
 
     async fn begin_epoch(&self, link: &Link, own: &Broken, jump: u64) -> Result<bool, HotError> {
         let names = &self.shards[usize::from(own.shard)];
+        let (state, drained) = (&own.state, &own.drained);
         let catalogue = self.catalogue.read().clone();
         let mut keys = vec![names.meta.clone(), names.stream.clone(), names.lock.clone()];
-        for (id, schema) in catalogue.tables() {
-            keys.extend(names::TableNames::new(names, id, schema).whole_view(schema));
-        }
-        let args = vec![
+        let above = state.last.max(drained.others).max(drained.position) + jump;
+        let mut args = vec![
             own.token.clone(),
-            own.state.epoch.clone().into_bytes(),
-            own.state.shard_epoch.clone().into_bytes(),
-            wire::digits(own.position),
+            state.epoch.clone().into_bytes(),
+            state.shard_epoch.clone().into_bytes(),
+            wire::digits(state.last),
+            wire::digits(above),
             wire::digits(own.applied),
             format!("{}-0", own.applied + 1).into_bytes(),
-            wire::digits(jump),
             own.generation.clone(),
+            drained.opening.clone().into_bytes(),
+            wire::digits(own.reserved),
         ];
+        for (id, schema) in catalogue.tables() {
+            if drained.newest_of(&schema.name) > state.last {
+                keys.extend(names::TableNames::new(names, id, schema).whole_view(schema));
+                args.push(names::loaded_field(id));
+            }
+        }
         let answer = link.write(names.slot, &scripts::REPAIR, keys, args).await?;
-        let values = wire::array("repair", answer)?;
-        Ok(matches!(values.first(), Some(Value::Int(1))))
+        Ok(wire::number("repair", &answer)? == 1)
     }
 
     pub fn id_text(&self) -> String {

@@ -18,6 +18,7 @@ scripts! {
     ASSIGN = "assign",
     BEGIN_LOAD = "begin_load",
     CLEAR = "clear",
+    DOUBT = "doubt",
     END_LOAD = "end_load",
     EVICT = "evict",
     FENCE = "fence",

@@ -1,8 +1,9 @@
 //! All hot tables of a tier: opening them, finding them.
 
+use super::positions::Positions;
 use super::queue::Queue;
 use super::table::RemoteTable;
-use super::tier::{Positions, RemoteOptions, Tier};
+use super::tier::{RemoteOptions, Repairing, Tier};
 use crate::catalogue::Catalogue;
 use crate::error::HotError;
 use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT};
@@ -44,7 +45,7 @@ impl RemoteTables {
                 return Err(HotError::foreign(format!("table {name} has more than 65,535 columns")));
             }
         }
-        let tier = Arc::new(Tier::open(client, link, &options, source, positions).await?);
+        let tier = Tier::open(client, link, &options, source, positions).await?;
         let schemas: Vec<_> = specs.iter().map(|spec| &spec.schema).collect();
         let ids = tier.assign(link, &schemas).await?;
         let tables = ids.into_iter().zip(specs);
@@ -115,6 +116,11 @@ impl RemoteTables {
         // One that does not answer is told of as such.
         let _ = self.tier.used_bytes().await;
         self.tier.memory_troubles.lock().clone()
+    }
+
+    /// The repair that this process is at.
+    pub fn repairing(&self) -> Option<Repairing> {
+        *self.tier.repair_state.lock()
     }
 
     /// Bytes that they may use before rows are evicted; 0: no limit.

@@ -1,6 +1,7 @@
 //! The tier: what all servers of one Redis or Valkey share, and how one shard is spoken to.
 
 use super::names::{self, ShardNames, TierNames};
+use super::positions::Positions;
 use super::scripts;
 use super::wire;
 use crate::catalogue::Catalogue;
@@ -9,13 +10,15 @@ use crate::hash::{Fingerprint, Hasher};
 use crate::limits::{REMOTE_REPAIR_PAUSE, REMOTE_REPAIR_WAIT, SHARDS_CLUSTER, SHARDS_SINGLE};
 use crate::reads::Reads;
 use crate::record::TableId;
-use crate::source::{BoxFuture, Source, SourceError};
+use crate::source::Source;
 use forebay_redis::{Client, Command, Link, Need, ReadFrom, Script, Slot, Topology, Value, require};
 use forebay_value::Schema;
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
+use tokio::sync::watch;
 
 /// How much of a database's identity is the name of a deployment that has no other. Eight hexadecimal digits
 /// keep thousands of deployments on one Redis apart; more need names of their own.
@@ -23,17 +26,6 @@ const NAME_DIGITS: usize = 8;
 
 /// The layout of keys, scripts and entries that this program knows.
 const VERSION: &str = "1";
-
-/// What a tier asks of the database about its queues: how far each was drained.
-pub trait Positions: Send + Sync + 'static {
-    /// The position that the database has for a log; `None` when it has none. Committed when this was called,
-    /// or later.
-    fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
-
-    /// The position of the first change of a log that the database holds without having applied it; `None`:
-    /// there is none. Asked after [`Positions::position`].
-    fn held_from(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
-}
 
 /// How a tier is used.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +44,17 @@ pub struct RemoteOptions {
     pub limit_bytes: u64,
 }
 
+/// A repair that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repairing {
+    /// Shards that it repairs: they take no writes meanwhile.
+    pub shards: usize,
+    /// When it began.
+    pub since: Instant,
+    /// Rows that were looked through for unique values that a server has lost.
+    pub rows: u64,
+}
+
 pub(crate) struct Tier {
     pub id: u128,
     pub names: TierNames,
@@ -66,8 +69,15 @@ pub(crate) struct Tier {
     pub positions: Arc<dyn Positions>,
     pub limit_bytes: u64,
     pub catalogue: RwLock<Arc<Catalogue>>,
-    /// Held while this process repairs.
-    pub repairing: tokio::sync::Mutex<()>,
+    this: Weak<Tier>,
+    /// When this process repaired everything last; locked while it repairs.
+    pub repaired_at: tokio::sync::Mutex<Option<Instant>>,
+    /// The repair under way.
+    pub repair_state: parking_lot::Mutex<Option<Repairing>>,
+    /// What requests wait for: the outcome of the repair that one of them has begun.
+    repair: parking_lot::Mutex<Option<watch::Receiver<Option<Result<bool, HotError>>>>>,
+    /// By shard: its own generation as it was last seen.
+    pub generations: parking_lot::Mutex<HashMap<u16, Vec<u8>>>,
     /// Bounds the reads through the source.
     pub reads: Reads,
     /// What the servers used, and when they were asked.
@@ -93,7 +103,7 @@ impl Tier {
         options: &RemoteOptions,
         source: Arc<dyn Source>,
         positions: Arc<dyn Positions>,
-    ) -> Result<Tier, HotError> {
+    ) -> Result<Arc<Tier>, HotError> {
         for facts in client.facts().await?.iter().filter(|facts| facts.role == forebay_redis::Role::Primary) {
             for need in [Need::Streams, Need::Scripts, Need::NoEviction] {
                 require(facts, need)?;
@@ -103,7 +113,8 @@ impl Tier {
         let suitable = if is_cluster { SHARDS_CLUSTER } else { SHARDS_SINGLE };
         let names = TierNames::new(root(link, options, &*positions).await?);
         let (id, count) = find(client, link, &names, options, suitable).await?;
-        Ok(Tier {
+        Ok(Arc::new_cyclic(|this| Tier {
+            this: this.clone(),
             id,
             database: options.database.clone(),
             client: client.clone(),
@@ -115,12 +126,15 @@ impl Tier {
             positions,
             limit_bytes: options.limit_bytes,
             catalogue: RwLock::default(),
-            repairing: tokio::sync::Mutex::default(),
+            repaired_at: tokio::sync::Mutex::default(),
+            repair_state: parking_lot::Mutex::default(),
+            repair: parking_lot::Mutex::default(),
+            generations: parking_lot::Mutex::default(),
             reads: Reads::default(),
             used: tokio::sync::Mutex::default(),
             servers_limit_bytes: AtomicU64::new(0),
             memory_troubles: parking_lot::Mutex::default(),
-        })
+        }))
     }
 
     pub fn shard_count(&self) -> u16 {
@@ -182,16 +196,53 @@ impl Tier {
         }
     }
 
-    /// Repairs what has changed over, or waits for another server that does; not for longer than a request
-    /// can wait.
+    /// Has repaired what has changed over, or waits for another server that does; not for longer than a
+    /// request can wait.
     async fn changed_over(&self, began: Instant, error: forebay_redis::Error) -> Result<(), HotError> {
-        if began.elapsed() > REMOTE_REPAIR_WAIT {
-            return Err(error.into());
+        let left = REMOTE_REPAIR_WAIT.saturating_sub(began.elapsed());
+        let mut outcome = self.begin_repair();
+        let ended = async { outcome.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone()) };
+        match tokio::time::timeout(left, ended).await {
+            Ok(Some(Ok(true))) => Ok(()),
+            Ok(Some(Err(failed))) => Err(failed),
+            // It goes on behind the answer.
+            Err(_) => Err(error.into()),
+            Ok(Some(Ok(false)) | None) if left.is_zero() => Err(error.into()),
+            Ok(Some(Ok(false)) | None) => {
+                tokio::time::sleep(REMOTE_REPAIR_PAUSE).await;
+                Ok(())
+            }
         }
-        if !self.repair().await? {
-            tokio::time::sleep(REMOTE_REPAIR_PAUSE).await;
+    }
+
+    /// The outcome of the repair under way, or of one that begins now. It does not end with the request that
+    /// began it.
+    fn begin_repair(&self) -> watch::Receiver<Option<Result<bool, HotError>>> {
+        let mut repair = self.repair.lock();
+        if let Some(running) = repair.as_ref().filter(|running| running.has_changed().is_ok_and(|told| !told))
+        {
+            return running.clone();
         }
-        Ok(())
+        let (tell, outcome) = watch::channel(None);
+        if let Some(tier) = self.this.upgrade() {
+            tokio::spawn(async move {
+                let repaired = tier.repair().await;
+                // Nobody may wait any more.
+                let _ = tell.send(Some(repaired));
+            });
+        }
+        *repair = Some(outcome.clone());
+        outcome
+    }
+
+    /// A shard's own generation, as it was at some time before this returns.
+    pub async fn own_generation(&self, link: &Link, shard: u16) -> Result<Vec<u8>, HotError> {
+        if let Some(known) = self.generations.lock().get(&shard) {
+            return Ok(known.clone());
+        }
+        let generation = self.state(link, shard).await?.generation.into_bytes();
+        self.generations.lock().insert(shard, generation.clone());
+        Ok(generation)
     }
 
     /// Reads the catalogue as it is now.
@@ -270,7 +321,7 @@ async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -
     });
     if let Some(id) = id {
         for shard in 0..wire::number("the tier's shards", &shards)?.min(u64::from(u16::MAX)) as u16 {
-            if positions.position(log_id(id, shard)).await?.is_some() {
+            if positions.drained(log_id(id, shard)).await?.is_some() {
                 return unnamed();
             }
         }

@@ -32,11 +32,18 @@
 //! that was ever overtaken.
 //!
 //! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are there.
-//! Before V takes anything again it gets a new generation, which is announced in the meta of every shard, and
-//! only then are all rows looked through and what they have reserved again. An attempt under the old
-//! generation fails in step 2 from the announcement on; a row that was written before it is found.
+//! V numbers its reservations, and a row's script notes in W's meta the newest number of V's that a row of W
+//! relies on (`r<V>`; loads and read-throughs do the same). Before V takes anything again it gets a new
+//! generation, which is announced in the meta of every shard; an attempt under the old generation fails in
+//! step 2 from there on. Only then are the notes of all shards read: if V still counts as many reservations
+//! as the highest of them, it has lost none that any row has, because what a primary loses is what was
+//! written last. Nothing is looked through then: a primary that comes back with its data costs one script a
+//! shard. Otherwise all rows are looked through, and what they have in V is reserved again.
+//!
+//! **When W loses its tail** it may have lost fences. An attempt names W's own generation as it was before
+//! step 1, so that none which began before the failover writes after it.
 
-use super::commit::{Answered, Attempt, Change, Expect, Written};
+use super::commit::{Answered, Attempt, Change, Expect, Relied, Written};
 use super::encode::Entry;
 use super::error::too_busy;
 use super::table::{Looked, Place, RemoteTable};
@@ -66,10 +73,9 @@ pub(crate) struct UniqueValue {
 
 /// What a compare-and-set of a reservation found.
 enum Swapped {
-    /// Done, under this generation.
-    Done(Vec<u8>),
-    /// This is there instead; empty: none.
-    Found(Vec<u8>),
+    Done(Relied),
+    /// This is there instead (empty: none), and relies on no more than that.
+    Found(Vec<u8>, Relied),
 }
 
 /// The row that a reservation names.
@@ -105,9 +111,14 @@ impl RemoteTable {
             keys: vec![self.meta(shard), self.names(shard).uniques[unique.index].clone()],
             args: vec![unique.value.to_le_bytes().to_vec(), expected.to_vec(), new.to_vec()],
         };
-        let [done, detail] = wire::tuple("swap", self.tier.write(link, shard, call).await?)?;
-        let detail = wire::bytes("swap", detail)?;
-        Ok(if wire::number("swap", &done)? == 1 { Swapped::Done(detail) } else { Swapped::Found(detail) })
+        let answer = self.tier.write(link, shard, call).await?;
+        let [done, found, generation, number] = wire::tuple("swap", answer)?;
+        let (generation, number) = (wire::bytes("swap", generation)?, wire::number("swap", &number)?);
+        let relied = Relied { shard, generation, number };
+        Ok(match wire::number("swap", &done)? {
+            1 => Swapped::Done(relied),
+            _ => Swapped::Found(wire::bytes("swap", found)?, relied),
+        })
     }
 
     /// Looks at the row that a reservation names. One that cannot be looked at is an error.
@@ -155,8 +166,10 @@ impl RemoteTable {
         change: &Change<'_>,
     ) -> Result<Written, HotError> {
         for _ in 0..REMOTE_TRIES {
-            let mut attempt =
-                Attempt { token: rand::random::<u64>().to_le_bytes().to_vec(), generations: Vec::new() };
+            let shard = change.place.shard;
+            let own = self.tier.own_generation(link, shard).await.map_err(HotError::before_the_write)?;
+            let token = rand::random::<u64>().to_le_bytes().to_vec();
+            let mut attempt = Attempt { token, own, relied: Vec::new() };
             let given_up = self.given_up(link, change).await?;
             let mut reserved = Vec::new();
             let result = match self.reserve_all(link, change, &mut attempt, &mut reserved).await {
@@ -190,7 +203,9 @@ impl RemoteTable {
                     match other? {
                         Answered::Written(written) => return Ok(written),
                         // The next try has another token.
-                        Answered::Fenced | Answered::Taken { .. } => {}
+                        Answered::Fenced | Answered::Taken { .. } => {
+                            self.tier.generations.lock().remove(&shard);
+                        }
                     }
                 }
             }
@@ -236,25 +251,25 @@ impl RemoteTable {
             // Also when the answer is lost: releasing what is not there does nothing.
             reserved.push(unique);
             match self.reserve(link, unique, &reservation).await? {
-                Ok(generation) => attempt.generations.push((self.tier.shard_of_value(value), generation)),
+                Ok(relied) => attempt.relied.push(relied),
                 Err(now) => return Ok(Reserved::Changed(now)),
             }
         }
         Ok(Reserved::All)
     }
 
-    /// Reserves one value: the generation, or the change's own row if that has it.
+    /// Reserves one value; the change's own row if that has it.
     async fn reserve(
         &self,
         link: &Link,
         unique: UniqueValue,
         reservation: &[u8],
-    ) -> Result<Result<Vec<u8>, Entry>, HotError> {
+    ) -> Result<Result<Relied, Entry>, HotError> {
         let mut expected = Vec::new();
         for _ in 0..REMOTE_TRIES {
             let holder = match self.swap(link, unique, &expected, reservation).await? {
-                Swapped::Done(generation) => return Ok(Ok(generation)),
-                Swapped::Found(holder) => holder,
+                Swapped::Done(relied) => return Ok(Ok(relied)),
+                Swapped::Found(holder, _) => holder,
             };
             expected.clear();
             if holder.is_empty() {
@@ -295,24 +310,21 @@ impl RemoteTable {
     }
 
     /// Reserves a value for a row that has it in the database, in place of a reservation that its row does
-    /// not back.
+    /// not back. What the row then relies on; `None`: another row has the value in memory.
     pub(crate) async fn settle(
         &self,
         link: &Link,
         unique: UniqueValue,
         holder: &[u8],
         key: &[u8],
-    ) -> Result<(), HotError> {
+    ) -> Result<Option<Relied>, HotError> {
         let own = [&[0; TOKEN_BYTES][..], key].concat();
         let mut holder = holder.to_vec();
         for _ in 0..REMOTE_TRIES {
-            if holder.get(TOKEN_BYTES..) == Some(key) {
-                return Ok(());
-            }
             if !holder.is_empty() {
                 match self.holds(link, unique, &holder).await? {
                     // Newer than what was loaded: memory is right.
-                    Holder::Has(_) => return Ok(()),
+                    Holder::Has(_) => return Ok(None),
                     Holder::Lacks { place, head } => {
                         if !self.fence(link, &place, &holder[..TOKEN_BYTES], &head).await? {
                             continue;
@@ -321,8 +333,11 @@ impl RemoteTable {
                 }
             }
             match self.swap(link, unique, &holder, &own).await? {
-                Swapped::Done(_) => return Ok(()),
-                Swapped::Found(found) => holder = found,
+                Swapped::Done(relied) => return Ok(Some(relied)),
+                Swapped::Found(found, relied) if found.get(TOKEN_BYTES..) == Some(key) => {
+                    return Ok(Some(relied));
+                }
+                Swapped::Found(found, _) => holder = found,
             }
         }
         Err(too_busy())

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::support::*;
+use forebay_redis::Command;
 use forebay_table::{HotKind, RemoteOptions};
 use forebay_topology::{Local, Persistence, Spec};
 use forebay_value::{KeyKind, Row, Value, ValueRef};
@@ -118,6 +119,107 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
             assert_eq!(record.store.rows.lock().unwrap().len(), 202);
         });
     }
+}
+
+/// How often all primaries have run a command since they were asked to count from nothing.
+async fn calls(server: &Server, command: &str) -> usize {
+    let mut info = Command::new();
+    info.arg("INFO").arg("commandstats");
+    let told = server.client.on_each_primary(&info).await.unwrap();
+    told.iter().filter(|(_, stats)| format!("{stats:?}").contains(&format!("cmdstat_{command}:"))).count()
+}
+
+/// What a primary keeps needs no look at every row of every shard.
+#[test]
+fn a_cluster_primary_that_restarts_with_its_data_is_repaired_without_a_pass() {
+    let local = Local::up(Spec::new(CLUSTER).keep(Persistence::Always)).unwrap();
+    block_on(async {
+        let record = Record::default();
+        for id in 0..100 {
+            record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), new_row(id));
+        }
+        let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        server.load().await;
+        for node in local.nodes() {
+            for id in 0..100 {
+                let id = 1_000 * i64::from(node.port) + id;
+                server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+            }
+            let mut reset = Command::new();
+            reset.arg("CONFIG").arg("RESETSTAT");
+            server.client.on_each_primary(&reset).await.unwrap();
+            local.kill(&node.name).unwrap();
+            local.start(&node.name).unwrap();
+            local.wait_ready().unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            while !server.tables.queue().repair().await.unwrap_or(false) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            assert_eq!(calls(&server, "hscan").await, 0, "all rows were looked through");
+            assert_ne!(calls(&server, "evalsha").await, 0);
+            let every = (0..100).chain((0..100).map(|id| 1_000 * i64::from(node.port) + id));
+            for id in every {
+                let row = row(server.table.schema(), -1 - id, Some(&format!("code {id}")), "b");
+                let taken = server.table.insert(&server.link, row.as_ref()).await.unwrap_err();
+                assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE }, "{taken}");
+            }
+        }
+    });
+}
+
+/// The position stands where a table was stopped, which is behind what the database has of the others.
+#[test]
+fn a_failover_beside_a_stopped_table_drops_the_view_of_the_others() {
+    let local = Local::up(Spec::new(SINGLE).keep(Persistence::Always)).unwrap();
+    block_on(async {
+        let record = Record::default();
+        let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        server.load().await;
+        for id in 0..200 {
+            server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+        }
+        server.drain().await;
+        let shard = server.table.shard_of(ValueRef::Bigint(0)).unwrap();
+        let queue = server.tables.queue();
+        for (stopped, is_kept) in [(server.table.schema().name.as_str(), true), ("others", false)] {
+            let known = queue.status(&server.link, shard).await.unwrap().last;
+            *record.stored.stopped.lock().unwrap() = Some((known + 3, vec![(stopped.to_owned(), 1)]));
+            restart(&local).await;
+            while !queue.repair().await.unwrap_or(false) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            assert_eq!(server.table.check_loaded(&server.link).await.unwrap(), is_kept, "{stopped} stopped");
+            let status = queue.status(&server.link, shard).await.unwrap();
+            assert!(status.last > known + 3, "{status:?}");
+        }
+    });
+}
+
+/// Whoever read the shard before it was repaired must not move its position afterwards.
+#[test]
+fn a_repair_gives_the_position_another_opening() {
+    let local = Local::up(Spec::new(SINGLE).keep(Persistence::Always)).unwrap();
+    block_on(async {
+        let record = Record::default();
+        let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        server.load().await;
+        let queue = server.tables.queue();
+        let opening = async || {
+            let known = queue.status(&server.link, 0).await.unwrap().opening;
+            assert_eq!(record.stored.openings.lock().unwrap().get(&queue.log_id(0)), Some(&known));
+            forebay_table::opening_number(&known)
+        };
+        let first = opening().await;
+        restart(&local).await;
+        while !queue.repair().await.unwrap_or(false) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(opening().await, first + 1);
+        // A database that went back behind that: the shard is repaired again.
+        record.stored.openings.lock().unwrap().insert(queue.log_id(0), format!("{first}:before"));
+        queue.doubt(&server.link, 0).await.unwrap();
+        assert_eq!(opening().await, first + 2);
+    });
 }
 
 /// Reservations that one primary lost while the rows that have them are on others. Nothing is drained, so that no load can put them back.

@@ -434,7 +434,8 @@ async fn a_tier_without_a_name_is_taken_over_by_the_database_that_knows_it() {
         database: database.to_owned(),
         ..RemoteOptions::default()
     };
-    let strange = serve(&local, spec(KeyKind::Bigint), of(None, "0123456789abcdef"), &record).await;
+    let elsewhere = Record::default();
+    let strange = serve(&local, spec(KeyKind::Bigint), of(None, "0123456789abcdef"), &elsewhere).await;
     assert_eq!(strange.tables.root(), "fb:01234567:");
     assert_ne!(strange.tables.id(), old.tables.id());
     record.stored.by_log.lock().unwrap().insert(old.tables.log_id(0), 0);

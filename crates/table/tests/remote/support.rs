@@ -3,8 +3,8 @@
 use crate::common::Store;
 use forebay_redis::{Client, Command, Link, Options};
 use forebay_table::{
-    BoxFuture, HotError, Leased, LogRecord, Positions, RemoteOptions, RemoteTable, RemoteTables, SourceError,
-    TableSpec,
+    BoxFuture, Drained, HotError, Leased, LogRecord, Positions, RemoteOptions, RemoteTable, RemoteTables,
+    SourceError, TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
 use forebay_value::{Row, Value};
@@ -22,12 +22,48 @@ pub fn up(topology: Topology) -> Local {
 #[derive(Default)]
 pub struct Stored {
     pub by_log: Mutex<HashMap<u128, u64>>,
+    /// Who may move them.
+    pub openings: Mutex<HashMap<u128, String>>,
+    /// Stopped tables, and how far the others are: in every queue.
+    pub stopped: Mutex<Option<(u64, Vec<(String, u64)>)>>,
+}
+
+impl Stored {
+    fn of(&self, log: u128) -> Option<Drained> {
+        let position = self.by_log.lock().unwrap().get(&log).copied();
+        let opening = self.openings.lock().unwrap().get(&log).cloned();
+        if position.is_none() && opening.is_none() {
+            return None;
+        }
+        let position = position.unwrap_or(0);
+        let (others, stopped) = self.stopped.lock().unwrap().clone().unwrap_or((position, Vec::new()));
+        Some(Drained { position, others, stopped, opening: opening.unwrap_or_default() })
+    }
 }
 
 impl Positions for Stored {
-    fn position(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {
-        let position = self.by_log.lock().unwrap().get(&log).copied();
-        Box::pin(async move { Ok(position) })
+    fn drained(&self, log: u128) -> BoxFuture<'static, Result<Option<Drained>, SourceError>> {
+        let drained = self.of(log);
+        Box::pin(async move { Ok(drained) })
+    }
+
+    fn fence(
+        &self,
+        log: u128,
+        before: String,
+        after: String,
+    ) -> BoxFuture<'static, Result<Option<Drained>, SourceError>> {
+        let is_moved = {
+            let mut openings = self.openings.lock().unwrap();
+            let opening = openings.entry(log).or_default();
+            let is_moved = *opening == before;
+            if is_moved {
+                *opening = after;
+            }
+            is_moved
+        };
+        let drained = self.of(log).filter(|_| is_moved);
+        Box::pin(async move { Ok(drained) })
     }
 
     fn held_from(&self, _: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>> {

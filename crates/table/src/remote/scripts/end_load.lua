@@ -1,11 +1,11 @@
 -- Says that a shard has every row of the database.
 -- KEYS  1 meta · 2 hold
--- ARGV  1 epoch · 2 loaded field · 3 since
--- Answers 1, or 0 when what was deleted has been forgotten meanwhile: load again.
+-- ARGV  1 epoch · 2 loaded field · 3 since · 4 epoch in which the load was begun
+-- Answers 1, or 0 when what was deleted has been forgotten meanwhile, or rows may be lost: load again.
 local meta = redis.call('HMGET', KEYS[1], 'epoch', ARGV[2], 'forgotten')
 if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or another history of it') end
 if meta[2] then return 1 end
-if tonumber(meta[3] or '0') > tonumber(ARGV[3]) then return 0 end
+if meta[1] ~= ARGV[4] or tonumber(meta[3] or '0') > tonumber(ARGV[3]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[2], '1')
 redis.call('DEL', KEYS[2])
 return 1

@@ -2,7 +2,9 @@
 -- place of anything newer. What was read holds every change up to `since`.
 -- KEYS  1 meta · 2 rows · 3 deleted · 4 order · then one for each counter
 -- ARGV  1 epoch · 2 loaded field · 3 key · 4 since · 5 the stub that was seen ("": none) · 6 the row ("": it is not there)
---       7 flags: s (shared) or -, o (ordered) or -, f (even when full) or - · 8 counters (number), then fingerprint, delta of each
+--       7 flags: s (shared) or -, o (ordered) or -, f (even when full) or - · 8 counters (number), then fingerprint, delta of each,
+--       then for each other shard in which its values are reserved: field of its generation, generation, field of the newest
+--       reservation, its number
 -- Answers { "present", value }, { "gone" }, { "stale" } or { "full" }.
 local meta = redis.call('HMGET', KEYS[1], 'epoch', ARGV[2], 'forgotten', 'full')
 if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or another history of it') end
@@ -24,9 +26,16 @@ else
   if tonumber(meta[3] or '0') > since then return { 'stale' } end
   if row == '' then return { 'gone' } end
 end
+local noted = {}
+for i = 9 + 2 * tonumber(ARGV[8]), #ARGV, 4 do
+  local known = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i + 2])
+  if (known[1] or '') ~= ARGV[i + 1] then return { 'stale' } end
+  if tonumber(ARGV[i + 3]) > tonumber(known[2] or '0') then noted[#noted + 1] = i + 2 end
+end
 local order = string.sub(flags, 2, 2) == 'o'
 if row ~= '' then
   if meta[4] and string.sub(flags, 3, 3) ~= 'f' then return { 'full' } end
+  for _, note in ipairs(noted) do redis.call('HSET', KEYS[1], ARGV[note], ARGV[note + 1]) end
   redis.call('HSET', KEYS[2], key, head .. row)
   if order then redis.call('ZADD', KEYS[4], 0, key) end
 else

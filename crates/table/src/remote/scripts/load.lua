@@ -4,6 +4,8 @@
 --       8 bytes of a stub (numbers), then for each row: key, a head of zeros and the row
 --       then for each counted value: its row's key, key's index, fingerprint
 --       then for each group: key's index, claims (number), for each claim: fingerprint, what reserves it for its row
+--       then for each other shard in which values of these rows are reserved: field of its generation, generation, field of the newest
+--       reservation, its number
 -- Answers { rows taken, row's key, key's index, fingerprint, holder … of each value that somebody else holds }.
 local meta = redis.call('HMGET', KEYS[1], 'epoch', ARGV[2], 'forgotten', 'full')
 if meta[1] ~= ARGV[1] then return redis.error_reply('EPOCH another server, or another history of it') end
@@ -23,6 +25,13 @@ for i = 1, tonumber(ARGV[7]) do
   groups[i] = { KEYS[tonumber(ARGV[at])], ARGV[at], at + 2, claims }
   at = at + 2 + 2 * claims
 end
+local noted = {}
+for i = at, #ARGV, 4 do
+  local known = redis.call('HMGET', KEYS[1], ARGV[i], ARGV[i + 2])
+  if (known[1] or '') ~= ARGV[i + 1] then return redis.error_reply('FENCED another generation of reservations') end
+  if tonumber(ARGV[i + 3]) > tonumber(known[2] or '0') then noted[#noted + 1] = i + 2 end
+end
+for _, note in ipairs(noted) do redis.call('HSET', KEYS[1], ARGV[note], ARGV[note + 1]) end
 
 -- Whether a hash has none of the fields that stand in ARGV with their values.
 local function has_none(key, first, fields)

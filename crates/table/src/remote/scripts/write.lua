@@ -3,7 +3,7 @@
 -- KEYS  1 meta · 2 stream · 3 rows, then what is needed of: deleted (d), order (o), fences (t), then one for each counter, claim and release
 -- ARGV  1 epoch · 2 loaded field · 3 control · 4 key · 5, 6 field and value of the queue entry: of a put what stands before the row in a record, and the row; of a delete
 --       'r' and the record · then what is needed of: the head that is expected (h), the attempt's token (t), then in this order for each
---       generation: field, value · counter: fingerprint, delta · claim: fingerprint · release: fingerprint
+--       generation: field, value, field of the newest reservation, its number · counter: fingerprint, delta · claim: fingerprint · release: fingerprint
 -- control: bytes p (put) or d (delete) · f (refused when full) or - · o (ordered) or - · expected: a (absent), y (anything) or h (a head) · t (a token)
 --       or - · how many generations, counters, claims, releases, 2 bytes little-endian each
 -- Answers the version, or { why, detail… }.
@@ -22,9 +22,12 @@ if fence == 't' then
   if redis.call('HEXISTS', KEYS[next_key], ARGV[at] .. key) == 1 then return { 'fenced' } end
   at, next_key = at + 1, next_key + 1
 end
+local noted = {}
 for _ = 1, generations do
-  if (redis.call('HGET', KEYS[1], ARGV[at]) or '') ~= ARGV[at + 1] then return { 'fenced' } end
-  at = at + 2
+  local known = redis.call('HMGET', KEYS[1], ARGV[at], ARGV[at + 2])
+  if (known[1] or '') ~= ARGV[at + 1] then return { 'fenced' } end
+  if tonumber(ARGV[at + 3]) > tonumber(known[2] or '0') then noted[#noted + 1] = at + 2 end
+  at = at + 4
 end
 local counter_key, counter_at = next_key - 1, at
 local claim_key, claim_at = counter_key + counters, counter_at + 2 * counters - 1
@@ -89,6 +92,8 @@ else
     redis.call('HSET', KEYS[claim_key + i], ARGV[claim_at + i], struct.pack('<I8', version) .. key)
   end
 end
+-- On which reservations of other shards this one's rows rely, should those shards lose some (see `unique`).
+for _, note in ipairs(noted) do redis.call('HSET', KEYS[1], ARGV[note], ARGV[note + 1]) end
 if order_key then
   if kind == 'p' then redis.call('ZADD', order_key, 0, key) else redis.call('ZREM', order_key, key) end
 end
