@@ -8,6 +8,7 @@ mod clients;
 mod jobs;
 mod kept;
 mod limits;
+mod metrics;
 mod owners;
 mod poisoning;
 mod proxy;

@@ -303,6 +303,13 @@ impl<'a> Answer<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// The status of what was answered; `None` before that.
+    pub fn status(&self) -> Option<u16> {
+        // Behind `HTTP/1.1 `.
+        let digits = self.out.get(self.start + 9..self.start + 12)?;
+        Some(digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0')))
+    }
+
     /// Takes back what was written.
     pub(crate) fn clear(&mut self) {
         self.out.truncate(self.start);

@@ -62,6 +62,16 @@ pub enum Given {
     Streamed(Streamed),
 }
 
+impl Given {
+    /// The status, 200..=599.
+    pub fn status(&self) -> u16 {
+        match self {
+            Given::Whole(reply) => reply.head.status(),
+            Given::Streamed(streamed) => streamed.status,
+        }
+    }
+}
+
 impl From<Reply> for Given {
     fn from(reply: Reply) -> Given {
         Given::Whole(reply)

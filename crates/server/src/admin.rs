@@ -11,6 +11,7 @@
 //! | `GET /follow` | whether what others commit reaches memory |
 //! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
 //! | `GET /tables` | rows and memory |
+//! | `GET /metrics` | the numbers of all parts, for Prometheus |
 //! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
 //! | `GET /cache` | what the response cache holds and did |
 //! | `POST /cache/invalidate?tag=&tag=` | drops what carries one of the tags, on every server |
@@ -28,6 +29,7 @@ use crate::conditions::Conditions;
 use crate::endpoint::out::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
+use crate::metrics;
 use crate::problem::{Problem, write_problem};
 use crate::reload::Reloader;
 use crate::schedule::Schedule;
@@ -75,13 +77,20 @@ impl Service for AdminService {
                 answer.respond(&json_head(200), body.as_bytes());
                 Outcome::Done
             }
+            Ok(Work::Metrics) => {
+                let work = metrics::render(self.0.sources());
+                Outcome::Later(Box::pin(async move {
+                    match work.await {
+                        Ok(text) => reply(metrics::CONTENT_TYPE, 200, text.into_bytes()),
+                        Err(problem) => problem_reply(&problem),
+                    }
+                }))
+            }
             Ok(Work::Later(work)) => Outcome::Later(Box::pin(async move {
-                let mut out = OwnedOut::default();
                 match work.await {
-                    Ok((status, value)) => return json_reply(status, &value),
-                    Err(problem) => respond_problem(&problem, &mut out),
+                    Ok((status, value)) => reply(JSON, status, value.to_string().into_bytes()),
+                    Err(problem) => problem_reply(&problem),
                 }
-                out.into_reply()
             })),
             Err(problem) => {
                 respond_problem(&problem, answer);
@@ -97,16 +106,24 @@ impl Service for AdminService {
 
 enum Work {
     Now(serde_json::Value),
+    Metrics,
     Later(crate::action::BoxFuture<Result<(u16, serde_json::Value), Problem>>),
 }
 
+pub(crate) const JSON: &str = "application/json";
+
 pub(crate) fn json_head(status: u16) -> Head {
-    Head::new(status).content_type("application/json")
+    Head::new(status).content_type(JSON)
 }
 
-fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
-    let body = value.to_string().into_bytes();
-    Reply { head: Arc::new(json_head(status)), extra: Vec::new(), body, mark: 0 }
+fn reply(content_type: &str, status: u16, body: Vec<u8>) -> Reply {
+    Reply { head: Arc::new(Head::new(status).content_type(content_type)), extra: Vec::new(), body, mark: 0 }
+}
+
+fn problem_reply(problem: &Problem) -> Reply {
+    let mut out = OwnedOut::default();
+    respond_problem(problem, &mut out);
+    out.into_reply()
 }
 
 fn check_json(table: &str, found: &Differences) -> serde_json::Value {
@@ -170,6 +187,7 @@ impl Admin {
             (Method::Get | Method::Head, "/tables") => {
                 Ok(self.ask(|tier| async move { tier.describe().await }))
             }
+            (Method::Get | Method::Head, "/metrics") => Ok(Work::Metrics),
             (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
             (Method::Get | Method::Head, "/cache") => Ok(Work::Now(self.cache.counts())),
             (Method::Post, "/cache/invalidate") => Ok(self.later(self.cache.invalidate(request)?)),
@@ -187,7 +205,7 @@ impl Admin {
             (Method::Post, "/checkpoint") => Ok(self.checkpoint()),
             (Method::Post, "/reload") => Ok(self.reload()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /ready, /drain, /follow, /jobs, /tables, /cache, /host",
+                "the admin listener has nothing here; see /health, /ready, /drain, /follow, /jobs, /tables, /cache, /host, /metrics",
             )),
         }
     }
@@ -199,6 +217,16 @@ impl Admin {
     {
         let question = question(self.tier.clone());
         Work::Later(Box::pin(async move { Ok((200, question.await?)) }))
+    }
+
+    fn sources(&self) -> metrics::Sources {
+        metrics::Sources {
+            routes: self.reloader.routes(),
+            stats: self.stats.clone(),
+            tier: self.tier.clone(),
+            conditions: self.conditions.clone(),
+            cache: self.cache.counts(),
+        }
     }
 
     fn health(&self) -> serde_json::Value {
@@ -222,7 +250,7 @@ impl Admin {
             requests: stats.requests,
             read_bytes: stats.read_bytes,
             written_bytes: stats.written_bytes,
-            waiting: self.reloader.waiting() as u64,
+            waiting: self.reloader.routes().waiting() as u64,
             database: database.split_once(':').map_or(database.as_str(), |(scheme, _)| scheme).to_owned(),
             backlog_rows: gauges.backlog_rows,
             backlog_bytes: gauges.backlog_bytes,

@@ -63,6 +63,13 @@ impl Conditions {
         (if is_ready { 200 } else { 503 }, json!({ "status": status, "conditions": conditions }))
     }
 
+    /// State and table of each, as it is now.
+    pub(crate) async fn words(&self) -> Vec<(&'static str, Option<String>)> {
+        let mut lasting = self.lasting.lock().await;
+        self.renew(&mut lasting).await;
+        lasting.iter().map(|of| (of.condition.state.word(), of.condition.table.clone())).collect()
+    }
+
     async fn renew(&self, lasting: &mut Vec<Lasting>) {
         let found = self.tier.conditions().await;
         lasting.retain(|old| {

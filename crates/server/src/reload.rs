@@ -87,9 +87,9 @@ impl Reloader {
         Arc::new(Reloader { ground, started, read, replacer, now, cached_routes, watching })
     }
 
-    /// Requests that wait now for the database, or for rows that are not in memory.
-    pub fn waiting(&self) -> usize {
-        self.now.lock().routes.waiting()
+    /// What serves now.
+    pub fn routes(&self) -> Arc<Routes> {
+        self.now.lock().routes.clone()
     }
 
     /// How much time a stop leaves to clients and the drain.

@@ -3,16 +3,18 @@
 //! Promises that guard, rate, cache and the application behind see the same path: the one form of what the
 //! client sent ([`canonical_path`]).
 
+use crate::counters::RouteCounters;
 use crate::endpoint::fronted::Fronted;
 use crate::endpoint::out::respond_problem;
 use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
 use forebay_database::Store;
-use forebay_http::{Answer, CanonicalPath, Method, Outcome, Request, Service, canonical_path};
+use forebay_http::{Answer, CanonicalPath, Given, Method, Outcome, Request, Service, canonical_path};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The methods that an endpoint can have.
 const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
@@ -23,6 +25,7 @@ struct Place {
     endpoint: Arc<Endpoint>,
     /// The parameter for the rest of the path, where there is no rest.
     empty_rest: Option<String>,
+    counters: Arc<RouteCounters>,
 }
 
 /// Endpoints by method and path.
@@ -49,7 +52,24 @@ pub struct Routes {
     /// The same with routes in lower case.
     folded: Routers,
     /// As the config has them.
-    added: Vec<(Method, String, Arc<Endpoint>)>,
+    added: Vec<Added>,
+    workers: usize,
+    /// Of requests that have no endpoint.
+    unrouted: Arc<RouteCounters>,
+}
+
+/// An endpoint as it was added.
+struct Added {
+    method: Method,
+    route: String,
+    endpoint: Arc<Endpoint>,
+    counters: Arc<RouteCounters>,
+}
+
+impl Added {
+    fn place(&self, empty_rest: Option<String>) -> Place {
+        Place { endpoint: self.endpoint.clone(), empty_rest, counters: self.counters.clone() }
+    }
 }
 
 impl Routers {
@@ -75,10 +95,11 @@ impl Routers {
 }
 
 impl Routes {
-    /// None yet.
-    pub fn new(store: Store, merge_slashes: bool) -> Routes {
+    /// None yet, for so many workers.
+    pub fn new(store: Store, merge_slashes: bool, workers: usize) -> Routes {
         let (routers, folded) = Default::default();
-        Routes { store, merge_slashes, routers, folded, added: Vec::new() }
+        let unrouted = Arc::new(RouteCounters::new(workers));
+        Routes { store, merge_slashes, routers, folded, added: Vec::new(), workers, unrouted }
     }
 
     /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
@@ -96,26 +117,27 @@ impl Routes {
             Ok(form) => return Err(format!("the path must be written as {}", form.path)),
             Err(error) => return Err(format!("the path has {error}")),
         }
-        let place = Place { endpoint: endpoint.clone(), empty_rest: None };
+        let counters = Arc::new(RouteCounters::new(self.workers));
+        let added = Added { method, route: route.to_owned(), endpoint, counters };
+        let place = added.place(None);
         self.routers.of(method).insert(router_syntax(route), place).map_err(|error| error.to_string())?;
-        self.added.push((method, route.to_owned(), endpoint));
+        self.added.push(added);
         Ok(())
     }
 
     /// Adds what follows from all endpoints: `/a/{rest...}` takes `/a` and `/a/` as well, where no endpoint
     /// has these, and paths are known whatever their case.
     pub fn finish(&mut self) {
-        for (method, route, endpoint) in &self.added {
-            let Some((begin, name)) = rest_of(route) else { continue };
+        for added in &self.added {
+            let Some((begin, name)) = rest_of(&added.route) else { continue };
             for path in [begin, begin.trim_end_matches('/')] {
-                let place = Place { endpoint: endpoint.clone(), empty_rest: Some(name.to_owned()) };
                 // Another endpoint has it, or "/" has no shorter form.
-                let _ = self.routers.of(*method).insert(path, place);
+                let _ = self.routers.of(added.method).insert(path, added.place(Some(name.to_owned())));
             }
         }
-        for (method, route, endpoint) in &self.added {
-            let place = Place { endpoint: endpoint.clone(), empty_rest: None };
-            let folded = self.folded.of(*method);
+        for added in &self.added {
+            let (route, place) = (&added.route, added.place(None));
+            let folded = self.folded.of(added.method);
             let begin =
                 rest_of(route).map_or(Vec::new(), |(begin, _)| vec![begin, begin.trim_end_matches('/')]);
             for route in begin.into_iter().map(str::to_owned).chain([router_syntax(route)]) {
@@ -127,7 +149,16 @@ impl Routes {
 
     /// Requests that wait now for the database, or for rows that are not in memory.
     pub fn waiting(&self) -> usize {
-        self.added.iter().map(|(_, _, endpoint)| endpoint.intake.waiting.count()).sum()
+        self.added.iter().map(|added| added.endpoint.intake.waiting.count()).sum()
+    }
+
+    /// Method, route and numbers of each endpoint; no route: of what has none.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &str, &RouteCounters)> {
+        let added = self.added.iter().map(|added| {
+            let method = if added.method == Method::Other { "*" } else { added.method.as_str() };
+            (method, added.route.as_str(), &*added.counters)
+        });
+        added.chain([("", "", &*self.unrouted)])
     }
 
     fn allowed(&self, path: &str) -> String {
@@ -153,20 +184,27 @@ impl Routes {
             .map_err(|error| Problem::new(400, format!("the path has {error}")))
     }
 
-    fn answer(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
+    /// `counters` becomes the endpoint's, once it is found.
+    fn answer<'s>(
+        &'s self,
+        request: &Request<'_>,
+        counters: &mut &'s Arc<RouteCounters>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
         if request.has_canonical_path() {
-            return self.route(request, Oddities::default(), answer);
+            return self.route(request, Oddities::default(), counters, answer);
         }
         let form = self.path(request)?;
         let oddities = Oddities { control: form.has_control, encoded_slash: form.has_encoded_slash };
-        self.route(&request.with_path(&form.path), oddities, answer)
+        self.route(&request.with_path(&form.path), oddities, counters, answer)
     }
 
     /// Answers a request whose path is in its one form.
-    fn route(
-        &self,
+    fn route<'s>(
+        &'s self,
         request: &Request<'_>,
         oddities: Oddities,
+        counters: &mut &'s Arc<RouteCounters>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         let Some(found) = self.routers.find(request.method(), request.path()) else {
@@ -175,7 +213,8 @@ impl Routes {
                 allowed => Problem::method_not_allowed(&allowed),
             });
         };
-        let Place { endpoint, empty_rest } = found.value;
+        let Place { endpoint, empty_rest, counters: own } = found.value;
+        *counters = own;
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
@@ -227,12 +266,43 @@ fn rest_of(route: &str) -> Option<(&str, &str)> {
     route.strip_suffix("...}")?.rsplit_once('{')
 }
 
+/// A deferred answer that is counted when it is there.
+struct Timed<F> {
+    work: F,
+    counters: Arc<RouteCounters>,
+    worker: usize,
+    began: Instant,
+}
+
+impl<F: Future> Timed<F> {
+    async fn counted(self, status: fn(&F::Output) -> u16) -> F::Output {
+        let made = self.work.await;
+        self.counters.count_deferred(self.worker, status(&made), self.began.elapsed());
+        made
+    }
+}
+
 impl Service for Routes {
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
-        self.answer(request, answer).unwrap_or_else(|problem| {
+        let (mut counters, worker) = (&self.unrouted, request.worker());
+        let outcome = self.answer(request, &mut counters, answer).unwrap_or_else(|problem| {
             respond_problem(&problem, answer);
             Outcome::Done
-        })
+        });
+        match outcome {
+            Outcome::Done => {
+                counters.count(worker, answer.status().unwrap_or_default());
+                Outcome::Done
+            }
+            Outcome::Later(work) => {
+                let timed = Timed { work, counters: counters.clone(), worker, began: Instant::now() };
+                Outcome::Later(Box::pin(timed.counted(|reply| reply.head.status())))
+            }
+            Outcome::Streamed(work) => {
+                let timed = Timed { work, counters: counters.clone(), worker, began: Instant::now() };
+                Outcome::Streamed(Box::pin(timed.counted(Given::status)))
+            }
+        }
     }
 
     fn worker_starts(&self, index: usize, workers: usize) {

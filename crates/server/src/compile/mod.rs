@@ -47,7 +47,8 @@ pub async fn compile(
     endpoints: &[model::Endpoint],
     context: &Context<'_>,
 ) -> Result<Routes, Vec<CompileError>> {
-    let mut routes = Routes::new(context.store.clone(), context.config.server.merge_slashes);
+    let mut routes =
+        Routes::new(context.store.clone(), context.config.server.merge_slashes, context.proxies.workers());
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;

@@ -22,6 +22,11 @@ struct Known {
 }
 
 impl Proxies {
+    /// Threads that serve requests.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
     /// None yet, for that many workers.
     pub fn new(workers: usize) -> Proxies {
         Proxies { workers, all: Mutex::default() }
