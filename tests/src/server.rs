@@ -438,10 +438,13 @@ impl Server {
         })
     }
 
-    /// `POST /drain/pause` or `/drain/resume`.
+    /// `POST /drain/pause` or `/drain/resume`, once the start has its database.
     #[track_caller]
     pub fn pause_drain(&self, pause: bool) {
-        let answer = self.admin("POST", if pause { "/drain/pause" } else { "/drain/resume" });
+        let answer = wait_for("the drain can be steered", || {
+            let answer = self.admin("POST", if pause { "/drain/pause" } else { "/drain/resume" });
+            (answer.status != 503).then_some(answer)
+        });
         assert!((200..300).contains(&answer.status), "{answer:?}");
     }
 

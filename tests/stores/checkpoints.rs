@@ -55,15 +55,19 @@ struct Ground {
 /// On SQLite, then on PostgreSQL.
 fn on_each(test: impl Fn(&Ground)) {
     for stores in [Stores::new, Stores::postgres] {
-        let (folder, stores) = (Folder::new(), stores());
-        let config = folder.write("checkpoints.toml", CONFIG);
-        let database = stores.database_url(&folder);
-        let start = Start::new(binary(), &folder, &config).database(&database).set("memory.segment=1MiB");
-        test(&Ground { folder, stores, start });
+        test(&Ground::new(stores()));
     }
 }
 
 impl Ground {
+    fn new(stores: Stores) -> Ground {
+        let folder = Folder::new();
+        let config = folder.write("checkpoints.toml", CONFIG);
+        let database = stores.database_url(&folder);
+        let start = Start::new(binary(), &folder, &config).database(&database).set("memory.segment=1MiB");
+        Ground { folder, stores, start }
+    }
+
     fn archive(&self) -> Archive {
         self.stores.archive(&self.folder)
     }
@@ -200,6 +204,23 @@ fn a_damaged_checkpoint_is_told_and_the_database_is_read() {
         wait_for("a new checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
         server.kill();
         assert!(ground.started().output().contains("50 from the checkpoint"));
+    });
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_large_checkpoint() {
+    on_each(|ground| {
+        let server = ground.start.clone().set("server.stop_timeout=4s").start();
+        server.wait_healthy();
+        put(&server, 0..8_000);
+        server.begin_checkpoint();
+        let ended = server.stop();
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(!ground.folder.data().join("checkpoint.new").exists(), "nothing is left of it");
+        let server = ground.started();
+        assert_eq!(server.client().get("/count").expect(200)["count"], 8_000);
+        server.drain();
+        verified(&server);
     });
 }
 

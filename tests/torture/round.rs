@@ -108,17 +108,27 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     if shape.follows {
         compare(&server).map_err(|what| format!("{what}\n{}\n{}", ground.told, server.output()))?;
     }
-    // What the server shows that goes on is compared with what the one shows that reads all of it again.
+    // What the server shows that goes on is compared with what the one shows that begins again: from a
+    // checkpoint and what was changed since, or from all that the database has.
     let before = (shape.follows && !shape.changes && !has_letters(&ground, &shape)).then(|| {
         let database = evidence::rows(&ground.archive(), &shape);
         evidence::by_http(&server, &history, &database)
     });
     server.kill();
+    if random.random_bool(0.2) {
+        // There is none when the round was short.
+        let _ = std::fs::remove_file(ground.folder.data().join("checkpoint"));
+    }
     let server = ground
         .start
         .try_start()
         .map_err(|ended| format!("it does not start again: {ended:?}\n{}", ground.told))?;
     drain(&ground, &server)?;
+    if shape.follows {
+        server.wait_healthy();
+        compare(&server)
+            .map_err(|what| format!("{what}\nafter a start\n{}\n{}", ground.told, server.output()))?;
+    }
     let mut evidence = evidence::gather(&ground.archive(), &shape, &history, &server);
     let (mut faults, apart) = judge(&history, &evidence);
     if let Some(before) = before {
@@ -239,6 +249,11 @@ fn rage(
             server = server.and_then(|server| happen(ground, shape, server, &address, random));
         }
         thread::sleep(Duration::from_millis(random.random_range(30..150)));
+        if let (Ok(server), true) = (&server, random.random_bool(0.9)) {
+            // The start after the round goes on from here: nobody writes again what it does not hear of.
+            ground.tell("a last checkpoint");
+            server.begin_checkpoint();
+        }
         stop.store(true, Ordering::Relaxed);
         // What was written last is drained under the faults that are left.
         let until = Instant::now() + FAULTS_LEFT;
@@ -269,11 +284,13 @@ fn happen(
             ground.tell("kill -9");
             let ended = server.output();
             server.kill();
+            stay_down(ground, random);
             restart(ground, address, &ended)
         }
         30..35 => {
             ground.tell("SIGTERM");
             let ended = server.stop();
+            stay_down(ground, random);
             restart(ground, address, &ended.output)
         }
         35..40 => {
@@ -293,6 +310,16 @@ fn happen(
             ground.postgres.restart();
             Ok(server)
         }
+        58..63 => {
+            ground.tell("PostgreSQL and the server are killed, and the server starts alone");
+            let ended = server.output();
+            ground.postgres.kill();
+            server.kill();
+            let server = restart(ground, address, &ended);
+            thread::sleep(Duration::from_millis(random.random_range(0..300)));
+            ground.postgres.restart();
+            server
+        }
         _ => {
             let late = Duration::from_millis(random.random_range(5..400));
             let message = At::Message(random.random_range(1..200));
@@ -302,6 +329,15 @@ fn happen(
             ground.relay.arm(Fault { at, harm });
             Ok(server)
         }
+    }
+}
+
+/// Others go on writing for a while.
+fn stay_down(ground: &mut Ground<'_>, random: &mut StdRng) {
+    if random.random_bool(0.5) {
+        let down = Duration::from_millis(random.random_range(20..400));
+        ground.tell(format_args!("down for {down:?}"));
+        thread::sleep(down);
     }
 }
 
