@@ -220,9 +220,9 @@ impl<S: Service, T: Transport> Connection<S, T> {
     ) -> io::Result<()> {
         let gate = &self.shared.gate;
         loop {
-            let (mut flush, mut written) =
-                self.output.poll_flush(cx, &mut self.stream, gate, &mut local.pool)?;
-            written += self.stream.poll_unsent(cx)?;
+            let (mut flush, written) = self.output.poll_flush(cx, &mut self.stream, gate, &mut local.pool)?;
+            // Bytes of answers that were counted when the stream took them.
+            let has_moved = self.stream.poll_unsent(cx)? > 0 || written > 0;
             if self.stream.has_unsent() {
                 flush = Flush::Socket;
             }
@@ -230,7 +230,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 local.written_bytes += written as u64;
                 self.active_ms = local.now_ms;
             }
-            if written > 0 || self.flush != Flush::Socket {
+            if has_moved || self.flush != Flush::Socket {
                 self.wrote_ms = local.now_ms;
             }
             self.flush = flush;

@@ -73,15 +73,17 @@ struct Now {
 }
 
 impl Reloader {
-    /// For a server that serves these routes. Looks at the files of certificates from now on.
+    /// For a server that serves these routes. Looks at the files of certificates, which were `seen` before
+    /// they were read.
     pub fn new(
         ground: Ground,
         started: &Config,
+        seen: tls::Seen,
         read: Option<ReadConfig>,
         (routes, cached_routes): (Arc<Routes>, CachedRoutes),
         replacer: Replacer<Routes>,
     ) -> Arc<Reloader> {
-        let watching = watch_certificates(started, &replacer, &ground);
+        let watching = watch_certificates(started, seen, &replacer, &ground);
         let now = Mutex::new(Now { config: started.clone(), routes });
         let (started, watching) = (started.clone(), tokio::sync::Mutex::new(watching));
         Arc::new(Reloader { ground, started, read, replacer, now, cached_routes, watching })
@@ -117,6 +119,7 @@ impl Reloader {
         self.judge(&config)?;
         let limits = limits(&config);
         limits.check()?;
+        let seen = seen(&config);
         let tls = self.certificates(&config)?;
         let routes = self.ground.routes(&config).await.map_err(|error| error.to_string())?;
         // From here on nothing fails.
@@ -136,7 +139,7 @@ impl Reloader {
                 }
             })
             .await?;
-        *watching = watch_certificates(&config, &self.replacer, &self.ground);
+        *watching = watch_certificates(&config, seen, &self.replacer, &self.ground);
         let count = config.endpoints.len();
         if let Err(error) = self.ground.keep(&config) {
             say!("a start without the database is not prepared for the new config: {error}");
@@ -203,15 +206,21 @@ impl Reloader {
     }
 }
 
+/// The files of certificates as they are before they are read.
+pub fn seen(config: &Config) -> tls::Seen {
+    config.server.tls.as_ref().map(tls::look).unwrap_or_default()
+}
+
 /// Puts certificates that change in use, until it is aborted.
 fn watch_certificates(
     config: &Config,
+    seen: tls::Seen,
     replacer: &Replacer<Routes>,
     ground: &Ground,
 ) -> Option<JoinHandle<()>> {
     let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
     let replacer = replacer.clone();
-    Some(ground.runtime.spawn(tls::watch(tls, move |changed| {
+    Some(ground.runtime.spawn(tls::watch(tls, seen, move |changed| {
         let replacer = replacer.clone();
         async move {
             let replaced = replacer.replace(|serving| serving.tls = Some(changed)).await;

@@ -52,6 +52,7 @@ pub fn serve(
     let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
+    let seen = reload::seen(config);
     let mut starting = Starting::bind(config, http_options(config)?)?;
     let opening = open::open_telling(config, options.new_database, Away::Wait, starting.trouble.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(()) };
@@ -72,7 +73,7 @@ pub fn serve(
     ground.proxies.start(runtime.handle());
     let (jobs, uncounted) = (ground.jobs.clone(), ground.uncounted.clone());
     let served = (routes, cached_routes.clone());
-    let reloader = Reloader::new(ground, config, options.read, served, server.replacer());
+    let reloader = Reloader::new(ground, config, seen, options.read, served, server.replacer());
     let admin = Admin {
         tier: tier.clone(),
         conditions: conditions.clone(),

@@ -7,7 +7,7 @@
 
 mod watch;
 
-pub use watch::watch;
+pub use watch::{Seen, look, watch};
 
 use crate::start_error::StartError;
 use forebay_config::model;

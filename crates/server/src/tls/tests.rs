@@ -60,3 +60,30 @@ fn a_certificate_that_is_not_valid_now_is_told_of() {
     assert!(said(now + days).starts_with("has expired on 20"), "{}", said(now + days));
     assert!(said(now - days).starts_with("is not valid before 20"), "{}", said(now - days));
 }
+
+#[test]
+fn files_that_changed_before_they_were_watched_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    openssl(folder.path(), MAKE);
+    let tls = tls(vec![pair(folder.path(), "a.crt", "a.key")]);
+    let seen = look(&tls);
+    // While the server waits for its database, say.
+    openssl(folder.path(), "mv b.crt a.crt; mv b.key a.key");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (told, replaced) = std::sync::mpsc::channel();
+    runtime.block_on(async {
+        let watching = watch(tls, seen, |_| {
+            let told = told.clone();
+            async move { told.send(()).expect("the test waits") }
+        });
+        let read = async {
+            while replaced.try_recv().is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = watching => unreachable!("it never ends"),
+            () = read => {}
+        }
+    });
+}
