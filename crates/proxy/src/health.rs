@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(picked, (0..count).collect::<Vec<_>>());
             balance.upstreams[0].checked(false);
             assert_eq!(
-                balance.pick(&[], 1_001) == None,
+                balance.pick(&[], 1_001).is_none(),
                 count == 1,
                 "one that fails its checks is not asked"
             );

@@ -164,7 +164,7 @@ impl Taker {
         let taken_at = self.log.end();
         let shared = self.shared.clone();
         let goes_on = || !shared.is_given_up.load(Ordering::Relaxed);
-        match self.tables.save_checkpoint(&goes_on) {
+        match self.tables.save_checkpoint(goes_on) {
             Ok(Some(saved)) => {
                 (self.last, self.taken_at, self.failed_at) = (Some(saved), taken_at, None);
                 *self.shared.failed.lock() = None;

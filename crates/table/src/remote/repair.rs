@@ -220,7 +220,7 @@ impl Tier {
         }
         let fenced: Vec<_> = stream::iter(fences).buffered(REMOTE_FENCES_AT_ONCE).collect().await;
         let (mut left, mut failed) = (Vec::new(), None);
-        for (mut own, fenced) in broken.drain(..).collect::<Vec<_>>().into_iter().zip(fenced) {
+        for (mut own, fenced) in std::mem::take(broken).into_iter().zip(fenced) {
             match fenced {
                 Ok(Some((drained, applied))) => {
                     (own.drained, own.applied) = (drained, applied);

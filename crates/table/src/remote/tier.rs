@@ -55,6 +55,9 @@ pub struct Repairing {
     pub rows: u64,
 }
 
+/// Nothing until a repair has ended; then whether it repaired all shards.
+type RepairOutcome = watch::Receiver<Option<Result<bool, HotError>>>;
+
 pub(crate) struct Tier {
     pub id: u128,
     pub names: TierNames,
@@ -75,7 +78,7 @@ pub(crate) struct Tier {
     /// The repair under way.
     pub repair_state: parking_lot::Mutex<Option<Repairing>>,
     /// What requests wait for: the outcome of the repair that one of them has begun.
-    repair: parking_lot::Mutex<Option<watch::Receiver<Option<Result<bool, HotError>>>>>,
+    repair: parking_lot::Mutex<Option<RepairOutcome>>,
     /// By shard: its own generation as it was last seen.
     pub generations: parking_lot::Mutex<HashMap<u16, Vec<u8>>>,
     /// Bounds the reads through the source.
@@ -217,7 +220,7 @@ impl Tier {
 
     /// The outcome of the repair under way, or of one that begins now. It does not end with the request that
     /// began it.
-    fn begin_repair(&self) -> watch::Receiver<Option<Result<bool, HotError>>> {
+    fn begin_repair(&self) -> RepairOutcome {
         let mut repair = self.repair.lock();
         if let Some(running) = repair.as_ref().filter(|running| running.has_changed().is_ok_and(|told| !told))
         {
