@@ -3,11 +3,12 @@
 //! `cargo run --release -p forebay-table --example checkpoint -- 1000000 [FOLDER]`
 
 use forebay_log::{Log, Options, Position};
-use forebay_table::{BoxFuture, Others, Source, SourceError, TableSpec, Tables};
+use forebay_table::{BoxFuture, Called, Counters, HotTable, Others, Source, SourceError, TableSpec, Tables};
 use forebay_value::{Column, KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 #[global_allocator]
@@ -63,11 +64,30 @@ fn main() {
         let rate = saved.bytes as f64 / 1e6 / seconds;
         println!("saved  {rows} rows, {} MB in {seconds:.2} s: {rate:.0} MB/s", saved.bytes / 1_000_000);
     }
-    let tables = open(dir);
     let began = Instant::now();
+    let tables = open(dir);
+    let first = read_early(&tables, rows / 2);
     let loaded = tables.load_checkpoint();
     tables.replay(Position(0)).expect("replayed");
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!((loaded.rows, loaded.notes.len()), (rows as u64, 0));
     println!("loaded {rows} rows in {seconds:.2} s: {:.0} rows/s", rows as f64 / seconds);
+    let first = first.join().expect("no thread panics").duration_since(began).as_secs_f64();
+    println!("the first row was read after {first:.2} s");
+}
+
+/// Reads a row as soon as that is possible.
+fn read_early(tables: &Tables, id: i64) -> JoinHandle<Instant> {
+    let hot = HotTable::Embedded(tables.get("codes").expect("the table"));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    std::thread::spawn(move || {
+        loop {
+            let key = Value::Bigint(id);
+            match hot.get(key.as_ref(), Counters::Shown, |row| row.0.len()) {
+                Ok(Called::Now(..)) => return Instant::now(),
+                Ok(Called::First(first)) => runtime.block_on(first).expect("it is loaded"),
+                Ok(Called::Later(_)) | Err(_) => panic!("a row in this process is there"),
+            }
+        }
+    })
 }

@@ -130,11 +130,19 @@ impl HotTable {
     ) -> HotResult<R, Row> {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => {
-                now(table, || match table.get(key, counters, show) {
+                if !table.is_loaded() && !table.is_early(key) {
+                    return Ok(Called::First(row_loaded(table.clone(), key.to_owned())));
+                }
+                match table.get(key, counters, show) {
                     Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
+                    // What was loaded may have been given up meanwhile, and the database is not read yet.
+                    Read::Missing(_) if !table.is_loaded() && !table.is_early(key) => {
+                        Ok(Called::First(embedded_loaded(table.clone())))
+                    }
+                    Read::Fetch(_) if !table.is_loaded() => Ok(Called::First(embedded_loaded(table.clone()))),
                     Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
                     Read::Fetch(key) => Ok(Called::First(fetched(table, key))),
-                })
+                }
             }
             HotTable::Remote(table) => {
                 let key = key.to_owned();
@@ -418,6 +426,10 @@ where
         true => Ok(Called::Later(Box::pin(call(table.clone(), table.link())))),
         false => Ok(Called::First(remote_loaded(table.clone()))),
     }
+}
+
+fn row_loaded(table: Arc<Table>, key: Value) -> BoxFuture<'static, Result<(), HotError>> {
+    Box::pin(async move { table.wait_row(key.as_ref()).await })
 }
 
 fn embedded_loaded(table: Arc<Table>) -> BoxFuture<'static, Result<(), HotError>> {

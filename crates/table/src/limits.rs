@@ -208,7 +208,10 @@ pub(crate) const REMOTE_EVICT_STEPS: usize = 100;
 
 /// A checkpoint of followed tables is due when so many rows were told since the last one, or as many as there
 /// are.
-pub const HELD_TOLD_MIN: u64 = 1_000_000;
+pub(crate) const HELD_TOLD_MIN: u64 = 1_000_000;
 /// The database keeps what was told since the last one up to so many times that: a checkpoint that is late,
 /// or fails, is tried again meanwhile.
-pub const HELD_TOLD_TIMES: u64 = 4;
+pub(crate) const HELD_TOLD_TIMES: u64 = 4;
+
+/// Log behind a checkpoint up to which rows are read while it is loaded: a tenth of a second's work before.
+pub(crate) const EARLY_LOG_BYTES_MAX: u64 = 64 << 20;

@@ -4,13 +4,17 @@ mod common;
 
 use common::*;
 use forebay_log::{Durability, Position};
-use forebay_table::{Counters, Fetched, Others, Read, TableSpec, Tables, WriteError};
-use forebay_value::{KeyKind, Row, Schema, Value};
+use forebay_table::{
+    Called, Counters, Fetched, HotKind, HotTable, Others, Read, TableSpec, Tables, WriteError,
+};
+use forebay_value::{KeyKind, Row, RowRef, Schema, Value};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{self, Waker};
 use std::thread;
 
 const FILE: &str = "checkpoint";
@@ -72,6 +76,61 @@ fn a_start_needs_no_source() {
     assert_eq!(opened.table.count_by(NAME, text("n").as_ref()).0, 310);
     let taken = row(opened.table.schema(), 999, Some("code 7"), "");
     assert!(opened.table.insert(taken.as_ref()).is_err(), "unique values are known");
+}
+
+/// What a read by key comes to before the table is loaded: the row's id, nothing, or that it must wait.
+fn early(opened: &Opened, id: i64) -> Result<Option<i64>, ()> {
+    let hot = HotTable::Embedded(opened.table.clone());
+    let show = |row: RowRef<'_>| row.to_values(opened.table.schema())[0].clone();
+    match hot.get(Value::Bigint(id).as_ref(), Counters::Shown, show) {
+        Ok(Called::Now(Value::Bigint(id), _)) => Ok(Some(id)),
+        Ok(Called::First(_)) => Err(()),
+        Err(error) if error.kind() == HotKind::Missing => Ok(None),
+        _ => panic!("a read of a row in this process"),
+    }
+}
+
+#[test]
+fn rows_of_which_the_log_says_nothing_are_read_before_the_table_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    let opened = open(&path, spec(KeyKind::Bigint), 1 << 30, &Arc::default());
+    (0..300).for_each(|id| insert(&opened, id, "before"));
+    opened.log.flush().unwrap();
+    opened.tables.drained(opened.log.end());
+    opened.tables.settled(opened.log.end());
+    save(&opened);
+    (300..310).for_each(|id| insert(&opened, id, "later"));
+    opened.table.delete(Value::Bigint(7).as_ref(), |_| ()).unwrap();
+    close(opened);
+    let opened = unloaded(&path, spec(KeyKind::Bigint));
+    assert_eq!(early(&opened, 5), Err(()), "nothing is there");
+    let waits = {
+        let hot = HotTable::Embedded(opened.table.clone());
+        let Ok(Called::First(waits)) = hot.get(Value::Bigint(5).as_ref(), Counters::Shown, |_| ()) else {
+            panic!("nothing is there")
+        };
+        waits
+    };
+    opened.tables.load_checkpoint();
+    let resolved = pin!(waits).poll(&mut task::Context::from_waker(Waker::noop()));
+    assert!(resolved.is_ready());
+    assert_eq!((early(&opened, 5), early(&opened, 299)), (Ok(Some(5)), Ok(Some(299))));
+    assert_eq!(early(&opened, 5_000), Ok(None), "the log says nothing of it");
+    assert_eq!((early(&opened, 7), early(&opened, 305)), (Err(()), Err(())), "the log changes these");
+    assert!(matches!(HotTable::Embedded(opened.table.clone()).count(), Ok(Called::First(_))));
+    opened.tables.replay(Position(0)).unwrap();
+    opened.table.set_loaded();
+    assert_eq!((early(&opened, 7), early(&opened, 305)), (Ok(None), Ok(Some(305))));
+    close(opened);
+    // What is damaged answers nothing.
+    let mut bytes = fs::read(path.join(FILE)).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path.join(FILE), bytes).unwrap();
+    let opened = unloaded(&path, spec(KeyKind::Bigint));
+    assert_eq!(opened.tables.load_checkpoint().notes.len(), 1);
+    assert!((0..300).all(|id| early(&opened, id) == Err(())));
 }
 
 #[test]

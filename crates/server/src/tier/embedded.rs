@@ -242,7 +242,8 @@ impl Embedded {
         let followed = tables.all().iter().map(|table| table.schema().name.clone());
         let goes_on: Vec<_> =
             followed.filter(|name| begun.is_some_and(|begun| begun.goes_on(name))).collect();
-        let load = move || tables.load_checkpoint_of(|name| goes_on.iter().any(|other| other == name));
+        let alone = self.is_alone();
+        let load = move || tables.load_checkpoint_of(|name| goes_on.iter().any(|other| other == name), alone);
         let loaded = tokio::task::spawn_blocking(load).await;
         let loaded = loaded.map_err(StartError::from)?;
         loaded.notes.iter().for_each(|note| say!("note: {note}"));

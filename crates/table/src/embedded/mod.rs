@@ -31,6 +31,7 @@ mod budget;
 mod checkpoint;
 mod core;
 mod counters;
+mod early;
 mod error;
 mod evict;
 mod fetch;

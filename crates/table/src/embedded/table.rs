@@ -4,6 +4,7 @@
 //! of the change that made it say no. Position 0 means nothing to wait for.
 
 use super::core::Core;
+use super::early::Early;
 use super::follow::Follow;
 use super::intent::Intents;
 use super::readers::Readers;
@@ -85,6 +86,8 @@ pub struct Table {
     /// When it is followed.
     pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
+    /// What can be read before that.
+    pub(super) early: Early,
 }
 
 impl Table {
@@ -104,6 +107,7 @@ impl Table {
             intents: Intents::new(),
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
+            early: Early::new(),
         })
     }
 

@@ -14,7 +14,7 @@ use forebay_log::Position;
 use forebay_value::RowRef;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// What came from a checkpoint.
@@ -32,12 +32,13 @@ impl Tables {
     /// Loads the tables that a checkpoint has, before anything else is. What it cannot load is to be loaded
     /// from the database, and is not [`Table::is_from_checkpoint`].
     pub fn load_checkpoint(&self) -> Loaded {
-        self.load_checkpoint_of(|_| true)
+        self.load_checkpoint_of(|_| true, true)
     }
 
     /// The same; of followed tables those alone of which the database still tells what was changed since
-    /// ([`Tables::checkpoint_place`]).
-    pub fn load_checkpoint_of(&self, goes_on: impl Fn(&str) -> bool) -> Loaded {
+    /// ([`Tables::checkpoint_place`]). They may be read while this loads when the start is `alone`, without
+    /// the database.
+    pub fn load_checkpoint_of(&self, goes_on: impl Fn(&str) -> bool, alone: bool) -> Loaded {
         let mut loaded = Loaded::default();
         let source = match self.inner.found.lock().take() {
             None => return loaded,
@@ -60,9 +61,13 @@ impl Tables {
                 Some(_) => {}
             }
         }
+        let early: Vec<_> = tables.iter().filter(|table| alone || !table.followed()).cloned().collect();
+        self.begin_early(&early, source.head.begin.min(source.head.settled));
         match load_all(&source, &tables, source.head.settled) {
             Ok(rows) => loaded.rows = rows,
             Err(why) => {
+                // In this order: what is not there any more is not taken for missing.
+                tables.iter().for_each(|table| table.early.give_up());
                 tables.iter().for_each(|table| table.rows.clear_all());
                 let path = self.inner.dir.join(FILE);
                 loaded.notes.push(format!("{} {why}: it is not used", path.display()));
@@ -113,17 +118,21 @@ fn load_all(source: &Source, tables: &[Arc<Table>], drained: Position) -> Result
             jobs[place * SHARDS + usize::from(block.shard)].push(block);
         }
     }
-    let next = AtomicUsize::new(0);
+    let is_begun: Vec<_> = jobs.iter().map(|_| AtomicBool::new(false)).collect();
+    let begin = |job: &usize| !is_begun[*job].swap(true, Ordering::Relaxed);
+    let is_asked = |job: &usize| tables[job / SHARDS].early.is_asked(job % SHARDS);
+    let next = || (0..jobs.len()).filter(is_asked).find(begin).or_else(|| (0..jobs.len()).find(begin));
     let run = || {
         let (mut rows, mut buffer) = (0, Vec::new());
         loop {
-            let job = next.fetch_add(1, Ordering::Relaxed);
-            let Some(blocks) = jobs.get(job) else { return Ok(rows) };
+            let Some(job) = next() else { return Ok(rows) };
+            let blocks = &jobs[job];
             let table = &*tables[job / SHARDS];
             let seen = source.head.saved(table).and_then(|saved| saved.followed);
             let drained = seen.map_or(drained, |seen| drained.min(Position(seen)));
             let shard = Loading { table, number: job % SHARDS, drained };
             rows += shard.load(&source.file, blocks, &mut buffer)?;
+            table.early.loaded(job % SHARDS);
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(CHECKPOINT_THREADS_MAX);
