@@ -2,15 +2,7 @@
 //! handshakes that do not come to their end, records cut as nobody cuts them, endings.
 
 mod common;
-
-#[path = "order.rs"]
-mod order;
-#[path = "pressure.rs"]
-mod pressure;
-#[path = "protocol.rs"]
-mod protocol;
-#[path = "streams.rs"]
-mod streams;
+mod suites;
 
 use common::{TestServer, get, tls, wait_until};
 use forebay_http::Limits;

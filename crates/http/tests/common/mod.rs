@@ -197,7 +197,7 @@ fn echo(request: &Request<'_>, answer: &mut Answer<'_>, head: &Head) {
     answer.respond(head, seen.as_bytes());
 }
 
-/// Whether the test runs over TLS: `secure.rs` has the other programs as its modules.
+/// Whether the test runs over TLS: as a part of `secure.rs`.
 pub fn is_secure() -> bool {
     module_path!().starts_with("secure::")
 }

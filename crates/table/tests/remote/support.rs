@@ -18,14 +18,16 @@ pub fn up(topology: Topology) -> Local {
     Local::up(Spec::new(topology).keep(Persistence::None)).expect("servers")
 }
 
+type Stopped = Vec<(String, u64)>;
+
 /// What the database knows of queues.
 #[derive(Default)]
 pub struct Stored {
     pub by_log: Mutex<HashMap<u128, u64>>,
     /// Who may move them.
     pub openings: Mutex<HashMap<u128, String>>,
-    /// Stopped tables, and how far the others are: in every queue.
-    pub stopped: Mutex<Option<(u64, Vec<(String, u64)>)>>,
+    /// How far the other tables are, and where each stopped one stands: in every queue.
+    pub stopped: Mutex<Option<(u64, Stopped)>>,
 }
 
 impl Stored {

@@ -1,9 +1,7 @@
 //! Bodies that come by and by, in both directions, over real sockets: in order, bounded, and never
 //! short without showing it.
 
-mod common;
-
-use common::{Client, TestServer, get, wait_until};
+use crate::common::{Client, TestServer, get, wait_until};
 use forebay_http::Limits;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;

@@ -1,9 +1,7 @@
 //! Clients that misbehave and servers that stop: back-pressure, time-outs, connection limits,
 //! spread, graceful stop.
 
-mod common;
-
-use common::{Client, TestServer, get, is_secure, wait_until};
+use crate::common::{Client, TestServer, get, is_secure, wait_until};
 use forebay_http::{Answer, Gate, Head, Limits, Networks, Options, Outcome, Request, Server, Service};
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,9 +1,7 @@
 //! The order of answers, deferred answers, the gate, and that the cut of the input into reads
 //! changes nothing.
 
-mod common;
-
-use common::{Client, TestServer, get};
+use crate::common::{Client, TestServer, get, wait_until};
 use forebay_http::Limits;
 use proptest::prelude::*;
 
@@ -33,7 +31,7 @@ fn a_deferred_answer_takes_its_place_and_holds_up_only_what_follows() {
     client.send(requests.map(get).concat());
     assert_eq!(client.answer(), "200 GET /echo/a []");
     // The second one is ready first, and all behind the first were parsed and answered meanwhile.
-    common::wait_until("all six are taken", || server.stats.total().requests >= 6);
+    wait_until("all six are taken", || server.stats.total().requests >= 6);
     server.signal.send_replace(1);
     assert!(client.has_nothing(&server));
     server.signal.send_replace(2);
@@ -75,11 +73,11 @@ fn more_deferred_requests_than_the_depth_wait_unread() {
     let server = TestServer::start(limits, 1);
     let mut client = server.connect();
     client.send(get("/later/1").repeat(10) + &get("/echo"));
-    common::wait_until("three are taken", || server.stats.total().requests >= 3);
+    wait_until("three are taken", || server.stats.total().requests >= 3);
     assert!(client.has_nothing(&server));
     // The three of `has_nothing` are counted a moment after they are answered.
     let others = 3;
-    common::wait_until("the others are counted", || server.stats.total().requests >= 3 + others);
+    wait_until("the others are counted", || server.stats.total().requests >= 3 + others);
     assert_eq!(server.stats.total().requests, 3 + others, "no more than the depth");
     server.signal.send_replace(1);
     for _ in 0..10 {
@@ -97,7 +95,7 @@ fn the_gate_holds_what_is_not_passed() {
         assert_eq!(client.answer(), "200 GET /echo/before []");
         client.send(get(&format!("/held/{mark}")));
     }
-    common::wait_until("all are taken", || server.stats.total().requests >= 12);
+    wait_until("all are taken", || server.stats.total().requests >= 12);
     for client in &mut clients {
         assert!(client.has_nothing(&server));
     }
@@ -121,9 +119,9 @@ fn a_held_answer_holds_what_follows_and_is_not_held_by_it() {
     let server = TestServer::default();
     let mut client = server.connect();
     client.send(get("/held/1") + &get("/echo/a"));
-    common::wait_until("both are taken", || server.stats.total().requests >= 2);
+    wait_until("both are taken", || server.stats.total().requests >= 2);
     client.send(get("/held/2") + &get("/later-held/1/3") + &get("/echo/b"));
-    common::wait_until("all are taken", || server.stats.total().requests >= 5);
+    wait_until("all are taken", || server.stats.total().requests >= 5);
     assert!(client.has_nothing(&server));
     server.gate.advance(1);
     assert_eq!(client.answer(), "200 held 1");
@@ -149,7 +147,7 @@ fn a_failed_gate_closes_what_it_holds_and_lets_nothing_out() {
         assert_eq!(client.answer(), "200 GET /echo []");
         client.send(get("/held/11"));
     }
-    common::wait_until("all are taken", || server.stats.total().requests >= 12);
+    wait_until("all are taken", || server.stats.total().requests >= 12);
     server.gate.fail();
     server.gate.advance(11);
     for client in &mut held {

@@ -1,9 +1,7 @@
 //! What goes over the wire: malformed and smuggling requests with the exact answer each gets,
 //! limits with their statuses, and the forms of well-formed requests.
 
-mod common;
-
-use common::{TestServer, get};
+use crate::common::{TestServer, get};
 use forebay_http::Limits;
 
 /// Each input is followed by a request that must not be answered after an error: that would be the

@@ -1,0 +1,4 @@
+//! The suites without TLS.
+
+mod common;
+mod suites;

@@ -1,0 +1,6 @@
+//! What holds with TLS and without: `plain.rs` and `secure.rs` run these.
+
+mod order;
+mod pressure;
+mod protocol;
+mod streams;
