@@ -30,8 +30,8 @@ pub fn look(tls: &model::Tls) -> Seen {
     pairs.chain(&tls.client_ca).map(|path| state_of(path)).collect()
 }
 
-/// Gives `replace` what files hold that have changed since they were `seen`, for as long as it is polled. Files that cannot be used change
-/// nothing; the reason is said once for each state of theirs.
+/// Gives `replace` what files hold that have changed since they were `seen`, for as long as it is polled.
+/// Files that cannot be used change nothing; the reason is said once for each state of theirs.
 pub async fn watch<F: Future<Output = ()>>(
     tls: model::Tls,
     seen: Seen,
