@@ -1,4 +1,4 @@
-//! The examples with keys: an Express app behind a door, and short links that belong to somebody.
+//! The examples with keys: an Express app behind a door, and short links with owners.
 
 use super::spellings::App;
 use forebay_tests::{Answer, Client, Folder, Server, Start, Stores, binary, root, wait_for};

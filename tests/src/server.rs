@@ -1,15 +1,12 @@
-//! The server as a process: started in a folder, killed, stopped, started again.
+//! The server as a process: waited for, asked, killed, stopped.
 
 use crate::client::{Answer, Client, request_bytes};
-use crate::folder::Folder;
-use crate::stores::Stores;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, pipe};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,23 +15,6 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// A graceful stop that takes longer has failed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How a server is started; can be started any number of times.
-#[derive(Clone)]
-pub struct Start {
-    binary: PathBuf,
-    config: PathBuf,
-    data: PathBuf,
-    database: String,
-    memory: Option<String>,
-    arguments: Vec<String>,
-    environment: Vec<(String, String)>,
-    folder: PathBuf,
-    listen: String,
-    file_size_limit_bytes: Option<u64>,
-    cores: Option<String>,
-    workers: usize,
-}
 
 /// A process that ended before it served.
 pub struct Ended {
@@ -47,201 +27,6 @@ pub struct Ended {
 impl fmt::Debug for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{}", self.status, self.output)
-    }
-}
-
-impl Start {
-    /// The config file, with data and database in the folder and two workers.
-    pub fn new(binary: PathBuf, folder: &Folder, config: &Path) -> Start {
-        Start {
-            binary,
-            config: config.to_owned(),
-            data: folder.data(),
-            database: format!("sqlite:{}", folder.database().display()),
-            memory: None,
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            folder: folder.path().to_owned(),
-            listen: "127.0.0.1:0".into(),
-            file_size_limit_bytes: None,
-            cores: None,
-            workers: 2,
-        }
-    }
-
-    /// Adds `--set KEY=VALUE`.
-    pub fn set(self, setting: &str) -> Start {
-        self.argument("--set").argument(setting)
-    }
-
-    /// Adds an argument to `serve`.
-    pub fn argument(mut self, argument: &str) -> Start {
-        self.arguments.push(argument.to_owned());
-        self
-    }
-
-    /// Sets an environment variable.
-    pub fn environment(mut self, name: &str, value: &str) -> Start {
-        self.environment.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Listens elsewhere than on any free port of 127.0.0.1.
-    pub fn listen(mut self, address: &str) -> Start {
-        self.listen = address.to_owned();
-        self
-    }
-
-    /// Uses another data folder.
-    pub fn data(mut self, data: PathBuf) -> Start {
-        self.data = data;
-        self
-    }
-
-    /// Uses another database.
-    pub fn database(mut self, url: &str) -> Start {
-        self.database = url.to_owned();
-        self
-    }
-
-    /// Uses another memory tier.
-    pub fn memory(mut self, url: &str) -> Start {
-        self.memory = Some(url.to_owned());
-        self
-    }
-
-    /// Uses these stores.
-    pub fn stores(self, stores: &Stores, folder: &Folder) -> Start {
-        let start = self.database(&stores.database_url(folder));
-        match stores.memory_url() {
-            Some(url) => start.memory(url),
-            None => start,
-        }
-    }
-
-    /// No file of the process may become longer (`RLIMIT_FSIZE`): a full disk for those who may not mount
-    /// one.
-    pub fn file_size_limit(mut self, bytes: u64) -> Start {
-        self.file_size_limit_bytes = Some(bytes);
-        self
-    }
-
-    /// Runs on these cores only, as `taskset -c` takes them.
-    pub fn cores(mut self, cores: &str) -> Start {
-        self.cores = Some(cores.to_owned());
-        self
-    }
-
-    /// Another number of workers than two.
-    pub fn workers(mut self, workers: usize) -> Start {
-        self.workers = workers;
-        self
-    }
-
-    fn places(&self) -> Vec<String> {
-        let data = self.data.display().to_string();
-        let mut places = vec!["--data".into(), data, "--database".into(), self.database.clone()];
-        if let Some(memory) = &self.memory {
-            places.extend(["--memory".into(), memory.clone()]);
-        }
-        places
-    }
-
-    fn program(&self) -> Command {
-        let mut command = match &self.cores {
-            None => Command::new(&self.binary),
-            Some(cores) => {
-                let mut command = Command::new("taskset");
-                command.args(["-c", cores]).arg(&self.binary);
-                command
-            }
-        };
-        command.current_dir(&self.folder).stdin(Stdio::null());
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
-    }
-
-    /// Starts, and waits until it serves.
-    #[track_caller]
-    pub fn start(&self) -> Server {
-        match self.try_start() {
-            Ok(server) => server,
-            Err(ended) => panic!("the server did not start: {ended:?}"),
-        }
-    }
-
-    fn serve(&self, output: fn() -> Stdio) -> Child {
-        let mut command = self.program();
-        command.arg("serve").arg(&self.config).args(["--listen", &self.listen]).args(self.places());
-        command.arg("--set").arg(format!("server.workers={}", self.workers));
-        command.args(&self.arguments).stdout(output()).stderr(output());
-        command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()))
-    }
-
-    /// Starts, and kills it after that time, whatever it does then.
-    pub fn start_and_kill(&self, after: Duration) {
-        let mut child = self.serve(Stdio::null);
-        thread::sleep(after);
-        // One that has ended by itself cannot be killed.
-        let _ = child.kill();
-        child.wait().expect("a child can be waited for");
-    }
-
-    /// Starts with both output streams closed, as they are when a log collector has ended, and does not wait.
-    pub fn spawn_unheard(&self) -> Child {
-        self.serve(|| {
-            let (_, writer) = pipe().expect("a pipe");
-            writer.into()
-        })
-    }
-
-    /// Starts, and waits until it serves or ends.
-    pub fn try_start(&self) -> Result<Server, Ended> {
-        self.begin().serving()
-    }
-
-    /// Starts, and does not wait.
-    pub fn begin(&self) -> Starting {
-        let mut child = self.serve(Stdio::piped);
-        if let Some(bytes) = self.file_size_limit_bytes {
-            let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-            prlimit(Some(Pid::from_child(&child)), Resource::Fsize, limit).expect("a limit can be lowered");
-        }
-        let began = Instant::now();
-        let printed = Arc::new(Printed::default());
-        let readers = vec![
-            collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed)),
-            collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed)),
-        ];
-        Starting { process: Process(child), began, printed, readers }
-    }
-
-    /// Runs a command of the same binary on the same folder: `run("verify", &[])` is `forebay verify FILE
-    /// --data … --database …`.
-    pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
-        let mut all = vec![self.config.display().to_string()];
-        all.extend(self.places());
-        self.run_bare(command, all.iter().map(String::as_str).chain(arguments.iter().copied()))
-    }
-
-    /// The same as [`Start::run`], not waited for; it prints nothing.
-    pub fn spawn(&self, command: &str) -> Child {
-        let mut program = self.program();
-        program.arg(command).arg(&self.config).args(self.places()).args(&self.arguments);
-        program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary can be run")
-    }
-
-    /// `forebay seed TABLE -r ROWS --config FILE …`.
-    pub fn seed(&self, table: &str, rows: u64) -> Output {
-        let (rows, config) = (rows.to_string(), self.config.display().to_string());
-        let places = self.places();
-        let arguments = [table, "-r", &rows, "--config", &config];
-        self.run_bare("seed", arguments.into_iter().chain(places.iter().map(String::as_str)))
-    }
-
-    /// Runs a command with just these arguments.
-    pub fn run_bare<'a>(&self, command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Output {
-        self.program().arg(command).args(arguments).output().expect("the binary can be run")
     }
 }
 
@@ -346,6 +131,17 @@ pub struct Starting {
 }
 
 impl Starting {
+    /// Collects what a child prints, whose streams are pipes.
+    pub(crate) fn new(mut child: Child) -> Starting {
+        let began = Instant::now();
+        let printed = Arc::new(Printed::default());
+        let readers = vec![
+            collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed)),
+            collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed)),
+        ];
+        Starting { process: Process(child), began, printed, readers }
+    }
+
     /// Waits until it has printed this.
     #[track_caller]
     pub fn wait_for_text(&self, phrase: &str) {

@@ -172,7 +172,7 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         }
     }
 
-    /// Begins a fill that nobody waits for. `work` as with [`Cache::fill`].
+    /// Begins a fill in the background. `work` as with [`Cache::fill`].
     pub fn refresh<W, F>(&self, key: &[u8], tags: Vec<String>, rules: &Arc<Rules>, work: W)
     where
         W: FnOnce() -> F + Send + 'static,

@@ -1,4 +1,4 @@
-//! Limits of the file, with where each comes from. Whoever uses a config holds those of other
+//! Limits of the file, with where each comes from. The users of a config hold those of other
 //! crates against theirs.
 
 /// The longest config file, in bytes; far above any that was written by hand.

@@ -28,7 +28,7 @@ pub enum Kind {
     Schema,
     /// The statement ran longer than its time-out, or waited longer than that to be run. It changed nothing.
     Timeout,
-    /// Too much is waiting already, it waited too long for a connection, or somebody else holds a lock that
+    /// Too much is waiting already, it waited too long for a connection, or another session holds a lock that
     /// it needs. Nothing was changed.
     Busy,
     /// The result is larger than the store's result limit.

@@ -242,7 +242,7 @@ impl Store {
         Ok(self.positions().await?.iter().find(|stored| stored.log == log).map(|stored| stored.position))
     }
 
-    /// As [`Store::position`], after a transaction that is moving it has ended, whoever began it: what a
+    /// As [`Store::position`], after any transaction that is moving it has ended: what a
     /// drain must ask before it goes on. [`Kind::Busy`] when one does not end.
     pub async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
         on!(self, engine => engine.settled_position(log).await)
@@ -287,8 +287,8 @@ impl Store {
         on!(self, engine => engine.write_letters(letters).await)
     }
 
-    /// Inserts rows in bulk: one transaction when nobody waits, else commits between slices, so that after an
-    /// error a first part of the rows may be there.
+    /// Inserts rows in bulk: one transaction when no writer waits, else commits between slices, so that
+    /// after an error a first part of the rows may be there.
     pub async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
         on!(self, engine => engine.insert_many(schema, rows).await)
     }
@@ -319,7 +319,7 @@ impl Store {
     }
 
     /// Applies a dead letter's change again, to the table as `schema` has it, and deletes the letter: one
-    /// transaction, both or neither. False when the letter is gone: somebody else has replayed it. What is
+    /// transaction, both or neither. False when the letter is gone: another process has replayed it. What is
     /// refused again ([`Error::is_data`]) leaves the letter where it is.
     pub async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
         on!(self, engine => engine.replay(schema, letter).await)

@@ -52,7 +52,7 @@ pub async fn replay(
                         replayed.rows.push((letter.table, op.key(schema).to_owned()));
                     }
                 }
-                // Somebody else was faster.
+                // Another process was faster.
                 Ok(false) => {}
                 Err(error) if error.is_data() => replayed.refused.push((letter, error.to_string())),
                 Err(error) => return Err(error.into()),

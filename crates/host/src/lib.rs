@@ -68,7 +68,7 @@ pub struct Core {
     pub user_ms: f64,
     /// The kernel, interrupts among it.
     pub system_ms: f64,
-    /// Wanted, but given by the hypervisor to somebody else.
+    /// Wanted, but given by the hypervisor to another machine.
     pub steal_ms: f64,
     /// Nothing, or nothing but waiting for a disk.
     pub idle_ms: f64,

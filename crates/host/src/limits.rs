@@ -4,7 +4,8 @@
 /// used most are named.
 pub(crate) const THREADS_MAX: usize = 256;
 
-/// Interfaces that a sample names: container hosts have hundreds of virtual ones, and nobody reads more.
+/// Interfaces that a sample names: container hosts have hundreds of virtual ones, and a report with more is
+/// not read.
 pub(crate) const INTERFACES_MAX: usize = 64;
 
 /// Room for one part of the kernel's list of queues; it sends parts of at most this size (netlink's

@@ -226,7 +226,7 @@ mod tests {
             ("::ffff:10.0.0.1, 10.2.2.2", "10.0.0.1"),
             (",192.0.2.1,, 10.0.0.7 ,", "192.0.2.1"),
             ("garbage, 192.0.2.1", "192.0.2.1"),
-            // What cannot be read is nobody that is known.
+            // An address that cannot be read is the unknown client.
             ("192.0.2.1, garbage", "0.0.0.0"),
             ("garbage, 10.0.0.1", "0.0.0.0"),
             ("unknown", "0.0.0.0"),

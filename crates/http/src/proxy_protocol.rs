@@ -3,8 +3,8 @@
 //!
 //! Source: "The PROXY protocol, versions 1 & 2", HAProxy Technologies. A header is taken from trusted proxies
 //! alone, at the beginning of a connection; a connection without one goes on as it is, because no HTTP
-//! request begins like a header. Promises that a client which the proxy does not name is nobody that is known
-//! ([`UNKNOWN`]), and that what is no whole header ends the connection.
+//! request begins like a header. Promises that a client which the proxy does not name is the unknown client
+//! ([`UNKNOWN`]), and that a malformed header ends the connection.
 
 use crate::client::{Origin, UNKNOWN};
 use crate::limits::{Limits, PROXY_HEADER_BYTES_MAX, TICK_MS};

@@ -195,7 +195,7 @@ impl Tls {
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => {
                     return Ok((used + discard, None));
                 }
-                // Early data is not offered: it could be sent again by somebody else.
+                // Early data is not offered: an attacker could send it again.
                 Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
                 Err(error) => {
                     self.fail(&mut incoming[used + discard..]);

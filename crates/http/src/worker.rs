@@ -288,7 +288,7 @@ async fn serve<S: Service>(
             Some(Message::Replace(newer, replaced)) => {
                 Local::with(|local| (local.shared, local.generation) = (newer.clone(), newer.generation));
                 shared = newer;
-                // Nobody waits for it where the server stops.
+                // No client waits for it when the server stops.
                 let _told = replaced.send(());
             }
             Some(Message::Stop) | None => break,

@@ -1,5 +1,5 @@
 //! The other suites once more, over TLS: the same bytes get the same answers. And what TLS alone has:
-//! handshakes that do not come to their end, records cut as nobody cuts them, endings.
+//! handshakes that do not come to their end, records cut at odd places, endings.
 
 mod common;
 mod suites;

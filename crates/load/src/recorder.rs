@@ -29,7 +29,7 @@ pub struct Pending {
     pub endpoint: u16,
     /// Its answer has no body.
     pub to_head: bool,
-    /// Replies that come before its answer, and are nobody's.
+    /// Replies that come before its answer and are not counted.
     pub replies_before: u8,
 }
 

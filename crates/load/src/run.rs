@@ -31,7 +31,7 @@ struct Shared {
     gate: Option<Gate>,
 }
 
-/// Holds connected workers until somebody says when they begin.
+/// Holds connected workers until they are told when to begin.
 #[derive(Default)]
 struct Gate {
     is_reached: AtomicBool,
@@ -279,7 +279,7 @@ fn work<T: Traffic>(meeting: &Meeting<'_>, index: usize, traffic: &mut T) -> io:
     let sink = meeting.handle.0.sink.get().expect("a run begins with it").clone();
     let made = Worker::new(meeting.settings, part, traffic, sink, &meeting.handle.0.stop);
     let connected = made.and_then(|mut worker| Ok((worker.connect_all()?, worker)));
-    // Whoever failed meets the others all the same: they would wait for ever.
+    // A worker that failed meets the others all the same: they would wait for ever.
     let begin = meeting.meet(connected.as_ref().map_or(0, |(connected, _)| *connected));
     let (_, mut worker) = connected?;
     if let Some(begin) = begin {

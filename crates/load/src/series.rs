@@ -226,7 +226,7 @@ impl Kept {
             second.merge(&tally.to_second());
             return self.seconds.replace(own, &second);
         }
-        // Nobody had anything to tell of those between.
+        // No worker had counts for those between.
         for missing in self.seconds.len()..own {
             self.seconds.push(&Second { second: missing as u64, ..Second::default() })?;
         }

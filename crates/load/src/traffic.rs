@@ -20,7 +20,7 @@ pub trait Traffic {
         vec![Kind::named("all")]
     }
 
-    /// How many replies come before the answer to the request that was written last, and are nobody's.
+    /// How many replies come before the answer to the request that was written last, and are not counted.
     fn replies_before(&self) -> u8 {
         0
     }

@@ -19,16 +19,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Connections when nobody says.
+/// Connections when the number is not given.
 const CONNECTIONS: u64 = 10;
-/// Duration when nobody says.
+/// Duration when it is not given.
 const DURATION: Duration = Duration::from_secs(10);
-/// Time-out when nobody says.
+/// Time-out when it is not given.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests that may be under way in the open model when nobody says how many connections or how
+/// Requests that may be under way in the open model when the plan does not say how many connections or how
 /// much concurrency.
 const CONCURRENCY: u64 = 1000;
-/// SETs to GETs, bytes of a value, and keys when nobody says: those of memtier_benchmark.
+/// SETs to GETs, bytes of a value, and keys when they are not given: those of memtier_benchmark.
 const RATIO: &str = "1:10";
 const DATA_BYTES: u64 = 32;
 const KEY_MAXIMUM: u64 = 10_000_000;
@@ -259,7 +259,7 @@ impl Typed {
         let timeout = flag("--timeout", &self.timeout, units::duration)?.or(plan.timeout).unwrap_or(TIMEOUT);
         let connections = flag("--connections", &self.connections, units::count)?.or(plan.connections);
         let most = flag("--max-concurrency", &self.max_concurrency, units::count)?.or(plan.max_concurrency);
-        // Nobody said how many: an open model that waits for ten connections would be a closed one.
+        // No number is given: an open model that waits for ten connections would be a closed one.
         let most = match (&pace, connections, most) {
             (Pace::Open(_), None, None) => Some(CONCURRENCY),
             (_, _, most) => most,

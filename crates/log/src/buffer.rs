@@ -8,7 +8,7 @@ use crate::limits::{PAGE_BYTES, SPARE_BUFFERS_MAX};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Buffers that nobody uses at the moment.
+/// Free buffers.
 #[derive(Clone, Default)]
 pub(crate) struct Buffers {
     spare: Arc<Mutex<Vec<Vec<u8>>>>,

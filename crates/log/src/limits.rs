@@ -61,14 +61,14 @@ pub(crate) const GATHER_FROM_RECORDS: u32 = 8;
 /// disk's are then 0.2 µs a record.
 pub(crate) const GATHER_RECORDS_MAX: u32 = 512;
 
-/// No record in such a time: whoever was to come is there. Several times what a writer takes to
+/// No record in such a time: the group is complete. Several times what a writer takes to
 /// come again, because looking costs a wake-up (the kernel's timer slack adds 50 µs).
 pub(crate) const GATHER_PAUSE: Duration = Duration::from_micros(250);
 
 /// A group waits no longer than this: what it adds to the latency of a write at most.
 pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// How long a record that nobody waits for may wait for company. Long enough that records which
+/// How long a record that no caller waits for may wait for others. Long enough that records which
 /// come 100,000 times a second make 200 groups and not 1,000; what a crash loses of them was not
 /// promised, and who asks for one of them waits this much longer at most.
 pub(crate) const LATER_TIME_MAX: Duration = Duration::from_millis(5);

@@ -199,7 +199,7 @@ impl Log {
         self.inner.shared.lane.append(record, Urgency::Now)
     }
 
-    /// As [`Log::append`], for a record that nobody waits for: it does not make a group of its own
+    /// As [`Log::append`], for a record that no caller waits for: it does not make a group of its own
     /// but goes with the next one, or becomes durable a few milliseconds later.
     ///
     /// # Errors
@@ -424,7 +424,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Whoever wants to know how it went calls `Log::close`.
+        // A caller that needs the outcome calls `Log::close`.
         let _ = self.close();
     }
 }

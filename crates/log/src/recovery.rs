@@ -24,7 +24,7 @@ pub enum Verify {
     #[default]
     WhenOpened,
     /// Those of the newest segment, where a crash may have left something to cut, before the log is
-    /// opened, and that no segment is missing; those of the others by whoever reads them. For an
+    /// opened, and that no segment is missing; those of the others are checked when they are read. For an
     /// owner that reads the whole log before it acts on any of it: the log is then read once.
     WhenRead,
 }

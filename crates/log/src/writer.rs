@@ -47,7 +47,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
         }
         match commit(shared, &mut active, &mut taken) {
             Ok(durable) => {
-                // Counted before anybody hears of theirs: whoever comes again is not counted twice.
+                // Counted before the callers are woken: one that comes again is not counted twice.
                 expected = taken.records + shared.lane.records();
                 shared.publish(durable);
             }
@@ -63,7 +63,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
 /// Lets a group grow while more is coming. A group costs the same CPU time whatever its size, and
 /// when many write at once, those whose answers the last group released are about to come again:
 /// without a pause, the first of them would get a group of their own and the others wait for it.
-/// Where few write, nobody waits for anybody.
+/// Where few write, no caller waits for another.
 ///
 /// The thread is woken once, when all of them have come. To be woken by the first and to look every
 /// 100 µs from then on made the whole server change threads almost twice as often.

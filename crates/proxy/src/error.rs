@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// What went wrong, for whoever has to answer the client.
+/// What went wrong, for the caller that answers the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// No upstream could be reached, or it closed the connection instead of answering (502).

@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn failures_put_out_and_one_request_tries_again() {
         let balance = Balance::new(2);
-        // The other one is busy: whoever may be asked is the first.
+        // The other one is busy: the first that may be asked is taken.
         balance.upstreams[1].in_flight.store(1, Relaxed);
         let health = &balance.upstreams[0];
         health.failed(1_000);

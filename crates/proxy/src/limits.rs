@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The longest head of an answer, and the most of its body that is read at once: four times what
 /// clients may send, since applications like cookies and policies. A longer head is no good answer.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Connections to one upstream that are kept though nobody uses them, per worker.
+/// Idle connections kept to one upstream, per worker.
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 256;
 /// How long they are kept: less than the 60 to 75 s after which most servers close them, more than
 /// a pause between two polls. Node closes after 5 s, and says so in Keep-Alive; a connection that

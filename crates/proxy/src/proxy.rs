@@ -84,7 +84,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy for that many workers. Connects to nobody yet.
+    /// A proxy for that many workers. It connects when it is first used.
     pub fn new(settings: Settings, workers: usize) -> Proxy {
         let balance = Arc::new(Balance::new(settings.upstreams.len()));
         Proxy { settings, balance, pools: std::iter::repeat_with(OnceLock::new).take(workers).collect() }

@@ -1,5 +1,5 @@
-//! The admin listener: on loopback, for the commands that work beside a running server and for whoever
-//! watches it.
+//! The admin listener: on loopback, for the commands that work beside a running server and for the operator
+//! who watches it.
 //!
 //! | request | answer |
 //! |---|---|

@@ -6,7 +6,7 @@ use forebay_cache::{Cache, Counts};
 use forebay_http::{Request, query_pairs};
 use serde_json::json;
 
-/// The cache, for whoever steers it.
+/// The cache, for the admin listener.
 pub struct CacheAdmin {
     cache: Cache<Problem>,
     /// The tags that stand for all that is kept.

@@ -7,7 +7,7 @@ use forebay_value::{Invalid, json};
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
-    /// One sentence for whoever sent the request.
+    /// One sentence for the client.
     pub detail: String,
     /// The parameter at fault.
     pub parameter: Option<String>,

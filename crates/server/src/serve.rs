@@ -259,7 +259,7 @@ async fn load_and_drain(
         let _ = failed.send(error);
         return;
     }
-    // Without it nobody waits for a failure any more.
+    // Without it no task waits for a failure any more.
     drop(failed);
     tier.watch().await;
 }

@@ -110,7 +110,7 @@ pub enum HotKind {
     Source,
     /// The database refused the write: the error's cause says why.
     Refused,
-    /// The servers cannot be used as they are, or hold what Forebay has not written there: somebody must
+    /// The servers cannot be used as they are, or hold what Forebay has not written there: the operator must
     /// look.
     Broken,
 }

@@ -44,7 +44,7 @@ impl<T> Flights<T> {
         (flight, Joined::First)
     }
 
-    /// Forgets a flight that has ended, or that nobody else waits for.
+    /// Forgets a flight that has ended, or for which no other caller waits.
     fn leave(&self, key: &Key, flight: &Arc<OnceCell<T>>) {
         let mut by_key = self.by_key.lock();
         let is_current = by_key.get(key).is_some_and(|current| Arc::ptr_eq(current, flight));

@@ -247,7 +247,7 @@ impl HotTable {
         }
     }
 
-    /// Puts in a row whose key and unique values nobody has.
+    /// Inserts a row; its key and unique values must be free.
     pub fn insert(&self, row: RowRef<'_>) -> HotResult<()> {
         match self {
             HotTable::Embedded(table) => now(table, || match table.insert(row) {
@@ -339,7 +339,7 @@ impl HotTable {
         }
     }
 
-    /// [`HotTable::increment`] when nobody waits for it to be durable: it does not hurry the log.
+    /// [`HotTable::increment`] when no answer waits for it to be durable: it does not hurry the log.
     ///
     /// # Panics
     /// As [`HotTable::increment`].

@@ -5,8 +5,9 @@
 //! block's and `end` still the old one's, the block looks used up; and who read an older `next` fails to
 //! exchange it, or reads the first key of a block that follows without a gap, which is right.
 //!
-//! The next block is fetched when half of the one in hand is used, as a task of whoever takes that key. Its
-//! failure is nobody's: when no block is there in the end, [`wait`] asks again and tells.
+//! The next block is fetched when half of the one in hand is used, as a task of the caller that takes that
+//! key. Its failure is not reported: when no block is there in the end, [`wait`] asks again and reports
+//! that failure.
 
 use crate::limits::{KEYS_FAST, KEYS_MAX, KEYS_MIN, KEYS_SLOW};
 use crate::source::{BoxFuture, Source, SourceError};
@@ -22,7 +23,7 @@ pub(crate) struct Keys {
     /// The next key, if it is below `end`.
     next: AtomicI64,
     end: AtomicI64,
-    /// Whoever takes this key has the next block fetched.
+    /// The caller that takes this key has the next block fetched.
     half: AtomicI64,
     blocks: Mutex<Blocks>,
     /// Held while the source is asked.
@@ -92,7 +93,7 @@ impl Keys {
         true
     }
 
-    /// Forgets the blocks in hand, for a sequence that begins again. Nobody may take keys meanwhile.
+    /// Forgets the blocks in hand, for a sequence that begins again. No caller may take keys meanwhile.
     pub fn clear(&self) {
         let mut blocks = self.blocks.lock();
         *blocks = Blocks { following: None, size: KEYS_MIN, begun: None };
@@ -187,7 +188,7 @@ fn prefetch(table: Arc<impl Keyed>) {
         let _prefetching = Prefetching(&keys.is_prefetching);
         let _asking = keys.asking.lock().await;
         if !keys.has_following() {
-            // An error is told to whoever then waits for a key.
+            // The caller that then waits for a key gets the error.
             let _ = ask(&*table).await;
         }
     });

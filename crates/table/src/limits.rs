@@ -181,7 +181,7 @@ pub(crate) const REMOTE_STAGE_SHARDS_MAX: usize = 64;
 /// Rows looked at by one step of a scan of a shard.
 pub(crate) const REMOTE_SCAN_ROWS: usize = 200;
 
-/// How often somebody who waits for a table to be loaded looks.
+/// How often a caller that waits for a table to be loaded looks.
 pub(crate) const REMOTE_LOADED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Eviction goes on until this part of the limit is in use, of 100: it does not run for every row.

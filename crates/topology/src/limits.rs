@@ -62,7 +62,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a step of a slot's move may take: a batch of keys is sent, restored and deleted within it.
 pub(crate) const MIGRATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keys of one MIGRATE. The source serves nobody while it runs.
+/// Keys of one MIGRATE. The source serves no client while it runs.
 pub(crate) const MIGRATE_KEYS: usize = 100;
 
 /// How long a process that was killed may take to be gone.

@@ -281,7 +281,7 @@ impl Local {
         let file = self.folder.join(state::FILE);
         remove(&file, fs::remove_file(&file))?;
         match fs::remove_dir(&self.folder) {
-            // What somebody else put there is not ours to remove.
+            // Files of others are not ours to remove.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             result => remove(&self.folder, result),
         }

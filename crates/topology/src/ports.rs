@@ -1,4 +1,4 @@
-//! Ports that nobody listens on. A check is not a reservation: a start that loses the race is
+//! Free ports. A check is not a reservation: a start that loses the race is
 //! repeated by `local`.
 
 use crate::error::{Error, Kind, Result};
@@ -45,7 +45,7 @@ fn free(spec: &Spec) -> Result<u16> {
     Err(Error::new(Kind::PortInUse { port }, text))
 }
 
-/// The first port of the block that somebody has.
+/// The first port of the block that is taken.
 fn taken(spec: &Spec, base: u16) -> Result<Option<u16>> {
     let (nodes, count) = counts(spec);
     let above = if spec.topology.is_cluster() { usize::from(BUS_OFFSET) } else { 0 };

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 pub enum Topology {
     /// One instance.
     Single,
-    /// One primary with replicas; nobody promotes one.
+    /// One primary with replicas; none is promoted.
     Replicas {
         /// How many replicas, at least one.
         replicas: usize,

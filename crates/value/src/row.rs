@@ -6,7 +6,7 @@
 //! value    := bool: 1 byte, 0 or 1 · bigint, double, timestamp: 8 bytes little-endian · uuid: 16 bytes
 //!           | text, numeric, json, bytes: length (LEB128, at most 5 bytes) and that many bytes
 //! ```
-//! Values stand in column order. A row carries no schema: whoever reads it must know the one it was
+//! Values stand in column order. A row carries no schema: its reader must know the one it was
 //! written with. A row is valid when every value is there, text is UTF-8 and no byte is left over;
 //! [`RowRef::check`] decides that once for bytes from outside (the log, where the checksum has
 //! already spoken). Every other method relies on it.

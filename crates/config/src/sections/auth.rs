@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The shortest secret of HS256, in bytes: as long as its hash (RFC 7518 section 3.2).
 const SECRET_BYTES_MIN: usize = 32;
-/// How far the clocks of whoever makes tokens may be off when the file does not say.
+/// How far the clocks of token issuers may be off when the file does not say.
 const LEEWAY_MS: u64 = 30_000;
 
 pub(crate) const AUTH: Section = Section {

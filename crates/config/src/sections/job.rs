@@ -98,7 +98,7 @@ fn fixed_tags(cursor: Cursor<'_>) -> Vec<String> {
     for tag in tags::read("invalidates", cursor) {
         match tag {
             Expr::Literal(Literal::Text(text)) => fixed.push(text),
-            _ => cursor.wrong("invalidates: a job has no parameters, since nobody asks for it"),
+            _ => cursor.wrong("invalidates: a job has no parameters, since no request asks for it"),
         }
     }
     fixed

@@ -130,7 +130,7 @@ async fn apply(
         outcome = ask_after(bulk, batch).await;
     }
     if outcome.is_err() {
-        // Somebody may have dropped the drain's own tables.
+        // The drain's own tables may have been dropped.
         bulk.has_drain_tables.store(false, Ordering::Relaxed);
     }
     let Done { dead, unwritten, missing, differing, held, refused, .. } = done;

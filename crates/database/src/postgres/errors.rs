@@ -1,8 +1,8 @@
 //! PostgreSQL's SQLSTATEs as kinds, its messages as sentences.
 //!
-//! Codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>. What a connection was doing when
-//! it was lost decides between "nothing happened" and "outcome unknown"; that is the business of whoever sent
-//! the statement ([`unknown`]).
+//! Codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>. What a connection was doing
+//! when it was lost decides between "nothing happened" and "outcome unknown"; that is the business of the
+//! code that sent the statement ([`unknown`]).
 
 use crate::{Error, Kind};
 use forebay_value::Schema;

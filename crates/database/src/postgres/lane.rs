@@ -211,7 +211,7 @@ impl Lane {
                 result = flight.next() => result,
                 () = &mut given_up, if is_stalled => None,
                 () = &mut stall, if !is_stalled => {
-                    // Whoever is first has used up the slice of all: the others are sent elsewhere.
+                    // The first statement has used up the slice of all: the others are sent elsewhere.
                     is_stalled = true;
                     if let Some(first) = waiting.front() {
                         first.call.plan.took(false);

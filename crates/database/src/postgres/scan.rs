@@ -129,7 +129,7 @@ async fn read_all(
         }
     }
     if !batch.is_empty() {
-        // As above: nobody is there to take the last rows.
+        // As above: the receiver of the last rows is gone.
         let _ = rows.send(Ok(batch)).await;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! One connection: how it is opened, what it is set to, the statements it has prepared.
 //!
 //! What must stay true: a session that has begun a transaction and not ended it is marked (`in_transaction`),
-//! and is closed instead of being used by somebody else.
+//! and is closed instead of being used again.
 
 use super::codec::{Codec, Decoded};
 use super::errors::{self, Refused};

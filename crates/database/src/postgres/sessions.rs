@@ -65,7 +65,7 @@ impl Sessions {
         self.idle.lock().pop()
     }
 
-    /// Closes those that nobody uses.
+    /// Closes idle sessions.
     pub(super) fn close(&self) {
         self.idle.lock().clear();
     }

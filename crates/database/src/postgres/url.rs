@@ -23,7 +23,7 @@ pub(super) enum Tls {
     Prefer,
     /// Always; the certificate must be for this host and from an authority that is trusted.
     Verify,
-    /// Always, whoever it is.
+    /// Always, whatever certificate the server shows.
     Insecure,
 }
 

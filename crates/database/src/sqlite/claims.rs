@@ -56,9 +56,7 @@ fn claim_tables(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> 
     match claimed {
         Ok(Claimed::Done) => session.commit().map(|()| Claimed::Done),
         refused => {
-            session.rollback();
-            // The tables may have been made by the very transaction that is gone now.
-            session.has_drain_tables = false;
+            session.undo();
             refused
         }
     }

@@ -83,7 +83,7 @@ fn explained(path: &Path, error: Error) -> Error {
     let probe = folder.join(format!(".forebay-{}", std::process::id()));
     match std::fs::File::create_new(&probe) {
         Ok(_) => {
-            // It is empty and named after this process: left behind it harms nobody.
+            // It is empty and named after this process: left behind it does no harm.
             let _ = std::fs::remove_file(&probe);
             error
         }

@@ -27,7 +27,7 @@ const ADDED: [&str; 5] = ["note", "history", "tables", "server", "taken_by"];
 
 impl Sqlite {
     pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
-        // Whoever changes the file holds its one lock.
+        // A writer of the file holds its one lock.
         let read =
             move |session: &mut Session| session.transaction(|session| position(&session.connection, log));
         self.writer.urgent(read).await

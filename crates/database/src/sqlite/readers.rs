@@ -75,7 +75,7 @@ impl Readers {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             if !answer.is_closed() {
-                // The one who asked may have gone meanwhile; then nobody wants the answer.
+                // The asker may be gone: then the answer is dropped.
                 let _ = answer.send(connection.and_then(read));
             }
         });

@@ -168,7 +168,7 @@ fn read_all(
         }
     }
     if !batch.is_empty() {
-        // As above: nobody is there to take the last rows.
+        // As above: the receiver of the last rows is gone.
         let _ = rows.blocking_send(Ok(batch));
     }
     Ok(())

@@ -120,7 +120,7 @@ impl Writer {
             return;
         };
         drop(queue);
-        // When the asker is gone already nobody is left to be told.
+        // The asker may be gone already.
         let _ = direct.answer.send(Err(refused));
     }
 
@@ -214,7 +214,7 @@ enum Broken {
     By(usize),
     /// The commit failed for what one of them did, and it is not known which.
     AtCommit,
-    /// The store failed, whoever asked.
+    /// The store failed for every asker.
     Store(Error),
 }
 
@@ -277,7 +277,7 @@ impl Session {
     }
 
     fn run_group(&mut self, mut group: Vec<Direct>) {
-        // Twice: whoever comes while another's statement uses up its time-out must outlive it.
+        // Twice: a caller that comes while another's statement uses up its time-out must outlive it.
         let timeout = self.timeout * 2;
         group.retain(|direct| !direct.answer.is_closed());
         let late = group.extract_if(.., |direct| direct.arrived.elapsed() > timeout);

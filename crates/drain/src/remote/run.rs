@@ -29,7 +29,7 @@ pub(crate) struct Runner {
     rows_limit: usize,
     own: Arc<HashSet<String>>,
     held: Vec<Shard>,
-    /// Shards of others, or nobody's, whose server did not answer.
+    /// Shards that this drain does not hold and whose server did not answer.
     away: HashSet<u16>,
     turns: Arc<Turns>,
     settler: Settler,
@@ -278,7 +278,7 @@ impl Runner {
         }
     }
 
-    /// Answers those who wait for everything that was in the queues when they asked. Whether somebody waits:
+    /// Answers those who wait for everything that was in the queues when they asked. Whether a caller waits:
     /// then no batch does.
     async fn answer_requests(&mut self) -> bool {
         let Some(asked) = self.shared.unanswered() else { return false };

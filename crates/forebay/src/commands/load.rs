@@ -26,7 +26,7 @@ const THRESHOLD_BROKEN: u8 = 3;
 /// How often the screen is looked after.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A step of `--find-max`, when nobody says.
+/// A step of `--find-max`, when it is not given.
 const STEP_TIME: Duration = Duration::from_secs(5);
 
 /// All that was typed, understood.

@@ -25,7 +25,7 @@ pub(super) const THREAD_BUSY: f64 = 0.93;
 /// pause of 50 ms a second, far above the 1 % that the accounting can be wrong by.
 pub(super) const STOLEN: f64 = 0.05;
 
-/// Stolen time can only be told from idle time when somebody wanted it: busy and stolen together
+/// Stolen time can only be told from idle time when a task wanted it: busy and stolen together
 /// reach this part.
 pub(super) const STOLEN_WANTED: f64 = 0.70;
 
@@ -53,7 +53,7 @@ pub(super) const TESTER_SHARE: f64 = 0.25;
 /// Part of the requests under way that wait for the database from which it is what they wait for.
 pub(super) const WAITING: f64 = 0.5;
 
-/// Part of the time in which somebody waited for the disk from which the disk is worth a word.
+/// Share of the time with a task waiting for the disk above which the verdict names the disk.
 pub(super) const DISK_STALLED: f64 = 0.5;
 
 /// Part of what connections can carry (connections × pipelining / latency) from which there are too

@@ -11,7 +11,7 @@
 //! | `held_back_per_s` | packets that a shaper held back or a queue dropped |
 //! | `sent_segments_per_s`, `resent_segments_per_s` | TCP segments sent, and of them those sent again |
 //! | `spurious_resent_segments_per_s` | segments sent again that the receiver had already, by its duplicate SACKs |
-//! | `disk_stalled_percent` | of the time, somebody waited for the disk |
+//! | `disk_stalled_percent` | of the time, a task waited for the disk |
 //! | `time_wait` | closed connections whose ports are not free yet |
 //! | `requests_per_s` | what the server itself counted |
 //! | `waiting` | requests that wait for the database |

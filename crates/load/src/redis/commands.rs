@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// What a key is when nobody says.
+/// The key pattern when none is given.
 const KEY: &str = "memtier-%";
 
 /// Random keys that are tried for a node before any key is sent to it: a node without slots answers
@@ -44,7 +44,7 @@ pub struct Commands {
     pub key_maximum: u64,
     /// Before and behind the number of a key.
     pub key: (String, String),
-    /// GETs go to replicas, and to nobody else.
+    /// GETs go to replicas only.
     pub reads_replicas: bool,
     pub(crate) seed: u64,
 }

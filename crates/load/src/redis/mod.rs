@@ -8,7 +8,7 @@
 //! What it promises: SET and GET come in exactly the ratio asked for, values have exactly the size.
 //! In a cluster each connection belongs to one node and carries only keys of its slots; a MOVED
 //! reply moves the slot, and what was redirected (MOVED, ASK) is sent again to the node that was
-//! named, as a request of its own. With reads from replicas, GETs go to replicas and to nobody
+//! named, as a request of its own. With reads from replicas, GETs go to replicas and to no other
 //! else.
 //!
 //! `discover` requests the nodes before the run, over a connection of `ask`; every connection begins

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum ErrorKind {
     /// The name has no address.
     Dns,
-    /// Nobody listens there.
+    /// Connection refused.
     Refused,
     /// No way to that address.
     Unreachable,

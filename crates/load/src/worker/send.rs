@@ -56,7 +56,7 @@ impl<T: Traffic> Worker<'_, T> {
         None
     }
 
-    /// Requests are due and nobody has room: one more connection for each of them, up to what may be.
+    /// Requests are due and no connection has room: one more connection for each of them, up to what may be.
     fn open_more(&mut self, now_ns: u64) {
         if self.unopened == self.connections.len() {
             return;

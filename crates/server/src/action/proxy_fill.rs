@@ -2,8 +2,8 @@
 //!
 //! Promises that nothing of a client reaches the server that is not part of the question; that nothing is
 //! kept but whole answers, of which the server did not say that they are for one client, and no longer than
-//! it said; and that what is not kept is shown to nobody but, where it is only too long, to the client that
-//! asked first, as it comes.
+//! it said; and that what is not kept is served to no client but, where it is only too long, to the client
+//! that asked first, as it comes.
 
 use super::proxy::ProxyAction;
 use crate::endpoint::waiting::{WaitingPlace, within};
@@ -57,7 +57,7 @@ enum Gathered {
 }
 
 impl ProxyFill {
-    /// Asks. A long answer goes to `handing`, if somebody waits there.
+    /// Asks. A long answer goes to `handing`, if a client waits there.
     pub async fn run(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
         within(self.timeout, self.fill(handing)).await.flatten()
     }

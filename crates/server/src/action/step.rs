@@ -15,7 +15,7 @@ pub enum Step {
     Done,
     /// It needs something first; then it is to be run again with the same parameters.
     Wait(BoxFuture<Result<(), Problem>>),
-    /// Somebody else works on it and will give the whole answer.
+    /// Another task works on it and will give the whole answer.
     Reply(BoxFuture<Result<Reply, Problem>>),
 }
 

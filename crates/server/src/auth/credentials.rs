@@ -13,7 +13,7 @@ pub type Judging = Pin<Box<dyn Future<Output = Result<Arc<Identity>, Refused>> +
 pub enum Verdict {
     /// From this one.
     Known(Arc<Identity>),
-    /// From nobody that is known.
+    /// From a client without an identity.
     Refused(Refused),
     /// That takes time.
     Later(Judging),

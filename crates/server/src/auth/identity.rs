@@ -34,7 +34,7 @@ impl Identity {
     }
 }
 
-/// Why a client is nobody that is known.
+/// Why a client has no identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// It shows nothing of this kind.

@@ -63,7 +63,7 @@ impl Jwks {
 
     /// A place among those who wait for a fetch, if one could bring something new.
     pub fn place(&self) -> Option<OwnedSemaphorePermit> {
-        // Whoever fetches now brings it.
+        // The fetch that is under way brings it.
         let is_due =
             self.fetched.try_lock().map_or(true, |fetched| fetched.is_none_or(|at| at.elapsed() >= PAUSE));
         self.waiting.clone().try_acquire_owned().ok().filter(|_| is_due)
@@ -90,7 +90,7 @@ impl Jwks {
         read_set(&body.map_err(|error| error.to_string())?)
     }
 
-    /// Fetches at once, and then every few minutes, for as long as somebody else has it; sooner as long as
+    /// Fetches at once, and then every few minutes, for as long as another owner has it; sooner as long as
     /// there are no keys at all.
     pub async fn watch(self: Arc<Self>) {
         loop {

@@ -176,7 +176,7 @@ impl Jwt {
             (None, None) => true,
             (Some(wanted), Some(Value::String(found))) => found == wanted,
             (Some(wanted), Some(Value::Array(found))) => found.iter().any(|one| one.as_str() == Some(wanted)),
-            // A token for others is refused by whoever is not among them (RFC 7519 section 4.1.3).
+            // A server that is not in the audience refuses the token (RFC 7519 section 4.1.3).
             _ => false,
         };
         if !is_for_us {

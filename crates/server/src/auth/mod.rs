@@ -1,8 +1,8 @@
 //! Who is asking: what clients show (API keys, signed tokens, names and passwords), and who that is.
 //!
-//! One file a kind. Each promises that what it cannot judge is nobody, that it never blocks the worker (a
-//! verdict that takes time is a future), and that it says no more of a refusal than its client needs. Who
-//! may do what is for guards (`endpoint/guard`).
+//! One file a kind. Each promises that what it cannot judge gives no identity, that it never blocks the
+//! worker (a verdict that takes time is a future), and that it says no more of a refusal than its client
+//! needs. Who may do what is for guards (`endpoint/guard`).
 
 mod api_key;
 mod basic;
@@ -105,7 +105,7 @@ impl Auth {
         &self.challenge
     }
 
-    /// What a client sees that is nobody.
+    /// What a client without an identity sees.
     pub fn problem(&self, refused: &Refused) -> Problem {
         let (detail, error) = match refused {
             Refused::Missing => ("who is asking must be proved", ""),

@@ -41,7 +41,7 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
         self.current.read().clone()
     }
 
-    /// Reads it again whenever it changes, for as long as somebody else has it.
+    /// Reads it again whenever it changes, for as long as another owner has it.
     pub async fn watch(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PERIOD).await;

@@ -136,7 +136,7 @@ impl ParamTable {
         Source::Field(index)
     }
 
-    /// The slot of `$name`, used where `wanted` says; one that nobody declared comes to be by its first use.
+    /// The slot of `$name`, used where `wanted` says; one that is not declared is made by its first use.
     pub fn slot(&mut self, name: &str, wanted: Wanted) -> usize {
         let slot = self.entries.iter().position(|entry| entry.plan.name == name).unwrap_or_else(|| {
             let source = self.source(name);

@@ -192,7 +192,7 @@ impl Cached {
         self.write_vary(request, key);
     }
 
-    /// Who is asking, so that nobody gets what was answered to another, or to nobody.
+    /// The client's identity, so that an answer to one identity, or to none, is never served to another.
     pub(super) fn write_identity(&self, identity: Option<&Identity>, key: &mut Vec<u8>) {
         let Some(identity) = identity else { return };
         let at = begin_part(b'i', key);

@@ -26,8 +26,8 @@ pub struct Drops {
     pub path_tag: Option<String>,
     /// Whether what only asks (GET, HEAD, OPTIONS) drops nothing.
     pub spares_safe: bool,
-    /// Whether some endpoint promises that nobody sees what is older: then a write of which others could not
-    /// be told has not succeeded.
+    /// Whether some endpoint promises that no client sees an older answer: then a write of which others
+    /// could not be told has not succeeded.
     pub is_strict: bool,
 }
 

@@ -4,7 +4,7 @@
 //! The question is the endpoint, the path in its one form, the query as it is, the client's scheme, the
 //! headers of `vary`, who is asking where a guard found out, and Host where the server sees it. Exactly
 //! that is sent when an answer is asked for everybody, so that nothing else of a request can have a part in
-//! it. An answer that turns out not to be for everybody is shown to nobody: each client then asks in its
+//! it. An answer that turns out to be private is served to no client: each client then asks in its
 //! own name. A request that says who is asking (or wants a part of the answer, or has a body) is passed on
 //! without the cache.
 
@@ -46,7 +46,7 @@ pub struct Fronted {
     pub path_tag: Option<String>,
     /// The longest body that is kept.
     pub bytes_max: usize,
-    /// Questions whose answers were for nobody else.
+    /// Questions whose answers were private.
     pub private_answers: Arc<PrivateAnswers>,
 }
 
@@ -199,7 +199,7 @@ impl Fronted {
         })
     }
 
-    /// The request in nobody's name.
+    /// The request without the client's credentials.
     fn asked(&self, question: &Question<'_>) -> Result<forebay_proxy::Request, Problem> {
         let malformed = || Problem::new(400, "the request cannot be passed on");
         let target = match question.request.query() {

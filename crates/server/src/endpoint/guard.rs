@@ -35,7 +35,7 @@ pub struct Identified {
 pub struct Secret {
     /// Where the secret is to be found.
     pub place: Place,
-    /// The secret; empty: nobody knows it.
+    /// The secret; empty: no request passes by it.
     pub secret: String,
     /// Whom the guard stops.
     pub from: From,
@@ -75,7 +75,7 @@ pub enum Checked {
 #[derive(Default)]
 pub struct Judged(Vec<(Arc<Auth>, Judgement)>);
 
-/// Who is asking, or why that is nobody that is known.
+/// The client's identity, or why it has none.
 pub type Judgement = Result<Arc<Identity>, Refused>;
 
 impl Judged {
@@ -118,7 +118,7 @@ impl Guard {
         }
     }
 
-    /// What WWW-Authenticate says to a client of which nobody knows who it is.
+    /// What WWW-Authenticate says to a client without an identity.
     pub fn challenges(&self) -> Vec<(&'static str, String)> {
         match self {
             Guard::Secret(_) => Vec::new(),

@@ -13,7 +13,7 @@ pub struct Matched<'a> {
 }
 
 impl<'a> Matched<'a> {
-    /// A claim of who is asking: 401 when nobody is, 403 when the claim is not there.
+    /// A claim of the client's identity: 401 without an identity, 403 when it lacks the claim.
     pub fn claim(&self, name: &str) -> Result<&'a str, Problem> {
         let Some(identity) = self.identity else {
             return Err(Problem::new(401, "who is asking must be proved"));

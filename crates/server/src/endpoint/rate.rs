@@ -85,7 +85,7 @@ impl Rate {
         })
     }
 
-    /// Who this is, as a number that nobody can choose: the hash has a key of its own.
+    /// The caller as a number that no client can choose: the hash has a key of its own.
     fn caller(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<u64, Problem> {
         let mut hasher = self.callers.hasher.build_hasher();
         match &self.per {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(take(&callers, 7, 80 * MS), Err(Duration::from_millis(25)), "a refusal costs nothing");
         assert_eq!(take(&callers, 7, 105 * MS), Ok(()));
         assert_eq!(take(&callers, 7, 105 * MS), Err(Duration::from_millis(100)));
-        // Whoever was away for a period has the whole count again, and not more.
+        // A caller that was away for a period has the whole count again, and not more.
         for _ in 0..10 {
             assert_eq!(take(&callers, 7, 60_000 * MS), Ok(()));
         }

@@ -1,11 +1,11 @@
 //! Whose turn a job is.
 //!
 //! On Redis and Valkey two keys decide, both gone by themselves: the lease, which the server that runs a job renews while it does, and
-//! the rest, which stands from the beginning of a run until the next is due. Whoever finds neither takes both, in one script. A server
+//! the rest, which stands from the beginning of a run until the next is due. A server that finds neither takes both, in one script. A server
 //! that dies is followed by another when its lease has run out; one that is cut off from Redis for longer than that may still be
 //! running its statement when another begins: what a job does must bear that.
 //!
-//! With an embedded tier there is one server a data folder (its log is locked), and nobody to agree with.
+//! With an embedded tier there is one server a data folder (its log is locked), and no other server to agree with.
 
 use crate::functions;
 use forebay_redis::{Error, Link, Script, Value, slot_of};
@@ -53,7 +53,7 @@ impl Lease {
         Lease::Shared { link, root: root.into(), token: functions::uuid4().as_bytes().as_slice().into() }
     }
 
-    /// Takes the turn, if it is nobody else's.
+    /// Takes the turn, if no other server has it.
     pub(super) async fn take(&self, job: &str, every: Duration) -> Result<Turn, Error> {
         let Lease::Shared { .. } = self else { return Ok(Turn::Ours) };
         let times = [LEASE, every].map(|time| time.as_millis().to_string().into_bytes());

@@ -119,7 +119,7 @@ async fn prepare(
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
     let statement = known.statement(store, sql).await?;
     if let Some(name) = statement.params.first() {
-        return Err(format!("`${name}`: a job has no parameters, since nobody asks for it"));
+        return Err(format!("`${name}`: a job has no parameters, since no request asks for it"));
     }
     Ok(Job {
         name: job.name.clone(),

@@ -352,7 +352,8 @@ impl Tier {
         }
     }
 
-    /// Forgets every row of a table whose rows in the database were replaced. Nobody may use it meanwhile.
+    /// Forgets every row of a table whose rows in the database were replaced. No request may use it
+    /// meanwhile.
     pub async fn forget(&self, table: &str) -> Result<(), Problem> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.forget(),
@@ -386,7 +387,7 @@ impl Tier {
                 state.backlog_bytes
             ),
             Memory::Remote(_) if mode == Stop::Finish && state.backlog_rows != Some(0) => {
-                say!("some rows are not drained; they are in the memory tier for whoever drains next");
+                say!("some rows are not drained; they are in the memory tier for the next drainer");
             }
             _ => {}
         }

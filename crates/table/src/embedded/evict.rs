@@ -55,7 +55,7 @@ impl Core {
     /// Takes `bytes` from the budget, evicting rows until they fit. False: nothing is left to evict.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut evictor = self.evictor.lock();
-        // Somebody else may have made room while this waited.
+        // Another thread may have made room while this one waited.
         while !self.budget.try_take(bytes) {
             let over = (self.budget.used_bytes() + bytes as u64).saturating_sub(self.budget.limit_bytes());
             let ahead = self.budget.limit_bytes() / EVICT_AHEAD_PART;

@@ -1,6 +1,6 @@
 //! Read-through: bringing a row from the database into memory, without ever putting back something older.
 //!
-//! **Why it cannot resurrect.** Whoever reads the database first notes the drained position of that moment:
+//! **Why it cannot resurrect.** A reader of the database first notes the drained position of that moment:
 //! what is read then holds every change up to it (a database that lost its last commits does not: the read
 //! says so by the position that it finds beside the row, and is done again when they are back). It is put
 //! into memory only where the key's last change, in its slot or its tombstone, is at or before that
@@ -9,8 +9,8 @@
 //!
 //! **A followed table** has no reads of its own: its key is read by the next poll (`follow`).
 //!
-//! **Bounds.** One read per key at a time, whoever asks; a limited number at the same time, a limited number
-//! waiting.
+//! **Bounds.** One read per key at a time for all who ask; a limited number at the same time, a limited
+//! number waiting.
 
 use super::shard::{Absence, Shard};
 use super::slab::{EVICTED, REFERENCED, Slot};

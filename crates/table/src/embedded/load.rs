@@ -73,7 +73,7 @@ impl Table {
             }
             None => {
                 // A table of our own that is loaded has all its rows: this one was deleted since, or comes
-                // from somebody else.
+                // from another writer.
                 let is_complete = !self.shared() && self.is_loaded();
                 if is_complete || shard.tombstone(key).is_some_and(|tombstone| tombstone.position > since) {
                     return;

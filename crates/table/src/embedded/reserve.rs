@@ -38,7 +38,7 @@ impl Reserve {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(RESERVE_THREADS_MAX);
         let mut held = self.held.lock();
         thread::scope(|scope| {
-            // On threads of their own, which end: the allocator then knows these blocks as nobody's.
+            // On threads of their own, which end: the allocator then has these blocks free for every thread.
             let parts: Vec<_> = (0..threads).map(|_| scope.spawn(|| taken(count / threads))).collect();
             held.blocks =
                 parts.into_iter().flat_map(|part| part.join().expect("nothing of it panics")).collect();
@@ -57,7 +57,7 @@ impl Reserve {
 
     #[cold]
     fn give_up(&self, used_bytes: u64) {
-        // Whoever holds it does the same.
+        // The holder of the lock does the same.
         let Some(mut held) = self.held.try_lock() else { return };
         let kept_bytes = held.until_bytes.saturating_sub(used_bytes + RESERVE_AHEAD_BYTES);
         let kept = (kept_bytes / RESERVE_BLOCK_BYTES as u64) as usize;

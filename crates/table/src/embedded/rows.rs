@@ -1,7 +1,7 @@
 //! The rows of one table in memory: shards, unique values, counters, lengths. Knows nothing of the log.
 //!
 //! What must stay true: a row's shard is locked first, then the stripes of its unique values, then (for an
-//! addition each) the stripes of its counters; nobody holds two shards but [`Rows::clear`], which takes them
+//! addition each) the stripes of its counters; no call holds two shards but [`Rows::clear`], which takes them
 //! in order. For every row in a shard, stub or not, its unique values are claimed, its indexed values
 //! counted, its key ordered, and the table's length includes it.
 

@@ -231,7 +231,7 @@ impl Table {
         }
     }
 
-    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table
+    /// Forgets all rows and the keys in hand, for a database that was emptied. No request may use the table
     /// meanwhile.
     ///
     /// # Errors
@@ -250,7 +250,7 @@ impl Table {
         position <= self.core.drained() || position <= self.core.log.promised()
     }
 
-    /// Forgets the tombstones that nobody needs any more.
+    /// Forgets the tombstones that no reader needs any more.
     pub(crate) fn forget_tombstones(&self) {
         if self.is_loaded() {
             self.rows.forget(self.readers.floor(&self.core));

@@ -39,7 +39,7 @@ thread_local! {
 const LENGTH_BYTES_MAX: usize = 5;
 
 impl Table {
-    /// Puts in a row whose key and unique values nobody has. What the answer waits for.
+    /// Inserts a row; its key and unique values must be free. Returns what the answer waits for.
     ///
     /// # Errors
     /// [`WriteError::Conflict`]; [`WriteError::Pending`]; [`WriteError::MemoryFull`]; those of the log.
@@ -158,7 +158,7 @@ impl Table {
         self.add(key, column, delta, show, |record| self.append(record))
     }
 
-    /// [`Table::increment`] when nobody waits for it to be durable: it does not hurry the log.
+    /// [`Table::increment`] when no answer waits for it to be durable: it does not hurry the log.
     ///
     /// # Errors
     /// As [`Table::increment`].

@@ -85,7 +85,7 @@ pub(crate) enum Body {
 }
 
 impl Entry {
-    /// Reads an entry. Whoever wrote it, what comes out is a valid row of the schema.
+    /// Reads an entry of any writer: what comes out is a valid row of the schema.
     pub fn read(schema: &Schema, bytes: &[u8]) -> Result<Entry, HotError> {
         let wrong = |what: &str| {
             HotError::foreign(format!("table {} has an entry in memory that {what}", schema.name))

@@ -1,12 +1,12 @@
 //! Read-through: rows that are not in memory, from the database, without ever putting back something older.
 //!
-//! **Why it cannot resurrect.** Whoever reads the database first notes the shard's drained position: what is
+//! **Why it cannot resurrect.** A reader of the database first notes the shard's drained position: what is
 //! read then holds every change up to it. The row is put into memory by a script, only in place of the very
 //! stub that was seen, whose last change is at or before that position, or (in a shared table) where nothing
 //! is, no tombstone after that position stands, and none after it was forgotten. Otherwise the read is done
 //! again.
 //!
-//! **Bounds.** One read per key and process at a time, whoever asks; a limited number at the same time, a
+//! **Bounds.** One read per key and process at a time for all who ask; a limited number at the same time, a
 //! limited number waiting.
 
 use super::commit::Relied;

@@ -55,7 +55,7 @@ pub struct Lease {
 pub enum Leased {
     /// It is ours for the time asked for.
     Held(Lease),
-    /// Somebody else has it.
+    /// Another drainer has it.
     Busy {
         /// Who: the owner's name as it was given.
         owner: String,
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Takes the lease of a shard, for whoever calls itself `owner`, or says who has it.
+    /// Takes the lease of a shard in the name of `owner`, or returns its holder.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -132,7 +132,7 @@ impl Queue {
         })
     }
 
-    /// Makes a lease last from now on. False: it ran out and somebody else has it.
+    /// Renews a lease. False: it ran out and another drainer has it.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -159,7 +159,7 @@ impl Queue {
         }))
     }
 
-    /// Lets somebody else have the lease at once.
+    /// Gives the lease up, so that another drainer may take it at once.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).

@@ -61,7 +61,7 @@ pub(crate) struct ShardState {
     pub gap: (u64, u64),
 }
 
-/// A random name for whoever holds a lock.
+/// A random name for the holder of a lock.
 pub(crate) fn token() -> Vec<u8> {
     format!("{:032x}", rand::random::<u128>()).into_bytes()
 }

@@ -344,7 +344,7 @@ impl RemoteTable {
         Err(HotError::unavailable(format!("table {} is being loaded", self.schema.name)))
     }
 
-    /// Forgets all rows and the keys in hand, for a database that was emptied. Nobody may use the table
+    /// Forgets all rows and the keys in hand, for a database that was emptied. No request may use the table
     /// meanwhile.
     ///
     /// # Errors

@@ -230,7 +230,7 @@ impl Tier {
         if let Some(tier) = self.this.upgrade() {
             tokio::spawn(async move {
                 let repaired = tier.repair().await;
-                // Nobody may wait any more.
+                // No caller may wait any more.
                 let _ = tell.send(Some(repaired));
             });
         }

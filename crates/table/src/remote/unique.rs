@@ -89,7 +89,7 @@ enum Holder {
 /// What came of reserving the values of a change.
 enum Reserved {
     All,
-    /// The change's own row has one of them already: somebody else has just written it.
+    /// The change's own row has one of them already: another server has just written it.
     Changed(Entry),
 }
 
@@ -301,7 +301,7 @@ impl RemoteTable {
         Ok(wire::number("fence", &answer)? == 1)
     }
 
-    /// Gives reservations up. One that cannot be is found to be stale by whoever wants the value.
+    /// Gives reservations up. One that cannot be is found to be stale by the next writer of the value.
     async fn release(&self, link: &Link, reservations: Vec<(UniqueValue, Vec<u8>)>) {
         let released = reservations.iter().map(|(unique, holder)| self.swap(link, *unique, holder, b""));
         for result in futures_util::future::join_all(released).await {

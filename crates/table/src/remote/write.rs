@@ -20,7 +20,7 @@ use forebay_value::{Row, RowRef, Type, Value, ValueRef};
 use std::sync::atomic::Ordering;
 
 impl RemoteTable {
-    /// Puts in a row whose key and unique values nobody has.
+    /// Inserts a row; its key and unique values must be free.
     ///
     /// # Errors
     /// [`Conflict`](crate::HotKind::Conflict), `MemoryFull`, `Unavailable`, `UnknownOutcome`.

@@ -100,7 +100,8 @@ impl Sqlite {
     }
 
     /// Has everything there that following needs, and begins where `place` says, or with what is there; for
-    /// each table, whether it goes on from the place. One transaction, so that nobody writes meanwhile.
+    /// each table, whether it goes on from the place. One transaction, so that no other connection writes
+    /// meanwhile.
     async fn begin_to_follow(
         &self,
         log: u128,

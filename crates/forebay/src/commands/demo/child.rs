@@ -49,7 +49,7 @@ impl Child {
                 _ => said.push(line),
             }
         }
-        // Whoever writes into a pipe that nobody reads stands still sooner or later.
+        // A process that writes into a pipe without a reader blocks once the pipe is full.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         let unreadable = || Failure("the server said where it listens in a way that is no address".into());
         let child = Child {

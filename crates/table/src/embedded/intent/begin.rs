@@ -60,7 +60,7 @@ impl Table {
             match self.intend(write) {
                 Ok(Begun::Waits { outcome, row }) => {
                     let known = outcome.await.unwrap_or_else(|_| {
-                        let what = "nobody was told whether the write is in the database";
+                        let what = "it is unknown whether the write is in the database";
                         Err(HotError::new(HotKind::UnknownOutcome, what))
                     });
                     return known.map(|()| row);

@@ -1,10 +1,16 @@
-//! Rules that one table keeps: what an answer waits for, what the log refuses, what the catalogue refuses, how random is drawn.
+//! Rules that one table keeps: what an answer waits for, what the log refuses, what the catalogue refuses,
+//! how random is drawn. `records`: what a change logs; `undo`: what memory shows when the database has
+//! refused.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod records;
+mod undo;
 
 use common::*;
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{Counters, Fetched, Kind, LogRecord, Others, Read, Table, TableSpec, Tables, WriteError};
+use forebay_table::{Counters, Fetched, Kind, Read, Table, TableSpec, Tables, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use std::sync::Arc;
 
@@ -13,6 +19,19 @@ fn opened() -> (tempfile::TempDir, Arc<Store>, Opened) {
     let store = Arc::<Store>::default();
     let opened = open(dir.path(), spec(KeyKind::Bigint), 1 << 30, &store);
     (dir, store, opened)
+}
+
+/// Reads the row through, as an endpoint does.
+fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
+    let show = || table.get(ValueRef::Bigint(key), Counters::Shown, |row| row.to_values(table.schema()));
+    match show() {
+        Read::Found(row, _) => Some(row),
+        Read::Missing(_) => None,
+        Read::Fetch(key) => (block_on(table.fetch(key)).unwrap() == Fetched::Present).then(|| match show() {
+            Read::Found(row, _) => row,
+            other => panic!("it was fetched, and now {other:?}"),
+        }),
+    }
 }
 
 #[test]
@@ -294,7 +313,8 @@ fn a_bad_record_is_named() {
     }
 }
 
-/// Every row as likely as any other: a chi-square statistic of `rows - 1` degrees of freedom within six deviations of its mean.
+/// Every row as likely as any other: a chi-square statistic of `rows - 1` degrees of freedom within six
+/// deviations of its mean.
 fn check_uniform(table: &forebay_table::Table, ids: &[i64]) {
     let draws = 400 * ids.len();
     let mut counts = vec![0u32; ids.len()];
@@ -365,181 +385,4 @@ fn serial_keys_lie_above_those_that_are_taken() {
     block_on(opened.table.wait_keys()).unwrap();
     assert_eq!(opened.table.next_key(), Some(123_457));
     assert_eq!(opened.tables.replay(Position(0)).unwrap().highest_keys[0].1, 123_456);
-}
-
-/// What the log holds, each with its columns' values.
-fn logged(log: &Log, tables: &Tables) -> Vec<String> {
-    log.flush().unwrap();
-    let catalogue = tables.catalogue();
-    let mut reader = log.reader(Position(0)).unwrap();
-    let mut found = Vec::new();
-    loop {
-        let batch = reader.next_batch(1 << 20).unwrap();
-        if batch.is_empty() {
-            return found;
-        }
-        found.extend(batch.iter().map(|(_, bytes)| match LogRecord::decode(bytes).unwrap() {
-            LogRecord::Update { table, columns, row } => {
-                let set: Vec<_> = columns.of(row, catalogue.schema(table).unwrap()).collect();
-                format!("update {set:?}")
-            }
-            LogRecord::Increment { column, delta, .. } => format!("increment {column} by {delta}"),
-            LogRecord::Insert { .. } => "insert".into(),
-            other => format!("{other:?}"),
-        }));
-    }
-}
-
-#[test]
-fn an_update_logs_the_columns_that_it_sets_and_no_others() {
-    let (_dir, _store, Opened { table, log, tables }) = opened();
-    let key = ValueRef::Bigint(1);
-    let inserted = table.insert(row(table.schema(), 1, Some("c"), "").as_ref()).unwrap();
-    assert_eq!(table.update(key, &[], |_| ()), Ok(((), inserted)), "nothing is set: nothing is logged");
-    table.update(key, &[(BODY, ValueRef::Text("b"))], |_| ()).unwrap();
-    table.update(key, &[(NAME, ValueRef::Null), (CODE, ValueRef::Text("d"))], |_| ()).unwrap();
-    let expected = ["insert", "update [(4, Text(\"b\"))]", "update [(1, Text(\"d\")), (2, Null)]"];
-    assert_eq!(logged(&log, &tables), expected);
-}
-
-#[test]
-fn an_increment_of_an_indexed_column_logs_a_sum() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut spec = spec(KeyKind::Bigint);
-    spec.schema.columns[CLICKS].indexed = true;
-    let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &Arc::default());
-    table.insert(row(table.schema(), 1, None, "").as_ref()).unwrap();
-    table.increment(ValueRef::Bigint(1), CLICKS, 7, |_| ()).unwrap();
-    assert_eq!(logged(&log, &tables), ["insert", "increment 3 by 7"]);
-    assert_eq!(table.count_by(CLICKS, ValueRef::Bigint(7)).0, 1);
-}
-
-/// Others change a row in the database while an update of another column waits in the log.
-#[test]
-fn a_restart_keeps_what_others_wrote_to_other_columns() {
-    for limit_bytes in [1 << 30, 1] {
-        let (dir, store, Opened { table, log, tables }) = opened();
-        let key = ValueRef::Bigint(1);
-        let (first, theirs) = ("first ".repeat(100), "theirs".repeat(100));
-        let first = row(table.schema(), 1, Some("first"), &first);
-        table.insert(first.as_ref()).unwrap();
-        store.drain(&log, &tables);
-        table.update(key, &[(CODE, ValueRef::Text("mine"))], |_| ()).unwrap();
-        let mut values = first.as_ref().to_values(table.schema());
-        values[BODY] = text(&theirs);
-        let row_theirs = Row::from_values(table.schema(), &values);
-        store.rows.lock().unwrap().insert(key_text(key), row_theirs);
-        let schema = table.schema().clone();
-        drop((table, tables));
-        log.close().unwrap();
-        let Opened { table, log, tables } = open(dir.path(), spec(KeyKind::Bigint), limit_bytes, &store);
-        let taken = table.insert(row(&schema, 2, Some("mine"), "").as_ref());
-        assert!(
-            matches!(taken, Err(WriteError::Conflict { rule: CODE, .. } | WriteError::MemoryFull)),
-            "{taken:?}"
-        );
-        if limit_bytes == 1 {
-            // Its body is not in memory, and the database has not yet all of it.
-            assert!(block_on(table.fetch(Value::Bigint(1))).unwrap_err().retry);
-            store.drain(&log, &tables);
-            return;
-        }
-        let shown = table.get(key, Counters::Shown, |row| row.to_values(&schema));
-        let Read::Found(shown, _) = shown else { panic!("{shown:?}") };
-        assert_eq!((&shown[CODE], &shown[BODY]), (&text("mine"), &text(&theirs)));
-        store.drain(&log, &tables);
-        let stored = store.rows.lock().unwrap()[&key_text(key)].as_ref().to_values(&schema);
-        assert_eq!(stored, shown);
-    }
-}
-
-/// Reads the row through, as an endpoint does.
-fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
-    let show = || table.get(ValueRef::Bigint(key), Counters::Shown, |row| row.to_values(table.schema()));
-    match show() {
-        Read::Found(row, _) => Some(row),
-        Read::Missing(_) => None,
-        Read::Fetch(key) => (block_on(table.fetch(key)).unwrap() == Fetched::Present).then(|| match show() {
-            Read::Found(row, _) => row,
-            other => panic!("it was fetched, and now {other:?}"),
-        }),
-    }
-}
-
-#[test]
-fn a_refused_insert_is_undone() {
-    for shared in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Arc::<Store>::default();
-        let spec = TableSpec { others: Others::unseen_if(shared), ..spec(KeyKind::Bigint) };
-        let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &store);
-        let refused = row(table.schema(), 1, Some("c"), "");
-        table.insert(refused.as_ref()).unwrap();
-        store.drain(&log, &tables);
-        store.rows.lock().unwrap().clear();
-        assert!(table.undo(ValueRef::Bigint(1)) <= *store.position.lock().unwrap());
-        assert_eq!(read(&table, 1), None);
-        assert_eq!(table.count().0, 0);
-        assert_eq!(table.count_by(NAME, ValueRef::Text("n")).0, 0);
-        table.insert(row(table.schema(), 2, Some("c"), "").as_ref()).expect("its unique value is free");
-        table.insert(refused.as_ref()).expect_err("the other row has it");
-    }
-}
-
-#[test]
-fn a_refused_update_is_undone_and_a_later_one_is_kept() {
-    let (_dir, store, Opened { table, log, tables }) = opened();
-    let key = ValueRef::Bigint(1);
-    table.insert(row(table.schema(), 1, Some("c"), "good").as_ref()).unwrap();
-    store.drain(&log, &tables);
-    let good = store.rows.lock().unwrap().clone();
-    table.update(key, &[(BODY, ValueRef::Text("bad")), (CODE, ValueRef::Text("bad"))], |_| ()).unwrap();
-    store.drain(&log, &tables);
-    *store.rows.lock().unwrap() = good;
-    // Acknowledged between the refusal and its undoing.
-    let ((), later) = table.update(key, &[(NAME, ValueRef::Text("later"))], |_| ()).unwrap();
-    assert_eq!(table.undo(key), later);
-    assert!(
-        block_on(table.fetch(Value::Bigint(1))).unwrap_err().retry,
-        "the database does not have all of it"
-    );
-    store.drain(&log, &tables);
-    let shown = read(&table, 1).unwrap();
-    assert_eq!((&shown[BODY], &shown[CODE], &shown[NAME]), (&text("good"), &text("c"), &text("later")));
-    table.insert(row(table.schema(), 2, Some("bad"), "").as_ref()).expect("the refused value is free");
-}
-
-#[test]
-fn a_refused_delete_is_undone() {
-    for shared in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Arc::<Store>::default();
-        let spec = TableSpec { others: Others::unseen_if(shared), ..spec(KeyKind::Bigint) };
-        let Opened { table, log, tables } = open(dir.path(), spec, 1 << 30, &store);
-        let key = ValueRef::Bigint(1);
-        let first = row(table.schema(), 1, Some("c"), "");
-        table.insert(first.as_ref()).unwrap();
-        store.drain(&log, &tables);
-        let used_bytes = tables.used_bytes();
-        let before = store.rows.lock().unwrap().clone();
-        table.delete(key, |_| ()).unwrap();
-        store.drain(&log, &tables);
-        *store.rows.lock().unwrap() = before;
-        table.undo(key);
-        tables.drained(*store.position.lock().unwrap());
-        assert_eq!(
-            table.insert(first.as_ref()),
-            Err(WriteError::Busy),
-            "whether it is there must be asked first"
-        );
-        assert_eq!(read(&table, 1), Some(first.as_ref().to_values(table.schema())));
-        assert_eq!(table.count().0, 1);
-        assert_eq!(tables.used_bytes(), used_bytes);
-        let taken = table.insert(row(table.schema(), 2, Some("c"), "").as_ref());
-        assert!(matches!(taken, Err(WriteError::Conflict { rule: CODE, .. })), "{taken:?}");
-        // Gone for good, this time.
-        table.delete(key, |_| ()).unwrap();
-        store.drain(&log, &tables);
-        assert_eq!(read(&table, 1), None);
-    }
 }
