@@ -332,6 +332,40 @@ fn refused_changes_stay_refused() {
     close(opened);
 }
 
+/// A crash between the database's refusal and the log's record of it; a start that asks the database; and
+/// another crash before a checkpoint has the answers.
+#[test]
+fn outcomes_that_a_start_asked_for_outlive_the_next_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<Store> = Arc::default();
+    let opened = open(dir.path(), spec(KeyKind::Bigint), 1 << 30, &store);
+    (0..6).for_each(|id| insert(&opened, id, "taken"));
+    store.drain(&opened.log, &opened.tables);
+    opened.tables.settled(*store.position.lock().unwrap());
+    save(&opened);
+    for id in 0..4 {
+        let (key, body) = (Value::Bigint(id), text("refused"));
+        opened.table.update(key.as_ref(), &[(BODY, body.as_ref())], |_| ()).unwrap();
+    }
+    insert(&opened, 11, "refused");
+    *store.position.lock().unwrap() = opened.log.flush().unwrap();
+    let change = (Value::Bigint(4), text("left"));
+    opened.table.update(change.0.as_ref(), &[(BODY, change.1.as_ref())], |_| ()).unwrap();
+    close(opened);
+    for begin in 0..3 {
+        let opened = open(dir.path(), spec(KeyKind::Bigint), 1 << 30, &store);
+        assert!(opened.table.is_from_checkpoint());
+        shows_what_was_taken(&opened);
+        store.drain(&opened.log, &opened.tables);
+        opened.tables.settled(*store.position.lock().unwrap());
+        if begin == 1 {
+            save(&opened);
+        }
+        opened.tables.save_settled().unwrap();
+        close(opened);
+    }
+}
+
 #[track_caller]
 fn shows_what_was_taken(opened: &Opened) {
     let body = |id: i64| {

@@ -30,8 +30,9 @@ pub(crate) struct Core {
     settled: AtomicU64,
     /// The log did not take that a change was refused: nothing more is settled.
     is_unsettled: AtomicBool,
-    /// What of it is on the disk. Taken to write that.
-    pub saved_settled: Mutex<Position>,
+    /// What of it is on the disk. Taken to write that. `None`: memory has outcomes that the log does not
+    /// tell, so that only the next checkpoint may say more.
+    pub saved_settled: Mutex<Option<Position>>,
     /// Taken to write a checkpoint.
     pub checkpointing: Mutex<()>,
     /// Of all tables.
@@ -100,7 +101,7 @@ impl Core {
             followed: AtomicU64::new(u64::MAX),
             settled: AtomicU64::new(0),
             is_unsettled: AtomicBool::new(false),
-            saved_settled: Mutex::default(),
+            saved_settled: Mutex::new(Some(Position(0))),
             checkpointing: Mutex::default(),
             hasher,
             waiters: Waiters::default(),

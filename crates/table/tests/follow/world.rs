@@ -91,6 +91,8 @@ impl World<'_> {
         let position = self.database.position;
         self.pending.retain(|at, _| *at > position);
         let (log, tables, table) = self.opened.take().unwrap();
+        // The checkpoint may be older.
+        tables.save_settled().unwrap();
         drop((tables, table));
         log.close().unwrap();
     }

@@ -29,7 +29,9 @@ impl Tables {
         self.inner.core.settled()
     }
 
-    /// Has a start know that, if it is news; before the next one nothing is lost, but more is read again.
+    /// Has the next start know that, if it is news. Not after a start that asked the database for outcomes:
+    /// its checkpoint is older than the answers and the log does not tell them, so that every start asks
+    /// again until the next checkpoint.
     ///
     /// # Errors
     /// [`Kind::Io`], [`Kind::Log`].
@@ -37,7 +39,7 @@ impl Tables {
         let (core, dir) = (&self.inner.core, &self.inner.dir);
         let settled = core.settled();
         let mut saved = core.saved_settled.lock();
-        if settled <= *saved {
+        if saved.is_none_or(|saved| settled <= saved) {
             return Ok(());
         }
         // What the log says of refused changes must be there before this counts on it.
@@ -45,7 +47,7 @@ impl Tables {
         let what = || format!("cannot write what is settled in {}", dir.display());
         settled::write(dir, core.log.id(), settled)
             .map_err(|error| Error::caused(Kind::Io, what(), error))?;
-        *saved = settled;
+        *saved = Some(settled);
         Ok(())
     }
 
@@ -58,8 +60,13 @@ impl Tables {
     /// [`Kind::Log`], [`Kind::BadRecord`].
     pub fn unheard(&self, reached: impl Fn(&str) -> Position) -> Result<Vec<(Arc<Table>, Value)>, Error> {
         let Some(begin) = self.checkpoint_begin() else { return Ok(Vec::new()) };
+        let core = &self.inner.core;
         self.inner.is_asked.store(true, Ordering::Relaxed);
-        self.rows_behind(begin.min(self.inner.core.settled()), self.inner.core.log.end(), reached)
+        let mut loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
+        if loaded.any(|table| reached(&table.schema().name) > core.settled()) {
+            *core.saved_settled.lock() = None;
+        }
+        self.rows_behind(begin.min(core.settled()), core.log.end(), reached)
     }
 
     /// A row as the database has it, which has everything of its table up to `at`.

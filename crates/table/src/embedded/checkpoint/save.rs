@@ -91,6 +91,7 @@ impl Tables {
             return Ok(None);
         }
         publish(&self.inner.dir, new, &self.inner.dir.join(FILE)).map_err(failed)?;
+        *core.saved_settled.lock() = Some(settled);
         if let Some(mark) = mark {
             core.stream.published(mark);
         }
