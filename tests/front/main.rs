@@ -8,6 +8,7 @@ mod clients;
 mod jobs;
 mod kept;
 mod limits;
+mod logs;
 mod metrics;
 mod owners;
 mod poisoning;

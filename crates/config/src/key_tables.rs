@@ -12,6 +12,7 @@ use crate::sections::endpoint::reply::REPLY;
 use crate::sections::file::TOP;
 use crate::sections::guard::GUARD;
 use crate::sections::job::JOB;
+use crate::sections::log::LOG;
 use crate::sections::memory::MEMORY;
 use crate::sections::server::{LIMITS, SERVER};
 use crate::sections::table::TABLE;
@@ -34,8 +35,8 @@ pub fn key_tables() -> Vec<(String, String)> {
         (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
     };
     let sections = [
-        &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &AUTH, &TABLE, &ENDPOINT,
-        &CACHING, &JOB, &GUARD, &REPLY,
+        &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &LOG, &AUTH, &TABLE,
+        &ENDPOINT, &CACHING, &JOB, &GUARD, &REPLY,
     ];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();
     let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();

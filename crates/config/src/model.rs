@@ -27,6 +27,7 @@ pub use crate::sections::endpoint::route::Method;
 pub use crate::sections::file::Config;
 pub use crate::sections::guard::{From, Guard, Identified, Place, Secret};
 pub use crate::sections::job::Job;
+pub use crate::sections::log::{Log, LogFormat, LogLevel};
 pub use crate::sections::memory::{Durability, Memory, ReadFrom, Remote, Replicas, Tier};
 pub use crate::sections::server::{Limits, Listen, Scheme, Server};
 pub use crate::sections::table::{Others, TableConfig};

@@ -10,7 +10,7 @@ mod signals;
 mod start;
 
 use clap::Parser;
-use forebay_terminal::say;
+use forebay_terminal::error;
 use std::process::ExitCode;
 
 /// Rows are many small blocks of many sizes, made on one thread and freed on another: what this allocator is
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            say!("forebay: {error}");
+            error!("forebay: {error}");
             ExitCode::FAILURE
         }
     }

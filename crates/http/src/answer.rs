@@ -310,6 +310,13 @@ impl<'a> Answer<'a> {
         Some(digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0')))
     }
 
+    /// The bytes of the body that was written; none before that, and none for HEAD.
+    pub fn body_bytes(&self) -> usize {
+        let written = &self.out[self.start..];
+        let end = written.windows(4).position(|window| window == b"\r\n\r\n");
+        end.map_or(0, |end| written.len() - end - 4)
+    }
+
     /// Takes back what was written.
     pub(crate) fn clear(&mut self) {
         self.out.truncate(self.start);

@@ -10,7 +10,7 @@ use crate::date::Stamp;
 use crate::intake::BodyStream;
 use crate::networks::Networks;
 use crate::parse::{Framing, RequestHead, Version};
-use crate::request::{Method, Request};
+use crate::request::{Label, Method, Request};
 use crate::target::Target;
 use httparse::Header;
 use std::cell::Cell;
@@ -33,6 +33,7 @@ pub struct OwnedRequest {
     origin: Origin,
     trusted: Networks,
     worker: usize,
+    label: Option<Arc<Label>>,
 }
 
 impl OwnedRequest {
@@ -55,6 +56,7 @@ impl OwnedRequest {
             origin: request.origin,
             trusted: request.trusted.clone(),
             worker: request.worker,
+            label: request.label.cloned(),
         }
     }
 
@@ -86,6 +88,7 @@ impl OwnedRequest {
             trusted: &self.trusted,
             worker: self.worker,
             stream: Some(&self.stream),
+            label: self.label.as_ref(),
         })
     }
 }

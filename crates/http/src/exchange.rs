@@ -397,7 +397,7 @@ fn request<'a>(
     trusted: &'a Networks,
     worker: usize,
 ) -> Request<'a> {
-    Request { head, path: head.target.path, body, origin, trusted, worker, stream }
+    Request { head, path: head.target.path, body, origin, trusted, worker, stream, label: None }
 }
 
 /// Puts `Connection: close` into the head that begins there.

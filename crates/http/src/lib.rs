@@ -82,7 +82,7 @@ pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
 pub use networks::Networks;
 pub use path::{CanonicalPath, PathError, canonical_path};
-pub use request::{Method, Request};
+pub use request::{Label, Method, Request};
 pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
 pub use streamed::{BodySource, Filled, Given, Streamed};

@@ -6,6 +6,7 @@ use crate::networks::Networks;
 use crate::parse::{RequestHead, Version};
 use std::cell::Cell;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// A request method. [`Method::Other`] is any valid token that is not in the list; see
 /// [`Request::method_name`].
@@ -70,6 +71,16 @@ pub struct Request<'a> {
     pub(crate) worker: usize,
     /// The body when it is streamed; taken once.
     pub(crate) stream: Option<&'a Cell<Option<BodyStream>>>,
+    pub(crate) label: Option<&'a Arc<Label>>,
+}
+
+/// What a service knows a request by, for as long as the request lives. The engine does not read it.
+#[derive(Debug, Default)]
+pub struct Label {
+    /// The request's id.
+    pub id: Option<Box<str>>,
+    /// The name of who sent it, once that has been found out.
+    pub subject: OnceLock<Box<str>>,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -107,6 +118,16 @@ impl<'a> Request<'a> {
     /// The same request with another spelling of its path.
     pub fn with_path<'b>(&'b self, path: &'b str) -> Request<'b> {
         Request { path, ..*self }
+    }
+
+    /// The same request with a label.
+    pub fn with_label<'b>(&'b self, label: &'b Arc<Label>) -> Request<'b> {
+        Request { label: Some(label), ..*self }
+    }
+
+    /// What its service knows it by, if it has said so.
+    pub fn label(&self) -> Option<&'a Label> {
+        self.label.map(|label| &**label)
     }
 
     /// The host that is asked: the authority of an absolute target, else the field Host.
@@ -148,6 +169,11 @@ impl<'a> Request<'a> {
     /// Who sent it: the client that a trusted proxy names, else the other end of the connection.
     pub fn client(&self) -> Client {
         client(self.origin, self.trusted, self.headers())
+    }
+
+    /// Whether a trusted proxy wrote its fields.
+    pub fn is_from_trusted_proxy(&self) -> bool {
+        !self.origin.is_forwarded && self.trusted.contains(self.origin.peer.ip().to_canonical())
     }
 
     /// Whether a program on this machine sent it, and no proxy passed it on. A request of a proxy cannot be

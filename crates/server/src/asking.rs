@@ -5,7 +5,7 @@
 //! once: a wrong password, an unknown database or a missing table is put right by a person.
 
 use forebay_table::{HotError, HotKind};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Trouble {
     /// One line for each new reason.
     fn set(&self, reason: String) {
         if self.why().as_ref() != Some(&reason) {
-            say!("{reason}; trying again");
+            warn!("{reason}; trying again");
             self.0.send_replace(Some(reason));
         }
     }

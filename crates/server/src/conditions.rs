@@ -5,7 +5,7 @@
 
 use crate::condition::Condition;
 use crate::tier::Tier;
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use forebay_value::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Conditions {
             match lasting.iter_mut().find(|old| old.condition.is_same(&new)) {
                 Some(old) => old.condition = new,
                 None => {
-                    say!("{}: {}: {}", new.state.status(), new.name(), new.why);
+                    warn!("{}: {}: {}", new.state.status(), new.name(), new.why);
                     lasting.push(Lasting { condition: new, since: Timestamp::now(), began: Instant::now() });
                 }
             }

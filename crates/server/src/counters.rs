@@ -60,6 +60,8 @@ impl Default for Cell {
 /// The numbers of one route.
 #[derive(Debug)]
 pub(crate) struct RouteCounters {
+    /// Method and path as in the config; empty for what has no route.
+    pub route: String,
     /// By worker.
     cells: Box<[Cell]>,
 }
@@ -73,9 +75,9 @@ pub(crate) struct Durations {
 }
 
 impl RouteCounters {
-    /// For so many workers.
-    pub fn new(workers: usize) -> RouteCounters {
-        RouteCounters { cells: std::iter::repeat_with(Cell::default).take(workers).collect() }
+    /// Of this route, for so many workers.
+    pub fn new(route: String, workers: usize) -> RouteCounters {
+        RouteCounters { route, cells: std::iter::repeat_with(Cell::default).take(workers).collect() }
     }
 
     /// An answer was made.
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_status_is_counted_once() {
-        let counters = RouteCounters::new(2);
+        let counters = RouteCounters::new(String::new(), 2);
         for status in 0..700 {
             counters.count(usize::from(status % 2), status);
         }
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_answered_at_once_is_in_the_first_bucket() {
-        let counters = RouteCounters::new(1);
+        let counters = RouteCounters::new(String::new(), 1);
         counters.count(0, 200);
         counters.count_deferred(0, 200, Duration::from_millis(3));
         counters.count_deferred(0, 503, Duration::from_secs(3600));

@@ -2,7 +2,7 @@
 //! read on the admin listener.
 
 use crate::problem::Problem;
-use forebay_terminal::say;
+use forebay_terminal::{error, say};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Job {
         let seconds = self.started.elapsed().as_secs_f64();
         match &end {
             Ok(()) => say!("job {}: done, {} rows in {seconds:.1} s", self.id, self.rows),
-            Err(why) => say!("job {}: failed after {seconds:.1} s: {why}", self.id),
+            Err(why) => error!("job {}: failed after {seconds:.1} s: {why}", self.id),
         }
         *self.end.lock() = Some(end);
     }

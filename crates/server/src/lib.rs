@@ -26,6 +26,7 @@ mod metrics;
 pub mod open;
 mod problem;
 mod reload;
+mod request_log;
 mod schedule;
 mod seed;
 mod seen;

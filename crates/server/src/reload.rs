@@ -7,11 +7,12 @@
 
 use crate::compile::{self, CachedRoutes, Ground};
 use crate::open;
+use crate::request_log;
 use crate::service::Routes;
 use crate::tls;
 use forebay_config::{Config, model};
 use forebay_http::{Limits, Networks, Replacer};
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ impl Reloader {
         let reloaded = self.try_reload().await;
         match &reloaded {
             Ok(endpoints) => say!("reloaded: {endpoints} endpoints are served by the new config"),
-            Err(what) => say!("not reloaded, the config that was read before stays:\n{what}"),
+            Err(what) => warn!("not reloaded, the config that was read before stays:\n{what}"),
         }
         reloaded
     }
@@ -139,10 +140,11 @@ impl Reloader {
                 }
             })
             .await?;
+        request_log::configure(&config.log);
         *watching = watch_certificates(&config, seen, &self.replacer, &self.ground);
         let count = config.endpoints.len();
         if let Err(error) = self.ground.keep(&config) {
-            say!("a start without the database is not prepared for the new config: {error}");
+            warn!("a start without the database is not prepared for the new config: {error}");
         }
         *self.now.lock() = Now { config, routes };
         Ok(count)

@@ -9,6 +9,7 @@ use crate::jobs::Jobs;
 use crate::open::{self, Away, Watched};
 use crate::problem::Problem;
 use crate::reload::{self, ReadConfig, Reloader};
+use crate::request_log;
 use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
@@ -19,7 +20,7 @@ use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Options, Server};
-use forebay_terminal::say;
+use forebay_terminal::{error, say, warn};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -48,6 +49,7 @@ pub fn serve(
     options: ServeOptions,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
+    request_log::configure(&config.log);
     let runtime = background_runtime()?;
     let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);
@@ -102,6 +104,7 @@ pub fn serve(
     runtime.block_on(tier.stop_drain(reloader.answering_time().saturating_sub(since(&over_at))));
     admin_listener.stop();
     runtime.shutdown_timeout(Duration::from_millis(500));
+    forebay_terminal::flush();
     tier.close()?;
     ended.map_err(StartError::from)?;
     result.try_recv().map_or(Ok(()), Err)
@@ -278,10 +281,10 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
 
 /// Says what is served from now on. What the start has answered so far ends.
 fn announce(config: &Config, enforced: &Watched, mut starting: Starting) -> Result<(), StartError> {
-    say!("{}", forebay_config::explain(config).trim_end());
+    forebay_config::explain(config).lines().for_each(|line| say!("{line}"));
     enforced.announce();
     if config.server.tls.is_some() && !config.server.speaks_https() {
-        say!("note: [server.tls] is not used: no address of server.listen begins with https://");
+        warn!("note: [server.tls] is not used: no address of server.listen begins with https://");
     }
     starting.announce()
 }
@@ -305,7 +308,7 @@ impl AdminListener {
         let thread = thread
             .spawn(move || {
                 if let Err(error) = server.run(stopped) {
-                    say!("the admin listener failed: {error}");
+                    error!("the admin listener failed: {error}");
                 }
             })
             .map_err(StartError::from)?;

@@ -8,6 +8,7 @@ use crate::endpoint::fronted::Fronted;
 use crate::endpoint::out::respond_problem;
 use crate::endpoint::{Endpoint, Mode};
 use crate::problem::{Problem, write_problem};
+use crate::request_log::RequestLog;
 use forebay_database::Store;
 use forebay_http::{Answer, CanonicalPath, Given, Method, Outcome, Request, Service, canonical_path};
 use matchit::{Match, Router};
@@ -56,6 +57,8 @@ pub struct Routes {
     workers: usize,
     /// Of requests that have no endpoint.
     unrouted: Arc<RouteCounters>,
+    /// What is logged of requests, if anything.
+    log: Option<RequestLog>,
 }
 
 /// An endpoint as it was added.
@@ -96,10 +99,10 @@ impl Routers {
 
 impl Routes {
     /// None yet, for so many workers.
-    pub fn new(store: Store, merge_slashes: bool, workers: usize) -> Routes {
+    pub fn new(store: Store, merge_slashes: bool, workers: usize, log: Option<RequestLog>) -> Routes {
         let (routers, folded) = Default::default();
-        let unrouted = Arc::new(RouteCounters::new(workers));
-        Routes { store, merge_slashes, routers, folded, added: Vec::new(), workers, unrouted }
+        let unrouted = Arc::new(RouteCounters::new(String::new(), workers));
+        Routes { store, merge_slashes, routers, folded, added: Vec::new(), workers, unrouted, log }
     }
 
     /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
@@ -117,7 +120,8 @@ impl Routes {
             Ok(form) => return Err(format!("the path must be written as {}", form.path)),
             Err(error) => return Err(format!("the path has {error}")),
         }
-        let counters = Arc::new(RouteCounters::new(self.workers));
+        let name = if method == Method::Other { "*" } else { method.as_str() };
+        let counters = Arc::new(RouteCounters::new(format!("{name} {route}"), self.workers));
         let added = Added { method, route: route.to_owned(), endpoint, counters };
         let place = added.place(None);
         self.routers.of(method).insert(router_syntax(route), place).map_err(|error| error.to_string())?;
@@ -154,11 +158,11 @@ impl Routes {
 
     /// Method, route and numbers of each endpoint; no route: of what has none.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &str, &RouteCounters)> {
-        let added = self.added.iter().map(|added| {
-            let method = if added.method == Method::Other { "*" } else { added.method.as_str() };
-            (method, added.route.as_str(), &*added.counters)
-        });
-        added.chain([("", "", &*self.unrouted)])
+        let all = self.added.iter().map(|added| &*added.counters).chain([&*self.unrouted]);
+        all.map(|counters| {
+            let (method, route) = counters.route.split_once(' ').unwrap_or_default();
+            (method, route, counters)
+        })
     }
 
     fn allowed(&self, path: &str) -> String {
@@ -282,10 +286,17 @@ impl<F: Future> Timed<F> {
     }
 }
 
-impl Service for Routes {
-    fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
-        let (mut counters, worker) = (&self.unrouted, request.worker());
-        let outcome = self.answer(request, &mut counters, answer).unwrap_or_else(|problem| {
+impl Routes {
+    /// Answers a request and counts its answer. `counters` becomes its route's.
+    #[inline(always)]
+    fn counted<'s>(
+        &'s self,
+        request: &Request<'_>,
+        counters: &mut &'s Arc<RouteCounters>,
+        answer: &mut Answer<'_>,
+    ) -> Outcome {
+        let worker = request.worker();
+        let outcome = self.answer(request, counters, answer).unwrap_or_else(|problem| {
             respond_problem(&problem, answer);
             Outcome::Done
         });
@@ -302,6 +313,25 @@ impl Service for Routes {
                 let timed = Timed { work, counters: counters.clone(), worker, began: Instant::now() };
                 Outcome::Streamed(Box::pin(timed.counted(Given::status)))
             }
+        }
+    }
+
+    /// [`Routes::counted`] of a request that is logged, or has an id.
+    #[inline(never)]
+    fn logged(&self, log: &RequestLog, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        let mut counters = &self.unrouted;
+        let logged = log.begin(request);
+        answer.add_lines(&logged.lines);
+        let outcome = self.counted(&request.with_label(&logged.label), &mut counters, answer);
+        logged.answered(counters, outcome, answer)
+    }
+}
+
+impl Service for Routes {
+    fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        match &self.log {
+            None => self.counted(request, &mut &self.unrouted, answer),
+            Some(log) => self.logged(log, request, answer),
         }
     }
 

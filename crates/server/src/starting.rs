@@ -16,7 +16,7 @@ use forebay_config::Config;
 use forebay_http::{
     Answer, Gate, Limits, Method, Networks, Options, Outcome, Request, Scheme, Server, Service,
 };
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use forebay_value::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn answering<S: Service>(server: &Server<S>) -> Result<oneshot::Sender<()>, Star
     let (stop, stopped) = oneshot::channel();
     let run = move || {
         if let Err(error) = server.run(stopped) {
-            say!("a listener failed while the database was waited for: {error}");
+            warn!("a listener failed while the database was waited for: {error}");
         }
     };
     let thread = std::thread::Builder::new().name("starting".into());

@@ -8,10 +8,11 @@ use super::drain::DrainSettings;
 use super::durability::AnsweredWhen;
 use super::endpoint::{Endpoint, Known, Placed};
 use super::job::Job;
+use super::log::Log;
 use super::memory::Memory;
 use super::server::Server;
 use super::table::TableConfig;
-use super::{admin, auth, cache, database, drain, endpoint, job, memory, server, table};
+use super::{admin, auth, cache, database, drain, endpoint, job, log, memory, server, table};
 use crate::syntax::fields::Cursor;
 use crate::syntax::keys::{Section, keys};
 
@@ -24,6 +25,7 @@ pub(crate) const TOP: Section = Section {
         "cache" | "table" | "" | "the response cache"
         "drain" | "table" | "" | "how writes go from the log to the database"
         "admin" | "table" | "" | "the admin listener"
+        "log" | "table" | "" | "what is written to standard error, and how"
         "auth" | "tables by name" | "" | "how clients prove who they are"
         "table" | "tables by name" | "" | "the tables that endpoints use"
         "endpoint" | "array of tables" | "" | "the routes"
@@ -48,6 +50,8 @@ pub struct Config {
     pub drain: DrainSettings,
     /// `[admin]`: the admin listener.
     pub admin: Admin,
+    /// `[log]`: what is written to standard error.
+    pub log: Log,
     /// `[auth.NAME]`, in the order of the file.
     pub auths: Vec<Auth>,
     /// `[table.NAME]`, in the order of the file.
@@ -93,6 +97,7 @@ pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
         cache: cache::read(top.get("cache"), &memory),
         drain: drain::read(top.get("drain"), &memory.tier),
         admin: admin::read(top.get("admin")),
+        log: log::read(top.get("log")),
         jobs: job::read(top.get("job"), database.dialect()),
         endpoints: Vec::new(),
         server,

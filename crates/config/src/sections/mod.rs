@@ -14,6 +14,7 @@ pub(crate) mod endpoint;
 pub(crate) mod file;
 pub(crate) mod guard;
 pub(crate) mod job;
+pub(crate) mod log;
 pub(crate) mod memory;
 pub(crate) mod server;
 pub(crate) mod table;

@@ -8,6 +8,7 @@ use crate::sections::database::DATABASE;
 use crate::sections::drain::DRAIN;
 use crate::sections::endpoint::ENDPOINT;
 use crate::sections::file::TOP;
+use crate::sections::log::LOG;
 use crate::sections::memory::MEMORY;
 use crate::sections::server::{LIMITS, SERVER};
 use crate::sections::table::TABLE;
@@ -17,7 +18,7 @@ use proptest::prelude::*;
 #[test]
 fn defaults_are_what_the_list_of_keys_says() {
     let mut file = String::new();
-    for section in [&SERVER, &LIMITS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN] {
+    for section in [&SERVER, &LIMITS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &LOG] {
         file += &format!("{}\n", section.name);
         for key in section.keys.iter().filter(|key| !key.default.is_empty() && !key.default.starts_with('('))
         {

@@ -10,7 +10,7 @@ use crate::endpoint::eval::{Scope, Slots};
 use crate::endpoint::out::{Out, OwnedOut};
 use crate::problem::Problem;
 use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use forebay_value::{Invalid, Row, RowRef, Schema};
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
             HotKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),
             _ => {
-                say!("forebay: the memory tier: {error}");
+                warn!("forebay: the memory tier: {error}");
                 Problem::new(500, "the memory tier failed")
             }
         };

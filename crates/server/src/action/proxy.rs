@@ -10,7 +10,7 @@ use crate::endpoint::waiting::{WaitingPlace, reply_of};
 use crate::problem::Problem;
 use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use futures_util::StreamExt;
 use http::header::{CONNECTION, DATE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
@@ -27,6 +27,8 @@ pub struct ProxyAction {
     pub proxy: Arc<Proxy>,
     /// The most bytes of a request's body.
     pub body_bytes_max: u64,
+    /// The field with the id of a request, which goes to the server behind and not back from it.
+    pub request_id: Option<HeaderName>,
     /// What keeps a broken upstream from filling the terminal.
     pub failures: Failures,
 }
@@ -47,15 +49,35 @@ impl Failures {
     fn tell(&self, error: &Error) {
         let now_s = self.began.elapsed().as_secs() + 1;
         if self.told_s.swap(now_s, Ordering::Relaxed) != now_s {
-            say!("forebay: proxy: {error}");
+            warn!("forebay: proxy: {error}");
         }
     }
 }
 
 impl ProxyAction {
-    /// Whom the server behind is to believe about where a request comes from.
-    pub fn trust(&self) -> Trust {
-        self.proxy.settings().trust
+    /// Sends a request. The client gets the id of its own request, whatever the server behind says.
+    pub async fn send(&self, worker: usize, outbound: forebay_proxy::Request) -> Result<Answer, Error> {
+        let mut answer = self.proxy.send(worker, outbound).await?;
+        if let Some(name) = &self.request_id {
+            answer.headers.remove(name);
+        }
+        Ok(answer)
+    }
+
+    /// The request as the proxy takes it, in its client's name.
+    pub fn outbound(
+        &self,
+        request: &Request<'_>,
+        identity: Option<&Identity>,
+    ) -> Result<forebay_proxy::Request, Problem> {
+        let mut outbound = outbound(request, identity, self.proxy.settings().trust)?;
+        if let (Some(name), Some(id)) =
+            (&self.request_id, request.label().and_then(|label| label.id.as_deref()))
+        {
+            let id = HeaderValue::from_str(id).expect("an id was checked or made");
+            outbound.headers.insert(name, id);
+        }
+        Ok(outbound)
     }
 
     /// Passes a request on. To be polled on the runtime of that worker.
@@ -65,7 +87,7 @@ impl ProxyAction {
         outbound: forebay_proxy::Request,
         place: Arc<WaitingPlace>,
     ) -> Given {
-        self.given(self.proxy.send(worker, outbound).await, place)
+        self.given(self.send(worker, outbound).await, place)
     }
 
     /// Passes a write on, and drops what is kept of the older state before its answer leaves: in a task of
@@ -79,7 +101,7 @@ impl ProxyAction {
     ) -> Given {
         let me = self.clone();
         let writing = tokio::spawn(async move {
-            let sent = me.proxy.send(worker, outbound).await;
+            let sent = me.send(worker, outbound).await;
             let is_refused = sent.as_ref().is_ok_and(|answer| (400..=499).contains(&answer.status));
             let told = if is_refused { Ok(()) } else { dropping.run().await };
             (sent, told)
@@ -129,8 +151,7 @@ pub fn name_user(identity: &Identity, headers: &mut HeaderMap) -> Result<(), Pro
     Ok(())
 }
 
-/// The request as the proxy takes it, in its client's name.
-pub fn outbound(
+fn outbound(
     request: &Request<'_>,
     identity: Option<&Identity>,
     trust: Trust,

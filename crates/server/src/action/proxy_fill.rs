@@ -63,7 +63,7 @@ impl ProxyFill {
     }
 
     async fn fill(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
-        let sent = self.action.proxy.send(self.worker, self.request).await;
+        let sent = self.action.send(self.worker, self.request).await;
         let mut answer = sent.map_err(|error| self.action.failed(&error))?;
         if answer.status >= 500 || answer.status == 429 {
             return Err(refusal(&answer));

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::seen::Seen;
 use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
-use forebay_terminal::say;
+use forebay_terminal::error;
 use forebay_value::{Type, Value, ValueRef};
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ pub fn sql_problem(error: &Error) -> Problem {
         },
         Kind::Timeout => at(504, None, "the statement took too long".into()),
         Kind::UnknownOutcome => {
-            say!("forebay: {error}");
+            error!("forebay: {error}");
             Problem::unavailable("the connection broke at commit: outcome unknown")
         }
         Kind::Busy => Problem::unavailable("the database is busy"),
@@ -127,7 +127,7 @@ pub fn sql_problem(error: &Error) -> Problem {
             Problem::unavailable("the database does not answer")
         }
         _ => {
-            say!("forebay: statement failed: {error}");
+            error!("forebay: statement failed: {error}");
             at(500, None, "the statement failed".into())
         }
     }

@@ -11,7 +11,7 @@ use crate::endpoint::eval::write_text;
 use crate::functions::sha256_hex;
 use forebay_http::Request;
 use forebay_table::{Called, Counters, HotError, HotKind, HotTable};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use forebay_value::{RowRef, ValueRef};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ fn refused(error: &HotError) -> Refused {
     match error.kind() {
         HotKind::Missing => UNKNOWN,
         _ => {
-            say!("forebay: API keys: {error}");
+            warn!("forebay: API keys: {error}");
             Refused::Unavailable("API keys cannot be looked up now")
         }
     }

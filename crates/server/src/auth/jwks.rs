@@ -5,7 +5,7 @@
 //! taken.
 
 use super::key_set::{KEY_SET_BYTES_MAX, VerifyKey, read_set};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ impl Jwks {
         let fetching = self.runtime.spawn_blocking(move || me.fetch());
         match fetching.await.map_err(|error| error.to_string()).flatten() {
             Ok(keys) => *self.keys.write() = Some(Arc::new(keys)),
-            Err(why) => say!("the key set {}: {why}", self.url),
+            Err(why) => warn!("the key set {}: {why}", self.url),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Promises that a file which cannot be read or understood changes nothing: what was read last holds, and
 //! one line tells why. It is looked at once a second.
 
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use parking_lot::{Mutex, RwLock};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
         *self.stamp.lock() = found;
         match load(&self.path, self.read) {
             Ok(content) => *self.current.write() = Arc::new(content),
-            Err(why) => say!("{why}; what was read before holds"),
+            Err(why) => warn!("{why}; what was read before holds"),
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::endpoint::params::Source;
 use crate::endpoint::rate::{Per, Rate};
 use crate::endpoint::waiting::Waiting;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
+use crate::request_log::RequestLog;
 use crate::service::Routes;
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
@@ -47,8 +48,9 @@ pub async fn compile(
     endpoints: &[model::Endpoint],
     context: &Context<'_>,
 ) -> Result<Routes, Vec<CompileError>> {
-    let mut routes =
-        Routes::new(context.store.clone(), context.config.server.merge_slashes, context.proxies.workers());
+    let (server, workers) = (&context.config.server, context.proxies.workers());
+    let log = RequestLog::new(&context.config.log);
+    let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log);
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;

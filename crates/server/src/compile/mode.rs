@@ -53,7 +53,8 @@ fn proxied(
     params: &mut ParamTable,
     context: &Context<'_>,
 ) -> Result<Mode, String> {
-    let action = context.proxies.action(proxy, Duration::from_millis(endpoint.timeout_ms))?;
+    let action =
+        context.proxies.action(proxy, Duration::from_millis(endpoint.timeout_ms), &context.config.log)?;
     let cached = caching::cached(endpoint, params, context)?;
     let passed = Passed { proxy: action, drops: caching::drops(endpoint, params, context)? };
     Ok(match (cached, &endpoint.cache) {

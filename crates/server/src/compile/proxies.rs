@@ -4,6 +4,7 @@
 use crate::action::proxy::{Failures, ProxyAction};
 use forebay_config::model;
 use forebay_proxy::{Authority, Proxy, Settings, Trust};
+use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -43,7 +44,12 @@ impl Proxies {
     }
 
     /// The action of one endpoint.
-    pub fn action(&self, proxy: &model::Proxy, answer_timeout: Duration) -> Result<Arc<ProxyAction>, String> {
+    pub fn action(
+        &self,
+        proxy: &model::Proxy,
+        answer_timeout: Duration,
+        log: &model::Log,
+    ) -> Result<Arc<ProxyAction>, String> {
         let upstream = |text: &String| {
             text.parse::<Authority>().map_err(|error| format!("the upstream `{text}`: {error}"))
         };
@@ -71,6 +77,10 @@ impl Proxies {
             }
         };
         let body_bytes_max = proxy.body_bytes;
-        Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, failures: Failures::default() }))
+        let request_id = log.request_id.as_ref().map(|name| {
+            HeaderName::from_bytes(name.as_bytes()).map_err(|error| format!("log.request_id: {error}"))
+        });
+        let (request_id, failures) = (request_id.transpose()?, Failures::default());
+        Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, request_id, failures }))
     }
 }

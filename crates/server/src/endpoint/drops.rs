@@ -13,7 +13,7 @@ use crate::action::{Action, Pending};
 use crate::problem::Problem;
 use forebay_cache::{Cache, limits};
 use forebay_http::{Answer, Method, Outcome, Reply, Request};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use std::sync::Arc;
 
 /// What a write drops.
@@ -117,7 +117,7 @@ impl Dropping {
         let patience_ms = if self.is_strict { limits::STRICT_PATIENCE_MS } else { 0 };
         match self.cache.drop_tags_within(&self.tags, patience_ms).await {
             Err(error) if self.is_strict => {
-                say!("forebay: a write could not be told to other servers: {error}");
+                warn!("forebay: a write could not be told to other servers: {error}");
                 Err(Problem::unavailable(
                     "it was written, but other servers may show what was there before for a while",
                 ))

@@ -14,7 +14,7 @@ use super::intake::Intake;
 use super::matched::Matched;
 use super::passed::Passed;
 use super::waiting::{WaitingPlace, reply_of, within};
-use crate::action::proxy::{name_user, outbound, streamed};
+use crate::action::proxy::{name_user, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::auth::Identity;
 use crate::problem::Problem;
@@ -161,7 +161,7 @@ impl Fronted {
         let (handing, mut handed) = oneshot::channel();
         let landing =
             self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
-        let own = outbound(question.request, question.matched.identity, self.passed.proxy.trust())?;
+        let own = self.passed.proxy.outbound(question.request, question.matched.identity)?;
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();

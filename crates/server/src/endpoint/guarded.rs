@@ -35,6 +35,13 @@ pub trait Enter: Send + Sync + 'static {
     ) -> Result<Outcome, Problem>;
 }
 
+/// Lets the log of requests know who is asking.
+pub fn note_subject(request: &Request<'_>, identity: Option<&Identity>) {
+    if let (Some(identity), Some(label)) = (identity, request.label()) {
+        label.subject.get_or_init(|| identity.subject.clone());
+    }
+}
+
 impl<E: Enter> Guards<E> {
     /// What they say of a request.
     pub fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
@@ -100,8 +107,12 @@ impl<E: Enter> Guards<E> {
     ) -> impl Future<Output = Given> + Send + use<E> {
         let path: Vec<_> = path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let matched = Matched { path: &path, identity };
-        let (outcome, written) =
-            detached(|answer| request.with(|request| self.endpoint.enter(request, matched, answer)));
+        let (outcome, written) = detached(|answer| {
+            request.with(|request| {
+                note_subject(request, identity);
+                self.endpoint.enter(request, matched, answer)
+            })
+        });
         async move {
             match (outcome, written) {
                 (Ok(Outcome::Done), Some(reply)) => reply.into(),

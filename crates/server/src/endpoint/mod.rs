@@ -29,7 +29,7 @@ use eval::Slots;
 use forebay_http::{Answer, Given, Outcome, Request};
 use fronted::Fronted;
 use guard::{Checked, Guard, Judged};
-use guarded::{Enter, Guards};
+use guarded::{Enter, Guards, note_subject};
 use intake::Intake;
 use matched::Matched;
 use passed::Passed;
@@ -147,6 +147,7 @@ impl Endpoint {
         let guards = Guards { endpoint: self.clone(), other: other.cloned() };
         match guards.check(request, &Judged::default()) {
             Checked::Passed(identity) => {
+                note_subject(request, identity.as_deref());
                 self.enter(request, Matched { path, identity: identity.as_deref() }, answer)
             }
             Checked::Refused(problem) => Err(problem),

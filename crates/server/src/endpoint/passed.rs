@@ -3,7 +3,7 @@
 use super::drops::Drops;
 use super::intake::Intake;
 use super::matched::Matched;
-use crate::action::proxy::{ProxyAction, outbound};
+use crate::action::proxy::ProxyAction;
 use crate::problem::Problem;
 use forebay_http::{Outcome, Request};
 use std::sync::Arc;
@@ -32,8 +32,8 @@ impl Passed {
             None => None,
         };
         let place = Arc::new(intake.waiting.take()?);
-        let (proxy, worker, outbound) =
-            (self.proxy.clone(), request.worker(), outbound(request, matched.identity, self.proxy.trust())?);
+        let outbound = self.proxy.outbound(request, matched.identity)?;
+        let (proxy, worker) = (self.proxy.clone(), request.worker());
         Ok(Outcome::Streamed(Box::pin(async move {
             match dropping {
                 Some(dropping) => proxy.pass_and_drop(worker, outbound, dropping, place).await,

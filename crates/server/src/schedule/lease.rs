@@ -9,7 +9,7 @@
 
 use crate::functions;
 use forebay_redis::{Error, Link, Script, Value, slot_of};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Lease {
             loop {
                 tokio::time::sleep(RENEW).await;
                 if let Err(error) = self.call(&RENEW_LEASE, job, lifetime()).await {
-                    say!("job {job}: cannot renew its lease: {error}");
+                    warn!("job {job}: cannot renew its lease: {error}");
                 }
             }
         };

@@ -14,7 +14,7 @@ use forebay_cache::Cache;
 use forebay_config::model;
 use forebay_database::{Statement, Store};
 use forebay_table::Following;
-use forebay_terminal::say;
+use forebay_terminal::{error, warn};
 use forebay_value::Timestamp;
 pub use lease::Lease;
 use lease::Turn;
@@ -151,7 +151,7 @@ impl Job {
                     wait
                 }
                 Err(error) => {
-                    say!("job {}: cannot ask whose turn it is: {error}", self.name);
+                    warn!("job {}: cannot ask whose turn it is: {error}", self.name);
                     self.every.min(LEASE_PAUSE)
                 }
             };
@@ -170,11 +170,11 @@ impl Job {
         let outcome = outcome.map(|rows| rows.changed).map_err(|error| error.to_string());
         self.seen.wait().await;
         if let Err(why) = &outcome {
-            say!("job {}: failed: {why}", self.name);
+            error!("job {}: failed: {why}", self.name);
         }
         // After a failure too: what it did is not known.
         if let Err(error) = self.cache.drop_tags(&self.invalidates).await {
-            say!("job {}: other servers will hear of it later: {error}", self.name);
+            warn!("job {}: other servers will hear of it later: {error}", self.name);
         }
         let mut state = self.state.lock();
         state.runs += 1;

@@ -9,7 +9,7 @@
 use crate::condition::{Condition, State};
 use forebay_log::{Log, Position};
 use forebay_table::{Error, Saved, Tables};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +184,7 @@ impl Taker {
         let why = format!("no checkpoint of memory could be written: {error}; it is tried again");
         let mut failed = self.shared.failed.lock();
         if failed.as_ref() != Some(&why) {
-            say!("{why}");
+            warn!("{why}");
             *failed = Some(why);
         }
     }

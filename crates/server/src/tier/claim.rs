@@ -3,7 +3,7 @@
 use crate::start_error::StartError;
 use forebay_database::limits::CLAIM_MS;
 use forebay_drain::{BEAT, Error};
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether the other server has given a sign of life.
@@ -22,7 +22,7 @@ pub(super) async fn wait_for<T>(mut attempt: impl AsyncFnMut() -> Result<T, Erro
         let Some(holder) = error.holder() else { return Err(StartError::from(error)) };
         let first = first.get_or_insert_with(|| {
             let seconds = CLAIM_MS / 1_000;
-            say!("waiting up to {seconds} s for another server's claim to end: {error}");
+            warn!("waiting up to {seconds} s for another server's claim to end: {error}");
             holder.seen_at
         });
         if holder.seen_at > *first || Instant::now() > deadline {

@@ -18,7 +18,7 @@ use forebay_drain::{
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
 use forebay_table::{Loaded, Others, Replayed, Saved, Table, TableSpec, Tables};
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ impl Embedded {
         if !memory.huge_pages
             && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
         {
-            say!("note: memory comes in huge pages all the same, the kernel said: {error}");
+            warn!("note: memory comes in huge pages all the same, the kernel said: {error}");
         }
         if memory.reserve_bytes > 0 {
             // The start waits for it, because what is served meanwhile would pay for it after all.
@@ -220,7 +220,7 @@ impl Embedded {
         for (table, highest) in highest_keys {
             let raise = || store.raise_keys(table.schema(), highest);
             if let Err(error) = until_answered(&self.trouble, "raising serial keys", raise).await {
-                say!("the sequence of table {} could not be raised: {error}", table.schema().name);
+                warn!("the sequence of table {} could not be raised: {error}", table.schema().name);
             }
         }
     }
@@ -401,7 +401,7 @@ async fn agree(
     let ask = || reconcile(log, store, own, new_database);
     let start = wait_for(async || until_answered(trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {
-        say!("note: {notice}");
+        warn!("note: {notice}");
     }
     Ok(start)
 }

@@ -15,7 +15,7 @@ use forebay_drain::{
 };
 use forebay_redis::{Client, Command, Link, Slot};
 use forebay_table::{HotError, Others, RemoteOptions, RemoteTable, RemoteTables, Repairing, TableSpec};
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -152,7 +152,7 @@ impl Remote {
         tokio::join!(self.watch_rows(store), async {
             // The drain of each shard finds out by itself.
             let lost = self.stay_alive(store).await;
-            say!("the tables of the memory tier are no longer its own: {}", lost.0);
+            warn!("the tables of the memory tier are no longer its own: {}", lost.0);
         });
     }
 
@@ -165,7 +165,7 @@ impl Remote {
                 }
                 if let Ok(loaded) = load_remote(table, &self.link, store, &Progress::default()).await {
                     let name = &table.schema().name;
-                    say!("the memory tier had lost rows of {name}; {} were loaded again", loaded.rows);
+                    warn!("the memory tier had lost rows of {name}; {} were loaded again", loaded.rows);
                 }
             }
         }

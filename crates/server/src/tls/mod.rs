@@ -80,7 +80,7 @@ pub fn load(tls: &model::Tls) -> Result<Loaded, String> {
 pub fn load_at_start(source: &str, tls: &model::Tls) -> Result<Arc<ServerConfig>, StartError> {
     let loaded = load(tls).map_err(|what| StartError(format!("{source}:{}: {what}", tls.line)))?;
     for warning in &loaded.warnings {
-        forebay_terminal::say!("warning: {warning}");
+        forebay_terminal::warn!("warning: {warning}");
     }
     Ok(loaded.config)
 }

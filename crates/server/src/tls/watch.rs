@@ -2,7 +2,7 @@
 
 use super::load;
 use forebay_config::model;
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use rustls::ServerConfig;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -60,5 +60,5 @@ pub async fn watch<F: Future<Output = ()>>(
 }
 
 fn refuse(what: &str) {
-    say!("server.tls: the files have changed and cannot be used: {what}; what was in use stays");
+    warn!("server.tls: the files have changed and cannot be used: {what}; what was in use stays");
 }

@@ -1,0 +1,211 @@
+//! What is known of single requests: an id that goes along with each, and a line for a share of them.
+//!
+//! Promises that a line has no secret: no query, no header field but the id and the trace, no body. A
+//! server without `log.access` and `log.request_id` has none of this, and its requests cost one branch.
+//!
+//! Leaves how lines are written, and who waits for that (nobody), to `forebay_terminal`.
+
+use crate::counters::RouteCounters;
+use crate::functions::uuid7;
+use forebay_config::model::{self, LogFormat, LogLevel};
+use forebay_http::{Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Request};
+use forebay_terminal::{Event, Format, Level, Value, enqueue};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+/// Longest id that is taken from a proxy in front.
+const ID_BYTES_MAX: usize = 128;
+
+/// Sets how this process writes lines from now on.
+pub fn configure(log: &model::Log) {
+    let format = match log.format {
+        LogFormat::Text => Format::Text,
+        LogFormat::Json => Format::Json,
+    };
+    let level = match log.level {
+        LogLevel::Error => Level::Error,
+        LogLevel::Warn => Level::Warn,
+        LogLevel::Info => Level::Info,
+    };
+    forebay_terminal::configure(format, level);
+}
+
+/// What is logged of requests.
+pub struct RequestLog {
+    /// The share of requests that get a line.
+    share: f64,
+    /// The field with the id.
+    id_field: Option<String>,
+}
+
+/// A request that is being answered.
+pub struct Logged {
+    /// What goes along with the request.
+    pub label: Arc<Label>,
+    /// Header lines of its answer.
+    pub lines: Vec<u8>,
+    entry: Option<Entry>,
+}
+
+impl RequestLog {
+    /// `None`: nothing is logged of requests.
+    pub fn new(log: &model::Log) -> Option<RequestLog> {
+        let wants = log.access > 0.0 || log.request_id.is_some();
+        wants.then(|| RequestLog { share: log.access, id_field: log.request_id.clone() })
+    }
+
+    /// A request begins.
+    pub fn begin(&self, request: &Request<'_>) -> Logged {
+        let mut lines = Vec::new();
+        let id = self.id_field.as_ref().map(|field| {
+            let id = id_of(request, field).unwrap_or_else(|| uuid7().to_string().into());
+            HeaderLines::new(&mut lines).add(field, &*id).expect("name and id were checked");
+            id
+        });
+        let label = Arc::new(Label { id, ..Label::default() });
+        let is_chosen = self.share >= 1.0 || (self.share > 0.0 && rand::random::<f64>() < self.share);
+        let entry = is_chosen.then(|| Entry::begin(request, label.clone()));
+        Logged { label, lines, entry }
+    }
+}
+
+/// The id that a trusted proxy gave a request.
+fn id_of(request: &Request<'_>, field: &str) -> Option<Box<str>> {
+    let id = request.is_from_trusted_proxy().then(|| request.header(field)).flatten()?;
+    let id = std::str::from_utf8(id).ok()?;
+    let is_good = (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    is_good.then(|| id.into())
+}
+
+/// The trace that a request belongs to (W3C Trace Context, section 3.2).
+fn trace_of(request: &Request<'_>) -> Option<Box<str>> {
+    let value = std::str::from_utf8(request.header("traceparent")?).ok()?;
+    let trace = value.split('-').nth(1)?;
+    let is_good = trace.len() == 32 && trace.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_good.then(|| trace.into())
+}
+
+impl Logged {
+    /// The outcome with the header lines of this request on its answer. Its log line is written when the
+    /// answer is there.
+    pub fn answered(self, route: &Arc<RouteCounters>, outcome: Outcome, answer: &Answer<'_>) -> Outcome {
+        let Logged { lines, mut entry, .. } = self;
+        if let Some(entry) = &mut entry {
+            entry.route = Some(route.clone());
+        }
+        match outcome {
+            Outcome::Done => {
+                if let Some(entry) = &mut entry {
+                    (entry.status, entry.body_bytes) = (answer.status(), answer.body_bytes() as u64);
+                }
+                Outcome::Done
+            }
+            Outcome::Later(work) => Outcome::Later(Box::pin(async move {
+                let mut reply = work.await;
+                reply.extra.extend_from_slice(&lines);
+                if let Some(entry) = &mut entry {
+                    entry.note_whole(reply.head.status(), reply.body.len());
+                }
+                reply
+            })),
+            Outcome::Streamed(work) => Outcome::Streamed(Box::pin(async move {
+                let mut given = work.await;
+                match &mut given {
+                    Given::Whole(reply) => {
+                        reply.extra.extend_from_slice(&lines);
+                        if let Some(entry) = &mut entry {
+                            entry.note_whole(reply.head.status(), reply.body.len());
+                        }
+                    }
+                    Given::Streamed(streamed) => {
+                        streamed.lines.extend_from_slice(&lines);
+                        if let Some(mut entry) = entry {
+                            entry.status = Some(streamed.status);
+                            let counted =
+                                |body| Box::pin(CountedBody { body, entry }) as Pin<Box<dyn BodySource>>;
+                            streamed.body = streamed.body.take().map(counted);
+                        }
+                    }
+                }
+                given
+            })),
+        }
+    }
+}
+
+/// The line of one request. It is written when this is dropped: also for a client that goes before its
+/// answer.
+struct Entry {
+    label: Arc<Label>,
+    began: Instant,
+    method: String,
+    path: String,
+    client: IpAddr,
+    is_head: bool,
+    trace: Option<Box<str>>,
+    route: Option<Arc<RouteCounters>>,
+    /// `None`: the client went before.
+    status: Option<u16>,
+    body_bytes: u64,
+}
+
+impl Entry {
+    fn begin(request: &Request<'_>, label: Arc<Label>) -> Entry {
+        Entry {
+            label,
+            began: Instant::now(),
+            method: request.method_name().to_owned(),
+            path: request.path().to_owned(),
+            client: request.client().address,
+            is_head: request.method() == Method::Head,
+            trace: trace_of(request),
+            route: None,
+            status: None,
+            body_bytes: 0,
+        }
+    }
+
+    fn note_whole(&mut self, status: u16, body_bytes: usize) {
+        self.status = Some(status);
+        self.body_bytes = if self.is_head { 0 } else { body_bytes as u64 };
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let client = self.client.to_string();
+        let route = self.route.as_ref().map(|counters| counters.route.as_str());
+        let mut fields = vec![("method", Value::Text(&self.method))];
+        fields.extend(route.filter(|route| !route.is_empty()).map(|route| ("route", Value::Text(route))));
+        fields.push(("path", Value::Text(&self.path)));
+        fields.extend(self.status.map(|status| ("status", Value::Count(status.into()))));
+        fields.push(("bytes", Value::Count(self.body_bytes)));
+        fields.push(("duration_ms", Value::Milliseconds(self.began.elapsed().as_secs_f64() * 1000.0)));
+        fields.push(("client", Value::Text(&client)));
+        let given = [
+            ("identity", self.label.subject.get().map(|subject| &**subject)),
+            ("request_id", self.label.id.as_deref()),
+            ("trace_id", self.trace.as_deref()),
+        ];
+        fields.extend(given.into_iter().filter_map(|(name, value)| Some((name, Value::Text(value?)))));
+        enqueue(&Event { level: Level::Info, message: format_args!("request"), fields: &fields });
+    }
+}
+
+/// A body whose bytes are counted as they go.
+struct CountedBody {
+    body: Pin<Box<dyn BodySource>>,
+    entry: Entry,
+}
+
+impl BodySource for CountedBody {
+    fn poll_fill(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled> {
+        let before = out.len();
+        let filled = ready!(self.body.as_mut().poll_fill(cx, out));
+        self.entry.body_bytes += (out.len() - before) as u64;
+        Poll::Ready(filled)
+    }
+}
