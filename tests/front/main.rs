@@ -4,6 +4,7 @@
 
 mod auth;
 mod bodies;
+mod browsers;
 mod clients;
 mod jobs;
 mod kept;

@@ -64,7 +64,24 @@ fn an_express_app_behind_login_and_keys() {
     assert_eq!(ask(&mut client, "GET /admin/people", &[("Authorization", &ann)], None).status, 200);
     ask(&mut client, "GET /admin/people", &[("Authorization", &bob)], None).expect_problem(403, "");
     ask(&mut client, "GET /ADMIN/people", &[("X-Api-Key", &key)], None).expect_problem(401, "");
-    assert_eq!(text(&ask(&mut client, "GET /", &by_key, None), "hello"), "nobody");
+    let hello = ask(&mut client, "GET /", &by_key, None);
+    assert_eq!(
+        (text(&hello, "hello").as_str(), hello.header("X-Content-Type-Options")),
+        ("nobody", Some("nosniff"))
+    );
+    // A page of another site may ask, with what proves who asks; none but that one.
+    let page = "http://localhost:5173";
+    let advance = [("Origin", page), ("Access-Control-Request-Method", "PUT")];
+    let allowed = ask(&mut client, "OPTIONS /api/me", &advance, None);
+    assert_eq!((allowed.status, allowed.header("Access-Control-Allow-Origin")), (204, Some(page)));
+    let fields = allowed.header("Access-Control-Allow-Headers");
+    assert_eq!(fields, Some("Authorization, Content-Type, X-Api-Key"));
+    let answer = ask(&mut client, "GET /api/me", &[("Authorization", &ann), ("Origin", page)], None);
+    assert_eq!((answer.status, answer.header("Access-Control-Allow-Origin")), (200, Some(page)));
+    let other = [("Authorization", ann.as_str()), ("Origin", "http://localhost:5174")];
+    assert_eq!(ask(&mut client, "GET /api/me", &other, None).header("Access-Control-Allow-Origin"), None);
+    let file = std::fs::read_to_string(root().join("examples/app.toml")).expect("the example");
+    assert!(file.lines().count() < 80, "one file, below 80 lines");
 }
 
 #[test]

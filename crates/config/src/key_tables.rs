@@ -4,12 +4,14 @@ use crate::sections::action::ACTIONS;
 use crate::sections::admin::ADMIN;
 use crate::sections::auth::AUTH;
 use crate::sections::cache::CACHE;
+use crate::sections::cors::CORS;
 use crate::sections::database::DATABASE;
 use crate::sections::drain::DRAIN;
 use crate::sections::endpoint::ENDPOINT;
 use crate::sections::endpoint::cache::CACHING;
 use crate::sections::endpoint::reply::REPLY;
 use crate::sections::file::TOP;
+use crate::sections::group::{GROUP, UPSTREAM};
 use crate::sections::guard::GUARD;
 use crate::sections::job::JOB;
 use crate::sections::log::LOG;
@@ -36,7 +38,7 @@ pub fn key_tables() -> Vec<(String, String)> {
     };
     let sections = [
         &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &LOG, &AUTH, &TABLE,
-        &ENDPOINT, &CACHING, &JOB, &GUARD, &REPLY,
+        &ENDPOINT, &CACHING, &CORS, &GROUP, &UPSTREAM, &JOB, &GUARD, &REPLY,
     ];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();
     let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();

@@ -82,7 +82,9 @@ pub fn parse(
     let mistakes = Mistakes::new(name, text);
     let Some(mut root) = tree::read(&mistakes, env) else { return Err(mistakes.into_errors()) };
     overrides::lay_over(&mut root, overrides, env, &mistakes);
-    let (mut config, placed) = sections::file::read(Cursor { node: &root, mistakes: &mistakes }, name);
+    let shared = sections::group::expand(&mut root, &mistakes);
+    let (mut config, placed) =
+        sections::file::read(Cursor { node: &root, mistakes: &mistakes }, &shared, name);
     check::check(&placed, &config.tables, config.database.dialect(), &mistakes);
     if mistakes.count() > 0 {
         return Err(mistakes.into_errors());

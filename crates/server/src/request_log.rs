@@ -57,7 +57,7 @@ impl RequestLog {
         wants.then(|| RequestLog { share: log.access, id_field: log.request_id.clone() })
     }
 
-    /// A request begins.
+    /// Gives a request that begins its id, and decides whether it gets a line.
     pub fn begin(&self, request: &Request<'_>) -> Logged {
         let mut lines = Vec::new();
         let id = self.id_field.as_ref().map(|field| {

@@ -4,9 +4,10 @@
 //! client sent ([`canonical_path`]).
 
 use crate::counters::RouteCounters;
+use crate::endpoint::dress::{Dress, NO_CONTENT};
 use crate::endpoint::fronted::Fronted;
 use crate::endpoint::out::respond_problem;
-use crate::endpoint::{Endpoint, Mode};
+use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
 use forebay_database::Store;
@@ -59,6 +60,8 @@ pub struct Routes {
     unrouted: Arc<RouteCounters>,
     /// What is logged of requests, if anything.
     log: Option<RequestLog>,
+    /// What answers tell browsers where there is no endpoint.
+    dress: Option<Dress>,
 }
 
 /// An endpoint as it was added.
@@ -99,10 +102,16 @@ impl Routers {
 
 impl Routes {
     /// None yet, for so many workers.
-    pub fn new(store: Store, merge_slashes: bool, workers: usize, log: Option<RequestLog>) -> Routes {
+    pub fn new(
+        store: Store,
+        merge_slashes: bool,
+        workers: usize,
+        log: Option<RequestLog>,
+        dress: Option<Dress>,
+    ) -> Routes {
         let (routers, folded) = Default::default();
         let unrouted = Arc::new(RouteCounters::new(String::new(), workers));
-        Routes { store, merge_slashes, routers, folded, added: Vec::new(), workers, unrouted, log }
+        Routes { store, merge_slashes, routers, folded, added: Vec::new(), workers, unrouted, log, dress }
     }
 
     /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
@@ -175,6 +184,9 @@ impl Routes {
                 }
             }
         }
+        if !allowed.is_empty() {
+            allowed.push("OPTIONS");
+        }
         if self.routers.any.at(path).is_ok() {
             let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
             return all.join(", ");
@@ -211,14 +223,16 @@ impl Routes {
         counters: &mut &'s Arc<RouteCounters>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
+        if request.method() == Method::Options && self.preflight(request, counters, answer) {
+            return Ok(Outcome::Done);
+        }
         let Some(found) = self.routers.find(request.method(), request.path()) else {
-            return Err(match self.allowed(request.path()) {
-                none if none.is_empty() => Problem::not_found("there is nothing here"),
-                allowed => Problem::method_not_allowed(&allowed),
-            });
+            return self.unrouted(request, answer);
         };
         let Place { endpoint, empty_rest, counters: own } = found.value;
         *counters = own;
+        let lines = endpoint.dress.as_ref().map(|dress| dress.lines(request));
+        lines.iter().for_each(|lines| answer.add_lines(lines));
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
@@ -236,7 +250,46 @@ impl Routes {
         if let Some(name) = empty_rest {
             path.push((name, ""));
         }
-        endpoint.call(request, &path, other, answer)
+        let outcome = endpoint.call(request, &path, other, answer)?;
+        Ok(match lines {
+            None => outcome,
+            Some(lines) => with_lines(outcome, lines),
+        })
+    }
+
+    /// Answers where no endpoint has this method and path.
+    #[cold]
+    fn unrouted(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
+        match self.allowed(request.path()) {
+            none if none.is_empty() => Err(Problem::not_found("there is nothing here")),
+            allowed if request.method() == Method::Options => {
+                self.dress.iter().for_each(|dress| answer.add_lines(&dress.lines(request)));
+                answer.respond_extra(&NO_CONTENT, |lines| drop(lines.add("Allow", &allowed)), b"");
+                Ok(Outcome::Done)
+            }
+            allowed => Err(Problem::method_not_allowed(&allowed)),
+        }
+    }
+
+    /// Answers what a browser asks before it sends a request of another site's page, where the endpoint of
+    /// that request says which pages may send it.
+    #[cold]
+    fn preflight<'s>(
+        &'s self,
+        request: &Request<'_>,
+        counters: &mut &'s Arc<RouteCounters>,
+        answer: &mut Answer<'_>,
+    ) -> bool {
+        let asked = request.header("Access-Control-Request-Method");
+        let asked = asked.filter(|_| request.header("Origin").is_some());
+        let Some(method) = asked.and_then(|name| std::str::from_utf8(name).ok()) else { return false };
+        let Some(found) = self.routers.find(Method::from_name(method), request.path()) else { return false };
+        let Some(dress) = &found.value.endpoint.dress else { return false };
+        let Some(lines) = dress.preflight(request, &self.allowed(request.path())) else { return false };
+        *counters = &found.value.counters;
+        answer.add_lines(&lines);
+        answer.respond(&NO_CONTENT, b"");
+        true
     }
 
     /// An application may take `/Admin` and `/admin%2F` for `/admin/`: what is passed on as the one satisfies
@@ -297,6 +350,9 @@ impl Routes {
     ) -> Outcome {
         let worker = request.worker();
         let outcome = self.answer(request, counters, answer).unwrap_or_else(|problem| {
+            if let Some(dress) = self.dress.as_ref().filter(|_| Arc::ptr_eq(counters, &self.unrouted)) {
+                answer.add_lines(&dress.lines(request));
+            }
             respond_problem(&problem, answer);
             Outcome::Done
         });

@@ -39,9 +39,9 @@ pub enum Format {
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// A text.
+    /// A text, in quotes where it could be taken for more than one.
     Text(&'a str),
-    /// A count.
+    /// A number of whole things.
     Count(u64),
     /// Milliseconds, written with three decimals.
     Milliseconds(f64),

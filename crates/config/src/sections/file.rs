@@ -7,6 +7,7 @@ use super::database::Database;
 use super::drain::DrainSettings;
 use super::durability::AnsweredWhen;
 use super::endpoint::{Endpoint, Known, Placed};
+use super::group::Shared;
 use super::job::Job;
 use super::log::Log;
 use super::memory::Memory;
@@ -27,6 +28,8 @@ pub(crate) const TOP: Section = Section {
         "admin" | "table" | "" | "the admin listener"
         "log" | "table" | "" | "what is written to standard error, and how"
         "auth" | "tables by name" | "" | "how clients prove who they are"
+        "upstream" | "tables by name" | "" | "servers behind that several endpoints name"
+        "group" | "tables by name" | "" | "what several endpoints have in common"
         "table" | "tables by name" | "" | "the tables that endpoints use"
         "endpoint" | "array of tables" | "" | "the routes"
         "job" | "array of tables" | "" | "what runs by itself, every so often"
@@ -83,14 +86,15 @@ impl Config {
 
 /// Reads a file. The endpoints stand apart, with their places, until they have been checked against
 /// each other.
-pub(crate) fn read(root: Cursor<'_>, source: &str) -> (Config, Vec<Placed>) {
+pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config, Vec<Placed>) {
     let top = root.section(&TOP);
     let database = database::read(top.get("database"));
     let memory = memory::read(top.get("memory"));
     let tables = table::read(top.get("table"), &memory);
     let auths = auth::read(top.get("auth"), &tables);
     let (server, guard) = server::read(top.get("server"), &auths);
-    let known = Known { tables: &tables, auths: &auths, guard: guard.as_ref(), memory: &memory };
+    let (guard, dress) = (guard.as_ref(), &server.dress);
+    let known = Known { tables: &tables, auths: &auths, guard, dress, memory: &memory, shared };
     let endpoints = endpoint::read(top.get("endpoint"), known);
     let config = Config {
         source: source.to_owned(),

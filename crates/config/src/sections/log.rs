@@ -33,7 +33,7 @@ pub struct Log {
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// `format = "text"`
+    /// `format = "text"`: as people read it.
     Text,
     /// `format = "json"`: an object a line.
     Json,

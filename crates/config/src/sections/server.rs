@@ -1,6 +1,7 @@
 //! `[server]`: where clients are served, and what they may do.
 
 use super::auth::Auth;
+use super::cors::{self, Dress};
 use super::guard::{self, Guard};
 use super::tls::{self, Tls};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
@@ -24,6 +25,9 @@ pub(crate) const SERVER: Section = Section {
         "stop_timeout" | "time" | "\"10s\"" |
             "how long a stop takes at most; answers and the drain have until 2 s before that, or half of it"
         "guard" | "guard" | "(none)" | "the guard of every endpoint that has none of its own"
+        "cors" | "table" | "(none)" | "which web pages may read answers, of every endpoint that does not say otherwise"
+        "answer_headers" | "table: header = text" | "{}" | "header fields of every answer"
+        "security_headers" | "true or false" | "false" | "whether answers have the usual security headers"
         "limits" | "table" | "" | "what one client may take up"
         "tls" | "table" | "" | "the certificates of listeners that speak HTTPS"
     },
@@ -67,6 +71,8 @@ pub struct Server {
     pub trusted_proxies: Vec<(IpAddr, u8)>,
     /// Whether several slashes in a row in a path are one.
     pub merge_slashes: bool,
+    /// What answers tell browsers.
+    pub dress: Dress,
     /// `[server.tls]`; there if some listener speaks HTTPS.
     pub tls: Option<Tls>,
     /// `[server.limits]`, and `stop_timeout` of `[server]`.
@@ -157,6 +163,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Optio
         public_url: None,
         trusted_proxies: Vec::new(),
         merge_slashes: true,
+        dress: Dress::default(),
         tls: None,
         limits: Limits::default(),
     };
@@ -167,6 +174,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Optio
     server.public_url = fields.read("public_url", public_url);
     fields.set("trusted_proxies", &mut server.trusted_proxies, networks);
     fields.set("merge_slashes", &mut server.merge_slashes, flag);
+    server.dress = cors::read(fields, &Dress::default());
     if let Some(cursor) = fields.get("limits") {
         read_limits(cursor, &mut server.limits);
     }

@@ -43,6 +43,15 @@ impl<'a> Mistakes<'a> {
         }
     }
 
+    /// Says more of those that were found after the first `count`.
+    pub fn say_more(&self, count: usize, more: impl Fn(At) -> Option<String>) {
+        for (at, what) in &mut self.found.borrow_mut()[count..] {
+            if let Some(more) = more(*at) {
+                what.push_str(&more);
+            }
+        }
+    }
+
     /// A place outside the file: the name of a variable or an option as given.
     pub fn origin(&self, name: impl Into<String>) -> At {
         let mut origins = self.origins.borrow_mut();

@@ -49,6 +49,11 @@ impl Node {
         }
     }
 
+    /// The text; empty when it is none.
+    pub fn as_text(&self) -> &str {
+        if let Data::Text(text) = &self.data { text } else { "" }
+    }
+
     /// What kind of value this is, for messages.
     pub fn kind(&self) -> &'static str {
         match self.data {

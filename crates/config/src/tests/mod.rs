@@ -2,6 +2,7 @@
 
 mod endpoints;
 mod fixed;
+mod groups;
 mod key_list;
 mod origins;
 
@@ -63,6 +64,8 @@ fn broken_files_are_explained() {
         "params",
         "remote",
         "auth",
+        "cors",
+        "groups",
     ] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
         let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();

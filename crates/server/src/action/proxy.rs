@@ -29,6 +29,8 @@ pub struct ProxyAction {
     pub body_bytes_max: u64,
     /// The field with the id of a request, which goes to the server behind and not back from it.
     pub request_id: Option<HeaderName>,
+    /// Fields of answers that are the endpoint's own, whatever the server behind says.
+    pub set_here: Vec<HeaderName>,
     /// What keeps a broken upstream from filling the terminal.
     pub failures: Failures,
 }
@@ -55,10 +57,10 @@ impl Failures {
 }
 
 impl ProxyAction {
-    /// Sends a request. The client gets the id of its own request, whatever the server behind says.
+    /// Sends a request. What is set here is left out of the answer.
     pub async fn send(&self, worker: usize, outbound: forebay_proxy::Request) -> Result<Answer, Error> {
         let mut answer = self.proxy.send(worker, outbound).await?;
-        if let Some(name) = &self.request_id {
+        for name in self.request_id.iter().chain(&self.set_here) {
             answer.headers.remove(name);
         }
         Ok(answer)

@@ -8,6 +8,7 @@ mod actions;
 mod caching;
 mod changes;
 mod context;
+mod dress;
 mod ground;
 mod identity;
 mod keeping;
@@ -50,7 +51,8 @@ pub async fn compile(
 ) -> Result<Routes, Vec<CompileError>> {
     let (server, workers) = (&context.config.server, context.proxies.workers());
     let log = RequestLog::new(&context.config.log);
-    let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log);
+    let dress = dress::of_server(&server.dress);
+    let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log, dress);
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;
@@ -82,6 +84,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     let guard = endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?;
     Ok(Endpoint {
         lines: guard.as_ref().map_or_else(Vec::new, vary),
+        dress: dress::compile(endpoint, guard.as_ref()),
         guard,
         takes_encoded_slash: endpoint.takes_encoded_slash,
         rate: endpoint.rate.as_ref().map(compile_rate),

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::params::ParamTable;
-use super::{actions, caching};
+use super::{actions, caching, dress};
 use crate::endpoint::Mode;
 use crate::endpoint::cached::CachedAction;
 use crate::endpoint::passed::Passed;
@@ -53,8 +53,8 @@ fn proxied(
     params: &mut ParamTable,
     context: &Context<'_>,
 ) -> Result<Mode, String> {
-    let action =
-        context.proxies.action(proxy, Duration::from_millis(endpoint.timeout_ms), &context.config.log)?;
+    let (timeout, set_here) = (Duration::from_millis(endpoint.timeout_ms), dress::names(&endpoint.dress));
+    let action = context.proxies.action(proxy, timeout, &context.config.log, set_here)?;
     let cached = caching::cached(endpoint, params, context)?;
     let passed = Passed { proxy: action, drops: caching::drops(endpoint, params, context)? };
     Ok(match (cached, &endpoint.cache) {

@@ -49,6 +49,7 @@ impl Proxies {
         proxy: &model::Proxy,
         answer_timeout: Duration,
         log: &model::Log,
+        set_here: Vec<HeaderName>,
     ) -> Result<Arc<ProxyAction>, String> {
         let upstream = |text: &String| {
             text.parse::<Authority>().map_err(|error| format!("the upstream `{text}`: {error}"))
@@ -81,6 +82,6 @@ impl Proxies {
             HeaderName::from_bytes(name.as_bytes()).map_err(|error| format!("log.request_id: {error}"))
         });
         let (request_id, failures) = (request_id.transpose()?, Failures::default());
-        Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, request_id, failures }))
+        Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, request_id, set_here, failures }))
     }
 }

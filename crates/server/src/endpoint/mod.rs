@@ -4,6 +4,7 @@
 //! asks the config again.
 
 pub mod cached;
+pub mod dress;
 pub mod drops;
 pub mod eval;
 pub mod fronted;
@@ -24,6 +25,7 @@ use crate::action::Action;
 use crate::handler::{Call, Handler};
 use crate::problem::Problem;
 use cached::CachedAction;
+use dress::Dress;
 use drops::Drops;
 use eval::Slots;
 use forebay_http::{Answer, Given, Outcome, Request};
@@ -47,8 +49,10 @@ pub struct Endpoint {
     pub takes_encoded_slash: bool,
     /// How often it may be called.
     pub rate: Option<Rate>,
-    /// Header lines of every answer.
+    /// Header lines of every answer that its guard lets pass.
     pub lines: Vec<u8>,
+    /// What all of its answers tell browsers, if anything.
+    pub dress: Option<Dress>,
     /// What it takes requests with.
     pub intake: Intake,
     /// How it answers.
@@ -80,7 +84,7 @@ thread_local! {
 }
 
 /// An answer with further header lines; one that is written already has them.
-fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
+pub fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
     match outcome {
         Outcome::Done => Outcome::Done,
         Outcome::Later(reply) => Outcome::Later(Box::pin(async move {

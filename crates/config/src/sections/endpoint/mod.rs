@@ -14,7 +14,9 @@ use self::route::{Method, Route};
 use super::action::scope::Scope;
 use super::action::{self, Action};
 use super::auth::Auth;
+use super::cors::{self, Dress};
 use super::durability::{self, AnsweredWhen};
+use super::group::Shared;
 use super::guard::{self, Guard};
 use super::memory::Memory;
 use super::table::TableConfig;
@@ -38,12 +40,17 @@ pub(crate) const ENDPOINT: Section = Section {
         "route" | "\"METHOD /path\"" | "" |
             "method (`*`: all, with `proxy`) and path; `{name}` is a parameter, `{name...}` the rest of the \
             path"
+        "group" | "name" | "(none)" | "the `[group.NAME]` that it belongs to"
+        "upstream" | "name" | "(none)" | "the `[upstream.NAME]` that requests are passed on to, instead of `proxy`"
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "who may call it"
         "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" |
             "what becomes of a path with an encoded slash or backslash, which servers read differently: 400, or it \
             is taken as it is"
+        "cors" | "table, or false" | "(that of [server])" | "which web pages may read its answers"
+        "answer_headers" | "table: header = text" | "{}" | "header fields of every answer, beside those of [server]"
+        "security_headers" | "true or false" | "(that of [server])" | "whether answers have the usual security headers"
         "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
         "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per auth.sub\", \" per header NAME\" or \" per path\"" | "(no limit)" |
             "how many requests are taken in a time; one more is 429 with Retry-After"
@@ -78,6 +85,8 @@ pub struct Endpoint {
     pub params: Vec<Param>,
     /// Who may call it; the endpoint's own or that of `[server]`.
     pub guard: Option<Guard>,
+    /// What its answers tell browsers.
+    pub dress: Dress,
     /// Parameters that come from a header field: (header name, parameter name).
     pub headers: Vec<(String, String)>,
     /// Whether it takes paths with an encoded slash or backslash; else they are 400.
@@ -129,14 +138,28 @@ pub(crate) struct Known<'a> {
     pub auths: &'a [Auth],
     /// That of `[server]`.
     pub guard: Option<&'a Guard>,
+    /// That of `[server]`.
+    pub dress: &'a Dress,
     pub memory: &'a Memory,
+    /// What each endpoint has from a group.
+    pub shared: &'a [Shared],
 }
 
 /// All endpoints.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, known: Known<'_>) -> Vec<Placed> {
     let Some(cursor) = cursor else { return Vec::new() };
     let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
-    items.into_iter().filter_map(|item| read_endpoint(item, known)).collect()
+    let read = |(index, item): (usize, Cursor<'_>)| {
+        let before = item.mistakes.count();
+        let endpoint = read_endpoint(item, known);
+        if let Some(shared) = known.shared.get(index) {
+            let route = item.node.get("route").map_or("", |route| route.as_text());
+            let of = |at| shared.iter().find(|(place, _)| *place == at).map(|(_, name)| name);
+            item.mistakes.say_more(before, |at| of(at).map(|name| format!(" ({name}, for {route})")));
+        }
+        endpoint
+    };
+    items.into_iter().enumerate().filter_map(read).collect()
 }
 
 fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
@@ -153,6 +176,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
     let scope = Scope { tables: known.tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = read_guard(fields, known);
+    let dress = cors::read(fields, known.dress);
     let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
     if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
@@ -188,6 +212,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
         route,
         params,
         guard,
+        dress,
         takes_encoded_slash,
         rate,
         headers,

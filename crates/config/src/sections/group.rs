@@ -1,0 +1,206 @@
+//! `[group.NAME]` and `[upstream.NAME]`: what several endpoints have in common, put into each of them before
+//! they are read.
+//!
+//! Promises that what comes of a group is read as if it stood in the endpoint: a mistake in it stands at the
+//! group's line and names the group and the route.
+
+use super::action::ACTIONS;
+use crate::syntax::fields::Cursor;
+use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::{At, Mistakes};
+use crate::syntax::tree::{Data, Entry, Node};
+use crate::syntax::words::{did_you_mean, list};
+
+pub(crate) const GROUP: Section = Section {
+    name: "[group.NAME]",
+    keys: keys! {
+        "prefix" | "path" | "(nothing)" | "what stands before the path of each route: `/api`"
+        "upstream" | "name" | "" | "the `[upstream.NAME]` of endpoints that have no action"
+        "guard" | "guard" | "(that of [server])" | "as of an endpoint; so are the others"
+        "rate" | "text" | "(no limit)" | "counted for each endpoint"
+        "cache" | "table" | "(none)" | "of GET and `*` alone"
+        "cors" | "table, or false" | "(that of [server])" | ""
+        "answer_headers" | "table: header = text" | "{}" | "beside those of [server]"
+        "security_headers" | "true or false" | "(that of [server])" | ""
+        "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" | ""
+        "timeout" | "time" | "\"30s\"" | ""
+        "concurrency" | "number" | "1000" | ""
+        "compress" | "true or false" | "false" | ""
+    },
+};
+
+pub(crate) const UPSTREAM: Section = Section {
+    name: "[upstream.NAME]",
+    keys: keys! {
+        "url" | "URL, or array of URLs" | "" | "as `proxy` of an endpoint; the others are those that go with it"
+        "connect_timeout" | "time" | "\"2s\"" | ""
+        "silence_timeout" | "time" | "\"60s\"" | ""
+        "retries" | "number" | "1" | ""
+        "health" | "path" | "(no checks)" | ""
+        "host" | "\"client\" or \"upstream\"" | "\"client\"" | ""
+        "forwarded" | "\"replace\" or \"append\"" | "\"replace\"" | ""
+        "body" | "size" | "\"1GiB\"" | ""
+        "timeout" | "time" | "\"30s\"" | ""
+    },
+};
+
+/// What endpoints have in common, as typed.
+struct Named<'a> {
+    name: &'a str,
+    node: &'a Node,
+}
+
+/// Where the parts of groups stand that an endpoint has, and what they are called in its mistakes.
+pub(crate) type Shared = Vec<(At, String)>;
+
+/// Puts what endpoints name by `group` and `upstream` into them. For each endpoint: what it has from where.
+pub(crate) fn expand(root: &mut Node, mistakes: &Mistakes<'_>) -> Vec<Shared> {
+    let (groups, upstreams) = (root.get("group").cloned(), root.get("upstream").cloned());
+    let groups = named("group", groups.as_ref(), &GROUP, mistakes);
+    let upstreams = named("upstream", upstreams.as_ref(), &UPSTREAM, mistakes);
+    for upstream in upstreams.iter().filter(|upstream| upstream.node.get("url").is_none()) {
+        mistakes.add(upstream.node.at, format!("[upstream.{}] needs `url`", upstream.name));
+    }
+    let Data::Table(top) = &mut root.data else { return Vec::new() };
+    top.retain(|entry| !["group", "upstream"].contains(&entry.key.as_str()));
+    let endpoints = top.iter_mut().find(|entry| entry.key == "endpoint").map(|entry| &mut entry.node.data);
+    let Some(Data::Array(endpoints)) = endpoints else { return Vec::new() };
+    let expand = |endpoint: &mut Node| {
+        let mut shared = Shared::new();
+        if let Data::Table(entries) = &mut endpoint.data {
+            if let Some((_, group)) = taken("group", entries, &groups, mistakes) {
+                take_group(entries, group, &mut shared, mistakes);
+            }
+            if let Some((at, upstream)) = taken("upstream", entries, &upstreams, mistakes) {
+                take_upstream(entries, upstream, at, &mut shared, mistakes);
+            }
+        }
+        shared
+    };
+    endpoints.iter_mut().map(expand).collect()
+}
+
+/// The tables below `[kind.NAME]`.
+fn named<'a>(
+    kind: &str,
+    node: Option<&'a Node>,
+    section: &'static Section,
+    mistakes: &Mistakes<'_>,
+) -> Vec<Named<'a>> {
+    let Some(node) = node else { return Vec::new() };
+    let Data::Table(entries) = &node.data else {
+        mistakes.add(node.at, format!("{kind}: write [{kind}.NAME], a table for each"));
+        return Vec::new();
+    };
+    for Entry { node, .. } in entries {
+        Cursor { node, mistakes }.section(section);
+    }
+    entries.iter().map(|Entry { key, node, .. }| Named { name: key, node }).collect()
+}
+
+/// What an endpoint names by a key, which is taken out of it, and where the key is.
+fn taken<'n, 'a>(
+    kind: &str,
+    entries: &mut Vec<Entry>,
+    known: &'n [Named<'a>],
+    mistakes: &Mistakes<'_>,
+) -> Option<(At, &'n Named<'a>)> {
+    let index = entries.iter().position(|entry| entry.key == kind)?;
+    let Entry { node, at, .. } = entries.remove(index);
+    let Data::Text(name) = &node.data else {
+        mistakes.add(node.at, format!("{kind}: must be the name of a [{kind}.NAME]"));
+        return None;
+    };
+    let found = known.iter().find(|known| known.name == name);
+    if found.is_none() {
+        let names = || known.iter().map(|known| known.name);
+        let near = did_you_mean(name, names());
+        let there = if known.is_empty() { "none".to_owned() } else { list(names()) };
+        mistakes.add(node.at, format!("{kind}: there is no [{kind}.{name}]{near} (there are: {there})"));
+    }
+    found.map(|found| (at, found))
+}
+
+/// Every key of the group that the endpoint lacks, and its prefix before the route.
+fn take_group(entries: &mut Vec<Entry>, group: &Named<'_>, shared: &mut Shared, mistakes: &Mistakes<'_>) {
+    let Data::Table(common) = &group.node.data else { return };
+    let mut is_get = true;
+    if let Some(Data::Text(route)) =
+        entries.iter_mut().find(|entry| entry.key == "route").map(|e| &mut e.node.data)
+    {
+        is_get = route.starts_with("GET ") || route.starts_with("* ");
+        if let Some(prefix) = group.node.get("prefix") {
+            match &prefix.data {
+                Data::Text(prefix) if prefix.starts_with('/') && !prefix.ends_with('/') => {
+                    put_before(prefix, route)
+                }
+                _ => mistakes.add(
+                    prefix.at,
+                    "prefix: must be a path such as \"/api\": with / in front and none at its end",
+                ),
+            }
+        }
+    }
+    let is_common =
+        |entry: &&Entry| entry.key != "prefix" && GROUP.keys.iter().any(|key| key.name == entry.key);
+    for entry in common.iter().filter(is_common) {
+        let is_own = entries.iter().any(|own| own.key == entry.key)
+            || (entry.key == "cache" && !is_get)
+            || (entry.key == "upstream" && has_action(entries));
+        if !is_own {
+            mark(&entry.node, &format!("[group.{}]", group.name), shared);
+            entries.push(entry.clone());
+        }
+    }
+}
+
+/// Whether an endpoint says itself what it does.
+fn has_action(entries: &[Entry]) -> bool {
+    ACTIONS.iter().any(|known| entries.iter().any(|entry| entry.key == known.action.name))
+}
+
+/// `GET /me` and `/api`: `GET /api/me`. The group's own path is `GET /`.
+fn put_before(prefix: &str, route: &mut String) {
+    if let Some((method, path)) = route.trim().split_once(char::is_whitespace) {
+        let path = path.trim();
+        *route = format!("{method} {prefix}{}", if path == "/" { "" } else { path });
+    }
+}
+
+/// `proxy` and how patient one is with it.
+fn take_upstream(
+    entries: &mut Vec<Entry>,
+    upstream: &Named<'_>,
+    at: At,
+    shared: &mut Shared,
+    mistakes: &Mistakes<'_>,
+) {
+    let Data::Table(common) = &upstream.node.data else { return };
+    if has_action(entries) {
+        mistakes.add(at, "upstream: the endpoint has an action of its own");
+        return;
+    }
+    for entry in common.iter().filter(|entry| UPSTREAM.keys.iter().any(|key| key.name == entry.key)) {
+        if entries.iter().any(|own| own.key == entry.key) {
+            continue;
+        }
+        mark(&entry.node, &format!("[upstream.{}]", upstream.name), shared);
+        let key = if entry.key == "url" { "proxy" } else { &entry.key };
+        entries.push(Entry { key: key.to_owned(), ..entry.clone() });
+    }
+}
+
+/// Notes where a part of a group stands.
+fn mark(node: &Node, name: &str, shared: &mut Shared) {
+    shared.push((node.at, name.to_owned()));
+    match &node.data {
+        Data::Array(items) => items.iter().for_each(|item| mark(item, name, shared)),
+        Data::Table(entries) => {
+            for entry in entries {
+                shared.push((entry.at, name.to_owned()));
+                mark(&entry.node, name, shared);
+            }
+        }
+        _ => {}
+    }
+}
