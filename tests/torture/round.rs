@@ -106,7 +106,10 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
     drain(&ground, &server)?;
     if shape.follows {
-        compare(&server).map_err(|what| format!("{what}\n{}\n{}", ground.told, server.output()))?;
+        compare(&server).map_err(|what| {
+            let story = story(&history, &what, &ground);
+            format!("{what}\n{}\n{story}{}", ground.told, server.output())
+        })?;
     }
     // What the server shows that goes on is compared with what the one shows that begins again: from a
     // checkpoint and what was changed since, or from all that the database has.
@@ -126,8 +129,10 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     drain(&ground, &server)?;
     if shape.follows {
         server.wait_healthy();
-        compare(&server)
-            .map_err(|what| format!("{what}\nafter a start\n{}\n{}", ground.told, server.output()))?;
+        compare(&server).map_err(|what| {
+            let story = story(&history, &what, &ground);
+            format!("{what}\nafter a start\n{}\n{story}{}", ground.told, server.output())
+        })?;
     }
     let mut evidence = evidence::gather(&ground.archive(), &shape, &history, &server);
     let (mut faults, apart) = judge(&history, &evidence);
@@ -156,6 +161,23 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     }
     let _ = writeln!(report, "the server printed:\n{}", server.output());
     Err(report)
+}
+
+/// What clients did to the rows that an error names, and the letters of these.
+fn story(history: &History, what: &str, ground: &Ground<'_>) -> String {
+    let mut story = String::new();
+    for ((table, key), row) in &*history.rows.lock().expect("no thread panics") {
+        if what.contains(key.as_str()) {
+            let _ = writeln!(story, "{table} {key}: {row:#?}");
+            if ground.stores.is_some() {
+                let sql = "SELECT row_to_json(letter)::text FROM forebay_dead_letter letter";
+                let mut letters = ground.archive().rows(sql);
+                letters.retain(|letter| format!("{letter:?}").contains(key.as_str()));
+                let _ = writeln!(story, "letters: {letters:?}");
+            }
+        }
+    }
+    story
 }
 
 /// Memory is the database, when everything is drained and nobody writes. The error says what differs.
@@ -285,6 +307,15 @@ fn happen(
             let ended = server.output();
             server.kill();
             stay_down(ground, random);
+            let server = restart(ground, address, &ended)?;
+            if random.random_bool(0.7) {
+                return Ok(server);
+            }
+            // What a start learns and keeps is what the next one has, before there is another checkpoint.
+            ground.tell("kill -9 once more");
+            thread::sleep(Duration::from_millis(random.random_range(20..400)));
+            let ended = server.output();
+            server.kill();
             restart(ground, address, &ended)
         }
         30..35 => {
