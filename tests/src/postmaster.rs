@@ -60,6 +60,60 @@ impl Postgres {
         postgres
     }
 
+    /// A standby of it, which streams what it commits; with the same settings.
+    #[track_caller]
+    pub fn standby(&self) -> Postgres {
+        let folder = tempfile::Builder::new().prefix("forebay-pg-").tempdir_in("/tmp").expect("a folder");
+        give(folder.path());
+        let (settings, child) = (self.settings.clone(), Mutex::default());
+        let standby = Postgres { port: free_port(), settings, child, folder };
+        let copied = as_server(&programs().join("pg_basebackup"))
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &self.port.to_string(),
+                "-U",
+                "postgres",
+                "-R",
+                "-c",
+                "fast",
+                "-D",
+            ])
+            .arg(standby.data())
+            .current_dir("/")
+            .output()
+            .expect("pg_basebackup can be run");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        standby.restart();
+        standby
+    }
+
+    /// Waits until a standby has replayed everything that this one has committed.
+    #[track_caller]
+    pub fn wait_replayed(&self, standby: &Postgres) {
+        let sql = "SELECT pg_current_wal_lsn()::text";
+        let lsn: String = self.superuser().query_one(sql, &[]).expect("a position").get(0);
+        let mut client = standby.superuser();
+        let sql = format!("SELECT pg_last_wal_replay_lsn() >= '{lsn}'");
+        crate::wait_for("the standby has replayed everything", || {
+            let is_there: Option<bool> = client.query_one(&sql, &[]).expect("an answer").get(0);
+            is_there.filter(|is_there| *is_there).map(drop)
+        });
+    }
+
+    /// Has a standby hear nothing more of its primary.
+    #[track_caller]
+    pub fn detach(&self) {
+        self.run("ALTER SYSTEM SET primary_conninfo = ''");
+        self.run("SELECT pg_reload_conf()");
+        let mut client = self.superuser();
+        crate::wait_for("the standby receives nothing", || {
+            let receivers = client.query("SELECT pid FROM pg_stat_wal_receiver", &[]).expect("an answer");
+            receivers.is_empty().then_some(())
+        });
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }

@@ -29,6 +29,7 @@ mod ordered;
 mod others;
 mod pooler;
 mod postgresql;
+mod promoted;
 mod ready;
 mod refusals;
 mod refused;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
 use tokio_postgres::{Client, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -74,6 +75,12 @@ impl Connector {
             connection.await.ok();
             ending.notify_one();
         });
+        if role == Role::Reader && self.must_take_writes() && self.settings.pooler == Pooler::None {
+            let set = client.batch_execute("SET default_transaction_read_only = on");
+            let set = within(Duration::from_millis(HANDSHAKE_MS), set).await;
+            let unanswered = || Error::new(Kind::Unavailable, "a new connection does not answer");
+            set.ok_or_else(unanswered)?.map_err(|error| explained(&self.settings, error))?;
+        }
         Ok(Session {
             client,
             ended,
@@ -83,6 +90,12 @@ impl Connector {
             patience: self.patience(),
             is_deaf: AtomicBool::new(false),
         })
+    }
+
+    /// Whether connecting asks each host if it takes writes. A session that only reads by its own choice
+    /// looks like one on a standby then: it makes the choice afterwards.
+    fn must_take_writes(&self) -> bool {
+        self.settings.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite
     }
 
     /// How long a statement that has a time-out on the server may be unanswered.
@@ -101,8 +114,10 @@ impl Connector {
         }
         let timeout = self.statement_timeout_ms;
         options += &match role {
-            Role::Reader => format!("-c statement_timeout={timeout} -c default_transaction_read_only=on"),
-            Role::Writer => format!("-c statement_timeout={timeout}"),
+            Role::Reader if !self.must_take_writes() => {
+                format!("-c statement_timeout={timeout} -c default_transaction_read_only=on")
+            }
+            Role::Reader | Role::Writer => format!("-c statement_timeout={timeout}"),
             // Defaults and times are read as text from catalogues: in UTC.
             Role::Bulk => "-c statement_timeout=0 -c TimeZone=UTC".into(),
         };
