@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo test lint bench bench-peers load-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test test lint bench bench-peers load-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -78,3 +78,12 @@ fuzz: tools
 
 tools:
 	@scripts/install-tools
+
+# What is shipped, in target/dist-packages: a static binary (stripped, reproducible), a .deb, an image, man pages, completions.
+dist:
+	packaging/build
+
+# Packs it twice and compares, then installs, starts, upgrades and removes it in a Debian of its own; needs root. FOREBAY_BIN=target/debug/forebay
+# takes that binary instead of the release.
+dist-test:
+	packaging/test.sh

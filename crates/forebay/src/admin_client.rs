@@ -40,20 +40,27 @@ impl AdminClient {
         read(self.agent.get(format!("{}{path}", self.base)).call())
     }
 
+    /// GET: the status and the JSON answer, whatever the status.
+    pub fn ask(&self, path: &str) -> Result<(u16, Value), String> {
+        parse(self.agent.get(format!("{}{path}", self.base)).call())
+    }
+
     /// POST without a body, query parameters given: the JSON answer, or the sentence of a problem.
     pub fn post(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
         read(self.agent.post(format!("{}{path}", self.base)).query_pairs(query.iter().copied()).send_empty())
     }
 }
 
-fn read(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, String> {
+fn parse(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, Value), String> {
     let mut answer = answer.map_err(|error| format!("the running server does not answer: {error}"))?;
-    let is_success = answer.status().is_success();
-    let value: Value = answer
-        .body_mut()
-        .read_json()
-        .map_err(|error| format!("the running server answers oddly: {error}"))?;
-    if is_success {
+    let status = answer.status().as_u16();
+    let value = answer.body_mut().read_json();
+    value.map(|value| (status, value)).map_err(|error| format!("the running server answers oddly: {error}"))
+}
+
+fn read(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, String> {
+    let (status, value) = parse(answer)?;
+    if (200..300).contains(&status) {
         Ok(value)
     } else {
         Err(value["detail"].as_str().unwrap_or("the running server refused").to_owned())

@@ -4,7 +4,7 @@ pub mod agent;
 pub mod load;
 pub mod redis;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_config::Overrides;
 use std::path::PathBuf;
 
@@ -70,6 +70,17 @@ pub enum Command {
     #[command(after_help = "Example:
   FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
     Agent(agent::Agent),
+    /// Ask the running server of a config for its health; exit code 1 when it is not well.
+    #[command(after_help = "Examples:
+  forebay probe health
+  forebay probe ready /etc/forebay/forebay.toml")]
+    Probe(Probe),
+    /// Print a shell's completions, or write the man pages.
+    #[command(after_help = "Examples:
+  forebay pages completions bash
+  forebay pages man target/man")]
+    #[command(subcommand)]
+    Pages(Pages),
     /// Local Redis or Valkey servers: one, with replicas, with Sentinel, a cluster.
     #[command(after_help = "Example:
   forebay redis up --topology cluster
@@ -206,6 +217,40 @@ pub struct Unfollow {
 pub struct Check {
     #[command(flatten)]
     pub config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Probe {
+    /// health: the process answers. ready: hot requests are served.
+    pub question: Question,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// What a probe asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Question {
+    Health,
+    Ready,
+}
+
+/// What is written about the commands for shells and readers.
+#[derive(Debug, Subcommand)]
+pub enum Pages {
+    /// Print the completions of a shell.
+    #[command(after_help = "Example:
+  forebay pages completions bash > /etc/bash_completion.d/forebay")]
+    Completions {
+        /// Which shell will read them.
+        shell: clap_complete::Shell,
+    },
+    /// Write a man page for each command.
+    #[command(after_help = "Example:
+  forebay pages man target/man")]
+    Man {
+        /// Where the pages go; made when it is missing.
+        folder: PathBuf,
+    },
 }
 
 /// A number of rows: `1000`, `10k`, `2m`.

@@ -77,3 +77,35 @@ fn a_config_is_named_in_four_ways() {
         assert_eq!(explained(named), default, "{named:?}");
     }
 }
+
+#[test]
+fn completions_and_man_pages_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shell, named) in
+        [("bash", "_forebay()"), ("zsh", "#compdef forebay"), ("fish", "complete -c forebay")]
+    {
+        let output = forebay(&["pages", "completions", shell]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(named), "{shell}");
+    }
+    let man = folder.path().join("man");
+    let output = forebay(&["pages", "man", man.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(man.join("forebay-redis-up.1")).unwrap();
+    assert!(page.contains(".TH forebay") && page.contains("topology"), "{page}");
+}
+
+#[test]
+fn a_probe_fails_when_no_server_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = "admin.listen=\"127.0.0.1:1\"";
+    for (arguments, named) in [
+        (&["probe", "health", "--example", "codes"][..], "admin.address"),
+        (&["probe", "ready", "--example", "codes", "--set", fixed], "does not answer"),
+    ] {
+        let output = forebay_in(folder.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(said.contains(named), "{arguments:?}: {said}");
+    }
+}

@@ -35,6 +35,7 @@ mod service;
 mod source;
 mod start_error;
 mod starting;
+mod supervisor;
 mod tier;
 mod tls;
 

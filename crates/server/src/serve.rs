@@ -14,6 +14,7 @@ use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
 use crate::starting::Starting;
+use crate::supervisor;
 use crate::tier::{Listener, Tier};
 use crate::tls;
 use forebay_cache::{Cache, Clock, Shared};
@@ -129,6 +130,7 @@ async fn until_over(
         Ok(error) = failure => { let _ = failed_with.send(error); }
     }
     over_at.get_or_init(Instant::now);
+    supervisor::tell(supervisor::State::Stopping);
 }
 
 fn workers_of(config: &Config) -> usize {

@@ -12,6 +12,7 @@ use crate::conditions::shown;
 use crate::endpoint::out::respond_problem;
 use crate::problem::{Problem, write_problem};
 use crate::start_error::StartError;
+use crate::supervisor;
 use forebay_config::Config;
 use forebay_http::{
     Answer, Gate, Limits, Method, Networks, Options, Outcome, Request, Scheme, Server, Service,
@@ -99,7 +100,7 @@ impl Starting {
         Ok(())
     }
 
-    /// Says where it listens, once.
+    /// Says where it listens, once: to the terminal and to the service manager.
     pub fn announce(&mut self) -> Result<(), StartError> {
         if !std::mem::replace(&mut self.is_announced, true) {
             for listen in self.main.listens().map_err(StartError::from)? {
@@ -107,6 +108,7 @@ impl Starting {
                 say!("listening on {scheme}://{}", listen.address);
             }
             say!("admin on http://{}", self.admin.addresses().map_err(StartError::from)?[0]);
+            supervisor::tell(supervisor::State::Listening);
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ mod check;
 mod demo;
 mod drain;
 mod load;
+mod pages;
+mod probe;
 mod redis;
 mod reload;
 mod seed;
@@ -37,6 +39,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
             refuse_huge_pages();
             agent::run(&args)
         }
+        Command::Probe(args) => probe::run(&args),
+        Command::Pages(pages) => pages::run(&pages),
         Command::Redis(command) => redis::run(&command),
     }
 }
