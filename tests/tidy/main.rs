@@ -28,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("terminal", &[]),
     ("load", &["host", "terminal"]),
+    ("plan", &[]),
     ("redis", &[]),
     ("cache", &["http", "redis"]),
     ("table", &["log", "redis", "value"]),
@@ -41,10 +42,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "terminal", "value",
         ],
     ),
+    ("doctor", &["database", "redis", "value"]),
     ("topology", &["terminal"]),
     (
         "forebay",
-        &["config", "drain", "http", "load", "log", "database", "server", "terminal", "topology", "value"],
+        &[
+            "config", "doctor", "drain", "http", "load", "log", "database", "plan", "server", "terminal",
+            "topology", "value",
+        ],
     ),
 ];
 

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod load;
+pub mod plan;
 pub mod redis;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -70,6 +71,19 @@ pub enum Command {
     #[command(after_help = "Example:
   FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
     Agent(agent::Agent),
+    /// Say what of this machine, and of the stores that a config names, costs speed or promises; exit code 1
+    /// when something is to be mended.
+    #[command(after_help = "Examples:
+  forebay doctor
+  forebay doctor /etc/forebay/forebay.toml --fix")]
+    Doctor(Doctor),
+    /// Say how many machines a rate takes, which part runs out first, and what that costs a month.
+    #[command(after_help = "Examples:
+  forebay plan -R 1m --body 32499 --cpu 134
+  forebay plan --users 10k --every 15 --body 800 --cpu 40 --spare 1
+  forebay plan report.json -R 200k --growth 5 --months 12
+  forebay plan --point 1=52k --point 2=98k --point 4=170k --workers 16")]
+    Plan(Box<plan::Plan>),
     /// Ask the running server of a config for its health; exit code 1 when it is not well.
     #[command(after_help = "Examples:
   forebay probe health
@@ -217,6 +231,15 @@ pub struct Unfollow {
 pub struct Check {
     #[command(flatten)]
     pub config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Write the kernel settings that are to be changed to /etc/sysctl.d/60-forebay.conf.
+    #[arg(long)]
+    pub fix: bool,
 }
 
 #[derive(Debug, Args)]

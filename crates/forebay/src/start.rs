@@ -6,7 +6,7 @@ use forebay_config::{self as config, Config};
 use std::path::PathBuf;
 
 /// The config of a command that is given none, in the folder that it runs in.
-const DEFAULT_FILE: &str = "forebay.toml";
+pub const DEFAULT_FILE: &str = "forebay.toml";
 
 /// The config of a command, with what stands above it.
 pub fn load_config(args: &ConfigArgs) -> Result<Config, Failure> {

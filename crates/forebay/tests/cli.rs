@@ -109,3 +109,41 @@ fn a_probe_fails_when_no_server_runs() {
         assert!(said.contains(named), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn a_plan_shows_known_sums_and_says_what_it_lacks() {
+    let output = forebay(&["plan", "-R", "1m", "--body", "32499", "--cpu", "134.4", "--writes", "100"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for figure in ["260 Gb/s", "134 cores busy, 192 at 70 %", "after 86,0"] {
+        assert!(said.contains(figure), "{figure}: {said}");
+    }
+    let users = forebay(&["plan", "--users", "10k", "--every", "15", "--body", "1", "--cpu", "1"]);
+    assert!(String::from_utf8_lossy(&users.stdout).contains("667/s"), "{users:?}");
+    let sweep = forebay(&["plan", "--point", "1=1000", "--point", "2=1900", "--workers", "8"]);
+    assert!(String::from_utf8_lossy(&sweep.stdout).trim_end().ends_with("extrapolated"), "{sweep:?}");
+    for (arguments, named) in [
+        (&["plan", "--body", "1", "--cpu", "1"][..], "the rate is not known"),
+        (&["plan", "-R", "0", "--body", "1", "--cpu", "1"], "above 0"),
+        (&["plan", "-R", "1", "--cpu", "1"], "--body"),
+        (&["plan", "--point", "one"], "WORKERS=RATE"),
+        (&["plan", "Cargo.toml", "-R", "1"], "no report of forebay load"),
+    ] {
+        let output = forebay_in(Path::new(env!("CARGO_MANIFEST_DIR")), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(named), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_doctor_looks_at_this_machine_and_at_the_stores_of_a_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = forebay_in(folder.path(), &["doctor"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("open files") && said.contains("to mend") && !said.contains("disk sync"), "{said}");
+    let away = ["doctor", "--example", "codes", "--database", "postgres://nobody@127.0.0.1:1/none"];
+    let output = forebay_in(folder.path(), &away);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains("disk sync") && said.contains("WRONG   PostgreSQL"), "{said}");
+}

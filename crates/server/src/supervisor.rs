@@ -3,7 +3,7 @@
 //!
 //! It leaves to others: when a state is reached.
 
-use forebay_terminal::say;
+use forebay_terminal::warn;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -25,7 +25,7 @@ pub(crate) enum State {
 pub(crate) fn tell(state: State) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, state) {
-        say!("note: the service manager at {} was not told: {error}", socket.display());
+        warn!("the service manager at {} was not told: {error}", socket.display());
     }
 }
 

@@ -3,9 +3,11 @@
 mod agent;
 mod check;
 mod demo;
+mod doctor;
 mod drain;
 mod load;
 mod pages;
+mod plan;
 mod probe;
 mod redis;
 mod reload;
@@ -39,6 +41,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
             refuse_huge_pages();
             agent::run(&args)
         }
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Pages(pages) => pages::run(&pages),
         Command::Redis(command) => redis::run(&command),

@@ -1,0 +1,106 @@
+//! The disk of the data folder: what a durable write waits for, measured there.
+
+use crate::finding::{Finding, Mend};
+use crate::system::System;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Synced writes; the middle one counts.
+const SYNCS: usize = 64;
+/// A write of this length, as a small group of the log.
+const WRITE_BYTES: usize = 4_096;
+/// Slower than any solid-state disk with a healthy queue.
+const SLOW: Duration = Duration::from_millis(5);
+/// Quicker than any disk: the sync is answered from a cache.
+const TOO_QUICK: Duration = Duration::from_micros(5);
+
+/// The data folder, or where it will be made.
+pub(crate) fn examine(system: &System, folder: &Path) -> Vec<Finding> {
+    let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
+    vec![kind(system, there), sync(there)]
+}
+
+fn kind(system: &System, folder: &Path) -> Finding {
+    const SUBJECT: &str = "file system";
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let mounts = system.text("proc/self/mounts").unwrap_or_default();
+    let mounted = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let at = PathBuf::from(words.next()?);
+        folder.starts_with(&at).then_some((at, words.next()?))
+    });
+    match mounted.max_by_key(|(at, _)| at.as_os_str().len()) {
+        None => Finding::unknown(SUBJECT, "/proc/self/mounts does not name it"),
+        Some((_, "tmpfs" | "ramfs")) => Finding::wrong(
+            SUBJECT,
+            format!("{} is in memory", folder.display()),
+            "a restart of the machine loses every acknowledged write that is not drained",
+            Mend::command("a data folder on a disk (memory.url or --data)"),
+        ),
+        Some((_, "overlay")) => Finding::wrong(
+            SUBJECT,
+            format!("{} is in the writable layer of a container", folder.display()),
+            "a new container loses every acknowledged write that is not drained",
+            Mend::command("a volume at the data folder"),
+        ),
+        Some((_, kind @ ("nfs" | "nfs4" | "cifs"))) => Finding::slow(
+            SUBJECT,
+            format!("{} is on {kind}", folder.display()),
+            "each group of writes crosses the network, and locks depend on the server",
+            Mend::command("a data folder on a disk of this machine"),
+        ),
+        Some((_, kind)) => Finding::well(SUBJECT, format!("{} on {kind}", folder.display())),
+    }
+}
+
+fn sync(folder: &Path) -> Finding {
+    const SUBJECT: &str = "disk sync";
+    let median = match measure(folder) {
+        Ok(median) => median,
+        Err(error) => {
+            let found = format!("{}: {error}", folder.display());
+            let mend = Mend::command("a folder that the server's user may write to");
+            return Finding::wrong(SUBJECT, found, "the log cannot be written", mend);
+        }
+    };
+    let milliseconds = median.as_secs_f64() * 1_000.0;
+    let found = format!("{milliseconds:.2} ms for {WRITE_BYTES} bytes, median of {SYNCS}");
+    if median >= SLOW {
+        let writes = 1.0 / median.as_secs_f64();
+        let cost = format!(
+            "a durable write waits that long: a client that waits for each makes {writes:.0} a second"
+        );
+        Finding::slow(
+            SUBJECT,
+            found,
+            cost,
+            Mend::command("a local NVMe disk, or one with a battery-backed cache"),
+        )
+    } else if median <= TOO_QUICK {
+        let cost = "no disk is that quick: a cache answers that a power cut may empty";
+        Finding::slow(SUBJECT, found, cost, Mend::command("ask whoever runs the disk whether a sync is one"))
+    } else {
+        Finding::well(SUBJECT, found)
+    }
+}
+
+/// In a file of its own, as the log writes: appended, then `fdatasync`.
+fn measure(folder: &Path) -> io::Result<Duration> {
+    let path = folder.join(format!(".forebay-doctor-{}", std::process::id()));
+    let mut file = OpenOptions::new().create_new(true).write(true).open(&path)?;
+    let mut times = Vec::with_capacity(SYNCS);
+    let written = (0..SYNCS).try_for_each(|_| {
+        let begun = Instant::now();
+        file.write_all(&[0x5a; WRITE_BYTES])?;
+        file.sync_data()?;
+        times.push(begun.elapsed());
+        Ok(())
+    });
+    std::fs::remove_file(&path)?;
+    written.map(|()| {
+        times.sort();
+        times[SYNCS / 2]
+    })
+}

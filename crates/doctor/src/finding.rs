@@ -1,0 +1,85 @@
+//! What an examination says: one [`Finding`] a subject.
+
+/// One subject that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at, such as `open files`.
+    pub subject: &'static str,
+    /// Whether it is well.
+    pub state: State,
+    /// What was found, with its figures.
+    pub found: String,
+    /// What a state other than [`State::Well`] costs; empty otherwise.
+    pub cost: String,
+    /// What mends it.
+    pub mend: Mend,
+}
+
+/// Whether a subject is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Nothing to do.
+    Well,
+    /// This system does not tell.
+    Unknown,
+    /// It costs speed.
+    Slow,
+    /// It costs requests or acknowledged writes.
+    Wrong,
+}
+
+/// What mends a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mend {
+    /// Nothing is to be mended, or only by other hardware.
+    Nothing,
+    /// A command or setting, for people.
+    Command(String),
+    /// A kernel setting, which can be written to a file of sysctl.d.
+    Sysctl {
+        /// Its name, such as `net.core.somaxconn`.
+        key: &'static str,
+        /// The value that mends it.
+        value: String,
+    },
+}
+
+impl Finding {
+    /// A subject that is well.
+    pub fn well(subject: &'static str, found: impl Into<String>) -> Finding {
+        let (found, cost, mend) = (found.into(), String::new(), Mend::Nothing);
+        Finding { subject, state: State::Well, found, cost, mend }
+    }
+
+    /// A subject of which this system tells nothing, and why.
+    pub fn unknown(subject: &'static str, why: impl Into<String>) -> Finding {
+        Finding { state: State::Unknown, ..Finding::well(subject, why) }
+    }
+
+    /// A subject that costs speed.
+    pub fn slow(
+        subject: &'static str,
+        found: impl Into<String>,
+        cost: impl Into<String>,
+        mend: Mend,
+    ) -> Finding {
+        Finding { state: State::Slow, cost: cost.into(), mend, ..Finding::well(subject, found) }
+    }
+
+    /// A subject that costs requests or writes.
+    pub fn wrong(
+        subject: &'static str,
+        found: impl Into<String>,
+        cost: impl Into<String>,
+        mend: Mend,
+    ) -> Finding {
+        Finding { state: State::Wrong, ..Finding::slow(subject, found, cost, mend) }
+    }
+}
+
+impl Mend {
+    /// A command or setting.
+    pub fn command(text: impl Into<String>) -> Mend {
+        Mend::Command(text.into())
+    }
+}

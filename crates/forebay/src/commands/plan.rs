@@ -1,0 +1,79 @@
+//! `forebay plan`: machines and dollars for a rate.
+
+use crate::cli::plan::{Plan, number};
+use crate::failure::Failure;
+use forebay_plan::measured::Measured;
+use forebay_plan::scaling::{Law, Point};
+use forebay_plan::{Prices, Wanted, odds, report};
+use forebay_terminal::{answer, say};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
+    if !args.point.is_empty() {
+        answer!("{}", sweep(args)?.trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let measured = args.report.as_deref().map(read_report).transpose()?;
+    let prices = args.prices.as_deref().map(read).transpose()?;
+    let prices = Prices::read(prices.as_deref()).map_err(Failure)?;
+    answer!("{}", report::plan(&wanted(args, measured.as_ref())?, &prices).trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Flags win over what was measured.
+fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Wanted, Failure> {
+    let lacks = |what: &str, flag: &str| Failure(format!("{what} is not known: give {flag}, or a report"));
+    let rate = args.rate.or_else(|| args.users.map(|users| odds::requests_per_s(users, args.every)));
+    let rate_per_s =
+        rate.or(measured.map(|run| run.rate_per_s)).ok_or_else(|| lacks("the rate", "-R RATE"))?;
+    if !(rate_per_s.is_finite() && rate_per_s > 0.0) {
+        return Err(Failure("the rate must be above 0".into()));
+    }
+    let answer_bytes = args.body.or(measured.map(|run| run.answer_bytes));
+    let cpu_us = args.cpu.or(measured.and_then(|run| run.cpu_us));
+    Ok(Wanted {
+        rate_per_s,
+        growth_a_month: args.growth / 100.0,
+        months: args.months,
+        answer_bytes: answer_bytes.ok_or_else(|| lacks("the length of an answer", "--body BYTES"))?,
+        cpu_us: cpu_us.ok_or_else(|| lacks("the CPU of a request", "--cpu MICROSECONDS"))?,
+        utilisation: args.utilisation / 100.0,
+        write_share: args.writes / 100.0,
+        row_bytes: args.row,
+        retention_days: args.retention,
+        copies: args.copies,
+        spare: args.spare,
+    })
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))
+}
+
+fn read_report(path: &Path) -> Result<Measured, Failure> {
+    let measured = Measured::read(&read(path)?)
+        .map_err(|why| Failure(format!("{} is no report of forebay load: {why}", path.display())))?;
+    if let Some(doubt) = &measured.doubt {
+        say!("note: {}: {doubt}", path.display());
+    }
+    Ok(measured)
+}
+
+fn sweep(args: &Plan) -> Result<String, Failure> {
+    let point = |text: &String| {
+        let (workers, rate) = text.split_once('=').ok_or_else(|| {
+            Failure(format!("--point {text}: must be WORKERS=RATE or WORKERS=REPORT, such as 2=98k"))
+        })?;
+        let workers = number(workers).map_err(|why| Failure(format!("--point {text}: {why}")))?;
+        let rate_per_s = match number(rate) {
+            Ok(rate) => rate,
+            Err(_) => read_report(Path::new(rate))?.rate_per_s,
+        };
+        Ok(Point { workers, rate_per_s })
+    };
+    let points = args.point.iter().map(point).collect::<Result<Vec<_>, Failure>>()?;
+    let law = Law::fit(&points).map_err(Failure)?;
+    Ok(report::scaling(&law, &args.workers))
+}

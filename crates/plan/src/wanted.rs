@@ -1,0 +1,70 @@
+//! What a fleet must do.
+
+/// The mean month of the Gregorian calendar.
+pub(crate) const SECONDS_A_MONTH: f64 = 365.2425 * 86_400.0 / 12.0;
+/// Milliseconds of a day would be too fine: retention is told in days.
+const SECONDS_A_DAY: f64 = 86_400.0;
+
+/// The load, what a request takes, and how much stays idle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wanted {
+    /// Requests a second now.
+    pub rate_per_s: f64,
+    /// Growth of the rate a month: 0.05 is 5 %.
+    pub growth_a_month: f64,
+    /// The months that the plan must last.
+    pub months: u32,
+    /// Bytes of an answer, head included.
+    pub answer_bytes: f64,
+    /// Microseconds of one core that a request takes.
+    pub cpu_us: f64,
+    /// The part of a machine that may be busy: 0.7.
+    pub utilisation: f64,
+    /// Of all requests, the part that adds a row.
+    pub write_share: f64,
+    /// Bytes of memory a row takes, indexes included: `/tables` of a running server says.
+    pub row_bytes: f64,
+    /// How long a row stays in memory.
+    pub retention_days: f64,
+    /// Copies of a row: 1, and one for each replica.
+    pub copies: u32,
+    /// Machines beyond those that are needed, so that as many may fail.
+    pub spare: u32,
+}
+
+impl Wanted {
+    /// Requests a second at the end of the plan.
+    pub fn peak_per_s(&self) -> f64 {
+        self.rate_per_s * (1.0 + self.growth_a_month).powi(i32::try_from(self.months).unwrap_or(i32::MAX))
+    }
+
+    /// Bits a second of all answers.
+    pub fn network_bits_per_s(&self) -> f64 {
+        self.peak_per_s() * self.answer_bytes * 8.0
+    }
+
+    /// Cores, the idle part not counted.
+    pub fn busy_cores(&self) -> f64 {
+        self.peak_per_s() * self.cpu_us / 1e6
+    }
+
+    /// Rows in memory when the first ones leave.
+    pub fn rows(&self) -> f64 {
+        self.peak_per_s() * self.write_share * self.retention_days * SECONDS_A_DAY
+    }
+
+    /// Bytes of these rows, each copy counted.
+    pub fn memory_bytes(&self) -> f64 {
+        self.rows() * self.row_bytes * f64::from(self.copies)
+    }
+
+    /// Millions of requests a month at the end of the plan.
+    pub fn millions_a_month(&self) -> f64 {
+        self.peak_per_s() * SECONDS_A_MONTH / 1e6
+    }
+
+    /// Gigabytes of answers a month.
+    pub fn gigabytes_a_month(&self) -> f64 {
+        self.peak_per_s() * self.answer_bytes * SECONDS_A_MONTH / 1e9
+    }
+}
