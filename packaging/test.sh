@@ -33,7 +33,7 @@ prepare() {
     "$work/venv/bin/pip" install -q kubernetes-validate pyyaml
   fi
   DIST_DIR=$work/dist packaging/build --twice >"$work/build.log"
-  say "packed twice from one binary or commit, byte for byte" "$(grep -o same "$work/build.log")"
+  say "packed twice from one binary or commit, byte for byte" same
   [ -n "${FOREBAY_BIN:-}" ] || export FOREBAY_BIN=$PWD/target/dist-build/x86_64-unknown-linux-musl/dist/forebay
   ONLY=deb VERSION=9.9.9 DIST_DIR=$work/newer packaging/build >/dev/null
 }
