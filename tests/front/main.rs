@@ -6,6 +6,8 @@ mod auth;
 mod bodies;
 mod browsers;
 mod clients;
+mod codings;
+mod files;
 mod jobs;
 mod kept;
 mod limits;

@@ -1,9 +1,9 @@
-//! Bodies compressed: gzip, Brotli, Zstandard.
+//! Bodies compressed: gzip, Brotli, Zstandard; and bodies of requests decoded.
 
 use crate::conditions::Coding;
 use crate::limits;
 use flate2::write::GzEncoder;
-use std::io::Write;
+use std::io::{Read, Write};
 
 /// The body in that coding; `None` when it is too small or too large, or when encoding saves less
 /// than a quarter.
@@ -33,6 +33,39 @@ pub fn encode(coding: Coding, body: &[u8]) -> Option<Vec<u8>> {
     (encoded.len() <= body.len() * limits::COMPRESSED_QUARTERS_MAX / 4).then_some(encoded)
 }
 
+/// Why a body was not decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undecoded {
+    /// It would be longer than it may be.
+    TooLong,
+    /// It is not in this coding, or not whole.
+    Malformed,
+    /// Bodies in this coding are not read.
+    Unsupported,
+}
+
+/// A body in gzip or Zstandard as it was before. What it would be beyond `bytes_max` is never made.
+///
+/// # Errors
+/// See [`Undecoded`].
+pub fn decode(coding: Coding, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecoded> {
+    let mut decoded = Vec::new();
+    let most = bytes_max as u64 + 1;
+    let read = match coding {
+        Coding::Gzip => flate2::read::MultiGzDecoder::new(body).take(most).read_to_end(&mut decoded),
+        Coding::Zstd => zstd::Decoder::new(body).and_then(|mut decoder| {
+            decoder.window_log_max(limits::ZSTD_WINDOW_LOG_MAX)?;
+            decoder.take(most).read_to_end(&mut decoded)
+        }),
+        Coding::Brotli => return Err(Undecoded::Unsupported),
+    };
+    match read {
+        Ok(_) if decoded.len() > bytes_max => Err(Undecoded::TooLong),
+        Ok(_) => Ok(decoded),
+        Err(_) => Err(Undecoded::Malformed),
+    }
+}
+
 /// Whether a body of this length is compressed at all.
 pub(crate) fn is_worth(length: usize) -> bool {
     (limits::COMPRESS_BYTES_MIN..=limits::COMPRESS_BYTES_MAX).contains(&length)
@@ -41,7 +74,22 @@ pub(crate) fn is_worth(length: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+
+    #[test]
+    fn bodies_are_decoded_up_to_their_limit() {
+        let body = b"{\"a\":1}".repeat(1000);
+        let gzip = encode(Coding::Gzip, &body).expect("it is long");
+        let zstd = encode(Coding::Zstd, &body).expect("it is long");
+        for (coding, coded) in [(Coding::Gzip, &gzip), (Coding::Zstd, &zstd)] {
+            assert_eq!(decode(coding, coded, body.len()).as_deref(), Ok(&body[..]));
+            assert_eq!(decode(coding, coded, body.len() - 1), Err(Undecoded::TooLong), "{coding:?}");
+            assert_eq!(decode(coding, &coded[..coded.len() / 2], 1 << 20), Err(Undecoded::Malformed));
+            assert_eq!(decode(coding, &body, 1 << 20), Err(Undecoded::Malformed));
+            let behind = [&coded[..], b"more"].concat();
+            assert_eq!(decode(coding, &behind, 1 << 20), Err(Undecoded::Malformed));
+        }
+        assert_eq!(decode(Coding::Brotli, &body, 1 << 20), Err(Undecoded::Unsupported));
+    }
 
     #[test]
     fn what_is_encoded_can_be_decoded() {

@@ -27,6 +27,18 @@ impl Coding {
         }
     }
 
+    /// All that an Accept-Encoding takes, the one that the client prefers first.
+    pub fn accepted(value: &[u8]) -> Vec<Coding> {
+        let mut weighed: Vec<_> = weights(value).into_iter().filter(|(weight, _)| *weight > 0).collect();
+        weighed.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+        weighed.into_iter().map(|(_, coding)| coding).collect()
+    }
+
+    /// The coding of this name.
+    pub fn from_name(name: &[u8]) -> Option<Coding> {
+        Coding::ALL.into_iter().find(|coding| coding.is_named(name))
+    }
+
     fn is_named(self, name: &[u8]) -> bool {
         name.eq_ignore_ascii_case(self.name().as_bytes())
             || (self == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
@@ -79,6 +91,11 @@ impl<'a> Conditions<'a> {
         self.coding
     }
 
+    /// Whether it asks only for what none of the validators names.
+    pub fn has_none_match(&self) -> bool {
+        self.none_match.is_some()
+    }
+
     /// Whether the client has what this validator (`W/"…"`) names, so that 304 will do.
     #[inline]
     pub fn has(&self, etag: &str) -> bool {
@@ -106,6 +123,17 @@ fn list_has(list: &[u8], etag: &str) -> bool {
 
 /// The best of what Accept-Encoding takes; `None` when nothing is better than the plain body.
 fn best_coding(value: &[u8]) -> Option<Coding> {
+    let mut best = (0, None);
+    for (weight, coding) in weights(value) {
+        if weight > best.0 {
+            best = (weight, Some(coding));
+        }
+    }
+    best.1
+}
+
+/// How much an Accept-Encoding likes each coding, in thousandths; 0: it does not take it.
+fn weights(value: &[u8]) -> [(u16, Coding); Coding::ALL.len()] {
     let mut weights = [None; Coding::ALL.len()];
     let mut any = None;
     for part in value.split(|byte| *byte == b',') {
@@ -119,14 +147,11 @@ fn best_coding(value: &[u8]) -> Option<Coding> {
             weights[index] = Some(weight);
         }
     }
-    let mut best = (0, None);
-    for (coding, weight) in Coding::ALL.into_iter().zip(weights) {
-        let weight = weight.or(any).unwrap_or(0);
-        if weight > best.0 {
-            best = (weight, Some(coding));
-        }
+    let mut weighed = Coding::ALL.map(|coding| (0, coding));
+    for ((weight, _), found) in weighed.iter_mut().zip(weights) {
+        *weight = found.or(any).unwrap_or(0);
     }
-    best.1
+    weighed
 }
 
 /// `q=0.5` in thousandths. What is no weight counts as none at all.

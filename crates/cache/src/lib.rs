@@ -52,7 +52,7 @@ mod upstream;
 
 pub use cache::{Cache, Found, Options};
 pub use clock::Clock;
-pub use compress::encode;
+pub use compress::{Undecoded, decode, encode};
 pub use conditions::{Coding, Conditions};
 pub use entry::{Entry, Filled, Keep, etag};
 pub use error::{Error, Kind};

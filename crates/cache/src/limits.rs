@@ -118,3 +118,5 @@ const _: () = assert!(GENERATIONS.is_power_of_two() && PRIVATE_ANSWER_SLOTS.is_p
 const _: () = assert!(UPSTREAM_BYTES <= BODY_BYTES_MAX as u64);
 const _: () = assert!(COMPRESS_BYTES_MIN < COMPRESS_BYTES_MAX && COMPRESS_BYTES_MAX <= BODY_BYTES_MAX);
 const _: () = assert!(LEASE_POLL_MS <= LEASE_POLL_MS_MAX && LEASE_POLL_MS_MAX < LEASE_MS);
+/// The largest window of a Zstandard body that is decoded, as a power of two (RFC 9659: 8 MiB).
+pub(crate) const ZSTD_WINDOW_LOG_MAX: u32 = 23;

@@ -106,6 +106,7 @@ fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<V
         | Action::Generate(_)
         | Action::Handler(_)
         | Action::Proxy(_)
+        | Action::Files(_)
         | Action::Constant(_) => return None,
     };
     let schema = tables.iter().find(|known| known.name == *table)?.columns.as_ref()?;

@@ -7,6 +7,7 @@
 //! endpoints: columns that are read from the database, and what the SQL says.
 
 pub use crate::sections::action::Action;
+pub use crate::sections::action::files::Files;
 pub use crate::sections::action::generate::Generate;
 pub use crate::sections::action::proxy::Proxy;
 pub use crate::sections::action::read::{Count, Get, List, Random, Redirect};

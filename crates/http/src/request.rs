@@ -120,6 +120,11 @@ impl<'a> Request<'a> {
         Request { path, ..*self }
     }
 
+    /// The same request with another body.
+    pub fn with_body<'b>(&'b self, body: &'b [u8]) -> Request<'b> {
+        Request { body, ..*self }
+    }
+
     /// The same request with a label.
     pub fn with_label<'b>(&'b self, label: &'b Arc<Label>) -> Request<'b> {
         Request { label: Some(label), ..*self }

@@ -51,6 +51,26 @@ pub fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
     request_log::configure(&config.log);
+    if !config.keeps_nothing() {
+        return serve_in_place(config, options, stop);
+    }
+    let folder = tempfile::Builder::new().prefix("forebay-").tempdir().map_err(StartError::from)?;
+    let there = folder.path().to_owned();
+    let read_there = |read: ReadConfig| -> ReadConfig {
+        // One that keeps something is refused, because its data has another place.
+        Box::new(move || {
+            read().map(|config| if config.keeps_nothing() { config.with_data(&there) } else { config })
+        })
+    };
+    let options = ServeOptions { read: options.read.map(read_there), ..options };
+    serve_in_place(&config.clone().with_data(folder.path()), options, stop)
+}
+
+fn serve_in_place(
+    config: &Config,
+    options: ServeOptions,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), StartError> {
     let runtime = background_runtime()?;
     let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);

@@ -1,5 +1,6 @@
 //! The whole file: its sections, read in the order in which they need each other.
 
+use super::action::Action;
 use super::admin::Admin;
 use super::auth::Auth;
 use super::cache::CacheSettings;
@@ -16,6 +17,7 @@ use super::table::TableConfig;
 use super::{admin, auth, cache, database, drain, endpoint, job, log, memory, server, table};
 use crate::syntax::fields::Cursor;
 use crate::syntax::keys::{Section, keys};
+use std::path::Path;
 
 pub(crate) const TOP: Section = Section {
     name: "the file",
@@ -69,6 +71,26 @@ impl Config {
     /// The table of this name. Linear: for start-up only.
     pub fn table(&self, name: &str) -> Option<&TableConfig> {
         self.tables.iter().find(|table| table.name == name)
+    }
+
+    /// Whether nothing of it outlives the server: it passes requests on, or answers constants and files, and
+    /// names no place for data.
+    pub fn keeps_nothing(&self) -> bool {
+        let keeps_nothing = |action: &Action| {
+            matches!(action, Action::Proxy(_) | Action::Files(_) | Action::Constant(_) | Action::Handler(_))
+        };
+        self.tables.is_empty()
+            && self.jobs.is_empty()
+            && self.endpoints.iter().all(|endpoint| keeps_nothing(&endpoint.action))
+            && self.database.url == database::DATABASE_URL
+            && self.memory.is_unnamed()
+    }
+
+    /// The same with everything embedded in this folder.
+    pub fn with_data(mut self, folder: &Path) -> Config {
+        self.database.url = format!("sqlite:{}", folder.join("forebay.db").display());
+        self.memory.data_dir = folder.to_owned();
+        self
     }
 
     /// Whether an endpoint's write to a table is answered when it is committed in the database.

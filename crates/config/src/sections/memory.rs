@@ -75,6 +75,11 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Whether it is in this process, and no folder is named for it.
+    pub fn is_unnamed(&self) -> bool {
+        self.tier == Tier::Embedded && self.data_dir.as_os_str() == DATA_DIR
+    }
+
     /// For people: the URL without secrets.
     pub fn describe(&self) -> String {
         match &self.tier {

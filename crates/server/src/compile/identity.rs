@@ -332,6 +332,7 @@ impl Writer {
             | Action::Update(_)
             | Action::Increment(_)
             | Action::Delete(_)
+            | Action::Files(_)
             | Action::AnyOf(_)
             | Action::Generate(_)
             | Action::Handler(_) => return Err("answers of this action are not kept".into()),

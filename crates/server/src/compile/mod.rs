@@ -70,6 +70,10 @@ pub async fn compile(
 async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, String> {
     let mut params = ParamTable::new(endpoint, context.public_url())?;
     let mode = mode::compile(endpoint, &mut params, context).await?;
+    let for_head = match without_count(endpoint) {
+        Some(uncounted) => Some(mode::compile(&uncounted, &mut params, context).await?),
+        None => None,
+    };
     let mut params = params.finish();
     // A body that is passed on is not read here.
     params.skips_body = matches!(mode, Mode::Passed(_) | Mode::Fronted(_));
@@ -90,6 +94,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         rate: endpoint.rate.as_ref().map(compile_rate),
         intake: Intake {
             params,
+            body_bytes_max: context.config.server.limits.body_bytes,
             waiting: Waiting::new(
                 Duration::from_millis(endpoint.timeout_ms),
                 // What is late is then the database.
@@ -98,7 +103,16 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
             ),
         },
         mode,
+        for_head,
     })
+}
+
+/// What answers HEAD where GET counts a visit: who asks for the head alone visits nothing.
+fn without_count(endpoint: &model::Endpoint) -> Option<model::Endpoint> {
+    let model::Action::Redirect(redirect) = &endpoint.action else { return None };
+    redirect.increment.as_ref()?;
+    let action = model::Action::Redirect(model::Redirect { increment: None, ..redirect.clone() });
+    Some(model::Endpoint { action, ..endpoint.clone() })
 }
 
 fn compile_rate(rate: &model::Rate) -> Rate {

@@ -6,6 +6,7 @@ use super::params::ParamTable;
 use super::{actions, caching, dress};
 use crate::endpoint::Mode;
 use crate::endpoint::cached::CachedAction;
+use crate::endpoint::files::Files;
 use crate::endpoint::passed::Passed;
 use crate::endpoint::validated::Form;
 use forebay_config::model::{self, Method};
@@ -23,6 +24,7 @@ pub async fn compile(
 ) -> Result<Mode, String> {
     match &endpoint.action {
         model::Action::Handler(name) => handler(name, context),
+        model::Action::Files(files) => Ok(Mode::Files(Arc::new(Files::new(files, context.runtime)?))),
         model::Action::Proxy(proxy) => proxied(endpoint, proxy, params, context),
         action => {
             let action = Arc::new(actions::compile(action, endpoint, params, context).await?);

@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct Intake {
     /// Its parameters.
     pub params: Params,
+    /// The most bytes of a body that came in a content coding.
+    pub body_bytes_max: usize,
     /// The requests that wait for it.
     pub waiting: Arc<Waiting>,
 }

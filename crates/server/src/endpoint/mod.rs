@@ -4,9 +4,11 @@
 //! asks the config again.
 
 pub mod cached;
+pub mod coded;
 pub mod dress;
 pub mod drops;
 pub mod eval;
+pub mod files;
 pub mod fronted;
 pub mod guard;
 pub mod guarded;
@@ -25,10 +27,12 @@ use crate::action::Action;
 use crate::handler::{Call, Handler};
 use crate::problem::Problem;
 use cached::CachedAction;
+use coded::{coding_of, decoded};
 use dress::Dress;
 use drops::Drops;
 use eval::Slots;
-use forebay_http::{Answer, Given, Outcome, Request};
+use files::Files;
+use forebay_http::{Answer, Given, Method, Outcome, Request};
 use fronted::Fronted;
 use guard::{Checked, Guard, Judged};
 use guarded::{Enter, Guards, note_subject};
@@ -57,6 +61,8 @@ pub struct Endpoint {
     pub intake: Intake,
     /// How it answers.
     pub mode: Mode,
+    /// How it answers HEAD, where that is not how it answers GET.
+    pub for_head: Option<Mode>,
 }
 
 /// How an endpoint answers, decided at start.
@@ -73,6 +79,8 @@ pub enum Mode {
     Dropping(Arc<Action>, Drops),
     /// By an action, with a validator or compressed.
     Validated(Arc<Action>, Form),
+    /// By a file.
+    Files(Arc<Files>),
     /// By an action, as it answers.
     Plain(Arc<Action>),
 }
@@ -182,7 +190,27 @@ impl Endpoint {
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        match &self.mode {
+        if !request.body().is_empty()
+            && !self.intake.params.skips_body
+            && let Some(coding) = coding_of(request)
+        {
+            let body = decoded(coding, request.body(), self.intake.body_bytes_max)?;
+            return self.answer(&request.with_body(&body), matched, answer);
+        }
+        self.answer(request, matched, answer)
+    }
+
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        let mode = match &self.for_head {
+            Some(mode) if request.method() == Method::Head => mode,
+            _ => &self.mode,
+        };
+        match mode {
             Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
             Mode::Cached(cached) => cached.call(&self.intake, request, matched, answer),
             Mode::Dropping(action, drops) => {
@@ -194,6 +222,7 @@ impl Endpoint {
             Mode::Handler(handler) => {
                 handler.call(&Call::new(request, matched), answer).map(|()| Outcome::Done)
             }
+            Mode::Files(files) => files.call(&self.intake, request, matched),
             Mode::Passed(passed) => passed.call(&self.intake, request, matched),
             Mode::Fronted(fronted) => fronted.call(&self.intake, request, matched, answer),
         }

@@ -1,6 +1,7 @@
 //! Actions: what an endpoint does, from the key that says so.
 
 pub(crate) mod constant;
+pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod proxy;
 pub(crate) mod read;
@@ -32,6 +33,7 @@ pub(crate) const ACTIONS: &[&ActionKeys] = &[
     &HANDLER,
     &constant::CONSTANT,
     &proxy::PROXY,
+    &files::FILES,
 ];
 
 pub(crate) const ANY_OF: ActionKeys = action! {
@@ -82,6 +84,8 @@ pub enum Action {
     Constant(String),
     /// The answer of a server behind.
     Proxy(proxy::Proxy),
+    /// A file of a folder.
+    Files(files::Files),
 }
 
 /// The one action of an endpoint; also checks the keys beside it. `common` are those that go with
@@ -139,6 +143,7 @@ pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>
         "handler" => Action::Handler(own.value.read("handler", name)?),
         "constant" => Action::Constant(own.value.read("constant", constant::json)?),
         "proxy" => Action::Proxy(proxy::read(fields, own.value)?),
+        "files" => Action::Files(files::files(typed)?),
         other => unreachable!("{other} is in the list of actions but is not read"),
     })
 }
@@ -254,6 +259,7 @@ impl Action {
             | Action::Delete(_)
             | Action::Handler(_)
             | Action::Proxy(_)
+            | Action::Files(_)
             | Action::Constant(_) => {}
         }
     }

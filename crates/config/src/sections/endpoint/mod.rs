@@ -199,9 +199,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
                     when it is answered";
         fields.wrong_at("durability", what);
     }
-    if method == Method::Any && !matches!(action, Action::Proxy(_)) {
-        fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
-    }
+    check_route(fields, method, &route, &action);
     match &mut action {
         Action::Redirect(redirect) => redirect.status = reply.status.unwrap_or(redirect.status),
         Action::List(list) => add_page_params(&list.after, &list.limit, &scope, &mut params),
@@ -229,6 +227,17 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
         line: cursor.line(),
     };
     Some(Placed { endpoint, route_at: fields.place("route"), reply_at: fields.place("reply") })
+}
+
+/// Whether method and path go with the action.
+fn check_route(fields: Fields<'_>, method: Method, path: &str, action: &Action) {
+    if method == Method::Any && !matches!(action, Action::Proxy(_)) {
+        fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
+    }
+    if matches!(action, Action::Files(_)) && (method != Method::Get || !path.ends_with("...}")) {
+        let what = "route: files need a GET that ends in the rest of the path, such as GET /static/{path...}";
+        fields.wrong_at("route", what);
+    }
 }
 
 fn read_guard(fields: Fields<'_>, known: Known<'_>) -> Option<Guard> {
@@ -270,6 +279,9 @@ fn read_invalidates(fields: Fields<'_>, route: Option<&Route>, action: Option<&A
     let (keys, what): (&[&str], _) = match action {
         Some(Action::Handler(_)) => {
             (&["invalidates", "etag", "compress"], "does not go with handler, whose answer is its own")
+        }
+        Some(Action::Files(_)) => {
+            (&["etag", "compress", "params"], "does not go with files, whose answers have their own form")
         }
         Some(Action::Proxy(_)) if !fields.has("cache") => {
             (&["etag", "compress"], "goes with proxy only beside `cache`: what is passed on stays as it is")

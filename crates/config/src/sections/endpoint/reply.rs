@@ -47,6 +47,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, action: Option<&Action>) -> Reply
         Some(Action::Handler(_)) => ("handler", &["fields", "wrap"]),
         Some(Action::Constant(_)) => ("constant", &["fields", "wrap"]),
         Some(Action::Generate(_)) => ("generate", &["fields", "wrap"]),
+        Some(Action::Files(_)) => ("files", &["fields", "wrap", "status", "not_found"]),
         Some(Action::Proxy(_)) => ("proxy", &["fields", "wrap", "status", "not_found"]),
         _ => ("", &[]),
     };

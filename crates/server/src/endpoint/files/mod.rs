@@ -1,0 +1,349 @@
+//! `files`: a folder whose files are answers.
+//!
+//! Promises that no spelling of a path and no link leads out of the folder (the kernel resolves names beneath
+//! it), that nothing is shown whose name begins with a dot, that a worker never waits for a disk, and that a
+//! file of any size takes a few pieces of memory.
+
+mod body;
+mod range;
+mod types;
+
+use super::intake::Intake;
+use super::matched::Matched;
+use super::waiting::{WaitingPlace, reply_of, within};
+use crate::problem::Problem;
+use body::FileBody;
+use forebay_cache::{Coding, Conditions};
+use forebay_config::model;
+use forebay_http::{Given, Head, HeaderLines, Method, Outcome, Reply, Request, Streamed, percent_decode};
+use forebay_terminal::warn;
+use range::{Part, part};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
+
+/// Files of up to so many bytes are read whole.
+const WHOLE_BYTES_MAX: u64 = 64 << 10;
+/// The last second that HTTP can write (RFC 9110 section 5.6.7).
+const DATE_MAX_S: u64 = 253_402_300_799;
+
+/// A folder whose files are answers.
+pub struct Files {
+    dir: PathBuf,
+    index: String,
+    /// Where disks are waited for.
+    runtime: Handle,
+}
+
+/// What a request wants, for longer than the request.
+struct Wanted {
+    /// The path below the folder, decoded; of a folder with a slash at its end.
+    path: String,
+    /// Where it is, with a slash at its end: for a folder that was asked for without.
+    with_slash: String,
+    is_head: bool,
+    conditions: Conditions<'static>,
+    modified_since: Option<SystemTime>,
+    codings: Vec<Coding>,
+    range: Option<String>,
+    if_range: Option<String>,
+}
+
+/// A file that is there, and which of its forms.
+struct Found {
+    file: File,
+    metadata: Metadata,
+    coding: Option<Coding>,
+}
+
+/// An answer: its head, and what of which file is its body.
+struct Answered {
+    status: u16,
+    lines: Vec<u8>,
+    body: Option<(File, Part)>,
+}
+
+impl Files {
+    /// From the config.
+    ///
+    /// # Errors
+    /// A sentence when there is no such folder.
+    pub fn new(model: &model::Files, runtime: &Handle) -> Result<Files, String> {
+        let model::Files { dir, index } = model;
+        match std::fs::metadata(dir) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(format!("files: {} is not a folder", dir.display())),
+            Err(error) => return Err(format!("files: {}: {error}", dir.display())),
+        }
+        Ok(Files { dir: dir.clone(), index: index.clone(), runtime: runtime.clone() })
+    }
+
+    /// Answers a request of this endpoint.
+    pub(super) fn call(
+        self: &Arc<Files>,
+        intake: &Intake,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+    ) -> Result<Outcome, Problem> {
+        let rest = matched.path.first().map_or("", |(_, rest)| rest);
+        let wanted = Wanted::of(request, rest).ok_or_else(nothing)?;
+        let (place, timeout) = (Arc::new(intake.waiting.take()?), intake.waiting.timeout);
+        let me = self.clone();
+        Ok(Outcome::Streamed(Box::pin(async move {
+            let (own, runtime) = (me.clone(), &me.runtime);
+            let finding = runtime.spawn_blocking(move || own.answer(&wanted));
+            let found = within(timeout, finding)
+                .await
+                .map(|found| found.unwrap_or_else(|_| Err(Problem::new(500, "the file could not be read"))));
+            match found.flatten() {
+                Ok(given) => given.streamed_by(runtime, place),
+                Err(problem) => reply_of(Err(problem)).into(),
+            }
+        })))
+    }
+
+    fn answer(&self, wanted: &Wanted) -> Result<Ready, Problem> {
+        let root = open(&self.dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let root = root.map_err(|error| self.failed(error.into()))?;
+        let beneath = |path: &str| match open_beneath(&root, path) {
+            Ok(found) => Ok(found),
+            Err(error) => Err(self.failed(error)),
+        };
+        let mut path = wanted.path.clone();
+        if path.is_empty() || path.ends_with('/') {
+            path.push_str(&self.index);
+        }
+        let mut found = beneath(&path)?.ok_or_else(nothing)?;
+        if found.metadata.is_dir() {
+            // Only a folder with an index is known to be one.
+            beneath(&format!("{path}/{}", self.index))?.filter(Found::is_file).ok_or_else(nothing)?;
+            return Ok(Ready::Whole(moved(&wanted.with_slash)?));
+        }
+        if !found.is_file() {
+            return Err(nothing());
+        }
+        let range = wanted.range.as_deref().filter(|_| wanted.may_have_part(&found));
+        if range.is_none() {
+            for coding in &wanted.codings {
+                let other = beneath(&format!("{path}.{}", extension(*coding)))?;
+                // An older one is of an older file.
+                if let Some(other) =
+                    other.filter(|other| other.is_file() && other.modified() >= found.modified())
+                {
+                    found = Found { coding: Some(*coding), ..other };
+                    break;
+                }
+            }
+        }
+        let answered = found.answer(&path, wanted, range)?;
+        answered.ready(wanted.is_head).map_err(|error| self.failed(error))
+    }
+
+    /// Says on the terminal what the client is not told.
+    fn failed(&self, error: io::Error) -> Problem {
+        warn!("forebay: files of {}: {error}", self.dir.display());
+        Problem::unavailable("the file could not be read")
+    }
+}
+
+fn nothing() -> Problem {
+    Problem::not_found("there is no such file")
+}
+
+/// A file or folder beneath another; `None`: there is none that may be shown.
+fn open_beneath(root: &impl std::os::fd::AsFd, path: &str) -> io::Result<Option<Found>> {
+    // What is no file must not be waited for.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = loop {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            // A folder was moved meanwhile.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => break opened,
+        }
+    };
+    match opened {
+        Ok(file) => {
+            let file = File::from(file);
+            let metadata = file.metadata()?;
+            Ok(Some(Found { file, metadata, coding: None }))
+        }
+        Err(
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::NAMETOOLONG
+            | Errno::NXIO
+            | Errno::INVAL,
+        ) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What compressed files are called.
+fn extension(coding: Coding) -> &'static str {
+    match coding {
+        Coding::Brotli => "br",
+        Coding::Zstd => "zst",
+        Coding::Gzip => "gz",
+    }
+}
+
+/// A folder is where its slash is, so that what its page names is found.
+fn moved(to: &str) -> Result<Reply, Problem> {
+    let mut extra = Vec::new();
+    HeaderLines::new(&mut extra).add("Location", to).map_err(|_| nothing())?;
+    Ok(Reply { head: Arc::new(Head::new(301)), extra, body: Vec::new(), mark: 0 })
+}
+
+impl Wanted {
+    /// `None`: no file has such a name. `rest`: the path below the folder, in its one form.
+    fn of(request: &Request<'_>, rest: &str) -> Option<Wanted> {
+        let mut path = String::new();
+        let mut segments = rest.split('/').peekable();
+        while let Some(segment) = segments.next() {
+            let name = percent_decode(segment).ok()?;
+            if name.starts_with('.')
+                || name.contains(['/', '\\', '\0'])
+                || (name.is_empty() && segments.peek().is_some())
+            {
+                return None;
+            }
+            path.push_str(&name);
+            if segments.peek().is_some() {
+                path.push('/');
+            }
+        }
+        // `//host` would be another server.
+        let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let with_slash = format!("/{}/{query}", request.path().trim_matches('/'));
+        // The folder itself, asked for without its slash.
+        if path.is_empty() && !request.path().ends_with('/') {
+            path.push('.');
+        }
+        let text = |name: &str| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
+        Some(Wanted {
+            path,
+            with_slash,
+            is_head: request.method() == Method::Head,
+            conditions: Conditions::of(request).into_owned(),
+            modified_since: text("If-Modified-Since").and_then(|date| httpdate::parse_http_date(date).ok()),
+            codings: request.header("Accept-Encoding").map(Coding::accepted).unwrap_or_default(),
+            range: text("Range").map(str::to_owned),
+            if_range: text("If-Range").map(str::to_owned),
+        })
+    }
+
+    /// Whether the part that a client has is of this file (RFC 9110 section 13.1.5).
+    fn may_have_part(&self, found: &Found) -> bool {
+        let Some(condition) = &self.if_range else { return true };
+        *condition == found.etag() || *condition == found.last_modified()
+    }
+}
+
+impl Found {
+    fn is_file(&self) -> bool {
+        self.metadata.is_file()
+    }
+
+    /// In whole seconds, as clients are told it.
+    fn modified(&self) -> SystemTime {
+        let seconds = u64::try_from(self.metadata.mtime()).unwrap_or(0).min(DATE_MAX_S);
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn last_modified(&self) -> String {
+        httpdate::fmt_http_date(self.modified())
+    }
+
+    fn etag(&self) -> String {
+        let coding = self.coding.map_or(String::new(), |coding| format!("-{}", coding.name()));
+        let (metadata, length) = (&self.metadata, self.metadata.len());
+        format!("\"{:x}.{:x}-{length:x}{coding}\"", metadata.mtime(), metadata.mtime_nsec())
+    }
+
+    /// `path` is that of the file without a coding.
+    fn answer(self, path: &str, wanted: &Wanted, range: Option<&str>) -> Result<Answered, Problem> {
+        let length = self.metadata.len();
+        let etag = self.etag();
+        let mut lines = Vec::new();
+        let mut add = |name: &str, value: &str| {
+            HeaderLines::new(&mut lines).add(name, value).expect("fields of our own are well-formed");
+        };
+        add("ETag", &etag);
+        add("Last-Modified", &self.last_modified());
+        add("Vary", "Accept-Encoding");
+        let is_known = match wanted.conditions.has_none_match() {
+            true => wanted.conditions.has(&etag),
+            false => wanted.modified_since.is_some_and(|since| self.modified() <= since),
+        };
+        if is_known {
+            return Ok(Answered { status: 304, lines, body: None });
+        }
+        add("Content-Type", types::of(path));
+        add("Accept-Ranges", "bytes");
+        if let Some(coding) = self.coding {
+            add("Content-Encoding", coding.name());
+        }
+        let whole = Part { start: 0, length };
+        let (status, part) = match range.map(|range| part(range, length)) {
+            None | Some(Ok(None)) => (200, whole),
+            Some(Ok(Some(part))) => {
+                let end = part.start + part.length - 1;
+                add("Content-Range", &format!("bytes {}-{end}/{length}", part.start));
+                (206, part)
+            }
+            Some(Err(_)) => {
+                let headers = vec![("Content-Range", format!("bytes */{length}"))];
+                return Err(Problem { headers, ..Problem::new(416, "the file has no such part") });
+            }
+        };
+        Ok(Answered { status, lines, body: Some((self.file, part)) })
+    }
+}
+
+/// An answer whose head, and whose body unless it is long, are there.
+enum Ready {
+    Whole(Reply),
+    Long { status: u16, lines: Vec<u8>, length: u64, body: Option<(File, Part)> },
+}
+
+impl Answered {
+    fn ready(self, is_head: bool) -> io::Result<Ready> {
+        let Answered { status, lines, body } = self;
+        let whole = |body| Reply { head: Arc::new(Head::new(status)), extra: Vec::new(), body, mark: 0 };
+        Ok(match body {
+            None => Ready::Whole(Reply { extra: lines, ..whole(Vec::new()) }),
+            Some((_, part)) if is_head => Ready::Long { status, lines, length: part.length, body: None },
+            Some((file, part)) if part.length <= WHOLE_BYTES_MAX => {
+                let mut bytes = vec![0; part.length as usize];
+                file.read_exact_at(&mut bytes, part.start)?;
+                Ready::Whole(Reply { extra: lines, ..whole(bytes) })
+            }
+            Some((file, part)) => {
+                Ready::Long { status, lines, length: part.length, body: Some((file, part)) }
+            }
+        })
+    }
+}
+
+impl Ready {
+    fn streamed_by(self, runtime: &Handle, place: Arc<WaitingPlace>) -> Given {
+        match self {
+            Ready::Whole(reply) => reply.into(),
+            Ready::Long { status, lines, length, body } => {
+                let body = body.map(|(file, part)| Box::pin(FileBody::new(file, part, runtime, place)) as _);
+                Given::Streamed(Streamed { status, lines, dated: false, length: Some(length), body })
+            }
+        }
+    }
+}
