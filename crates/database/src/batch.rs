@@ -1,6 +1,6 @@
 //! What a drain hands to a database, and what it gets back.
 
-use crate::{Error, Kind};
+use crate::{Cascades, Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -112,12 +112,16 @@ pub struct HeldId {
 /// What a batch has to do with held changes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Holding {
-    /// Changes that are held without being tried: earlier ones of their rows are held.
+    /// Changes that are held without being tried: earlier ones of their rows are held, or they are deletes
+    /// that act on other rows.
     pub more: Vec<Change>,
     /// Held changes that the batch takes instead of moving a position. With
     /// [`OnError::Fail`](crate::OnError::Fail) its changes are the sum of these; otherwise each change is the
     /// one of the same index.
     pub settles: Vec<HeldId>,
+    /// Rows that deletes of the batch act on by foreign keys are told ([`Applied::differing`]); `None`: they
+    /// are not looked for.
+    pub cascades: Option<Arc<Cascades>>,
 }
 
 impl Batch {
@@ -137,6 +141,19 @@ impl Batch {
         let stays: HashSet<&usize> = refused.iter().collect();
         let settles = self.held.settles.iter().enumerate();
         settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
+    }
+
+    /// Why one of [`Holding::more`] is held.
+    pub(crate) fn held_unrefused(&self, change: &Change) -> Error {
+        let name = &self.schemas[change.table].name;
+        let acts = self.held.cascades.as_ref().is_some_and(|cascades| cascades.has(name));
+        let message = match &change.op {
+            Op::Delete(_) if acts => {
+                "it acts on other rows (ON DELETE): what was written before it comes first"
+            }
+            _ => return crate::held::behind_held(),
+        };
+        Error::new(Kind::Newer, message)
     }
 
     /// Another drain has taken one of the held changes.
@@ -186,8 +203,8 @@ pub struct Applied {
     pub held: Vec<usize>,
     /// Updates and increments that met no row: others deleted it.
     pub missing: u64,
-    /// Rows that are not what their changes say: those of refused changes, and those of a run of changes in
-    /// which one met no row. The index of the table in [`Batch::schemas`], and the key.
+    /// Rows that are not what their changes say: those of refused changes, those of a run of changes in which
+    /// one met no row, and those that deletes acted on ([`Holding::cascades`]). The index of the table in [`Batch::schemas`], and the key.
     pub differing: Vec<(usize, Value)>,
     /// The intents that were not applied, in the order of the batch.
     pub refused: Vec<Refused>,

@@ -21,6 +21,7 @@
 //! write.
 
 mod batch;
+mod cascades;
 mod claim;
 mod dead_letter;
 mod enforced;
@@ -39,6 +40,7 @@ mod store;
 mod unwritten;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
+pub use cascades::Cascades;
 pub use claim::{Claim, Claimed, Expected, Holder, Queue};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};

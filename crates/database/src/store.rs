@@ -7,8 +7,8 @@ use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
 use crate::sqlite::follow::Follower as SqliteFollower;
 use crate::{
-    Applied, Batch, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, Held, HeldId, KeepLetters,
-    Kind, Options, Rows, Scan, ServerFacts, Statement, StoredPosition, UnwrittenLetter,
+    Applied, Batch, Cascades, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, Held, HeldId,
+    KeepLetters, Kind, Options, Rows, Scan, ServerFacts, Statement, StoredPosition, UnwrittenLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Value};
 use futures_util::future::Either;
@@ -342,13 +342,25 @@ impl Store {
         on!(self, engine => engine.held_of(log).await)
     }
 
-    /// How many changes of these logs are held, and since when; `None`: none is.
-    pub async fn held_count(&self, logs: &[u128]) -> Result<Option<(u64, Timestamp)>, Error> {
-        let held = on!(self, engine => engine.held_by_log().await?);
-        let of_logs = held.into_iter().filter(|(log, ..)| logs.contains(log));
-        Ok(of_logs
-            .map(|(_, count, since)| (count, since))
-            .reduce(|one, other| (one.0 + other.0, one.1.min(other.1))))
+    /// How many changes are held, of whichever log, and since when; `None`: none is.
+    pub async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
+        on!(self, engine => engine.held_count().await)
+    }
+
+    /// Which deletes of these tables act on rows of which others of them, by foreign keys.
+    pub async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
+        on!(self, engine => engine.cascades(schemas).await)
+    }
+
+    /// The rows of these tables that the delete of one row would act on: the index of the table, and the key.
+    pub async fn reached(
+        &self,
+        cascades: &Arc<Cascades>,
+        schemas: &[Arc<Schema>],
+        row: (usize, Value),
+    ) -> Result<Vec<(usize, Value)>, Error> {
+        let (cascades, schemas) = (cascades.clone(), schemas.to_vec());
+        on!(self, engine => engine.reached(cascades, schemas, row).await)
     }
 
     /// How many dead letters there are.

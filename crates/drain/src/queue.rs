@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::stopped::{Reached, StoppedTable};
-use forebay_database::{Change, OnError, Op, Refused, Store};
+use forebay_database::{Cascades, Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, LogRecord, TableId, is_intent};
 use forebay_value::{Row, Schema, Value};
@@ -62,7 +62,12 @@ pub(crate) trait Queue {
     /// memory gives them up, and shows what the database has.
     async fn undo(&mut self, rows: Vec<RowKey>);
 
-    /// Takes the changes out whose rows have changes that are held: these are held as well.
+    /// Which deletes act on rows of other tables; `None`: that does not matter, because the queue has an
+    /// order of all its changes.
+    fn cascades(&self) -> Option<Arc<Cascades>>;
+
+    /// Takes the changes out that are held without being tried: those of rows that have held ones, and
+    /// deletes that act on other rows.
     async fn take_held(
         &mut self,
         changes: &mut Vec<Change>,

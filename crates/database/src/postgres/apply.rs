@@ -14,9 +14,8 @@ use super::done::Done;
 use super::positions::{move_position, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
-use super::{Bulk, Postgres, apart, bulk, change, errors, held};
+use super::{Bulk, Postgres, apart, bulk, cascades, change, errors, held};
 use crate::dead_letter::Outstanding;
-use crate::held::behind_held;
 use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
 use crate::unwritten::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
@@ -151,6 +150,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // So that the triggers of followed tables do not tell the drain what it wrote itself.
         session.execute(&format!("SET LOCAL forebay.drain = '{:032x}'", batch.log)).await?;
         begin_changes(session, batch, letters).await?;
+        let reached = cascades::of_batch(session, batch).await?;
         match batch.on_error {
             OnError::Fail => {
                 // Coalescing orders by kind and key: a row may come before the one it refers to. For
@@ -161,6 +161,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
             }
             OnError::DeadLetter | OnError::Hold => apart::apply(session, batch, letters, done).await?,
         }
+        done.differing.extend(reached);
         end_changes(session, batch, letters, done).await
     };
     let changed = changed.await;
@@ -185,9 +186,9 @@ async fn end_changes(
     letters: &Letters,
     done: &Done,
 ) -> Result<(), Error> {
-    let behind = behind_held();
     for change in &batch.held.more {
-        held::hold(session, batch, change, batch.changes.len(), &behind, letters).await?;
+        let reason = batch.held_unrefused(change);
+        held::hold(session, batch, change, batch.changes.len(), &reason, letters).await?;
     }
     if batch.is_settling() {
         held::remove(session, &batch.settled(&done.held)).await?;

@@ -44,12 +44,12 @@ impl Postgres {
         Ok(rows.iter().flat_map(Rows::iter).map(one).collect())
     }
 
-    /// By log: how many, and since when.
-    pub(crate) async fn held_by_log(&self) -> Result<Vec<(u128, u64, Timestamp)>, Error> {
-        let sql = "SELECT log, count(*), min(at) FROM forebay_held GROUP BY log";
+    /// How many, and since when.
+    pub(crate) async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
+        let sql = "SELECT count(*), min(at) FROM forebay_held HAVING count(*) > 0";
         let rows = self.of_drain(sql, Vec::new()).await?;
-        let one = |row: &[Value]| Ok((log_id(&row[0])?, integer(&row[1]).unsigned_abs(), time(&row[2])));
-        rows.iter().flat_map(Rows::iter).map(one).collect()
+        let one = |row: &[Value]| (integer(&row[0]).unsigned_abs(), time(&row[1]));
+        Ok(rows.iter().flat_map(Rows::iter).map(one).next())
     }
 }
 

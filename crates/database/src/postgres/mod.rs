@@ -14,6 +14,7 @@ mod apart;
 mod apply;
 mod array;
 mod bulk;
+mod cascades;
 mod change;
 mod claims;
 mod codec;

@@ -8,6 +8,7 @@ use super::table::text;
 use super::{Postgres, errors};
 use crate::{Batch, Error, Kind, Rows, StoredPosition};
 use forebay_value::{Timestamp, Value};
+use std::sync::atomic::Ordering;
 
 /// Made, or brought from the form that an earlier version gave it.
 pub(super) const TABLE: &str = "
@@ -56,7 +57,11 @@ impl Postgres {
             let fenced = move_opening(session, log, before, after).await;
             match fenced {
                 Ok(fenced) => session.commit().await.map(|()| fenced),
-                Err(error) => session.end(Err(error)).await,
+                Err(error) => {
+                    // Somebody may have dropped the drain's own tables.
+                    bulk.has_drain_tables.store(false, Ordering::Relaxed);
+                    session.end(Err(error)).await
+                }
             }
         })
         .await

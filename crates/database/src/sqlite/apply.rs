@@ -13,7 +13,7 @@ use super::errors::{map, of_change};
 use super::positions::{has_table, move_position};
 use super::schema::quoted;
 use super::writer::Session;
-use super::{Sqlite, held};
+use super::{Sqlite, cascades, held};
 use crate::dead_letter::Outstanding;
 use crate::held::behind_held;
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
@@ -115,7 +115,7 @@ fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<
         match try_apply(session, batch, began, letters) {
             Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
                 // Another client may have dropped the table: it is made again, if that can be done.
-                session.undo();
+                session.rollback();
                 letters.broken = (tries > 1).then_some(error);
             }
             outcome => break outcome,
@@ -127,7 +127,7 @@ fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<
             Ok(Applied { dead, unwritten, held, missing, differing, refused, took, others_waited })
         }
         Err(error) => {
-            session.undo();
+            session.rollback();
             Err(error)
         }
     }
@@ -198,9 +198,9 @@ fn refused(
 
 /// Holds what follows held changes, and removes what is settled.
 fn end_changes(connection: &Connection, batch: &Batch, letters: &Letters, done: &Done) -> Result<(), Error> {
-    let behind = behind_held();
     for change in &batch.held.more {
-        held::hold(connection, batch, change, batch.changes.len(), &behind, letters)?;
+        let reason = batch.held_unrefused(change);
+        held::hold(connection, batch, change, batch.changes.len(), &reason, letters)?;
     }
     if batch.is_settling() {
         held::remove(connection, &batch.settled(&done.held))?;
@@ -241,7 +241,8 @@ fn apply_changes(
     let connection = &session.connection;
     let mut tables: Vec<_> =
         batch.schemas.iter().map(|schema| TableStatements::new(connection, schema)).collect();
-    let mut done = Done::default();
+    let differing = cascades::of_batch(connection, batch)?;
+    let mut done = Done { differing, ..Done::default() };
     for (index, change) in batch.changes.iter().enumerate() {
         if index % YIELD_EVERY == 0 && index >= YIELD_FLOOR && must_yield(session, batch, began) {
             return Err(Error::new(Kind::Yielded { done: index }, "gave way to direct writes"));

@@ -31,7 +31,7 @@ impl Sqlite {
             match moved {
                 Ok(fenced) => session.commit().map(|()| fenced),
                 Err(error) => {
-                    session.undo();
+                    session.rollback();
                     Err(error)
                 }
             }
@@ -56,7 +56,7 @@ fn claim_tables(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> 
     match claimed {
         Ok(Claimed::Done) => session.commit().map(|()| Claimed::Done),
         refused => {
-            session.undo();
+            session.rollback();
             refused
         }
     }

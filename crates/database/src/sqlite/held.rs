@@ -46,14 +46,15 @@ impl Sqlite {
         self.readers.submit(move |connection| collect(connection, sql, [log_text(log)], one)).await
     }
 
-    /// By log: how many, and since when.
-    pub(crate) async fn held_by_log(&self) -> Result<Vec<(u128, u64, Timestamp)>, Error> {
-        let sql = "SELECT log, count(*), min(at) FROM forebay_held GROUP BY log";
+    /// How many, and since when.
+    pub(crate) async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
+        let sql = "SELECT count(*), min(at) FROM forebay_held HAVING count(*) > 0";
         let one = |row: &Row<'_>| {
-            let count: i64 = row.get(1).map_err(map)?;
-            Ok((log_id(row, 0)?, count.unsigned_abs(), timestamp(row, 2)?))
+            let count: i64 = row.get(0).map_err(map)?;
+            Ok((count.unsigned_abs(), timestamp(row, 1)?))
         };
-        self.readers.submit(move |connection| collect(connection, sql, [], one)).await
+        let found = self.readers.submit(move |connection| collect(connection, sql, [], one)).await?;
+        Ok(found.into_iter().next())
     }
 }
 

@@ -6,6 +6,7 @@
 //! waited for, within limits.
 
 mod apply;
+mod cascades;
 mod change;
 mod claims;
 mod dead_letters;

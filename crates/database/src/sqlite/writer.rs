@@ -392,8 +392,9 @@ impl Session {
         })
     }
 
-    /// Ends the transaction, if one is open, without its changes.
+    /// Ends the transaction, if one is open, without its changes: it may have made the drain's tables.
     pub(super) fn rollback(&mut self) {
+        self.has_drain_tables = false;
         self.deadline.clear();
         if !self.connection.is_autocommit() {
             // A ROLLBACK that fails has rolled back nevertheless (SQLite: "if the transaction has already
@@ -401,12 +402,6 @@ impl Session {
             let _ =
                 self.connection.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.raw_execute());
         }
-    }
-
-    /// The same of a batch: its transaction may have made the drain's tables.
-    pub(super) fn undo(&mut self) {
-        self.rollback();
-        self.has_drain_tables = false;
     }
 
     /// One transaction around `work`, under the statement time-out; rolled back when it fails.

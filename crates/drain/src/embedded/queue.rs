@@ -8,7 +8,7 @@ use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode,
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
-use forebay_database::{Change, OnError, Store};
+use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
 use forebay_table::{Again, Catalogue, Outcome, Tables};
 use forebay_terminal::say;
@@ -162,6 +162,10 @@ impl Queue for LogQueue {
                 }
             }
         }
+    }
+
+    fn cascades(&self) -> Option<Arc<Cascades>> {
+        None
     }
 
     async fn take_held(&mut self, _: &mut Vec<Change>, _: &[Arc<Schema>]) -> Result<Vec<Change>, Error> {

@@ -37,5 +37,12 @@ pub const IDLE: Duration = Duration::from_millis(20);
 /// How often the memory of the servers is compared with its limit, and drained rows are evicted.
 pub const MAINTENANCE_ROUND: Duration = Duration::from_millis(500);
 
+/// How often it is read which deletes act on rows of other tables: as often as a server reads what the
+/// database enforces.
+pub const CASCADES_ROUND: Duration = Duration::from_secs(5);
+
+/// How soon again, when that could not be read.
+pub const CASCADES_AGAIN: Duration = Duration::from_millis(200);
+
 const _: () = assert!(LEASE_MS as u128 >= 3 * LEASE_ROUND.as_millis());
 const _: () = assert!(LEASE_MS as u128 > LEASE_ROUND.as_millis() + TIER_LIMIT.as_millis());

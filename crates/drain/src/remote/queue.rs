@@ -3,16 +3,18 @@
 //! A refused change is held (`settle` says why and for how long), and so is every later one of its row: while
 //! a change is held, neither it nor anything behind it in the stream is released. So the tier goes on to take
 //! the row for undrained: it is not evicted, its tombstone stays, and no read of the database replaces it.
+//! Deletes that act on rows of other tables are held without being tried (`settle/acting`).
 
 use super::Queues;
 use super::limits::READ_ROWS;
 use super::queues::bounded;
+use super::settle::Known;
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
-use forebay_database::{Change, HeldId, OnError, Op, Store};
+use forebay_database::{Cascades, Change, HeldId, OnError, Op, Store};
 use forebay_log::Position;
 use forebay_table::{Lease, opening_number};
 use forebay_value::Schema;
@@ -34,6 +36,7 @@ pub(super) struct ShardQueue {
     /// Bounds how many shards ask the database at the same time where they stand.
     asking: Arc<Semaphore>,
     pub held: HeldChanges,
+    cascades: Known,
     /// What is held, or was, has kept something from being released.
     pub is_behind: bool,
 }
@@ -60,7 +63,13 @@ impl HeldChanges {
 }
 
 impl ShardQueue {
-    pub fn new(queues: Queues, lease: Lease, database: Store, asking: Arc<Semaphore>) -> ShardQueue {
+    pub fn new(
+        queues: Queues,
+        lease: Lease,
+        database: Store,
+        asking: Arc<Semaphore>,
+        cascades: Known,
+    ) -> ShardQueue {
         ShardQueue {
             queues,
             lease,
@@ -70,6 +79,7 @@ impl ShardQueue {
             gap: (0, 0),
             asking,
             held: HeldChanges::default(),
+            cascades,
             is_behind: false,
         }
     }
@@ -225,18 +235,27 @@ impl Queue for ShardQueue {
         self.undone.extend(rows);
     }
 
+    fn cascades(&self) -> Option<Arc<Cascades>> {
+        Some(self.cascades.read().clone())
+    }
+
     async fn take_held(
         &mut self,
         changes: &mut Vec<Change>,
         schemas: &[Arc<Schema>],
     ) -> Result<Vec<Change>, Error> {
         self.look_for_held().await?;
-        if self.held.list.is_empty() {
+        let cascades = self.cascades.read().clone();
+        let acts =
+            |change: &Change| matches!(change.op, Op::Delete(_)) && cascades.has(&schemas[change.table].name);
+        if self.held.list.is_empty() && !changes.iter().any(acts) {
             return Ok(Vec::new());
         }
-        let keys: HashSet<i64> = self.held.list.iter().map(|(_, key_hash)| *key_hash).collect();
-        let (held, others) =
-            std::mem::take(changes).into_iter().partition(|change| keys.contains(&change.key_hash(schemas)));
+        let mut keys: HashSet<i64> = self.held.list.iter().map(|(_, key_hash)| *key_hash).collect();
+        let (held, others) = std::mem::take(changes).into_iter().partition(|change| {
+            let key = change.key_hash(schemas);
+            keys.contains(&key) || acts(change) && keys.insert(key)
+        });
         *changes = others;
         Ok(held)
     }

@@ -6,7 +6,10 @@ use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_redis::Link;
 use forebay_table::{HotError, Queue, QueueStatus};
+use forebay_value::Schema;
 use futures_util::future::try_join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The queues, and the link that they are asked over.
@@ -25,6 +28,14 @@ impl Queues {
     /// The ids of all of them in the database.
     pub(super) fn logs(&self) -> impl Iterator<Item = u128> {
         (0..self.queue.shard_count()).map(|shard| self.queue.log_id(shard))
+    }
+
+    /// The tables, each as it is now, by name.
+    pub(super) fn schemas(&self) -> Vec<Arc<Schema>> {
+        let catalogue = self.queue.catalogue();
+        let tables: BTreeMap<&str, &Arc<Schema>> =
+            catalogue.tables().map(|(_, schema)| (schema.name.as_str(), schema)).collect();
+        tables.into_values().cloned().collect()
     }
 
     async fn all(&self) -> Result<Vec<QueueStatus>, Error> {

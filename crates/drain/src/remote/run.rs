@@ -1,9 +1,11 @@
 //! The drain's loop on Redis: leases, batches of several shards at once, eviction, the backlog's length.
 
 use super::Queues;
-use super::limits::{IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, PROBE_LIMIT};
+use super::limits::{
+    CASCADES_AGAIN, CASCADES_ROUND, IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, PROBE_LIMIT,
+};
 use super::queues::{bounded, within};
-use super::settle::Settler;
+use super::settle::{Known, Settler};
 use super::shard::{Shard, Turns};
 use crate::Error;
 use crate::batcher::Outcome;
@@ -33,6 +35,9 @@ pub(crate) struct Runner {
     away: HashSet<u16>,
     turns: Arc<Turns>,
     settler: Settler,
+    cascades: Known,
+    /// When that is read again; `None`: it was not read yet.
+    cascades_at: Option<Instant>,
     /// The last renewal of leases failed: the tier is away.
     is_tier_away: bool,
     leases_at: Instant,
@@ -53,10 +58,13 @@ impl Runner {
         own: Arc<HashSet<String>>,
     ) -> Runner {
         let now = Instant::now();
-        let settler = Settler::new(queues.clone(), database.clone(), own.clone());
+        let cascades = Known::default();
+        let settler = Settler::new(queues.clone(), database.clone(), own.clone(), cascades.clone());
         Runner {
             queues,
             settler,
+            cascades,
+            cascades_at: None,
             owner: server_name(),
             database,
             shared,
@@ -99,6 +107,10 @@ impl Runner {
                 Some(_in_hand) => {
                     self.leases().await;
                     self.maintain();
+                    if !self.read_cascades().await {
+                        tokio::time::sleep(CASCADES_AGAIN).await;
+                        continue;
+                    }
                     let has_held = self.held.iter().any(Shard::has_held);
                     // What waits for every shard does not wait for small batches to grow.
                     let moved = self.round(control.pace_rows_per_s, is_hurried || has_held).await;
@@ -123,6 +135,26 @@ impl Runner {
         }
         self.shared.totals.lock().shards_held = 0;
         self.leases_at = Instant::now();
+    }
+
+    /// Reads now and then which deletes act on rows of other tables. False: that is not known yet, and nothing
+    /// may be drained.
+    async fn read_cascades(&mut self) -> bool {
+        if self.cascades_at.is_some_and(|at| at > Instant::now()) {
+            return true;
+        }
+        match self.database.cascades(&self.queues.schemas()).await {
+            Ok(found) => {
+                *self.cascades.write() = Arc::new(found);
+                self.cascades_at = Some(Instant::now() + CASCADES_ROUND);
+            }
+            Err(error) => {
+                self.shared.note(error.to_string());
+                self.shared.set_status(Status::BackingOff);
+                self.cascades_at = self.cascades_at.map(|_| Instant::now() + CASCADES_AGAIN);
+            }
+        }
+        self.cascades_at.is_some()
     }
 
     /// Renews what is held, and takes what is free.
@@ -179,8 +211,8 @@ impl Runner {
                 return Ok(None);
             };
             let (queues, database) = (self.queues.clone(), self.database.clone());
-            let (own, turns) = (self.own.clone(), self.turns.clone());
-            let mut shard = Shard::new(queues, lease, database, self.rows_limit, own, turns);
+            let (own, turns, cascades) = (self.own.clone(), self.turns.clone(), self.cascades.clone());
+            let mut shard = Shard::new(queues, lease, database, self.rows_limit, own, turns, cascades);
             shard.leased_at = asked_at;
             Ok(Some(shard))
         };
@@ -269,10 +301,9 @@ impl Runner {
         }
     }
 
-    /// Counts what is held of all shards, by whichever drain.
+    /// Counts what is held, by whichever drain, also of a tier that was lost.
     async fn count_held(&self) {
-        let logs: Vec<u128> = self.queues.logs().collect();
-        match self.database.held_count(&logs).await {
+        match self.database.held_count().await {
             Ok(held) => self.shared.totals.lock().held = held,
             Err(error) => self.shared.note(error.to_string()),
         }

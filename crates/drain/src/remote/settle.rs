@@ -26,11 +26,15 @@
 //! and it takes two cuts, with clients who write all the time, to be unlucky twice.) A change that was held
 //! after the cut was read counts that cut as its first: this is why [`CUTS`] is three.
 //!
+//! **A delete that acts on other rows** (ON DELETE CASCADE, SET NULL, SET DEFAULT) is held like a refused one,
+//! so that what was acknowledged before it is in the database first: see `acting`.
+//!
 //! **No state is kept.** Held changes are in the database, everything else here is in memory and begins
 //! anew: a drain that dies loses a cut, and another one reads the next. Two that settle at the same time lock
 //! the same rows of `forebay_held`: one finds them gone, and looks again. The drain of the lowest shard that
 //! has held changes settles those of all.
 
+mod acting;
 mod batch;
 mod whole;
 
@@ -39,10 +43,10 @@ use super::queues::bounded;
 use crate::Error;
 use crate::pace::BackOff;
 use crate::queue::RowKey;
-use forebay_database::{Change, Held, HeldId, Store};
+use forebay_database::{Cascades, Change, Held, HeldId, Store};
 use forebay_log::Position;
 use forebay_value::Schema;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,12 +61,16 @@ const SHOWS_WAITED_FOR: u32 = 100;
 /// How often it is looked what still stands before a cut.
 const LOWER_AGAIN: Duration = Duration::from_secs(1);
 
+/// Which deletes act on rows of other tables, as it was read last.
+pub(super) type Known = Arc<parking_lot::RwLock<Arc<Cascades>>>;
+
 /// Settles the held changes of a tier.
 pub(super) struct Settler {
     queues: Queues,
     database: Store,
     /// The names of the tables that only Forebay writes to.
     own: Arc<HashSet<String>>,
+    cascades: Known,
     /// By shard: what must be in the database, or held, before the next try.
     cut: Option<Vec<Position>>,
     /// What was refused at the last cut, by the hash of the row's key.
@@ -111,12 +119,13 @@ pub(super) struct Settled {
 
 impl Settler {
     /// `own` are the names of the tables that only Forebay writes to.
-    pub fn new(queues: Queues, database: Store, own: Arc<HashSet<String>>) -> Settler {
+    pub fn new(queues: Queues, database: Store, own: Arc<HashSet<String>>, cascades: Known) -> Settler {
         let now = Instant::now();
         Settler {
             queues,
             database,
             own,
+            cascades,
             cut: None,
             refused: HashMap::new(),
             shows: Vec::new(),
@@ -212,28 +221,47 @@ impl Settler {
         let before = held.len();
         let (schemas, entries) = self.ready(held);
         let unready = before - entries.len();
-        let mut waiting = entries;
+        let (mut waiting, mut acting) = acting::split(&self.cascades.read().clone(), &schemas, entries);
         loop {
-            let count = waiting.len();
-            waiting = self.one_by_one(&schemas, waiting).await?;
-            if waiting.is_empty() || waiting.len() == count {
+            waiting = self.to_the_end(&schemas, waiting).await?;
+            let count = acting.len();
+            for is_last in [false, true] {
+                if count > 0 && acting.len() == count {
+                    acting = self.act(&schemas, acting, &waiting, is_last).await?;
+                }
+            }
+            if acting.len() == count {
                 break;
             }
         }
-        let waiting = self.as_a_whole(&schemas, waiting).await?;
+        let mut waiting = self.as_a_whole(&schemas, waiting).await?;
+        waiting.extend(acting.into_iter().flatten());
+        waiting.sort_by_key(|entry| entry.id);
         let dead = self.judge(&waiting);
         let (buried, letters) = self.bury(&schemas, dead).await?;
         Ok(Settled { changes: before - unready - waiting.len() + buried, dead: letters })
     }
 
+    /// Tries changes one by one, as long as any is taken; the others.
+    async fn to_the_end(
+        &mut self,
+        schemas: &[Arc<Schema>],
+        mut waiting: Vec<Entry>,
+    ) -> Result<Vec<Entry>, Error> {
+        loop {
+            let count = waiting.len();
+            waiting = self.one_by_one(schemas, waiting).await?;
+            if waiting.is_empty() || waiting.len() == count {
+                return Ok(waiting);
+            }
+        }
+    }
+
     /// Held changes for the tables as they are; those of tables that are not known wait.
     fn ready(&self, held: Vec<Held>) -> (Vec<Arc<Schema>>, Vec<Entry>) {
-        let catalogue = self.queues.queue.catalogue();
-        // The newest of each name.
-        let tables: BTreeMap<&str, &Arc<Schema>> =
-            catalogue.tables().map(|(_, schema)| (schema.name.as_str(), schema)).collect();
-        let schemas: Vec<Arc<Schema>> = tables.values().map(|schema| (*schema).clone()).collect();
-        let places: HashMap<&str, usize> = tables.keys().enumerate().map(|(at, name)| (*name, at)).collect();
+        let schemas = self.queues.schemas();
+        let places: HashMap<&str, usize> =
+            schemas.iter().enumerate().map(|(at, schema)| (schema.name.as_str(), at)).collect();
         let entry = |held: Held| {
             let table = *places.get(held.letter.table.as_str())?;
             let op = held.change(&schemas[table]).ok()?;
@@ -241,6 +269,7 @@ impl Settler {
             Some(Entry { id: held.id, key_hash: held.key_hash, change })
         };
         let entries = held.into_iter().filter_map(entry).collect();
+        drop(places);
         (schemas, entries)
     }
 

@@ -3,6 +3,7 @@
 use super::Queues;
 use super::limits::{LINGER, LINGER_ROWS, SHARDS_AT_ONCE};
 use super::queue::ShardQueue;
+use super::settle::Known;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
 use crate::stopped::StoppedTable;
@@ -54,10 +55,11 @@ impl Shard {
         rows_limit: usize,
         own: Arc<HashSet<String>>,
         turns: Arc<Turns>,
+        cascades: Known,
     ) -> Shard {
         Shard {
             batcher: Batcher::new(
-                ShardQueue::new(queues, lease, database.clone(), turns.asking.clone()),
+                ShardQueue::new(queues, lease, database.clone(), turns.asking.clone(), cascades),
                 database,
                 rows_limit,
                 own,

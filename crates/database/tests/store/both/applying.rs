@@ -15,6 +15,7 @@ on_both!(
     updates_set_their_columns_and_nothing_else,
     an_update_of_a_row_that_others_deleted_is_counted_and_no_letter,
     a_table_that_is_gone_is_no_dead_letter,
+    a_first_change_that_is_refused_at_the_commit_is_a_letter,
 );
 
 pub(super) const LOG: u128 = 0xfeed;
@@ -237,4 +238,19 @@ async fn a_table_that_is_gone_is_no_dead_letter(scratch: &Scratch) {
     let error = scratch.store().apply(gone).await.unwrap_err();
     assert!(matches!(error.kind(), Kind::Table { table, .. } if table == "codes"), "{error:?}");
     assert_eq!(scratch.store().position(LOG).await.unwrap(), None);
+}
+
+/// The transaction that made the drain's tables is rolled back with it.
+async fn a_first_change_that_is_refused_at_the_commit_is_a_letter(scratch: &Scratch) {
+    scratch.execute("CREATE TABLE words (code text PRIMARY KEY)").await;
+    scratch
+        .execute(
+            "CREATE TABLE codes (id bigint PRIMARY KEY, created_at timestamp,
+               code text NOT NULL REFERENCES words DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .await;
+    let applied = scratch.store().apply(with_letters(1, vec![Op::Insert(row(1, "a"))])).await.unwrap();
+    assert_eq!(applied.dead, 1);
+    assert_eq!(scratch.number("SELECT count(*) FROM codes").await, 0);
+    assert_eq!(scratch.store().position(LOG).await.unwrap(), Some(1));
 }

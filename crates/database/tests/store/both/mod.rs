@@ -1,8 +1,10 @@
 //! What any engine must do: every test here is run on each of them.
 
 mod applying;
+mod cascades;
 mod concurrency;
 mod dead_letters;
+mod fencing;
 mod held;
 mod keys;
 mod statements;

@@ -116,7 +116,7 @@ impl Settler {
             changes,
             on_error,
             priority: Priority::Holds,
-            held: Holding { more: Vec::new(), settles },
+            held: Holding { more: Vec::new(), settles, cascades: Some(self.cascades.read().clone()) },
         };
         self.database.apply(batch).await
     }

@@ -1,0 +1,90 @@
+//! Foreign keys with actions on deletes, from the catalogue, and the rows that a delete acts on.
+
+use super::Postgres;
+use super::session::Session;
+use super::sql::quoted;
+use super::table::text;
+use crate::cascades::{Cascades, Edge, Node, Search};
+use crate::{Batch, Error};
+use forebay_value::{Schema, Value};
+use std::sync::Arc;
+
+const EDGES: &str = "SELECT c.conrelid::regclass::text, c.confrelid::regclass::text, \
+       ARRAY(SELECT quote_ident(a.attname) FROM unnest(c.conkey) WITH ORDINALITY k(attnum, n) \
+         JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY n), \
+       ARRAY(SELECT quote_ident(a.attname) FROM unnest(c.confkey) WITH ORDINALITY k(attnum, n) \
+         JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY n) \
+     FROM pg_constraint c WHERE c.contype = 'f' AND c.conparentid = 0 AND c.confdeltype IN ('c', 'n', 'd') ORDER BY c.oid";
+
+impl Postgres {
+    pub(crate) async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
+        let schemas = schemas.to_vec();
+        self.job(|bulk| async move { read(&mut *bulk.sessions.lease().await?, &schemas).await }).await
+    }
+
+    pub(crate) async fn reached(
+        &self,
+        cascades: Arc<Cascades>,
+        schemas: Vec<Arc<Schema>>,
+        (table, key): (usize, Value),
+    ) -> Result<Vec<(usize, Value)>, Error> {
+        self.job(|bulk| async move {
+            let mut search = Search::new(&cascades, &schemas);
+            search.from(table, &key);
+            let mut session = bulk.sessions.lease().await?;
+            session.begin_job().await?;
+            let found = run(&mut session, search).await;
+            session.rollback().await;
+            found
+        })
+        .await
+    }
+}
+
+async fn read(session: &mut Session, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
+    let mut edges = Vec::new();
+    for row in session.run(EDGES, &[]).await?.iter() {
+        let (child, parent) = (text(&row[0]).to_owned(), text(&row[1]).to_owned());
+        edges.push(Edge { child, parent, child_columns: names(&row[2]), parent_columns: names(&row[3]) });
+    }
+    if edges.is_empty() {
+        return Ok(Cascades::default());
+    }
+    let mut nodes = Vec::with_capacity(schemas.len());
+    for schema in schemas {
+        let name = [Value::Text(quoted(&schema.name).into())];
+        let found = session.run("SELECT to_regclass($1)::text", &name).await?;
+        if let Some(Value::Text(table)) = found.values.first() {
+            let key = quoted(&schema.key_column().name);
+            nodes.push(Node { schema: schema.clone(), table: table.to_string(), key });
+        }
+    }
+    Ok(Cascades::of(&nodes, &edges, "$1", " FOR UPDATE"))
+}
+
+/// An array of texts.
+fn names(value: &Value) -> Vec<String> {
+    let Value::Json(names) = value else { return Vec::new() };
+    serde_json::from_str(names).unwrap_or_default()
+}
+
+/// The rows that the deletes of a batch act on, locked in the transaction that is open.
+pub(super) async fn of_batch(session: &mut Session, batch: &Batch) -> Result<Vec<(usize, Value)>, Error> {
+    let Some(search) = Search::of(batch) else { return Ok(Vec::new()) };
+    for change in &batch.changes {
+        // A row that is to refer to this one waits from now on.
+        let schema = &batch.schemas[change.table];
+        let (table, name) = (quoted(&schema.name), quoted(&schema.key_column().name));
+        let key = change.op.key(schema).to_owned();
+        session.run(&format!("SELECT 1 FROM {table} WHERE {name} = $1 FOR UPDATE"), &[key]).await?;
+    }
+    run(session, search).await
+}
+
+async fn run(session: &mut Session, mut search: Search<'_>) -> Result<Vec<(usize, Value)>, Error> {
+    while let Some((reach, key)) = search.next() {
+        let rows = session.run(&reach.sql, &[key]).await?;
+        search.take(reach, rows.values);
+    }
+    Ok(search.found)
+}

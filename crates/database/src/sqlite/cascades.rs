@@ -1,0 +1,88 @@
+//! Foreign keys with actions on deletes, from the pragmas, and the rows that a delete acts on.
+
+use super::errors::map;
+use super::schema::quoted;
+use super::{Sqlite, types};
+use crate::cascades::{Cascades, Edge, Node, Search};
+use crate::{Batch, Error};
+use forebay_value::{Schema, Value};
+use rusqlite::{Connection, OptionalExtension};
+use std::sync::Arc;
+
+/// A column that is referred to without a name is the one of the same place in the primary key.
+const EDGES: &str = "SELECT m.name, p.name, f.id, f.\"from\", \
+       coalesce(f.\"to\", (SELECT k.name FROM pragma_table_info(p.name) k WHERE k.pk = f.seq + 1)) \
+     FROM sqlite_schema m, pragma_foreign_key_list(m.name) f \
+     JOIN sqlite_schema p ON p.type = 'table' AND p.name = f.\"table\" COLLATE NOCASE \
+     WHERE m.type = 'table' AND f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT') ORDER BY m.name, f.id, f.seq";
+
+impl Sqlite {
+    pub(crate) async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
+        let schemas = schemas.to_vec();
+        self.readers.submit(move |connection| read(connection, &schemas)).await
+    }
+
+    pub(crate) async fn reached(
+        &self,
+        cascades: Arc<Cascades>,
+        schemas: Vec<Arc<Schema>>,
+        (table, key): (usize, Value),
+    ) -> Result<Vec<(usize, Value)>, Error> {
+        let search = move |connection: &Connection| {
+            let mut search = Search::new(&cascades, &schemas);
+            search.from(table, &key);
+            run(connection, search)
+        };
+        self.readers.submit(search).await
+    }
+}
+
+fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
+    let mut statement = connection.prepare_cached(EDGES).map_err(map)?;
+    let mut rows = statement.query([]).map_err(map)?;
+    let (mut edges, mut last) = (Vec::<Edge>::new(), None);
+    while let Some(row) = rows.next().map_err(map)? {
+        let name = |index| row.get::<_, String>(index).map(|name| quoted(&name)).map_err(map);
+        let (child, parent, id) = (name(0)?, name(1)?, row.get::<_, i64>(2).map_err(map)?);
+        let place = Some((child.clone(), id));
+        if place != last {
+            let (child_columns, parent_columns) = (Vec::new(), Vec::new());
+            edges.push(Edge { child, child_columns, parent, parent_columns });
+            last = place;
+        }
+        if let Some(edge) = edges.last_mut() {
+            edge.child_columns.push(name(3)?);
+            edge.parent_columns.push(name(4)?);
+        }
+    }
+    let mut nodes = Vec::with_capacity(schemas.len());
+    for schema in schemas {
+        let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
+        let found = connection.query_row(sql, [&schema.name], |row| row.get::<_, String>(0)).optional();
+        if let Some(table) = found.map_err(map)? {
+            let (table, key) = (quoted(&table), quoted(&schema.key_column().name));
+            nodes.push(Node { schema: schema.clone(), table, key });
+        }
+    }
+    Ok(Cascades::of(&nodes, &edges, "?1", ""))
+}
+
+/// The rows that the deletes of a batch act on, in the transaction that is open: no other one writes.
+pub(super) fn of_batch(connection: &Connection, batch: &Batch) -> Result<Vec<(usize, Value)>, Error> {
+    Search::of(batch).map_or(Ok(Vec::new()), |search| run(connection, search))
+}
+
+fn run(connection: &Connection, mut search: Search<'_>) -> Result<Vec<(usize, Value)>, Error> {
+    while let Some((reach, key)) = search.next() {
+        let ty = reach.to.key_column().ty;
+        let mut statement = connection.prepare_cached(&reach.sql).map_err(map)?;
+        types::bind(&mut statement, 1, key.as_ref()).map_err(map)?;
+        let mut rows = statement.raw_query();
+        let mut keys = Vec::new();
+        while let Some(row) = rows.next().map_err(map)? {
+            keys.extend(types::typed(ty, row.get_ref(0).map_err(map)?));
+        }
+        search.take(reach, keys);
+    }
+    Ok(search.found)
+}
