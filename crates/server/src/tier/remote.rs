@@ -240,10 +240,11 @@ fn full(why: String) -> Condition {
 }
 
 fn repair(repairing: Repairing) -> Condition {
-    let Repairing { shards, since, rows } = repairing;
+    let Repairing { shards, takes_writes, since, rows } = repairing;
     let seconds = since.elapsed().as_secs();
+    let what = if takes_writes { "new unique values" } else { "writes" };
     let why = format!(
-        "{shards} shards take no writes since {seconds} s, because their server has changed over; {rows} rows were looked \
+        "{shards} shards take no {what} since {seconds} s, because their server has changed over; {rows} rows were looked \
          through for unique values that it has lost"
     );
     Condition::new(State::Repair, why)

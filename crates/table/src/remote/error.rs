@@ -42,6 +42,7 @@ impl From<forebay_redis::Error> for HotError {
             Kind::Server { code } => match code.as_str() {
                 "OOM" => (HotKind::MemoryFull, "the memory tier's server is full"),
                 "NOTLOADED" => (HotKind::Unavailable, "the table is being loaded"),
+                "REBUILD" => (HotKind::Unavailable, "unique values that a server lost are looked for"),
                 "EPOCH" => (HotKind::Unavailable, "the memory tier has changed over and is not ready yet"),
                 "MISCONF" | "NOREPLICAS" | "BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "READONLY" => {
                     (HotKind::Unavailable, "the memory tier's server takes no writes")

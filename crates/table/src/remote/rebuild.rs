@@ -1,5 +1,20 @@
 //! Reservations of unique values that a shard of a cluster has lost: made again from the rows. Why this is
 //! enough, and how a shard that lost none is told, stands at the top of `unique`.
+//!
+//! **Behind writes.** All rows of the tier are looked through, which may take seconds. Meanwhile the shard
+//! takes everything but new reservations (`rebuilding` in its meta): updates, deletes, and inserts of rows
+//! whose unique values are reserved elsewhere. That is right because:
+//! - Nobody comes to a value of this shard while it is rebuilt: that needs a reservation, and those that were
+//!   made before are of an earlier generation, which every shard refuses by then. So a row that has such a
+//!   value at the end has had it all the time, and a scan gives every field that was there all the time.
+//! - A row that gives its value up, or is deleted, behind the scan's back leaves a reservation that it does
+//!   not back: whoever wants the value finds that out, as after a crash.
+//! - A reservation that is there and names another row than the one which has the value is left over.
+//!
+//! The shard is marked in the same script that begins its epoch and counts the lost reservations as made. The
+//! mark goes by a script that comes behind everything which was reserved again, in the epoch that it began
+//! in: a replica that is promoted has the mark, or all of it. Whoever dies or fails in between leaves the
+//! mark, and the next one who wants a reservation begins again.
 
 use super::encode::{Entry, Tracked, tracked_columns};
 use super::names::{TableNames, generation_field, reserved_field};
@@ -61,9 +76,9 @@ impl Tier {
         Ok((wire::number("HSCAN", &next)?, found))
     }
 
-    /// Gives the broken shards a new generation, makes it known everywhere, and reserves what rows have in
-    /// those that lost reservations. False: a lock was lost.
-    pub(crate) async fn rebuild(
+    /// Gives the broken shards a new generation, makes it known everywhere, and finds out which of them have
+    /// lost reservations. False: another server repairs one of them as well.
+    pub(crate) async fn renew_all(
         &self,
         link: &Link,
         broken: &mut [Broken],
@@ -76,19 +91,21 @@ impl Tier {
         let Some(relied) = self.announce(link, broken, states).await? else { return Ok(false) };
         for (own, relied) in broken.iter_mut().zip(&relied) {
             own.reserved = own.state.reserved.unwrap_or(0).max(*relied);
+            own.is_lossy |= own.state.reserved != Some(own.reserved);
         }
-        let is_lossy = |own: &&Broken| own.state.reserved != Some(own.reserved);
-        let lossy: Vec<&Broken> = broken.iter().filter(is_lossy).collect();
-        if lossy.is_empty() {
-            return Ok(true);
-        }
-        let locks = Locks { broken, renewed: tokio::sync::Mutex::new(Instant::now()) };
+        Ok(true)
+    }
+
+    /// Reserves again what rows have in these shards, which take no new reservations meanwhile. False: a lock
+    /// was lost, or a server changed over.
+    pub(crate) async fn rebuild(&self, link: &Link, lossy: &[Broken]) -> Result<bool, HotError> {
+        let locks = Locks { broken: lossy, renewed: tokio::sync::Mutex::new(Instant::now()) };
         let catalogue = self.catalogue.read().clone();
         let mut parts = Vec::new();
         for (id, schema) in catalogue.tables() {
             if schema.unique_columns().next().is_some() {
                 for shard in 0..self.shard_count() {
-                    parts.push(self.rebuild_from(link, shard, (id, schema.clone()), &lossy, &locks));
+                    parts.push(self.rebuild_from(link, shard, (id, schema.clone()), lossy, &locks));
                 }
             }
         }
@@ -98,7 +115,19 @@ impl Tier {
                 return Ok(false);
             }
         }
-        Ok(true)
+        let rebuilt = lossy.iter().map(|own| {
+            let names = &self.shards[usize::from(own.shard)];
+            let keys = vec![names.meta.clone(), names.lock.clone()];
+            link.write(names.slot, &scripts::REBUILT, keys, vec![own.token.clone(), own.generation.clone()])
+        });
+        let rebuilt = try_join_all(rebuilt).await?;
+        let is_told = |answer| Ok::<_, HotError>(wire::number("rebuilt", &answer)? == 1);
+        Ok(rebuilt
+            .into_iter()
+            .map(is_told)
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .all(|is_told| is_told))
     }
 
     /// From here on no attempt under an earlier generation succeeds, in any shard. The newest reservation of
@@ -148,7 +177,7 @@ impl Tier {
         link: &Link,
         shard: u16,
         table: (TableId, Arc<Schema>),
-        lossy: &[&Broken],
+        lossy: &[Broken],
         locks: &Locks<'_>,
     ) -> Result<bool, HotError> {
         let (id, schema) = (table.0, &*table.1);
@@ -159,7 +188,7 @@ impl Tier {
                 return Ok(false);
             }
             let (next, found) = self.scan_hash(link, shard, &rows, cursor).await?;
-            if let Some(state) = &mut *self.repair_state.lock() {
+            if let Some(state) = &mut *self.rebuild_state.lock() {
                 state.rows += found.len() as u64;
             }
             let mut values: HashMap<(u16, usize), Vec<Vec<u8>>> = HashMap::new();

@@ -24,7 +24,8 @@
 //! nor kept by the new primary are lost: that is what `async` means, and what `replicated(n)` and `sync` are
 //! for.
 //!
-//! **Reservations** (cluster only): see `unique`.
+//! **Reservations** (cluster only): see `unique`. Making lost ones again takes as long as looking through all
+//! rows: that goes on behind writes (`rebuild`).
 
 use super::names;
 use super::positions::Drained;
@@ -36,6 +37,8 @@ use crate::limits::{REMOTE_FENCES_AT_ONCE, REMOTE_JUMP, REMOTE_LOCK_MS};
 use forebay_redis::Link;
 use futures_util::future::try_join_all;
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What a shard says of itself.
@@ -59,6 +62,14 @@ pub(crate) struct ShardState {
     pub opening: String,
     /// No number between these (the first excluded) was given since it was repaired.
     pub gap: (u64, u64),
+    /// The generation under which lost reservations are made again: no new ones are taken. Empty: none is.
+    pub rebuilding: String,
+}
+
+impl ShardState {
+    fn is_repaired(&self) -> bool {
+        self.epoch == self.shard_epoch
+    }
 }
 
 /// A random name for the holder of a lock.
@@ -79,14 +90,31 @@ pub(crate) struct Broken {
     pub generation: Vec<u8>,
     /// How many reservations it counts from now on.
     pub reserved: u64,
+    /// Some of its reservations are lost.
+    pub is_lossy: bool,
 }
 
-/// While it lives, `repair_state` may be shown: also a repair that is given up ends.
-struct Shown<'t>(&'t Tier);
+impl Broken {
+    fn new(shard: u16, state: ShardState, token: Vec<u8>) -> Broken {
+        let (drained, generation) = (Drained::default(), state.rebuilding.clone().into_bytes());
+        let is_lossy = !state.rebuilding.is_empty();
+        Broken { shard, state, token, drained, applied: 0, generation, reserved: 0, is_lossy }
+    }
+}
+
+/// While it lives, a repair is shown: also one that is given up ends.
+struct Shown<'t>(&'t Mutex<Option<Repairing>>);
+
+impl<'t> Shown<'t> {
+    fn new(place: &'t Mutex<Option<Repairing>>, shards: usize, takes_writes: bool) -> Shown<'t> {
+        *place.lock() = Some(Repairing { shards, takes_writes, since: Instant::now(), rows: 0 });
+        Shown(place)
+    }
+}
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        *self.0.repair_state.lock() = None;
+        *self.0.lock() = None;
     }
 }
 
@@ -107,8 +135,20 @@ impl Tier {
         let names = &self.shards[usize::from(shard)];
         let keys = vec![names.meta.clone(), names.stream.clone()];
         let answer = self.eval(link, names.slot, &scripts::STATE, keys, Vec::new()).await?;
-        let [epoch, shard_epoch, n, last, drained, generation, entries, reserved, opening, gap, base] =
-            wire::tuple("a shard's state", answer)?;
+        let [
+            epoch,
+            shard_epoch,
+            n,
+            last,
+            drained,
+            generation,
+            entries,
+            reserved,
+            opening,
+            gap,
+            base,
+            rebuilding,
+        ] = wire::tuple("a shard's state", answer)?;
         let number = |value| wire::number("a shard's state", value);
         Ok(ShardState {
             epoch: wire::text("an epoch", epoch)?,
@@ -121,6 +161,7 @@ impl Tier {
             reserved: (reserved != forebay_redis::Value::Nil).then(|| number(&reserved)).transpose()?,
             opening: wire::text("an opening", opening)?,
             gap: (number(&gap)?, number(&base)?),
+            rebuilding: wire::text("a generation", rebuilding)?,
         })
     }
 
@@ -132,8 +173,9 @@ impl Tier {
         Ok(wire::number("a lock", &locked)? == 1)
     }
 
-    /// Repairs every shard whose epoch is not its server's. False: another server is at it, or a server
-    /// changed over meanwhile.
+    /// Repairs every shard whose epoch is not its server's, so that it takes writes; lost reservations are
+    /// made again behind them. False: another server is at it, also with reservations, or a server changed
+    /// over meanwhile.
     ///
     /// # Errors
     /// When a shard or the database cannot be asked: then what was not repaired stays as it was.
@@ -147,10 +189,11 @@ impl Tier {
         let link = &self.client.link();
         self.restore(link).await?;
         let states = try_join_all((0..self.shard_count()).map(|shard| self.state(link, shard))).await?;
-        let mut broken = Vec::new();
-        let shown = Shown(self);
-        let result = self.repair_all(link, &states, &mut broken).await;
-        drop(shown);
+        let (mut broken, mut lossy) = (Vec::new(), Vec::new());
+        let result = self.repair_all(link, &states, &mut broken, &mut lossy).await;
+        if let Some(tier) = self.this.upgrade().filter(|_| !lossy.is_empty()) {
+            tokio::spawn(rebuild_behind(tier, lossy));
+        }
         if matches!(result, Ok(true)) {
             *repaired_at = Some(Instant::now());
         } else {
@@ -169,9 +212,11 @@ impl Tier {
         link: &Link,
         states: &[ShardState],
         broken: &mut Vec<Broken>,
+        lossy: &mut Vec<Broken>,
     ) -> Result<bool, HotError> {
         let mut is_all = true;
-        for (shard, _) in (0..).zip(states).filter(|(_, state)| state.epoch != state.shard_epoch) {
+        let is_whole = |state: &ShardState| state.is_repaired() && state.rebuilding.is_empty();
+        for (shard, _) in (0..).zip(states).filter(|(_, state)| !is_whole(state)) {
             let token = token();
             if !self.lock(link, shard, &token).await? {
                 is_all = false;
@@ -179,33 +224,44 @@ impl Tier {
             }
             // Another server may have repaired it before it was locked.
             let state = self.state(link, shard).await?;
-            let (drained, generation) = (Drained::default(), Vec::new());
-            broken.push(Broken { shard, state, token, drained, applied: 0, generation, reserved: 0 });
+            broken.push(Broken::new(shard, state, token));
         }
-        let (healthy, locked): (Vec<_>, Vec<_>) =
-            broken.drain(..).partition(|own| own.state.epoch == own.state.shard_epoch);
+        let (repaired, locked): (Vec<_>, Vec<_>) = broken.drain(..).partition(|own| own.state.is_repaired());
         broken.extend(locked);
+        // Whoever made their reservations again has died.
+        let (left, healthy): (Vec<_>, Vec<_>) = repaired.into_iter().partition(|own| own.is_lossy);
+        lossy.extend(left);
         for own in healthy {
             self.unlock(link, &own).await?;
         }
-        *self.repair_state.lock() =
-            (!broken.is_empty()).then(|| Repairing { shards: broken.len(), since: Instant::now(), rows: 0 });
+        let _shown = (!broken.is_empty()).then(|| Shown::new(&self.repair_state, broken.len(), false));
         is_all &= self.fence_all(link, broken).await?;
         // One empty shard among others may have lost everything; a tier that was just made has nothing to
         // lose.
         let is_unused = |state: &ShardState| state.shard_epoch.is_empty() && state.last == 0;
         let is_new = states.iter().all(is_unused) && broken.iter().all(|own| own.drained.others == 0);
-        if self.is_cluster && !is_new && !broken.is_empty() && !self.rebuild(link, broken, states).await? {
+        if self.is_cluster && !is_new && !broken.is_empty() && !self.renew_all(link, broken, states).await? {
             return Ok(false);
         }
         let jump = if is_new { 0 } else { REMOTE_JUMP };
-        for own in broken.iter() {
-            is_all &= self.begin_epoch(link, own, jump).await?;
+        let mut unbegun = Vec::new();
+        while let Some(own) = broken.pop() {
+            match self.begin_epoch(link, &own, jump).await {
+                Ok(true) if own.is_lossy => lossy.push(own),
+                Ok(true) => {}
+                Ok(false) => unbegun.push(own),
+                Err(error) => {
+                    broken.extend(unbegun.into_iter().chain([own]));
+                    return Err(error);
+                }
+            }
         }
+        is_all &= unbegun.is_empty();
+        broken.extend(unbegun);
         Ok(is_all)
     }
 
-    async fn unlock(&self, link: &Link, own: &Broken) -> Result<(), HotError> {
+    pub(crate) async fn unlock(&self, link: &Link, own: &Broken) -> Result<(), HotError> {
         let names = &self.shards[usize::from(own.shard)];
         let token = vec![own.token.clone()];
         link.write(names.slot, &scripts::UNLOCK, vec![names.lock.clone()], token).await?;
@@ -293,6 +349,7 @@ impl Tier {
             own.generation.clone(),
             drained.opening.clone().into_bytes(),
             wire::digits(own.reserved),
+            if own.is_lossy { b"r".to_vec() } else { b"-".to_vec() },
         ];
         for (id, schema) in catalogue.tables() {
             if drained.newest_of(&schema.name) > state.last {
@@ -306,5 +363,18 @@ impl Tier {
 
     pub fn id_text(&self) -> String {
         format!("{:032x}", self.id)
+    }
+}
+
+/// Makes lost reservations again, and lets others be taken. What keeps it from that keeps the shards from
+/// taking any, until somebody who wants one repairs them.
+async fn rebuild_behind(tier: Arc<Tier>, lossy: Vec<Broken>) {
+    let link = &tier.client.link();
+    let _shown = Shown::new(&tier.rebuild_state, lossy.len(), true);
+    if !matches!(tier.rebuild(link, &lossy).await, Ok(true)) {
+        for own in &lossy {
+            // One that cannot be unlocked unlocks itself after a while.
+            let _ = tier.unlock(link, own).await;
+        }
     }
 }

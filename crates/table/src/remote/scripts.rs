@@ -31,6 +31,7 @@ scripts! {
     LOOK = "look",
     PLACE = "place",
     REBUILD = "rebuild",
+    REBUILT = "rebuilt",
     RELEASE = "release",
     REPAIR = "repair",
     RESTORE = "restore",

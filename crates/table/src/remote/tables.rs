@@ -120,7 +120,8 @@ impl RemoteTables {
 
     /// The repair that this process is at.
     pub fn repairing(&self) -> Option<Repairing> {
-        *self.tier.repair_state.lock()
+        let repairing = *self.tier.repair_state.lock();
+        repairing.or_else(|| *self.tier.rebuild_state.lock())
     }
 
     /// Bytes that they may use before rows are evicted; 0: no limit.

@@ -47,8 +47,10 @@ pub struct RemoteOptions {
 /// A repair that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repairing {
-    /// Shards that it repairs: they take no writes meanwhile.
+    /// Shards that it repairs.
     pub shards: usize,
+    /// Whether they take writes again, but for new unique values.
+    pub takes_writes: bool,
     /// When it began.
     pub since: Instant,
     /// Rows that were looked through for unique values that a server has lost.
@@ -72,11 +74,13 @@ pub(crate) struct Tier {
     pub positions: Arc<dyn Positions>,
     pub limit_bytes: u64,
     pub catalogue: RwLock<Arc<Catalogue>>,
-    this: Weak<Tier>,
+    pub this: Weak<Tier>,
     /// When this process repaired everything last; locked while it repairs.
     pub repaired_at: tokio::sync::Mutex<Option<Instant>>,
     /// The repair under way.
     pub repair_state: parking_lot::Mutex<Option<Repairing>>,
+    /// The same behind writes.
+    pub rebuild_state: parking_lot::Mutex<Option<Repairing>>,
     /// What requests wait for: the outcome of the repair that one of them has begun.
     repair: parking_lot::Mutex<Option<RepairOutcome>>,
     /// By shard: its own generation as it was last seen.
@@ -131,6 +135,7 @@ impl Tier {
             catalogue: RwLock::default(),
             repaired_at: tokio::sync::Mutex::default(),
             repair_state: parking_lot::Mutex::default(),
+            rebuild_state: parking_lot::Mutex::default(),
             repair: parking_lot::Mutex::default(),
             generations: parking_lot::Mutex::default(),
             reads: Reads::default(),
@@ -166,7 +171,7 @@ impl Tier {
         loop {
             let Call { script, keys, args } = call();
             match link.write(slot, script, keys, args).await {
-                Err(error) if error.code() == Some("EPOCH") => self.changed_over(began, error).await?,
+                Err(error) if is_repairable(&error) => self.changed_over(began, error).await?,
                 done => return Ok(done?),
             }
         }
@@ -178,7 +183,7 @@ impl Tier {
         loop {
             let Call { script, keys, args } = call();
             match self.eval(link, slot, script, keys, args).await {
-                Err(error) if error.code() == Some("EPOCH") => self.changed_over(began, error).await?,
+                Err(error) if is_repairable(&error) => self.changed_over(began, error).await?,
                 done => return Ok(done?),
             }
         }
@@ -297,6 +302,11 @@ impl Tier {
             return Ok(ids);
         }
     }
+}
+
+/// Whether a shard waits for a repair: to be begun, or of its reservations.
+fn is_repairable(error: &forebay_redis::Error) -> bool {
+    matches!(error.code(), Some("EPOCH" | "REBUILD"))
 }
 
 /// The id of a shard's queue in the database.

@@ -31,14 +31,15 @@
 //! attempt that was only slow finds the fence. Time alone frees nothing; fences stay, one for each attempt
 //! that was ever overtaken.
 //!
-//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are there.
-//! V numbers its reservations, and a row's script notes in W's meta the newest number of V's that a row of W
-//! relies on (`r<V>`; loads and read-throughs do the same). Before V takes anything again it gets a new
-//! generation, which is announced in the meta of every shard; an attempt under the old generation fails in
-//! step 2 from there on. Only then are the notes of all shards read: if V still counts as many reservations
-//! as the highest of them, it has lost none that any row has, because what a primary loses is what was
-//! written last. Nothing is looked through then: a primary that comes back with its data costs one script a
-//! shard. Otherwise all rows are looked through, and what they have in V is reserved again.
+//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are
+//! there. V numbers its reservations, and a row's script notes in W's meta the newest number of V's that a
+//! row of W relies on (`r<V>`; loads and read-throughs do the same). Before V takes anything again it gets a
+//! new generation, which is announced in the meta of every shard; an attempt under the old generation fails
+//! in step 2 from there on. Only then are the notes of all shards read: if V still counts as many
+//! reservations as the highest of them, it has lost none that any row has, because what a primary loses is
+//! what was written last. Nothing is looked through then: a primary that comes back with its data costs one
+//! script a shard. Otherwise all rows are looked through, and what they have in V is reserved again; V takes
+//! everything but new reservations meanwhile (see `rebuild`).
 //!
 //! **When W loses its tail** it may have lost fences. An attempt names W's own generation as it was before
 //! step 1, so that none which began before the failover writes after it.

@@ -260,3 +260,70 @@ fn a_cluster_that_lost_reservations_still_knows_every_value() {
         }
     });
 }
+
+/// Rows cannot be looked through, so that the rebuild stands still: what needs no value of the primary that lost its reservations is
+/// written meanwhile; what needs one waits, and is judged right once they are there again.
+#[test]
+fn a_shard_takes_writes_while_its_reservations_are_made_again() {
+    let local = up(CLUSTER);
+    block_on(async {
+        let record = Record::default();
+        let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        server.load().await;
+        for id in 0..300 {
+            server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+        }
+        let scans = async |rule: &str| {
+            let mut command = Command::new();
+            command.arg("ACL").arg("SETUSER").arg("default").arg(rule);
+            server.client.on_each_primary(&command).await.unwrap();
+        };
+        let lost = &local.nodes()[0].name;
+        local.kill(lost).unwrap();
+        local.start(lost).unwrap();
+        local.wait_ready().unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        scans("-hscan").await;
+        while !server.tables.queue().repair().await.unwrap_or(false) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        server.load().await;
+        let mut left = Vec::new();
+        for id in 0..300 {
+            if server.values(&Value::Bigint(id)).await.is_some() {
+                left.push(id);
+                // Wherever its code is reserved.
+                server.table.increment(&server.link, ValueRef::Bigint(id), CLICKS, 1).await.unwrap();
+            }
+        }
+        assert!(
+            (100..300).contains(&left.len()),
+            "{} of 300 rows are left on two of three primaries",
+            left.len()
+        );
+        let (mut taken, mut waiting) = (0, Vec::new());
+        for id in 1000..1100 {
+            match server.table.insert(&server.link, new_row(id).as_ref()).await {
+                Ok(()) => taken += 1,
+                Err(error) => {
+                    assert_eq!(error.kind(), HotKind::Unavailable, "{error}");
+                    waiting.push(id);
+                }
+            }
+            if waiting.len() == 2 {
+                break;
+            }
+        }
+        assert!(taken > 0, "values that are reserved on the other primaries are taken");
+        assert_eq!(waiting.len(), 2, "a third of the values are reserved where some were lost");
+        scans("+hscan").await;
+        for id in waiting {
+            server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
+        }
+        for id in left {
+            let row = row(server.table.schema(), 50_000 + id, Some(&format!("code {id}")), "b");
+            let error = server.table.insert(&server.link, row.as_ref()).await.unwrap_err();
+            assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");
+        }
+    });
+}
