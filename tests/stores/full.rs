@@ -69,6 +69,63 @@ fn writes_go_on_once_it_is_drained(flavour: Flavour) {
     );
 }
 
+/// Answers that are kept on the tier's own servers: more of them than fit.
+const KEPT: &str = r#"
+[[endpoint]]
+route = "GET /pages/{id}"
+params = { id = "bigint" }
+sql = { postgres = "SELECT $id AS id, repeat(md5($id::text), 500) AS page" }
+cache = { local = "1ms", shared = "10m" }
+"#;
+const PAGE_BYTES: usize = 16_000;
+const PAGES: usize = 3_000;
+
+/// The servers use less than their `maxmemory` leaves, the queue has room, and what is kept is found.
+#[track_caller]
+fn kept_answers_leave_room_for_the_queue(topology: Topology) {
+    let spec = Spec::new(topology).on(Flavour::Valkey);
+    let spec = spec.directive("maxmemory 24mb").directive("maxmemory-policy noeviction");
+    let mut ground = Ground::up(spec.keep(Persistence::Always), Stores::postgres);
+    ground.config = ground.folder.write("kept.toml", &[super::CONFIG, KEPT].concat());
+    let server = ground.start("a", "async").start();
+    server.wait_healthy();
+    server.pause_drain(true);
+    let mut client = server.client();
+    for page in 0..PAGES {
+        let answer = client.get(&format!("/pages/{page}"));
+        assert_eq!((answer.status, answer.text().len() > PAGE_BYTES), (200, true), "{page}");
+        if page % 30 == 0 {
+            assert_eq!(post(&server, page), 201, "after {page} pages");
+        }
+    }
+    let mut kept = 0;
+    for node in ground.memory.nodes() {
+        let mut redis =
+            redis::Client::open(("127.0.0.1", node.port)).and_then(|client| client.get_connection());
+        let redis = redis.as_mut().expect("a connection");
+        let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("fb:*:c:e:*").query(redis).expect("keys");
+        kept += keys.len();
+    }
+    let bound = (24 << 20) / 4 / PAGE_BYTES;
+    assert!((bound / 2..=bound).contains(&kept), "{kept} pages are kept, {bound} fit");
+    let before = server.admin("GET", "/cache");
+    client.get(&format!("/pages/{}", PAGES - 1)).expect(200);
+    let after = server.admin("GET", "/cache");
+    assert_ne!(before["shared_hits"], after["shared_hits"], "the newest is kept: {before} {after}");
+    server.pause_drain(false);
+    server.drain();
+}
+
+#[test]
+fn kept_answers_on_one_server() {
+    kept_answers_leave_room_for_the_queue(Topology::Single);
+}
+
+#[test]
+fn kept_answers_on_a_cluster() {
+    kept_answers_leave_room_for_the_queue(Topology::Cluster { masters: 3, replicas: 0 });
+}
+
 #[test]
 fn redis() {
     writes_go_on_once_it_is_drained(Flavour::Redis);

@@ -3,9 +3,9 @@
 //!
 //! | key | holds |
 //! |---|---|
-//! | `fb:c:e:{hash}:KEY` | an entry ([`crate::format`]); expires when it may no longer be served stale |
-//! | `fb:c:l:{hash}:KEY` | the lease of the server that fills the entry |
-//! | `fb:c:t:TAG` | the tag's generation: random bytes, replaced by each drop of the tag |
+//! | `fb:NAME:c:e:{PLACE}KEY` | an entry ([`crate::format`]); expires when it may no longer be served stale |
+//! | `fb:NAME:c:l:{PLACE}KEY` | the lease of the server that fills the entry |
+//! | `fb:NAME:c:t:TAG` | the tag's generation: random bytes, replaced by each drop of the tag |
 //!
 //! An entry holds the generations from before its fill. Each reader compares them with the present
 //! ones and ignores the entry if they differ. Storing therefore needs no check, and entry and
@@ -14,7 +14,10 @@
 //!
 //! The guarantee is that of the servers: when a primary fails before it has replicated a drop, a
 //! dropped entry can return.
+//!
+//! How much the entries may take, and what else is kept for that, stands at the top of [`crate::bound`].
 
+use crate::bound;
 use crate::clock::Clock;
 use crate::entry::{Filled, Keep, Lives, Stored};
 use crate::error::Error;
@@ -81,6 +84,8 @@ pub struct Shared {
     /// A request failed and no probe has succeeded since: requests are not tried.
     is_away: AtomicBool,
     generation_ttl_ms: u64,
+    /// Of each place, in bytes; `None`: the servers evict what is too much.
+    place_bytes: Option<u64>,
     is_durable: IsDurable,
     pending_tags: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -98,24 +103,30 @@ thread_local! {
 
 impl Shared {
     /// The shared level on these servers, for the deployment of that name. `life_ms_max`: the longest that
-    /// any entry may be shown after its fill. `is_durable`: whether the gate has passed a mark; an answer
-    /// that a crash here could undo is not shown to others.
-    pub fn new(
+    /// any entry may be shown after its fill. `limit_bytes`: the most that all entries may take on servers
+    /// that evict nothing. `is_durable`: whether the gate has passed a mark; an answer that a crash here
+    /// could undo is not shown to others.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub async fn new(
         client: Client,
         name: &str,
         clock: Clock,
-        life_ms_max: u64,
+        (life_ms_max, limit_bytes): (u64, u64),
         is_durable: impl Fn(u64) -> bool + Send + Sync + 'static,
-    ) -> Shared {
-        Shared {
+    ) -> Result<Shared, Error> {
+        let bound_bytes = bound::of(&client, limit_bytes).await?;
+        Ok(Shared {
             client,
+            place_bytes: bound_bytes.map(|bytes| bytes / limits::SHARED_PLACES),
             root: format!("fb:{name}:c:"),
             clock,
             is_away: AtomicBool::new(false),
             generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
             is_durable: Box::new(is_durable),
             pending_tags: Arc::default(),
-        }
+        })
     }
 
     /// Options for its client: short time-outs, since a fill is always the alternative.
@@ -281,12 +292,30 @@ impl Shared {
         }
         let (entry, lease_name) = (self.entry_key(key), self.lease_key(key));
         let ttl_ms = (all_ms + revalidate_ms.max(error_ms)).min(self.generation_ttl_ms);
-        let lease = lease.map(|lease| lease.0.to_vec()).unwrap_or_default();
-        let args = vec![lease, format::encode(stored), ttl_ms.to_string().into_bytes()];
-        let link = self.link();
-        let done = link.write(slot_of(&entry), &STORE, vec![entry, lease_name], args).await;
-        if self.noted(done).is_err() {
+        let value = format::encode(stored);
+        let is_too_large = self.place_bytes.is_some_and(|bytes| value.len() as u64 > bytes / 2);
+        if is_too_large {
+            return self.release(key, lease).await;
+        }
+        let mut args = vec![
+            lease.as_ref().map(|lease| lease.0.to_vec()).unwrap_or_default(),
+            value,
+            ttl_ms.to_string().into_bytes(),
+        ];
+        let (slot, mut keys) = (slot_of(&entry), vec![entry, lease_name]);
+        let mut script = &STORE;
+        if let Some(bytes) = self.place_bytes {
+            keys.extend(['o', 'b'].map(|kind| self.named(kind, key, b"")));
+            args.extend([bytes.to_string().into_bytes(), self.named('e', key, b""), key.to_vec()]);
+            script = &bound::STORE;
+        }
+        let done = self.link().write(slot, script, keys, args).await;
+        if let Err(error) = self.noted(done) {
             stats.shared_failures.fetch_add(1, Relaxed);
+            if !error.may_retry() {
+                // A server that is full: others need not wait for this fill.
+                self.release(key, lease).await;
+            }
         }
     }
 
@@ -381,18 +410,19 @@ impl Shared {
         format!("{}{tag}", self.tag_prefix()).into_bytes()
     }
 
-    /// Entry and lease of a key are in one slot, whatever is in the key.
-    fn named(&self, kind: char, key: &[u8]) -> Vec<u8> {
-        let mut name = format!("{}{kind}:{{{:016x}}}:", self.root, xxh3_64(key)).into_bytes();
-        name.extend_from_slice(key);
+    /// What belongs to the place of a key is in one slot, whatever is in the key.
+    fn named(&self, kind: char, key: &[u8], rest: &[u8]) -> Vec<u8> {
+        let place = xxh3_64(key) % limits::SHARED_PLACES;
+        let mut name = format!("{}{kind}:{{{place:02}}}", self.root).into_bytes();
+        name.extend_from_slice(rest);
         name
     }
 
     fn entry_key(&self, key: &[u8]) -> Vec<u8> {
-        self.named('e', key)
+        self.named('e', key, key)
     }
 
     fn lease_key(&self, key: &[u8]) -> Vec<u8> {
-        self.named('l', key)
+        self.named('l', key, key)
     }
 }

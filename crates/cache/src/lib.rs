@@ -32,6 +32,7 @@
 //!
 //! SQL, the config, routes; what a tag or a key means.
 
+mod bound;
 mod cache;
 mod clock;
 mod compress;

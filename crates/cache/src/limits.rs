@@ -93,6 +93,13 @@ pub const LEASE_POLL_MS_MAX: u64 = 100;
 /// How long the shared level may take to answer, in milliseconds: what a database would have taken, and more.
 pub const SHARED_TIMEOUT_MS: u64 = 1_000;
 
+/// Places that the shared level's entries are spread over: a cluster of 15 primaries has four each.
+pub const SHARED_PLACES: u64 = 64;
+
+/// On a server that evicts nothing the shared level takes at most this part of its `maxmemory`: queues and
+/// rows have the rest.
+pub const SHARED_MEMORY_PART: u64 = 4;
+
 /// Pause between two probes of an unavailable shared level, in milliseconds.
 pub const SHARED_PAUSE_MS: u64 = 1_000;
 

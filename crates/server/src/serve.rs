@@ -190,7 +190,10 @@ fn open_cache(
                 None => runtime.block_on(store.identity()).map_err(StartError::from)?,
             };
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
-            Some(Shared::new(client, &name, clock.clone(), life_ms, move |mark| gate.passed() >= mark))
+            let bounds = (life_ms, config.cache.limit_bytes);
+            let shared = Shared::new(client, &name, clock.clone(), bounds, move |mark| gate.passed() >= mark);
+            let shared = runtime.block_on(shared);
+            Some(shared.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?)
         }
         _ => None,
     };

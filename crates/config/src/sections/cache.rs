@@ -13,7 +13,7 @@ const LIMIT_BYTES_MIN: u64 = 1 << 20;
 pub(crate) const CACHE: Section = Section {
     name: "[cache]",
     keys: keys! {
-        "limit" | "size" | "\"256MiB\"" | "most memory for answers kept in this process"
+        "limit" | "size" | "\"256MiB\"" | "most memory for answers kept in this process; and on the shared level, where the servers evict nothing (`maxmemory-policy noeviction`, or no `maxmemory`): there also at most a quarter of the smallest `maxmemory`"
         "shared" | "URL, or \"none\"" | "(the memory tier's, when that is Redis or Valkey)" |
             "where answers are kept for all servers: `redis://host:6379` and the other forms of `memory.url`"
     },
