@@ -26,12 +26,14 @@ impl Bouncer {
             panic!("{server} names no host")
         };
         let (user, port) = (config.get_user().unwrap_or("postgres").to_owned(), config.get_ports()[0]);
-        let password = config.get_password().map(String::from_utf8_lossy).unwrap_or_default();
+        // It takes no empty one.
+        let password = config.get_password().map(String::from_utf8_lossy);
+        let password = password.map(|password| format!("password={password}")).unwrap_or_default();
         let folder =
             tempfile::Builder::new().prefix("forebay-bouncer-").tempdir_in("/tmp").expect("a folder");
         let (listen, file) = (free_port(), folder.path().join("pgbouncer.ini"));
         let text = format!(
-            "[databases]\n* = host={host} port={port} user={user} password={password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+            "[databases]\n* = host={host} port={port} user={user} {password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {listen}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
              default_pool_size = {POOL_SIZE}\nmax_client_conn = 500\n"
         );

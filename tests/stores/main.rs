@@ -22,6 +22,7 @@ mod follow_unfit;
 mod full;
 mod generating;
 mod history;
+mod hosts;
 mod letters;
 mod migrations;
 mod named;

@@ -122,6 +122,9 @@ pub struct Holding {
     /// Rows that deletes of the batch act on by foreign keys are told ([`Applied::differing`]); `None`: they
     /// are not looked for.
     pub cascades: Option<Arc<Cascades>>,
+    /// The only rows that its deletes may act on ([`Change::key_hash`]), or it is [`Kind::Fenced`]; `None`:
+    /// whichever they are.
+    pub reached: Option<Arc<HashSet<i64>>>,
 }
 
 impl Batch {
@@ -141,19 +144,6 @@ impl Batch {
         let stays: HashSet<&usize> = refused.iter().collect();
         let settles = self.held.settles.iter().enumerate();
         settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
-    }
-
-    /// Why one of [`Holding::more`] is held.
-    pub(crate) fn held_unrefused(&self, change: &Change) -> Error {
-        let name = &self.schemas[change.table].name;
-        let acts = self.held.cascades.as_ref().is_some_and(|cascades| cascades.has(name));
-        let message = match &change.op {
-            Op::Delete(_) if acts => {
-                "it acts on other rows (ON DELETE): what was written before it comes first"
-            }
-            _ => return crate::held::behind_held(),
-        };
-        Error::new(Kind::Newer, message)
     }
 
     /// Another drain has taken one of the held changes.
@@ -203,8 +193,9 @@ pub struct Applied {
     pub held: Vec<usize>,
     /// Updates and increments that met no row: others deleted it.
     pub missing: u64,
-    /// Rows that are not what their changes say: those of refused changes, those of a run of changes in which
-    /// one met no row, and those that deletes acted on ([`Holding::cascades`]). The index of the table in [`Batch::schemas`], and the key.
+    /// Rows that are not what their changes say: those of refused changes, those of a run of changes in
+    /// which one met no row, and those that deletes acted on ([`Holding::cascades`]). The index of the table
+    /// in [`Batch::schemas`], and the key.
     pub differing: Vec<(usize, Value)>,
     /// The intents that were not applied, in the order of the batch.
     pub refused: Vec<Refused>,

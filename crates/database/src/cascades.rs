@@ -5,13 +5,9 @@
 //! The catalogue gives the foreign keys as edges between tables. Those between two tables of the drain, by
 //! way of tables that are none of its, become one statement each: the keys of the rows that the delete of one
 //! row acts on.
-//!
-//! What must stay true: [`Search`] is asked in the transaction of the delete, before it, with the rows that
-//! it finds locked, so that no row is missed that comes in between.
+//! The rows themselves are looked for by `reached`.
 
-use crate::{Batch, Op};
-use forebay_value::{Schema, Value};
-use std::collections::HashSet;
+use forebay_value::Schema;
 use std::sync::Arc;
 
 /// How many tables that are none of the drain's may lie between two that are.
@@ -20,13 +16,13 @@ const BETWEEN_MAX: usize = 8;
 /// Which deletes of some tables act on rows of which others of them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cascades {
-    reaches: Vec<Reach>,
+    pub(crate) reaches: Vec<Reach>,
 }
 
 /// A delete in one table acts on rows of another one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reach {
-    from: String,
+    pub from: String,
     pub to: Arc<Schema>,
     /// Gives the keys of `to` for the key of a row of `from`, which is its only parameter.
     pub sql: String,
@@ -80,56 +76,5 @@ impl Cascades {
     /// Whether deletes of a table act on rows of one of the others, or on other rows of itself.
     pub fn has(&self, table: &str) -> bool {
         self.reaches.iter().any(|reach| reach.from == table)
-    }
-}
-
-/// The rows that deletes act on, table by table.
-pub(crate) struct Search<'c> {
-    cascades: &'c Cascades,
-    schemas: &'c [Arc<Schema>],
-    open: Vec<(&'c Reach, Value)>,
-    seen: HashSet<i64>,
-    /// The index of the table among the schemas, and the key.
-    pub found: Vec<(usize, Value)>,
-}
-
-impl<'c> Search<'c> {
-    pub fn new(cascades: &'c Cascades, schemas: &'c [Arc<Schema>]) -> Search<'c> {
-        Search { cascades, schemas, open: Vec::new(), seen: HashSet::new(), found: Vec::new() }
-    }
-
-    /// From the deletes of a batch; `None`: none of them acts on other rows.
-    pub fn of(batch: &'c Batch) -> Option<Search<'c>> {
-        let mut search = Search::new(batch.held.cascades.as_deref()?, &batch.schemas);
-        for change in &batch.changes {
-            if let Op::Delete(key) = &change.op {
-                search.from(change.table, key);
-            }
-        }
-        (!search.open.is_empty()).then_some(search)
-    }
-
-    /// Begins at this row.
-    pub fn from(&mut self, table: usize, key: &Value) {
-        let name = &self.schemas[table].name;
-        let reaches = self.cascades.reaches.iter().filter(|reach| reach.from == *name);
-        self.open.extend(reaches.map(|reach| (reach, key.clone())));
-    }
-
-    /// What is to be asked next, and with which key.
-    pub fn next(&mut self) -> Option<(&'c Reach, Value)> {
-        self.open.pop()
-    }
-
-    /// The answer to what was asked.
-    pub fn take(&mut self, reach: &Reach, keys: impl IntoIterator<Item = Value>) {
-        let Some(table) = self.schemas.iter().position(|schema| schema.name == reach.to.name) else { return };
-        for key in keys {
-            let hash = crate::dead_letter::key_hash(&reach.to, &Op::Delete(key.clone()));
-            if self.seen.insert(hash) {
-                self.from(table, &key);
-                self.found.push((table, key));
-            }
-        }
     }
 }

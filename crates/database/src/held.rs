@@ -10,7 +10,7 @@
 //! What must stay true: a change is held, applied or a dead letter, never two of these, because it moves
 //! between them in one transaction, which locks what it takes.
 
-use crate::{DeadLetter, Error, HeldId, Op};
+use crate::{Batch, Change, DeadLetter, Error, HeldId, Op};
 use forebay_value::Schema;
 
 /// A change that is held.
@@ -31,6 +31,19 @@ impl Held {
     /// [`Kind::Type`](crate::Kind::Type) when its values do not fit that any more.
     pub fn change(&self, schema: &Schema) -> Result<Op, Error> {
         self.letter.change(schema)
+    }
+}
+
+/// Why one of [`Holding::more`](crate::Holding::more) is held.
+pub(crate) fn unrefused(batch: &Batch, change: &Change) -> Error {
+    let name = &batch.schemas[change.table].name;
+    let acts = batch.held.cascades.as_ref().is_some_and(|cascades| cascades.has(name));
+    match &change.op {
+        Op::Delete(_) if acts => {
+            let message = "it acts on other rows (ON DELETE): what was written before it comes first";
+            Error::new(crate::Kind::Newer, message)
+        }
+        _ => behind_held(),
     }
 }
 

@@ -34,6 +34,7 @@ mod options;
 pub mod planted;
 mod position;
 mod postgres;
+mod reached;
 mod sqlite;
 mod statement;
 mod store;

@@ -352,15 +352,16 @@ impl Store {
         on!(self, engine => engine.cascades(schemas).await)
     }
 
-    /// The rows of these tables that the delete of one row would act on: the index of the table, and the key.
+    /// For each of some rows, the rows of these tables that its delete would act on. A row is the index of
+    /// its table, and its key.
     pub async fn reached(
         &self,
         cascades: &Arc<Cascades>,
         schemas: &[Arc<Schema>],
-        row: (usize, Value),
-    ) -> Result<Vec<(usize, Value)>, Error> {
+        rows: Vec<(usize, Value)>,
+    ) -> Result<Vec<Vec<(usize, Value)>>, Error> {
         let (cascades, schemas) = (cascades.clone(), schemas.to_vec());
-        on!(self, engine => engine.reached(cascades, schemas, row).await)
+        on!(self, engine => engine.reached(cascades, schemas, rows).await)
     }
 
     /// How many dead letters there are.

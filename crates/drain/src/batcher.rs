@@ -306,7 +306,7 @@ impl<Q: Queue> Batcher<Q> {
             changes,
             on_error,
             priority,
-            held: Holding { more: held, settles: Vec::new(), cascades: self.queue.cascades() },
+            held: Holding { more: held, cascades: self.queue.cascades(), ..Holding::default() },
         };
         let is_holding = !batch.held.more.is_empty();
         // Which of them are refused is in the answer, and the answer to a commit can be lost.

@@ -16,6 +16,7 @@ use super::session::Session;
 use super::sql::quoted;
 use super::{Bulk, Postgres, apart, bulk, cascades, change, errors, held};
 use crate::dead_letter::Outstanding;
+use crate::held::unrefused;
 use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
 use crate::unwritten::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
@@ -187,7 +188,7 @@ async fn end_changes(
     done: &Done,
 ) -> Result<(), Error> {
     for change in &batch.held.more {
-        let reason = batch.held_unrefused(change);
+        let reason = unrefused(batch, change);
         held::hold(session, batch, change, batch.changes.len(), &reason, letters).await?;
     }
     if batch.is_settling() {

@@ -4,7 +4,8 @@ use super::Postgres;
 use super::session::Session;
 use super::sql::quoted;
 use super::table::text;
-use crate::cascades::{Cascades, Edge, Node, Search};
+use crate::cascades::{Cascades, Edge, Node};
+use crate::reached::{Reached, Search};
 use crate::{Batch, Error};
 use forebay_value::{Schema, Value};
 use std::sync::Arc;
@@ -26,14 +27,12 @@ impl Postgres {
         &self,
         cascades: Arc<Cascades>,
         schemas: Vec<Arc<Schema>>,
-        (table, key): (usize, Value),
-    ) -> Result<Vec<(usize, Value)>, Error> {
+        rows: Vec<(usize, Value)>,
+    ) -> Result<Vec<Reached>, Error> {
         self.job(|bulk| async move {
-            let mut search = Search::new(&cascades, &schemas);
-            search.from(table, &key);
             let mut session = bulk.sessions.lease().await?;
             session.begin_job().await?;
-            let found = run(&mut session, search).await;
+            let found = of_rows(&mut session, &cascades, &schemas, rows).await;
             session.rollback().await;
             found
         })
@@ -69,7 +68,7 @@ fn names(value: &Value) -> Vec<String> {
 }
 
 /// The rows that the deletes of a batch act on, locked in the transaction that is open.
-pub(super) async fn of_batch(session: &mut Session, batch: &Batch) -> Result<Vec<(usize, Value)>, Error> {
+pub(super) async fn of_batch(session: &mut Session, batch: &Batch) -> Result<Reached, Error> {
     let Some(search) = Search::of(batch) else { return Ok(Vec::new()) };
     for change in &batch.changes {
         // A row that is to refer to this one waits from now on.
@@ -78,13 +77,28 @@ pub(super) async fn of_batch(session: &mut Session, batch: &Batch) -> Result<Vec
         let key = change.op.key(schema).to_owned();
         session.run(&format!("SELECT 1 FROM {table} WHERE {name} = $1 FOR UPDATE"), &[key]).await?;
     }
-    run(session, search).await
+    run(session, search).await?.of_batch(batch)
 }
 
-async fn run(session: &mut Session, mut search: Search<'_>) -> Result<Vec<(usize, Value)>, Error> {
+async fn of_rows(
+    session: &mut Session,
+    cascades: &Cascades,
+    schemas: &[Arc<Schema>],
+    rows: Vec<(usize, Value)>,
+) -> Result<Vec<Reached>, Error> {
+    let mut found = Vec::with_capacity(rows.len());
+    for (table, key) in &rows {
+        let mut search = Search::new(cascades, schemas);
+        search.from(*table, key);
+        found.push(run(session, search).await?.found);
+    }
+    Ok(found)
+}
+
+async fn run<'c>(session: &mut Session, mut search: Search<'c>) -> Result<Search<'c>, Error> {
     while let Some((reach, key)) = search.next() {
         let rows = session.run(&reach.sql, &[key]).await?;
         search.take(reach, rows.values);
     }
-    Ok(search.found)
+    Ok(search)
 }

@@ -15,7 +15,7 @@ use super::schema::quoted;
 use super::writer::Session;
 use super::{Sqlite, cascades, held};
 use crate::dead_letter::Outstanding;
-use crate::held::behind_held;
+use crate::held::{behind_held, unrefused};
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::unwritten::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority, Refused};
@@ -199,7 +199,7 @@ fn refused(
 /// Holds what follows held changes, and removes what is settled.
 fn end_changes(connection: &Connection, batch: &Batch, letters: &Letters, done: &Done) -> Result<(), Error> {
     for change in &batch.held.more {
-        let reason = batch.held_unrefused(change);
+        let reason = unrefused(batch, change);
         held::hold(connection, batch, change, batch.changes.len(), &reason, letters)?;
     }
     if batch.is_settling() {

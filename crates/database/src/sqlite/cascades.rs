@@ -3,7 +3,8 @@
 use super::errors::map;
 use super::schema::quoted;
 use super::{Sqlite, types};
-use crate::cascades::{Cascades, Edge, Node, Search};
+use crate::cascades::{Cascades, Edge, Node};
+use crate::reached::{Reached, Search};
 use crate::{Batch, Error};
 use forebay_value::{Schema, Value};
 use rusqlite::{Connection, OptionalExtension};
@@ -26,12 +27,16 @@ impl Sqlite {
         &self,
         cascades: Arc<Cascades>,
         schemas: Vec<Arc<Schema>>,
-        (table, key): (usize, Value),
-    ) -> Result<Vec<(usize, Value)>, Error> {
+        rows: Vec<(usize, Value)>,
+    ) -> Result<Vec<Reached>, Error> {
         let search = move |connection: &Connection| {
-            let mut search = Search::new(&cascades, &schemas);
-            search.from(table, &key);
-            run(connection, search)
+            let mut found = Vec::with_capacity(rows.len());
+            for (table, key) in &rows {
+                let mut search = Search::new(&cascades, &schemas);
+                search.from(*table, key);
+                found.push(run(connection, search)?.found);
+            }
+            Ok(found)
         };
         self.readers.submit(search).await
     }
@@ -68,11 +73,11 @@ fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Er
 }
 
 /// The rows that the deletes of a batch act on, in the transaction that is open: no other one writes.
-pub(super) fn of_batch(connection: &Connection, batch: &Batch) -> Result<Vec<(usize, Value)>, Error> {
-    Search::of(batch).map_or(Ok(Vec::new()), |search| run(connection, search))
+pub(super) fn of_batch(connection: &Connection, batch: &Batch) -> Result<Reached, Error> {
+    Search::of(batch).map_or(Ok(Vec::new()), |search| run(connection, search)?.of_batch(batch))
 }
 
-fn run(connection: &Connection, mut search: Search<'_>) -> Result<Vec<(usize, Value)>, Error> {
+fn run<'c>(connection: &Connection, mut search: Search<'c>) -> Result<Search<'c>, Error> {
     while let Some((reach, key)) = search.next() {
         let ty = reach.to.key_column().ty;
         let mut statement = connection.prepare_cached(&reach.sql).map_err(map)?;
@@ -84,5 +89,5 @@ fn run(connection: &Connection, mut search: Search<'_>) -> Result<Vec<(usize, Va
         }
         search.take(reach, keys);
     }
-    Ok(search.found)
+    Ok(search)
 }

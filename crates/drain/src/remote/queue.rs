@@ -7,8 +7,7 @@
 
 use super::Queues;
 use super::limits::READ_ROWS;
-use super::queues::bounded;
-use super::settle::Known;
+use super::queues::{Known, bounded};
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode};
@@ -286,7 +285,7 @@ fn cut_off(shard: u16) -> Error {
     Error::new(Kind::Log, message)
 }
 
-fn bad_record(shard: u16, position: Position, what: &str) -> Error {
+pub(super) fn bad_record(shard: u16, position: Position, what: &str) -> Error {
     let message = format!(
         "entry {position} of shard {shard} {what}; it was written by another version, or the tier's catalogue was changed: nothing from it on is drained"
     );

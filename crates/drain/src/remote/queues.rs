@@ -3,6 +3,7 @@
 use super::limits::TIER_LIMIT;
 use super::warm::tier;
 use crate::{Error, Kind};
+use forebay_database::Cascades;
 use forebay_log::Position;
 use forebay_redis::Link;
 use forebay_table::{HotError, Queue, QueueStatus};
@@ -11,6 +12,9 @@ use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Which deletes act on rows of other tables, as it was read last.
+pub(super) type Known = Arc<parking_lot::RwLock<Arc<Cascades>>>;
 
 /// The queues, and the link that they are asked over.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use super::Queues;
 use super::limits::{
     CASCADES_AGAIN, CASCADES_ROUND, IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, PROBE_LIMIT,
 };
-use super::queues::{bounded, within};
-use super::settle::{Known, Settler};
+use super::queues::{Known, bounded, within};
+use super::settle::Settler;
 use super::shard::{Shard, Turns};
 use crate::Error;
 use crate::batcher::Outcome;
@@ -137,8 +137,8 @@ impl Runner {
         self.leases_at = Instant::now();
     }
 
-    /// Reads now and then which deletes act on rows of other tables. False: that is not known yet, and nothing
-    /// may be drained.
+    /// Reads now and then which deletes act on rows of other tables. False: that is not known yet, and
+    /// nothing may be drained.
     async fn read_cascades(&mut self) -> bool {
         if self.cascades_at.is_some_and(|at| at > Instant::now()) {
             return true;

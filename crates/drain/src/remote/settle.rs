@@ -26,8 +26,8 @@
 //! and it takes two cuts, with clients who write all the time, to be unlucky twice.) A change that was held
 //! after the cut was read counts that cut as its first: this is why [`CUTS`] is three.
 //!
-//! **A delete that acts on other rows** (ON DELETE CASCADE, SET NULL, SET DEFAULT) is held like a refused one,
-//! so that what was acknowledged before it is in the database first: see `acting`.
+//! **A delete that acts on other rows** (ON DELETE CASCADE, SET NULL, SET DEFAULT) is held like a refused
+//! one, so that what was acknowledged before it is in the database first: see `acting`.
 //!
 //! **No state is kept.** Held changes are in the database, everything else here is in memory and begins
 //! anew: a drain that dies loses a cut, and another one reads the next. Two that settle at the same time lock
@@ -39,11 +39,11 @@ mod batch;
 mod whole;
 
 use super::Queues;
-use super::queues::bounded;
+use super::queues::{Known, bounded};
 use crate::Error;
 use crate::pace::BackOff;
 use crate::queue::RowKey;
-use forebay_database::{Cascades, Change, Held, HeldId, Store};
+use forebay_database::{Change, Held, HeldId, Store};
 use forebay_log::Position;
 use forebay_value::Schema;
 use std::collections::{HashMap, HashSet};
@@ -61,9 +61,6 @@ const SHOWS_WAITED_FOR: u32 = 100;
 /// How often it is looked what still stands before a cut.
 const LOWER_AGAIN: Duration = Duration::from_secs(1);
 
-/// Which deletes act on rows of other tables, as it was read last.
-pub(super) type Known = Arc<parking_lot::RwLock<Arc<Cascades>>>;
-
 /// Settles the held changes of a tier.
 pub(super) struct Settler {
     queues: Queues,
@@ -71,8 +68,9 @@ pub(super) struct Settler {
     /// The names of the tables that only Forebay writes to.
     own: Arc<HashSet<String>>,
     cascades: Known,
-    /// By shard: what must be in the database, or held, before the next try.
-    cut: Option<Vec<Position>>,
+    /// The rows that deletes which are applied now may act on; `None`: there are no such deletes.
+    reached: Option<Arc<HashSet<i64>>>,
+    cut: Option<Cut>,
     /// What was refused at the last cut, by the hash of the row's key.
     refused: HashMap<i64, Refused>,
     /// Rows that memory is to show as the database has them.
@@ -82,6 +80,16 @@ pub(super) struct Settler {
     lower_at: Instant,
     back_off: BackOff,
     not_before: Instant,
+}
+
+/// What must be in the database, or held, before the next try.
+struct Cut {
+    /// By shard.
+    tails: Vec<Position>,
+    /// What was held when they were read.
+    held: HashSet<HeldId>,
+    /// By log: how far it was in the database when the cut was passed.
+    passed: HashMap<u128, u64>,
 }
 
 /// A row whose changes were refused.
@@ -126,6 +134,7 @@ impl Settler {
             database,
             own,
             cascades,
+            reached: None,
             cut: None,
             refused: HashMap::new(),
             shows: Vec::new(),
@@ -178,16 +187,17 @@ impl Settler {
             return Ok(Settled::default());
         }
         if self.cut.is_none() {
-            self.cut = Some(self.queues.tails().await?);
+            let held = held.iter().map(|held| held.id).collect();
+            self.cut = Some(Cut { tails: self.queues.tails().await?, held, passed: HashMap::new() });
         }
         if !self.is_cut_passed().await? {
             self.lower_cut().await?;
             return Ok(Settled::default());
         }
-        self.cut = None;
+        let Some(cut) = self.cut.take() else { return Ok(Settled::default()) };
         // What was held since is to be tried as well.
         let held = self.held(&numbers).await?;
-        self.settle(held).await
+        self.settle(held, &cut).await
     }
 
     /// What is held of this tier.
@@ -198,12 +208,14 @@ impl Settler {
     }
 
     /// Whether everything before the cut is in the database, or held.
-    async fn is_cut_passed(&self) -> Result<bool, Error> {
-        let Some(cut) = &self.cut else { return Ok(false) };
+    async fn is_cut_passed(&mut self) -> Result<bool, Error> {
+        let Some(cut) = &mut self.cut else { return Ok(false) };
         let stored: HashMap<u128, u64> =
             self.database.positions().await?.iter().map(|stored| (stored.log, stored.position)).collect();
         let position = |shard| stored.get(&self.queues.queue.log_id(shard)).copied().unwrap_or(0);
-        Ok((0..).zip(cut).all(|(shard, tail)| position(shard) >= tail.0))
+        let is_passed = (0..).zip(&cut.tails).all(|(shard, tail)| position(shard) >= tail.0);
+        cut.passed = stored;
+        Ok(is_passed)
     }
 
     /// Now and then, looks what is still there before the cut: a server that changed over may have lost the
@@ -212,22 +224,24 @@ impl Settler {
         let Some(cut) = self.cut.as_mut().filter(|_| self.lower_at <= Instant::now()) else { return Ok(()) };
         self.lower_at = Instant::now() + LOWER_AGAIN;
         let tails = self.queues.tails().await?;
-        cut.iter_mut().zip(tails).for_each(|(cut, tail)| *cut = tail.min(*cut));
+        cut.tails.iter_mut().zip(tails).for_each(|(cut, tail)| *cut = tail.min(*cut));
         Ok(())
     }
 
     /// Tries all of it, and buries what was refused often enough.
-    async fn settle(&mut self, held: Vec<Held>) -> Result<Settled, Error> {
+    async fn settle(&mut self, held: Vec<Held>, cut: &Cut) -> Result<Settled, Error> {
         let before = held.len();
         let (schemas, entries) = self.ready(held);
-        let unready = before - entries.len();
-        let (mut waiting, mut acting) = acting::split(&self.cascades.read().clone(), &schemas, entries);
+        let (mut waiting, acting) = self.split_acting(&schemas, entries);
+        let mut acting: Vec<_> = acting.into_iter().filter(|row| cut.held.contains(&row[0].id)).collect();
+        // Not tried: those of tables that are not known, and deletes that another cut is for.
+        let unready = before - waiting.len() - acting.iter().map(Vec::len).sum::<usize>();
         loop {
             waiting = self.to_the_end(&schemas, waiting).await?;
             let count = acting.len();
             for is_last in [false, true] {
                 if count > 0 && acting.len() == count {
-                    acting = self.act(&schemas, acting, &waiting, is_last).await?;
+                    acting = self.act(&schemas, acting, (&waiting, cut), is_last).await?;
                 }
             }
             if acting.len() == count {

@@ -3,7 +3,7 @@
 use super::Queues;
 use super::limits::{LINGER, LINGER_ROWS, SHARDS_AT_ONCE};
 use super::queue::ShardQueue;
-use super::settle::Known;
+use super::queues::Known;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
 use crate::stopped::StoppedTable;

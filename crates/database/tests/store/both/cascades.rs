@@ -3,7 +3,7 @@
 use super::applying::{LOG, batch};
 use super::{Scratch, on_both};
 use crate::{column, key};
-use forebay_database::{Batch, Change, HeldId, Holding, OnError, Op};
+use forebay_database::{Batch, Change, HeldId, Holding, Kind, OnError, Op};
 use forebay_value::{KeyKind, Schema, Type, Value};
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ async fn rows_that_a_delete_acts_on_are_found(scratch: &Scratch) {
     for (table, key, expected) in
         [(0, 1, "1:10 1:11 1:12 2:20"), (0, 2, "1:13 2:21"), (0, 3, ""), (1, 11, "1:12"), (2, 20, "")]
     {
-        let reached = store.reached(&cascades, &schemas, (table, Value::Bigint(key))).await.unwrap();
+        let rows = vec![(table, Value::Bigint(key))];
+        let reached = store.reached(&cascades, &schemas, rows).await.unwrap().remove(0);
         assert_eq!(sorted(reached), expected, "{table}:{key}");
     }
     // Those that act on none of the tables that are asked for do not count.
@@ -88,6 +89,13 @@ async fn a_settled_delete_tells_which_rows_it_acted_on(scratch: &Scratch) {
         ..Holding::default()
     };
     let settling = Batch { held: settles, changes: vec![delete], on_error: OnError::Hold, ..empty };
+    // One row more than was looked at.
+    let note = Change { table: 2, position: 0, is_intent: false, op: Op::Delete(Value::Bigint(20)) };
+    let known = Arc::new(std::collections::HashSet::from([note.key_hash(&settling.schemas)]));
+    let held = Holding { reached: Some(known), ..settling.held.clone() };
+    let refused = store.apply(Batch { held, ..settling.clone() }).await.unwrap_err();
+    assert_eq!(*refused.kind(), Kind::Fenced, "{refused}");
+    assert_eq!(scratch.number("SELECT count(*) FROM owners").await, 2);
     let applied = store.apply(settling).await.unwrap();
     assert_eq!(sorted(applied.differing), "1:10 1:11 1:12 2:20");
     assert_eq!(scratch.number("SELECT count(*) FROM \"Things\"").await, 2);

@@ -116,7 +116,12 @@ impl Settler {
             changes,
             on_error,
             priority: Priority::Holds,
-            held: Holding { more: Vec::new(), settles, cascades: Some(self.cascades.read().clone()) },
+            held: Holding {
+                more: Vec::new(),
+                settles,
+                cascades: Some(self.cascades.read().clone()),
+                reached: self.reached.clone(),
+            },
         };
         self.database.apply(batch).await
     }
