@@ -135,7 +135,7 @@ fn an_old_server_is_named_with_what_it_lacks() {
     let start = Start::new(binary(), &folder, &config).stores(&stores, &folder);
     let start = start.memory(&format!("redis://127.0.0.1:{}", old.1));
     assert_refused(&start, "Redis 5.0.6 at 127.0.0.1");
-    assert_refused(&start, "has no streams with XTRIM MINID: use Redis 6.2 or newer, or Valkey");
+    assert_refused(&start, "XTRIM … MINID");
 }
 
 #[test]

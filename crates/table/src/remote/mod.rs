@@ -40,6 +40,7 @@ mod list;
 mod load;
 mod names;
 mod positions;
+mod probe;
 mod queue;
 mod rebuild;
 mod repair;

@@ -30,6 +30,7 @@ scripts! {
     LOCK = "lock",
     LOOK = "look",
     PLACE = "place",
+    PROBE = "probe",
     REBUILD = "rebuild",
     REBUILT = "rebuilt",
     RELEASE = "release",

@@ -2,6 +2,7 @@
 
 use super::names::{self, ShardNames, TierNames};
 use super::positions::Positions;
+use super::probe;
 use super::scripts;
 use super::wire;
 use crate::catalogue::Catalogue;
@@ -111,21 +112,25 @@ impl Tier {
         source: Arc<dyn Source>,
         positions: Arc<dyn Positions>,
     ) -> Result<Arc<Tier>, HotError> {
-        for facts in client.facts().await?.iter().filter(|facts| facts.role == forebay_redis::Role::Primary) {
-            for need in [Need::Streams, Need::Scripts, Need::NoEviction] {
-                require(facts, need)?;
-            }
+        let facts = client.facts().await?;
+        let primaries: Vec<_> =
+            facts.iter().filter(|facts| facts.role == forebay_redis::Role::Primary).collect();
+        for facts in &primaries {
+            require(facts, Need::NoEviction)?;
         }
         let is_cluster = client.topology() == Topology::Cluster;
         let suitable = if is_cluster { SHARDS_CLUSTER } else { SHARDS_SINGLE };
         let names = TierNames::new(root(link, options, &*positions).await?);
         let (id, count) = find(client, link, &names, options, suitable).await?;
+        let shards: Vec<ShardNames> =
+            (0..count).map(|number| ShardNames::new(&names.root, id, number, count)).collect();
+        probe::check(link, &shards, &primaries).await?;
         Ok(Arc::new_cyclic(|this| Tier {
             this: this.clone(),
             id,
             database: options.database.clone(),
             client: client.clone(),
-            shards: (0..count).map(|number| ShardNames::new(&names.root, id, number, count)).collect(),
+            shards,
             names,
             is_cluster,
             hasher: Hasher::shared(id),

@@ -327,3 +327,31 @@ fn a_shard_takes_writes_while_its_reservations_are_made_again() {
         }
     });
 }
+
+/// Commands that a server does not have, or that its user may not run, are named at the start.
+#[test]
+fn what_a_server_lacks_is_named() {
+    for (directives, expected) in [
+        (&["rename-command XTRIM \"\"", "rename-command HSTRLEN \"\""][..], &["HSTRLEN", "XTRIM"][..]),
+        (&["user default on nopass ~* &* +@all -zcount -hrandfield"], &["ZCOUNT", "HRANDFIELD"]),
+        // A state, and nothing that is lacking.
+        (&["maxmemory 1mb", "maxmemory-policy noeviction"], &[]),
+    ] {
+        let spec = Spec::new(SINGLE).keep(Persistence::None);
+        let spec = directives.iter().fold(spec, |spec, directive| spec.directive(*directive));
+        let local = Local::up(spec).unwrap();
+        block_on(async {
+            let record = Record::default();
+            let opened = try_open(&local, spec_of_things(), RemoteOptions::default(), &record).await;
+            let said = opened.err().map(|error| error.to_string()).unwrap_or_default();
+            for command in expected {
+                assert!(said.contains(command), "{command}: {said}");
+            }
+            assert_eq!(said.contains("does not do"), !expected.is_empty(), "{said}");
+        });
+    }
+}
+
+fn spec_of_things() -> forebay_table::TableSpec {
+    spec(KeyKind::Bigint)
+}
