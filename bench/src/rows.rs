@@ -2,6 +2,7 @@
 
 mod accounts;
 mod cache;
+mod failover;
 mod fairness;
 mod hot;
 mod http;
@@ -74,6 +75,11 @@ pub const ALL: &[Row] = &[
         run: servers::committed,
     },
     Row { name: "30", title: "the accounts plan at a tenth of capacity", run: accounts::tenth },
+    Row {
+        name: "failover",
+        title: "a primary of a cluster of 3 dies under writes: the longest one",
+        run: failover::longest_writes,
+    },
     Row { name: "nodes", title: "a cluster of 15 masters and 15 replicas", run: servers::nodes },
     Row { name: "redis", title: "forebay load beside redis-benchmark", run: testers::beside_redis_benchmark },
     Row {
