@@ -69,6 +69,37 @@ fn curl_is_served_with_both_versions_and_http_beside_it() {
 }
 
 #[test]
+fn http_2_is_served_with_tls_and_without() {
+    let folder = Folder::new();
+    let certificates = Certificates::new(folder.path());
+    let upstream =
+        Scripted::saying("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nContent-Length: 2\r\n\r\nok");
+    let app =
+        format!("[[endpoint]]\nroute = 'POST /app/{{path...}}'\nproxy = 'http://{}'\n", upstream.address);
+    let front = front(&format!("{}\n{app}", pair(&certificates)));
+    let ca = text(&certificates.ca);
+    let plain = |path: &str| format!("http://{}{path}", front.server.address);
+    for (how, at) in [
+        (&["--http2", "--cacert", &ca][..], &url as &dyn Fn(&Front, &str) -> String),
+        (&["--http2-prior-knowledge"], &|_, path| plain(path)),
+    ] {
+        let ask = |more: &[&str], path: &str| {
+            let shown = ["-w", "|%{http_version} %{http_code}", &at(&front, path)];
+            good(&curl(&[how, more, &shown].concat()))
+        };
+        assert_eq!(ask(&[], "/a"), "{\"text\":\"a\"}|2 200");
+        assert!(ask(&[], "/none").ends_with("|2 404"));
+        let posted = ask(&["-d", "name=x", "-H", "Cookie: a=b", "-H", "TE: trailers"], "/app/b?c=d");
+        assert_eq!(posted, "ok|2 200");
+    }
+    for seen in upstream.seen() {
+        assert_eq!((seen.header("cookie"), seen.header("te")), (Some("a=b"), None));
+        assert!(seen.header("host").is_some());
+        assert_eq!(seen.body, b"name=x");
+    }
+}
+
+#[test]
 fn the_server_behind_is_told_of_https() {
     let folder = Folder::new();
     let certificates = Certificates::new(folder.path());
@@ -96,6 +127,7 @@ fn protocols_are_settled_and_what_is_not_offered_is_refused() {
     let folder = Folder::new();
     let front = front(&pair(&Certificates::new(folder.path())));
     assert!(s_client(&front, &["-alpn", "http/1.1"]).contains("ALPN protocol: http/1.1"));
+    assert!(s_client(&front, &["-alpn", "http/1.1,h2"]).contains("ALPN protocol: h2"));
     assert!(s_client(&front, &[]).contains("No ALPN negotiated"));
     let other = s_client(&front, &["-alpn", "imap"]);
     assert!(other.contains("no application protocol"), "{other}");

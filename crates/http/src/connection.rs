@@ -11,11 +11,11 @@ use crate::answer::{Answer, Persistence};
 use crate::client::Origin;
 use crate::exchange::Stage;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
+use crate::local::{ConnectionKey, Counted, Local, Registration, Shared, Stopping};
 use crate::output::{Closes, Flush, Output, Pumped, SlotId};
 use crate::parse::Reject;
 use crate::streamed::Given;
 use crate::transport::Transport;
-use crate::worker::{ConnectionKey, Counted, Local, Shared, Stopping};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::future::Future;
@@ -38,7 +38,28 @@ pub(crate) enum Phase {
     Finishing(Ending),
     /// Our side is shut down; the client's input is discarded, so that it can read the last answer.
     Lingering { left_bytes: usize, until_ms: u64 },
+    /// The client speaks HTTP/2.
+    Http2,
 }
+
+/// What follows the HTTP/1 of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Nothing,
+    Http2,
+}
+
+/// A connection that goes on in another protocol, and what was read of that.
+pub(crate) struct Begun<S: Service, T: Transport> {
+    pub(crate) stream: T,
+    pub(crate) origin: Origin,
+    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) counted: Counted,
+    pub(crate) input: Vec<u8>,
+}
+
+/// Nothing was written to the client yet.
+const NEVER: u64 = u64::MAX;
 
 /// Who ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +73,7 @@ pub(crate) struct Connection<S: Service, T: Transport> {
     stream: T,
     pub(crate) origin: Origin,
     pub(crate) shared: Arc<Shared<S>>,
-    key: Option<ConnectionKey>,
+    place: Option<Registration>,
     pub(crate) phase: Phase,
     pub(crate) stage: Stage,
     /// Unconsumed input; without memory between requests.
@@ -67,7 +88,7 @@ pub(crate) struct Connection<S: Service, T: Transport> {
     deadline_ms: u64,
     active_ms: u64,
     wrote_ms: u64,
-    _counted: Counted,
+    counted: Counted,
 }
 
 impl<S: Service, T: Transport> Connection<S, T> {
@@ -76,7 +97,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             stream,
             origin,
             shared,
-            key: None,
+            place: None,
             phase: Phase::Serving,
             stage: Stage::default(),
             input: Vec::new(),
@@ -87,17 +108,23 @@ impl<S: Service, T: Transport> Connection<S, T> {
             flush: Flush::Empty,
             deadline_ms: u64::MAX,
             active_ms: 0,
-            wrote_ms: 0,
-            _counted: counted,
+            wrote_ms: NEVER,
+            counted,
         }
     }
 
+    /// What goes on when [`Next`] says so.
+    pub(crate) fn into_begun(self) -> Begun<S, T> {
+        let Connection { stream, origin, shared, counted, input, .. } = self;
+        Begun { stream, origin, shared, counted, input }
+    }
+
     fn drive(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
-        let key = match self.key {
-            Some(key) => key,
+        let key = match &self.place {
+            Some(place) => place.key(),
             None => {
                 self.active_ms = local.now_ms;
-                *self.key.insert(local.register(cx.waker().clone()))
+                self.place.insert(local.register(cx.waker().clone())).key()
             }
         };
         if self.shared.generation != local.generation() {
@@ -166,6 +193,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                     self.phase = self.lingering(local);
                 }
                 Phase::Lingering { .. } => {}
+                Phase::Http2 => return Poll::Ready(Ok(())),
             }
             if matches!(self.phase, Phase::Lingering { .. }) {
                 return self.linger(cx, local);
@@ -199,7 +227,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             self.active_ms = local.now_ms;
             if self.input.is_empty() {
                 let used = self.consume(&scratch[..count], local);
-                if used < count && self.phase == Phase::Serving {
+                if used < count && self.keeps_input() {
                     self.input.extend_from_slice(&scratch[used..count]);
                 }
                 self.settle_input(used > 0, local);
@@ -383,6 +411,16 @@ impl<S: Service, T: Transport> Connection<S, T> {
         Poll::Ready(Ok(()))
     }
 
+    /// Whether what was read and not consumed is still wanted.
+    pub(crate) fn keeps_input(&self) -> bool {
+        matches!(self.phase, Phase::Serving | Phase::Http2)
+    }
+
+    /// Whether the client has been sent nothing, and will not be by what it has asked for so far.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.wrote_ms == NEVER && self.output.is_empty()
+    }
+
     /// The deadline of the present phase.
     fn deadline(&self, local: &Local) -> u64 {
         let limits = &self.shared.limits;
@@ -423,7 +461,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 self.reject(Reject::new(408, detail), local);
                 std::ops::ControlFlow::Continue(())
             }
-            Phase::Finishing(_) | Phase::Lingering { .. } => std::ops::ControlFlow::Break(()),
+            Phase::Finishing(_) | Phase::Lingering { .. } | Phase::Http2 => std::ops::ControlFlow::Break(()),
         }
     }
 }
@@ -432,18 +470,11 @@ impl<S: Service, T: Transport> Connection<S, T> {
 pub(crate) const PANICKED: Reject = Reject::new(500, "the handler failed");
 
 impl<S: Service, T: Transport> Future for Connection<S, T> {
-    type Output = ();
+    type Output = Next;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next> {
         let connection = self.get_mut();
-        Local::with(|local| connection.drive(cx, local)).unwrap_or(Poll::Ready(()))
-    }
-}
-
-impl<S: Service, T: Transport> Drop for Connection<S, T> {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            drop(Local::with(|local| local.unregister(key)));
-        }
+        let done = Local::with(|local| connection.drive(cx, local)).unwrap_or(Poll::Ready(()));
+        done.map(|()| if connection.phase == Phase::Http2 { Next::Http2 } else { Next::Nothing })
     }
 }

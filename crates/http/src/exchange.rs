@@ -11,13 +11,13 @@ use crate::client::Origin;
 use crate::connection::{Connection, Deferred, Ending, PANICKED, Phase};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::local::{Local, Shared, Stopping};
 use crate::networks::Networks;
 use crate::output::SlotId;
 use crate::parse::{Framing, Reject, RequestHead, Version, field_slots, parse_head};
 use crate::request::{Method, Request};
 use crate::streamed::Given;
 use crate::transport::Transport;
-use crate::worker::{Local, Shared, Stopping};
 use crate::{Outcome, Service};
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -105,7 +105,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
         let mut input = std::mem::take(&mut self.input);
         let used = self.consume(&input, local);
-        if used < input.len() && self.phase == Phase::Serving {
+        if used < input.len() && self.keeps_input() {
             input.drain(..used);
             self.input = input;
         }
@@ -162,6 +162,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             match step {
                 Ok(0) => break,
                 Ok(count) => used += count,
+                Err(_) if begins_http2(rest) && self.is_fresh() => self.phase = Phase::Http2,
                 Err(reject) => self.reject(reject, local),
             }
         }
@@ -345,27 +346,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         let (request, service) =
             (request(head, body, stream, self.origin, trusted, local.worker), &**service);
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
-        let outcome = catch_unwind(AssertUnwindSafe(|| service.call(&request, &mut answer)));
-        let later = match outcome {
-            Ok(Outcome::Later(future)) => {
-                answer.clear();
-                Some(Pending::Whole(future))
-            }
-            Ok(Outcome::Streamed(future)) => {
-                answer.clear();
-                Some(Pending::Streamed(future))
-            }
-            Ok(Outcome::Done) if answer.is_answered() => None,
-            Ok(Outcome::Done) => {
-                respond_error(&mut answer, service, Reject::new(500, "the handler gave no answer"));
-                None
-            }
-            Err(_) => {
-                answer.clear();
-                respond_error(&mut answer, service, PANICKED);
-                None
-            }
-        };
+        let later = call(service, &request, &mut answer);
         let (form, mark) = (answer.form(), answer.mark());
         if form.persistence == Persistence::Close {
             self.phase = Phase::Finishing(Ending::Server);
@@ -388,8 +369,44 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 }
 
+/// Calls the service, which answers at once or later. One that panics or gives no answer is answered for.
 #[inline(always)]
-fn request<'a>(
+pub(crate) fn call<S: Service>(
+    service: &S,
+    request: &Request<'_>,
+    answer: &mut Answer<'_>,
+) -> Option<Pending> {
+    match catch_unwind(AssertUnwindSafe(|| service.call(request, answer))) {
+        Ok(Outcome::Later(future)) => {
+            answer.clear();
+            Some(Pending::Whole(future))
+        }
+        Ok(Outcome::Streamed(future)) => {
+            answer.clear();
+            Some(Pending::Streamed(future))
+        }
+        Ok(Outcome::Done) if answer.is_answered() => None,
+        Ok(Outcome::Done) => {
+            respond_error(answer, service, Reject::new(500, "the handler gave no answer"));
+            None
+        }
+        Err(_) => {
+            answer.clear();
+            respond_error(answer, service, PANICKED);
+            None
+        }
+    }
+}
+
+/// Whether this is how a client begins that knows of HTTP/2 (RFC 9113 section 3.4). As HTTP/1 it is a request
+/// of an unknown version; the rest of the preface is left to who speaks HTTP/2.
+#[cold]
+fn begins_http2(input: &[u8]) -> bool {
+    input.starts_with(b"PRI * HTTP/2.0")
+}
+
+#[inline(always)]
+pub(crate) fn request<'a>(
     head: &'a RequestHead<'a>,
     body: &'a [u8],
     stream: Option<&'a Cell<Option<BodyStream>>>,
@@ -409,12 +426,20 @@ fn insert_close(out: &mut Vec<u8>, start: usize) {
 }
 
 /// A deferred answer of a service.
-enum Pending {
+pub(crate) enum Pending {
     Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
     Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
 }
 
 impl Pending {
+    /// The answer; `None` when its future panicked.
+    pub(crate) async fn given(self) -> Option<Given> {
+        match self {
+            Pending::Whole(future) => AssertUnwindSafe(future).catch_unwind().await.ok().map(Given::Whole),
+            Pending::Streamed(future) => AssertUnwindSafe(future).catch_unwind().await.ok(),
+        }
+    }
+
     /// The future that its connection polls.
     fn deferred(self, id: SlotId) -> Deferred {
         match self {

@@ -101,6 +101,8 @@ impl Drop for BodyStream {
 #[derive(Debug)]
 enum Left {
     Bytes(u64),
+    /// [`Intake::end`] is called; how many bytes the body may still have.
+    Told(u64),
     /// The decoder, and how many bytes the body may still have.
     Chunked(ChunkedDecoder, Limits),
 }
@@ -136,6 +138,24 @@ impl Intake {
         (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
     }
 
+    /// Both ends of a body of at most `bytes_max` whose end is told by [`Intake::end`]; `length` is what the
+    /// client announced.
+    pub(crate) fn until_told(length: Option<u64>, bytes_max: u64, now_ms: u64) -> (Intake, BodyStream) {
+        let pipe = Arc::new(Mutex::new(Pipe::default()));
+        let stream = BodyStream { pipe: pipe.clone(), length };
+        let left = Left::Told(bytes_max);
+        (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
+    }
+
+    /// The body has ended, whole.
+    pub(crate) fn end(&mut self) {
+        let mut pipe = lock(&self.pipe);
+        pipe.end.get_or_insert(Ok(()));
+        let reader = pipe.reader.take();
+        drop(pipe);
+        reader.into_iter().for_each(Waker::wake);
+    }
+
     /// Whether the connection must wait for the reader.
     #[inline(never)]
     pub(crate) fn is_full(&self) -> bool {
@@ -169,6 +189,12 @@ impl Intake {
                 pipe.bytes.extend_from_slice(&input[..count]);
                 *left -= count as u64;
                 Ok((count, *left == 0))
+            }
+            Left::Told(left) if *left < input.len() as u64 => Err(BODY_TOO_LARGE),
+            Left::Told(left) => {
+                pipe.bytes.extend_from_slice(input);
+                *left -= input.len() as u64;
+                Ok((input.len(), false))
             }
             Left::Chunked(decoder, limits) => {
                 // The decoder compares the length of its buffer with the limit: it gets a buffer of its

@@ -1,5 +1,5 @@
-//! The HTTP/1.1 engine: sockets, TLS, parsing, answers, limits. It knows nothing of routes and nothing of
-//! data.
+//! The HTTP engine, 1.1 and 2: sockets, TLS, parsing, answers, limits. It knows nothing of routes and nothing
+//! of data.
 //!
 //! # Modules, in the order in which a request uses them
 //!
@@ -7,11 +7,13 @@
 //! |---|---|
 //! | [`server`](Server) | bind, threads, graceful stop; replacing what serves |
 //! | `acceptor` | which worker gets a connection; refusing past the limit |
-//! | `worker` | what the connections of one thread share; deadlines; connections that wait for the gate |
+//! | `worker` | the connections of one thread |
+//! | `local` | what they share; deadlines; what waits for the gate |
 //! | `proxy_protocol` | the header that a trusted proxy may begin a connection with |
 //! | `tls` | records of TLS in and out, handshakes |
 //! | `connection` | the state machine of one connection: read, flush, back-pressure, time-outs, closing |
 //! | `exchange` | bytes in, service called, answer or deferred slot out |
+//! | `http2` | the same for a client that speaks HTTP/2: its requests become the same calls |
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
 //! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
 //! | [`Client`], [`Networks`] | who sent it, as far as trusted proxies say |
@@ -55,8 +57,10 @@ mod date;
 mod detached;
 mod exchange;
 mod gate;
+mod http2;
 mod intake;
 mod limits;
+mod local;
 mod networks;
 mod output;
 pub mod parse;

@@ -113,6 +113,23 @@ pub(crate) const TURNS_PER_POLL: usize = 16;
 /// Bytes of a streamed body, in either direction, that are buffered for the slower side before the
 /// faster side waits. One read.
 pub(crate) const PIPE_BYTES: usize = READ_BYTES;
+/// HTTP/2: what a client may send of one request's body before the service has read it.
+pub(crate) const STREAM_WINDOW_BYTES: usize = 2 * PIPE_BYTES;
+/// HTTP/2: the same of all requests of a connection together.
+pub(crate) const CONNECTION_WINDOW_BYTES: usize = 16 * PIPE_BYTES;
+/// HTTP/2: what the bodies that are read whole may have together, on one connection with several of them. One
+/// alone may have `Limits::body_bytes`.
+pub(crate) const BODIES_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// HTTP/2: what a client may send while no request begins and no body moves in either direction. Settings,
+/// pings, priorities and window updates need some bytes a request.
+pub(crate) const CONTROL_BYTES_MAX: u64 = 256 * 1024;
+/// HTTP/2: how many more requests of a connection than were answered may be reset by the client. A page that
+/// is left resets some dozen.
+pub(crate) const RESETS_MAX: u32 = 200;
+/// HTTP/2: streams of a connection that the engine had to reset because the client broke a rule.
+pub(crate) const BROKEN_STREAMS_MAX: usize = 100;
+/// HTTP/2: how long a client that has been told of the end (GOAWAY) may take to notice.
+pub(crate) const GOAWAY_MS: u64 = 2_000;
 /// The coarse clock: deadlines are precise to this, and Date is at most this late.
 pub(crate) const TICK_MS: u64 = 250;
 /// After the last answer of a connection that is closed: how long and how much of the client's

@@ -86,6 +86,11 @@ impl Tls {
         Poll::Ready(Ok(()))
     }
 
+    /// Whether the two sides have settled on HTTP/2.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        self.session.alpn_protocol() == Some(b"h2")
+    }
+
     /// One read from the socket, and what its records say. Returns how many bytes were read.
     fn poll_records(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let before = self.incoming.len();

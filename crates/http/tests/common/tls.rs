@@ -21,6 +21,7 @@ pub fn server() -> Arc<ServerConfig> {
         .with_no_client_auth()
         .with_single_cert(chain.collect::<Result<_, _>>().expect("a certificate"), key)
         .expect("they fit");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ticketer = ring::Ticketer::new().expect("random bytes");
     Arc::new(config)
 }

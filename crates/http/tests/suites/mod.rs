@@ -1,5 +1,6 @@
 //! What holds with TLS and without: `plain.rs` and `secure.rs` run these.
 
+mod http2;
 mod order;
 mod pressure;
 mod protocol;

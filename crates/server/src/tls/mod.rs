@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use x509_cert::der::Decode;
 
 /// The protocols that are offered, the preferred one first.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// What HTTPS is spoken with, and what is wrong with the time of a certificate, a sentence each.
 pub struct Loaded {

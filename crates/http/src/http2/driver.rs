@@ -1,0 +1,286 @@
+//! The connection: takes requests from it, drives their futures, and ends it.
+//!
+//! What bounds a client, by whom:
+//!
+//! | flood | bound |
+//! |---|---|
+//! | requests at one time | `Limits::pipeline_depth` streams (`h2` refuses more) |
+//! | requests that are reset at once | `h2`: 20 that were not taken yet; here: [`RESETS_MAX`] that were |
+//! | streams that break a rule | `h2`: [`crate::limits::BROKEN_STREAMS_MAX`] |
+//! | header fields, CONTINUATION | `h2`: the size of a header list, and so of frames of one |
+//! | small frames of data | `h2`: a budget a connection |
+//! | settings, pings, priorities, window updates | here: [`CONTROL_BYTES_MAX`] without a request or a body that moves; `h2` reads no further while an acknowledgement cannot be written |
+//! | answers that are not taken | here: no further request at `Limits::output_bytes`, or while the socket is full; then `Limits::write_timeout_ms` |
+//! | bodies | windows of a stream and of the connection; whole ones by [`crate::limits::BODIES_BYTES_MAX`] |
+//!
+//! Who goes beyond one gets GOAWAY with ENHANCE_YOUR_CALM. Promises that a stop and an idle time-out end a
+//! connection by a graceful GOAWAY: what the client had sent by then is answered.
+
+use super::gauge::Gauge;
+use super::sending::Ended;
+use super::stream::{Step, begin};
+use super::wire::{Traffic, Wire};
+use crate::Service;
+use crate::client::Origin;
+use crate::limits::{CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX, STOP_LINGER_MS, TURNS_PER_POLL};
+use crate::local::{Local, Registration, Shared, Stopping};
+use crate::transport::Transport;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use h2::Reason;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// How far the end of a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Farewell {
+    No,
+    /// The client was told to send no more requests here.
+    Told {
+        at_ms: u64,
+    },
+    /// The connection ends, whatever the client does.
+    Final {
+        at_ms: u64,
+    },
+}
+
+pub(super) struct Driver<S: Service, T: Transport> {
+    connection: h2::server::Connection<Wire<T>, Bytes>,
+    traffic: Arc<Traffic>,
+    origin: Origin,
+    shared: Arc<Shared<S>>,
+    gauge: Arc<Gauge>,
+    streams: FuturesUnordered<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+    place: Option<Registration>,
+    farewell: Farewell,
+    resets: u32,
+    /// The last time that a request began or ended.
+    active_ms: u64,
+    /// The last time that the client took something, and how often it had by then.
+    moved_ms: u64,
+    moves: u64,
+    /// What was read when a body moved last, or a request began.
+    useful_bytes: u64,
+    pieces: u64,
+    /// What the worker's numbers have of the traffic.
+    counted: (u64, u64),
+}
+
+impl<S: Service, T: Transport> Driver<S, T> {
+    pub(super) fn new(
+        connection: h2::server::Connection<Wire<T>, Bytes>,
+        traffic: Arc<Traffic>,
+        origin: Origin,
+        shared: Arc<Shared<S>>,
+    ) -> Driver<S, T> {
+        Driver {
+            connection,
+            traffic,
+            origin,
+            shared,
+            gauge: Arc::default(),
+            streams: FuturesUnordered::new(),
+            place: None,
+            farewell: Farewell::No,
+            resets: 0,
+            active_ms: 0,
+            moved_ms: 0,
+            moves: 0,
+            useful_bytes: 0,
+            pieces: 0,
+            counted: (0, 0),
+        }
+    }
+
+    /// Whether no further request is taken until the client takes answers.
+    fn is_blocked(&self) -> bool {
+        self.traffic.is_blocked() || self.gauge.answer_bytes() >= self.shared.limits.output_bytes
+    }
+
+    /// What the worker has for this connection: its clock, a newer service, a stop. Ready when the connection
+    /// is to be dropped.
+    fn look_around(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
+        if self.place.is_none() {
+            self.place = Some(local.register(cx.waker().clone()));
+            (self.active_ms, self.moved_ms) = (local.now_ms, local.now_ms);
+        }
+        if self.shared.generation != local.generation()
+            && let Some(shared) = local.shared::<S>()
+        {
+            let before = std::mem::replace(&mut self.shared, shared);
+            if before.limits != self.shared.limits {
+                // The client has been told of the old ones.
+                self.say_farewell(local);
+            }
+        }
+        if local.stopping > Stopping::No {
+            self.say_farewell(local);
+        }
+        if local.stopping == Stopping::Closing && self.streams.is_empty() {
+            self.end(Reason::NO_ERROR, local);
+        }
+        if self.deadline(local) <= local.now_ms { self.overdue(local) } else { Poll::Pending }
+    }
+
+    /// Tells the client to send no more requests here; what it has sent is answered.
+    fn say_farewell(&mut self, local: &Local) {
+        if self.farewell == Farewell::No {
+            self.farewell = Farewell::Told { at_ms: local.now_ms };
+            self.connection.graceful_shutdown();
+        }
+    }
+
+    /// Ends the connection, told why.
+    fn end(&mut self, why: Reason, local: &Local) {
+        if !matches!(self.farewell, Farewell::Final { .. }) {
+            self.farewell = Farewell::Final { at_ms: local.now_ms };
+            self.connection.abrupt_shutdown(why);
+        }
+    }
+
+    fn deadline(&self, local: &Local) -> u64 {
+        let limits = &self.shared.limits;
+        match self.farewell {
+            Farewell::Final { at_ms } => {
+                at_ms + if local.stopping == Stopping::No { LINGER_MS } else { STOP_LINGER_MS }
+            }
+            _ if self.traffic.is_blocked() => self.moved_ms + limits.write_timeout_ms,
+            _ if !self.streams.is_empty() => u64::MAX,
+            Farewell::No => self.active_ms + limits.idle_timeout_ms,
+            Farewell::Told { at_ms } => at_ms.max(self.active_ms) + GOAWAY_MS,
+        }
+    }
+
+    fn overdue(&mut self, local: &Local) -> Poll<()> {
+        match self.farewell {
+            Farewell::Final { .. } => return Poll::Ready(()),
+            _ if self.traffic.is_blocked() => return Poll::Ready(()),
+            Farewell::No => self.say_farewell(local),
+            Farewell::Told { .. } => self.end(Reason::NO_ERROR, local),
+        }
+        Poll::Pending
+    }
+
+    /// Takes what the client has sent, answers it as far as that can be done at once, and writes what there
+    /// is. Ready with true when the connection is over, with false when requests were taken.
+    fn take_requests(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut taken = Vec::new();
+        while !self.is_blocked() {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok(request))) => taken.push(request),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(true),
+                Poll::Pending => break,
+            }
+        }
+        if self.is_blocked() && self.connection.poll_closed(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        let has_taken = !taken.is_empty();
+        for (request, respond) in taken {
+            let (shared, gauge) = (self.shared.clone(), self.gauge.clone());
+            let step = Local::with(|local| {
+                self.active_ms = local.now_ms;
+                begin(request, respond, shared, self.origin, gauge, local)
+            });
+            self.useful_bytes = self.traffic.read_bytes();
+            match step {
+                Some(Step::Later(future)) => self.streams.push(future),
+                Some(Step::Over(ended)) if self.account(ended) => {}
+                Some(Step::Over(_)) | None => return Poll::Ready(true),
+            }
+        }
+        if has_taken { Poll::Ready(false) } else { Poll::Pending }
+    }
+
+    /// A request is over; false: the connection must be dropped.
+    fn account(&mut self, ended: Ended) -> bool {
+        match ended {
+            Ended::Answered { closes } => {
+                self.resets = self.resets.saturating_sub(1);
+                if closes {
+                    Local::with(|local| self.say_farewell(local));
+                }
+            }
+            Ended::Reset => {
+                self.resets += 1;
+                if self.resets > RESETS_MAX {
+                    Local::with(|local| self.end(Reason::ENHANCE_YOUR_CALM, local));
+                }
+            }
+            Ended::GateFailed => return false,
+        }
+        Local::with(|local| self.active_ms = local.now_ms);
+        true
+    }
+
+    fn turns(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..TURNS_PER_POLL {
+            let mut has_moved = match self.take_requests(cx) {
+                Poll::Ready(true) => return Poll::Ready(()),
+                Poll::Ready(false) => true,
+                Poll::Pending => false,
+            };
+            while let Poll::Ready(Some(ended)) = self.streams.poll_next_unpin(cx) {
+                has_moved = true;
+                if !self.account(ended) {
+                    return Poll::Ready(());
+                }
+            }
+            if !has_moved {
+                return Poll::Pending;
+            }
+        }
+        // Yield to the other connections.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Counts what has moved; what moved nothing is a flood.
+    fn measure(&mut self, local: &mut Local) {
+        let (read_bytes, written_bytes) = (self.traffic.read_bytes(), self.traffic.written_bytes());
+        local.read_bytes += read_bytes - self.counted.0;
+        local.written_bytes += written_bytes - self.counted.1;
+        self.counted = (read_bytes, written_bytes);
+        local.publish();
+        if self.moves != self.traffic.moves() || !self.traffic.is_blocked() {
+            (self.moves, self.moved_ms) = (self.traffic.moves(), local.now_ms);
+        }
+        if self.traffic.is_ending() && !matches!(self.farewell, Farewell::Final { .. }) {
+            // `h2` has ended it: the client broke a rule, or left.
+            self.farewell = Farewell::Final { at_ms: local.now_ms };
+        }
+        if self.pieces != self.gauge.pieces() {
+            (self.pieces, self.useful_bytes) = (self.gauge.pieces(), read_bytes);
+        } else if read_bytes - self.useful_bytes > CONTROL_BYTES_MAX {
+            self.end(Reason::ENHANCE_YOUR_CALM, local);
+        }
+    }
+}
+
+impl<S: Service, T: Transport> Future for Driver<S, T> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let driver = self.get_mut();
+        // The worker is borrowed for moments only: the streams' futures borrow it, too.
+        if Local::with(|local| driver.look_around(cx, local)) != Some(Poll::Pending) {
+            return Poll::Ready(());
+        }
+        let was_final = matches!(driver.farewell, Farewell::Final { .. });
+        let polled = driver.turns(cx);
+        Local::with(|local| {
+            driver.measure(local);
+            if let Some(place) = &driver.place {
+                local.set_deadline(place.key(), driver.deadline(local));
+            }
+        });
+        if !was_final && matches!(driver.farewell, Farewell::Final { .. }) {
+            cx.waker().wake_by_ref();
+        }
+        polled
+    }
+}

@@ -1,0 +1,63 @@
+//! What the requests of one connection hold together. Read and written by one thread.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Counts that every request of a connection adds to.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    /// Bytes of whole answers that wait for the client.
+    answer_bytes: AtomicUsize,
+    /// Bytes of bodies that are being read whole.
+    body_bytes: AtomicUsize,
+    /// Pieces of bodies that moved, in either direction.
+    pieces: AtomicU64,
+}
+
+impl Gauge {
+    /// A part of the bytes of answers, for one request.
+    pub(super) fn answer_share(&self) -> Share<'_> {
+        Share { count: &self.answer_bytes, own: 0 }
+    }
+
+    /// A part of the bytes of bodies, for one request.
+    pub(super) fn body_share(&self) -> Share<'_> {
+        Share { count: &self.body_bytes, own: 0 }
+    }
+
+    /// A piece of a body has moved.
+    pub(super) fn count_piece(&self) {
+        self.pieces.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn answer_bytes(&self) -> usize {
+        self.answer_bytes.load(Relaxed)
+    }
+
+    pub(super) fn pieces(&self) -> u64 {
+        self.pieces.load(Relaxed)
+    }
+}
+
+/// What one request has of a count of its connection's [`Gauge`].
+pub(super) struct Share<'a> {
+    count: &'a AtomicUsize,
+    own: usize,
+}
+
+impl Share<'_> {
+    pub(super) fn set(&mut self, bytes: usize) {
+        self.count.fetch_sub(self.own, Relaxed);
+        self.count.fetch_add(bytes, Relaxed);
+        self.own = bytes;
+    }
+
+    pub(super) fn of_others(&self) -> usize {
+        self.count.load(Relaxed) - self.own
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}

@@ -1,0 +1,91 @@
+//! A whole body on its way to the client, as far as the client has room for it.
+
+use super::answer::Rendered;
+use super::gauge::Gauge;
+use super::waiting::{now_ms, until};
+use crate::limits::Limits;
+use crate::local::Shared;
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use std::sync::Arc;
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// With an answer. `closes`: the service wants the connection closed.
+    Answered { closes: bool },
+    /// By the client, or because it did not do its part.
+    Reset,
+    /// Its mark will never be passed.
+    GateFailed,
+}
+
+/// Sends the head, and as much of the body as the client has room for.
+pub(super) fn start(
+    respond: &mut SendResponse<Bytes>,
+    rendered: Rendered,
+) -> Result<(Option<SendStream<Bytes>>, Bytes), Ended> {
+    let Rendered { head, mut body, .. } = rendered;
+    let is_bodiless = body.is_empty();
+    let mut send = respond.send_response(head, is_bodiless).map_err(|_| Ended::Reset)?;
+    if is_bodiless {
+        return Ok((None, body));
+    }
+    push(&mut send, &mut body, true)?;
+    Ok((Some(send), body))
+}
+
+/// Sends as much as the client has room for; with `ends`, the last of it ends the answer.
+fn push(send: &mut SendStream<Bytes>, body: &mut Bytes, ends: bool) -> Result<usize, Ended> {
+    send.reserve_capacity(body.len());
+    let count = send.capacity().min(body.len());
+    if count > 0 || body.is_empty() {
+        let piece = body.split_to(count);
+        send.send_data(piece, ends && body.is_empty()).map_err(|_| Ended::Reset)?;
+    }
+    Ok(count)
+}
+
+/// Sends a whole answer's rest, and says how the request ended.
+pub(super) async fn send_rest<S>(
+    shared: Arc<Shared<S>>,
+    gauge: Arc<Gauge>,
+    mut send: SendStream<Bytes>,
+    rest: Bytes,
+    closes: bool,
+) -> Ended {
+    match send_all(&shared.limits, &gauge, &mut send, rest, true).await {
+        Ok(()) => Ended::Answered { closes },
+        Err(ended) => ended,
+    }
+}
+
+/// Sends `body` as fast as the client takes it.
+pub(super) async fn send_all(
+    limits: &Limits,
+    gauge: &Gauge,
+    send: &mut SendStream<Bytes>,
+    mut body: Bytes,
+    ends: bool,
+) -> Result<(), Ended> {
+    let mut waiting = gauge.answer_share();
+    loop {
+        if push(send, &mut body, ends)? > 0 {
+            gauge.count_piece();
+        }
+        if body.is_empty() {
+            return Ok(());
+        }
+        waiting.set(body.len());
+        let room = until(now_ms() + limits.write_timeout_ms, |cx| send.poll_capacity(cx)).await;
+        match room {
+            Some(Some(Ok(_))) => {}
+            Some(_) => return Err(Ended::Reset),
+            None => {
+                send.send_reset(Reason::CANCEL);
+                return Err(Ended::Reset);
+            }
+        }
+    }
+}

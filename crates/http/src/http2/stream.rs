@@ -1,0 +1,357 @@
+//! One request of HTTP/2, from its head to the end of its answer.
+//!
+//! A request without a body whose service answers at once is answered by a plain call. Everything else is a
+//! future of its connection, which ends when the client resets the stream. Promises the deadlines of HTTP/1:
+//! a body keeps its pace, a client takes its answer. Leaves the connection to [`super::driver`].
+
+use super::answer::Rendered;
+use super::gauge::Gauge;
+use super::head::Head;
+use super::sending::{Ended, send_all, send_rest, start};
+use super::waiting::{now_ms, passed, until};
+use crate::Service;
+use crate::client::Origin;
+use crate::connection::PANICKED;
+use crate::exchange::{Pending, call, request};
+use crate::intake::{BodyStream, Intake};
+use crate::limits::{BODIES_BYTES_MAX, Limits, PIPE_BYTES};
+use crate::local::{Local, Shared};
+use crate::parse::{BODY_TOO_LARGE, Framing, Reject};
+use crate::request::Method;
+use crate::streamed::{Given, Piece, Streamed};
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+/// What a request needs after its head was looked at.
+pub(super) enum Step {
+    Over(Ended),
+    Later(Pin<Box<dyn Future<Output = Ended> + Send>>),
+}
+
+/// Why the body of a request was not read.
+enum Refusal {
+    Answer(Reject),
+    Reset(Reason),
+}
+
+pub(super) struct Stream<S> {
+    shared: Arc<Shared<S>>,
+    origin: Origin,
+    gauge: Arc<Gauge>,
+    head: Head,
+    respond: SendResponse<Bytes>,
+}
+
+/// Answers a request, or begins to.
+pub(super) fn begin<S: Service>(
+    request: http::Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    shared: Arc<Shared<S>>,
+    origin: Origin,
+    gauge: Arc<Gauge>,
+    local: &mut Local,
+) -> Step {
+    local.requests += 1;
+    let (parts, body) = request.into_parts();
+    let head_only = parts.method == http::Method::HEAD;
+    let head = match Head::read(parts, &shared.limits) {
+        Ok(head) => head,
+        Err(reject) => {
+            let rendered = Rendered::error(&*shared.service, &local.stamp, head_only, reject);
+            return match start(&mut respond, rendered) {
+                Ok((send, rest)) => match send.filter(|_| !rest.is_empty()) {
+                    None => Step::Over(Ended::Answered { closes: false }),
+                    Some(send) => Step::Later(Box::pin(send_rest(shared, gauge, send, rest, false))),
+                },
+                Err(ended) => Step::Over(ended),
+            };
+        }
+    };
+    let stream = Stream { shared, origin, gauge, head, respond };
+    if !body.is_end_stream() {
+        return Step::Later(Box::pin(stream.read(body)));
+    }
+    drop(body);
+    match stream.call(Framing::Length(0), &[], None, local) {
+        (None, rendered) => stream.answer_now(rendered),
+        (Some(pending), _) => Step::Later(Box::pin(stream.wait(pending))),
+    }
+}
+
+/// When a body that began at that time is too slow.
+fn body_deadline(limits: &Limits, began_ms: u64, bytes: u64) -> u64 {
+    began_ms + limits.head_timeout_ms + bytes.saturating_mul(1000) / limits.body_bytes_per_s_min
+}
+
+impl<S: Service> Stream<S> {
+    fn head_only(&self) -> bool {
+        self.head.method == Method::Head
+    }
+
+    /// Calls the service: a deferred answer, or the answer.
+    fn call(
+        &self,
+        framing: Framing,
+        body: &[u8],
+        stream: Option<&Cell<Option<BodyStream>>>,
+        local: &Local,
+    ) -> (Option<Pending>, Rendered) {
+        let Shared { service, trusted, .. } = &*self.shared;
+        let called = self.head.with(framing, |head| {
+            let request = request(head, body, stream, self.origin, trusted, local.worker);
+            Rendered::write(&local.stamp, self.head_only(), |answer| call(&**service, &request, answer))
+        });
+        // A head without a target was refused when it was read.
+        called.unwrap_or_else(|| (None, self.error(local, PANICKED)))
+    }
+
+    fn error(&self, local: &Local, reject: Reject) -> Rendered {
+        Rendered::error(&*self.shared.service, &local.stamp, self.head_only(), reject)
+    }
+
+    fn answer_now(mut self, rendered: Rendered) -> Step {
+        if self.shared.gate.holds(rendered.mark) {
+            return Step::Later(Box::pin(self.answer(rendered)));
+        }
+        let closes = rendered.closes;
+        match start(&mut self.respond, rendered) {
+            Err(ended) => Step::Over(ended),
+            Ok((Some(send), rest)) if !rest.is_empty() => {
+                Step::Later(Box::pin(send_rest(self.shared, self.gauge, send, rest, closes)))
+            }
+            Ok(_) => Step::Over(Ended::Answered { closes }),
+        }
+    }
+
+    /// Sends an answer once its mark is passed.
+    async fn answer(mut self, rendered: Rendered) -> Ended {
+        let (gate, mark, closes) = (self.shared.gate.clone(), rendered.mark, rendered.closes);
+        if gate.holds(mark) {
+            let mut held = self.gauge.answer_share();
+            held.set(rendered.body.len());
+            let mut passing = pin!(passed(&gate, mark));
+            let passed = poll_fn(|cx| match self.respond.poll_reset(cx) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => passing.as_mut().poll(cx).map(Some),
+            });
+            match passed.await {
+                None => return Ended::Reset,
+                Some(false) => return Ended::GateFailed,
+                Some(true) => {}
+            }
+        }
+        match start(&mut self.respond, rendered) {
+            Err(ended) => ended,
+            Ok((Some(send), rest)) if !rest.is_empty() => {
+                send_rest(self.shared, self.gauge, send, rest, closes).await
+            }
+            Ok(_) => Ended::Answered { closes },
+        }
+    }
+
+    /// Waits for a deferred answer and sends it.
+    async fn wait(mut self, pending: Pending) -> Ended {
+        let given = {
+            let mut given = pin!(pending.given());
+            let given = poll_fn(|cx| match self.respond.poll_reset(cx) {
+                Poll::Ready(_) => Poll::Ready(None),
+                Poll::Pending => given.as_mut().poll(cx).map(Some),
+            });
+            given.await
+        };
+        let reply = match given {
+            None => return Ended::Reset,
+            Some(Some(Given::Streamed(streamed))) => return self.pass_on(streamed).await,
+            Some(Some(Given::Whole(reply))) => Some(reply),
+            Some(None) => None,
+        };
+        let rendered = Local::with(|local| match &reply {
+            Some(reply) => {
+                let write = |answer: &mut crate::Answer<'_>| answer.respond_reply(reply);
+                Rendered::write(&local.stamp, self.head_only(), write).1
+            }
+            None => self.error(local, PANICKED),
+        });
+        match rendered {
+            Some(rendered) => self.answer(rendered).await,
+            None => Ended::Reset,
+        }
+    }
+
+    /// Sends a streamed answer as fast as both sides can.
+    async fn pass_on(mut self, streamed: Streamed) -> Ended {
+        let rendered = Local::with(|local| Rendered::streamed(streamed, &local.stamp, self.head_only()));
+        let Some((rendered, outgoing)) = rendered else { return Ended::Reset };
+        let Some(mut outgoing) = outgoing else { return self.answer(rendered).await };
+        let Ok(mut send) = self.respond.send_response(rendered.head, false) else { return Ended::Reset };
+        loop {
+            let mut bytes = Vec::new();
+            let piece = poll_fn(|cx| {
+                if send.poll_reset(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                match catch_unwind(AssertUnwindSafe(|| outgoing.fill(cx, &mut bytes, PIPE_BYTES))) {
+                    Ok(Piece::Pending) if bytes.is_empty() => Poll::Pending,
+                    Ok(piece) => Poll::Ready(Some(piece)),
+                    Err(_) => Poll::Ready(Some(Piece::Broken)),
+                }
+            });
+            let Some(piece) = piece.await else { return Ended::Reset };
+            let ends = piece == Piece::End;
+            let sent = send_all(&self.shared.limits, &self.gauge, &mut send, bytes.into(), ends).await;
+            match (sent, piece) {
+                (Err(ended), _) => return ended,
+                (Ok(()), Piece::End) => return Ended::Answered { closes: false },
+                (Ok(()), Piece::Broken) => {
+                    // The client must not take what it has for the whole.
+                    send.send_reset(Reason::INTERNAL_ERROR);
+                    return Ended::Answered { closes: false };
+                }
+                (Ok(()), Piece::Pending | Piece::Enough) => {}
+            }
+        }
+    }
+
+    /// Reads the body and answers.
+    async fn read(mut self, mut body: RecvStream) -> Ended {
+        let framing = match self.head.length {
+            Some(length) => Framing::Length(usize::try_from(length).unwrap_or(usize::MAX)),
+            None => Framing::Chunked,
+        };
+        let streams = Local::with(|local| {
+            let Shared { service, trusted, .. } = &*self.shared;
+            let asked = |head: &crate::parse::RequestHead<'_>| {
+                service.streams(&request(head, &[], None, self.origin, trusted, local.worker))
+            };
+            self.head.with(framing, asked).flatten()
+        });
+        let streams = streams.flatten();
+        let bytes_max = streams.unwrap_or(self.shared.limits.body_bytes as u64);
+        if self.head.length.is_some_and(|length| length > bytes_max) {
+            return self.refuse(Refusal::Answer(BODY_TOO_LARGE)).await;
+        }
+        if self.head.expects_continue {
+            let mut head = http::Response::new(());
+            *head.status_mut() = http::StatusCode::CONTINUE;
+            if self.respond.send_informational(head).is_err() {
+                return Ended::Reset;
+            }
+        }
+        if streams.is_some() {
+            return self.hand_over(body, framing, bytes_max).await;
+        }
+        match self.whole(&mut body).await {
+            Err(refusal) => self.refuse(refusal).await,
+            Ok(bytes) => {
+                let called = Local::with(|local| self.call(framing, &bytes, None, local));
+                drop(bytes);
+                self.after(called).await
+            }
+        }
+    }
+
+    async fn after(self, called: Option<(Option<Pending>, Rendered)>) -> Ended {
+        match called {
+            Some((None, rendered)) => self.answer(rendered).await,
+            Some((Some(pending), _)) => self.wait(pending).await,
+            None => Ended::Reset,
+        }
+    }
+
+    async fn refuse(mut self, refusal: Refusal) -> Ended {
+        match refusal {
+            Refusal::Answer(reject) => match Local::with(|local| self.error(local, reject)) {
+                Some(rendered) => self.answer(rendered).await,
+                None => Ended::Reset,
+            },
+            Refusal::Reset(reason) => {
+                self.respond.send_reset(reason);
+                Ended::Reset
+            }
+        }
+    }
+
+    /// All of a body.
+    async fn whole(&self, body: &mut RecvStream) -> Result<Vec<u8>, Refusal> {
+        let limits = &self.shared.limits;
+        let mut share = self.gauge.body_share();
+        let (mut bytes, began_ms) = (Vec::new(), now_ms());
+        loop {
+            let deadline_ms = body_deadline(limits, began_ms, bytes.len() as u64);
+            let piece = match until(deadline_ms, |cx| body.poll_data(cx)).await {
+                None => return Err(Refusal::Answer(Reject::new(408, "the request body took too long"))),
+                Some(None) => return Ok(bytes),
+                Some(Some(Err(_))) => return Err(Refusal::Reset(Reason::CANCEL)),
+                Some(Some(Ok(piece))) => piece,
+            };
+            self.gauge.count_piece();
+            let total = bytes.len() + piece.len();
+            if total > limits.body_bytes {
+                return Err(Refusal::Answer(BODY_TOO_LARGE));
+            }
+            if share.of_others() > 0 && share.of_others() + total > BODIES_BYTES_MAX.max(limits.body_bytes) {
+                // Not processed: the client may send it again.
+                return Err(Refusal::Reset(Reason::REFUSED_STREAM));
+            }
+            share.set(total);
+            bytes.extend_from_slice(&piece);
+            // An error: the stream is over, which the next read tells.
+            let _released = body.flow_control().release_capacity(piece.len());
+        }
+    }
+
+    /// Calls a service that reads the body as it arrives.
+    async fn hand_over(self, body: RecvStream, framing: Framing, bytes_max: u64) -> Ended {
+        let (intake, stream) = Intake::until_told(self.head.length, bytes_max, now_ms());
+        let called = {
+            let stream = Cell::new(Some(stream));
+            Local::with(|local| self.call(framing, &[], Some(&stream), local))
+        };
+        let feeding = pin!(feed(body, intake, self.shared.clone(), self.gauge.clone()));
+        let answering = pin!(self.after(called));
+        match select(answering, feeding).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right(((), answering)) => answering.await,
+        }
+    }
+}
+
+/// Passes a body to the service, as fast as that reads it. Where it breaks off, its reader is told.
+async fn feed<S: Service>(
+    mut body: RecvStream,
+    mut intake: Intake,
+    shared: Arc<Shared<S>>,
+    gauge: Arc<Gauge>,
+) {
+    let (mut began_ms, mut received_bytes) = (now_ms(), 0);
+    while !intake.is_abandoned() {
+        if intake.is_full() {
+            poll_fn(|cx| intake.poll_room(cx)).await;
+            // The client was not read, so its time begins anew.
+            (began_ms, received_bytes) = (now_ms(), 0);
+            continue;
+        }
+        let deadline_ms = body_deadline(&shared.limits, began_ms, received_bytes);
+        match until(deadline_ms, |cx| body.poll_data(cx)).await {
+            Some(Some(Ok(piece))) => {
+                gauge.count_piece();
+                if intake.feed(&piece).is_err() {
+                    return;
+                }
+                received_bytes += piece.len() as u64;
+                // An error: the stream is over, which the next read tells.
+                let _released = body.flow_control().release_capacity(piece.len());
+            }
+            Some(None) => return intake.end(),
+            Some(Some(Err(_))) | None => return,
+        }
+    }
+}

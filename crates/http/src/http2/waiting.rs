@@ -1,0 +1,56 @@
+//! What a request waits for: a deadline of the worker's clock, a mark of the gate.
+
+use crate::gate::Gate;
+use crate::local::Local;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+/// The worker's clock.
+pub(super) fn now_ms() -> u64 {
+    Local::with(|local| local.now_ms).unwrap_or(0)
+}
+
+/// Waits for `next`, until that time of the worker's clock.
+pub(super) async fn until<R>(
+    deadline_ms: u64,
+    mut next: impl FnMut(&mut Context<'_>) -> Poll<R>,
+) -> Option<R> {
+    let mut place = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = next(cx) {
+            return Poll::Ready(Some(result));
+        }
+        let is_over = Local::with(|local| {
+            let place = place.get_or_insert_with(|| local.register(cx.waker().clone()));
+            local.set_deadline(place.key(), deadline_ms);
+            local.now_ms >= deadline_ms
+        });
+        if is_over == Some(false) { Poll::Pending } else { Poll::Ready(None) }
+    })
+    .await
+}
+
+/// Waits until the gate has passed `mark`; false: it never will.
+pub(super) async fn passed(gate: &Gate, mark: u64) -> bool {
+    let mut place = None;
+    poll_fn(|cx| {
+        loop {
+            if !gate.holds(mark) {
+                return Poll::Ready(true);
+            }
+            if gate.has_failed() {
+                return Poll::Ready(false);
+            }
+            let waits = Local::with(|local| {
+                let place = place.get_or_insert_with(|| local.register(cx.waker().clone()));
+                local.wait_for(gate, mark, place.key())
+            });
+            match waits {
+                Some(true) => return Poll::Pending,
+                Some(false) => {}
+                None => return Poll::Ready(false),
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,277 @@
+//! What the connections of one worker share: thread-local, so that nothing on the way of a request is locked
+//! or counted atomically, and connection tasks can still be spawned as ordinary tasks.
+//!
+//! Promises: one read buffer and one coarse clock a worker, deadlines swept a few times a second instead of a
+//! timer a request, waiters of the gate woken in the order of their marks. Leaves what a deadline means to
+//! who set it, and threads to [`crate::worker`].
+
+use crate::date::Stamp;
+use crate::gate::Gate;
+use crate::limits::{Limits, READ_BYTES};
+use crate::networks::Networks;
+use crate::output::Pool;
+use crate::stats::{Stats, WorkerCounters};
+use rustls::ServerConfig;
+use slab::Slab;
+use std::any::Any;
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+/// What every connection of a server refers to. Never changed: replaced as a whole.
+#[derive(Debug)]
+pub(crate) struct Shared<S> {
+    pub(crate) service: Arc<S>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) limits: Limits,
+    pub(crate) trusted: Networks,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Handshakes under way, of all workers.
+    pub(crate) handshakes: Arc<AtomicUsize>,
+    /// How often it has been replaced.
+    pub(crate) generation: u64,
+}
+
+/// How far a graceful stop has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stopping {
+    No,
+    /// Answers say `Connection: close`; what is on its way is still taken.
+    Grace,
+    /// Connections without work are closed.
+    Closing,
+}
+
+/// Names a connection within its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionKey(usize);
+
+struct Entry {
+    deadline_ms: u64,
+    waker: Waker,
+}
+
+/// The worker's side of everything that its connections share.
+pub(crate) struct Local {
+    pub(crate) worker: usize,
+    /// What is read is read here ([`Local::take_scratch`]); never kept across a return to the runtime.
+    pub(crate) scratch: Box<[u8]>,
+    pub(crate) pool: Pool,
+    pub(crate) stamp: Stamp,
+    /// The coarse clock, in milliseconds since the worker began.
+    pub(crate) now_ms: u64,
+    pub(crate) stopping: Stopping,
+    pub(crate) requests: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    began: Instant,
+    connections: Slab<Entry>,
+    waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
+    stats: Stats,
+    /// The server's [`Shared`], and its generation: the type of the service is its connections' business.
+    shared: Arc<dyn Any + Send + Sync>,
+    generation: u64,
+}
+
+impl Local {
+    /// Makes this thread that worker.
+    pub(crate) fn install<S: Send + Sync + 'static>(worker: usize, stats: Stats, shared: &Arc<Shared<S>>) {
+        let local = Local {
+            worker,
+            scratch: Box::default(),
+            pool: Pool::default(),
+            stamp: Stamp::now(),
+            now_ms: 0,
+            stopping: Stopping::No,
+            requests: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            began: Instant::now(),
+            connections: Slab::new(),
+            waiters: BinaryHeap::new(),
+            stats,
+            shared: shared.clone(),
+            generation: shared.generation,
+        };
+        LOCAL.with_borrow_mut(|place| *place = Some(local));
+    }
+
+    /// This thread is no worker any more.
+    pub(crate) fn uninstall() {
+        LOCAL.with_borrow_mut(|place| *place = None);
+    }
+
+    /// Connections get this one from now on.
+    pub(crate) fn replace<S: Send + Sync + 'static>(&mut self, shared: &Arc<Shared<S>>) {
+        (self.shared, self.generation) = (shared.clone(), shared.generation);
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What connections refer to from now on.
+    pub(crate) fn shared<S: Send + Sync + 'static>(&self) -> Option<Arc<Shared<S>>> {
+        self.shared.clone().downcast().ok()
+    }
+
+    /// Runs `f` with this thread's worker; `None` outside of a worker (a runtime that is being torn down).
+    pub(crate) fn with<R>(f: impl FnOnce(&mut Local) -> R) -> Option<R> {
+        LOCAL.try_with(|local| local.borrow_mut().as_mut().map(f)).ok().flatten()
+    }
+
+    /// The read buffer, to be put back. One that was lost in a panic is replaced.
+    #[inline]
+    pub(crate) fn take_scratch(&mut self) -> Box<[u8]> {
+        let scratch = std::mem::take(&mut self.scratch);
+        if scratch.is_empty() { vec![0; READ_BYTES].into_boxed_slice() } else { scratch }
+    }
+
+    fn counters(&self) -> &WorkerCounters {
+        &self.stats.workers[self.worker]
+    }
+
+    /// A place in the list of what is woken at a deadline, when a mark has been passed, and by a stop.
+    pub(crate) fn register(&mut self, waker: Waker) -> Registration {
+        Registration(ConnectionKey(self.connections.insert(Entry { deadline_ms: u64::MAX, waker })))
+    }
+
+    #[inline]
+    pub(crate) fn set_deadline(&mut self, key: ConnectionKey, deadline_ms: u64) {
+        self.connections[key.0].deadline_ms = deadline_ms;
+    }
+
+    /// Wakes the connection when `mark` has been passed; false: it has been already.
+    pub(crate) fn wait_for(&mut self, gate: &Gate, mark: u64, key: ConnectionKey) -> bool {
+        self.waiters.push(Reverse((mark, key)));
+        gate.wait(self.worker, mark);
+        gate.holds(mark) && !gate.has_failed()
+    }
+
+    /// Wakes the connections whose mark has been passed (all of them when the gate has failed).
+    pub(crate) fn release(&mut self, gate: &Gate) {
+        loop {
+            let (passed, failed) = (gate.passed(), gate.has_failed());
+            while let Some(Reverse((mark, key))) = self.waiters.peek().copied() {
+                if mark > passed && !failed {
+                    break;
+                }
+                self.waiters.pop();
+                // The key may name a later connection by now: waking that one for nothing does no harm.
+                if let Some(entry) = self.connections.get(key.0) {
+                    entry.waker.wake_by_ref();
+                }
+            }
+            let Some(Reverse((lowest, _))) = self.waiters.peek() else { return };
+            gate.wait(self.worker, *lowest);
+            if gate.holds(*lowest) && !gate.has_failed() {
+                return;
+            }
+        }
+    }
+
+    /// Moves the coarse clock and wakes the connections whose deadline is over.
+    pub(crate) fn tick(&mut self) {
+        self.now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.stamp.refresh();
+        for (_, entry) in &self.connections {
+            if entry.deadline_ms <= self.now_ms {
+                entry.waker.wake_by_ref();
+            }
+        }
+    }
+
+    pub(crate) fn set_stopping(&mut self, stopping: Stopping) {
+        self.stopping = stopping;
+        self.tick();
+        for (_, entry) in &self.connections {
+            entry.waker.wake_by_ref();
+        }
+    }
+
+    /// Makes the worker's numbers visible. The worker is their only writer.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        let counters = self.counters();
+        counters.requests.store(self.requests, Relaxed);
+        counters.read_bytes.store(self.read_bytes, Relaxed);
+        counters.written_bytes.store(self.written_bytes, Relaxed);
+    }
+}
+
+/// A place in the worker's list. Must not be dropped within [`Local::with`].
+#[derive(Debug)]
+pub(crate) struct Registration(ConnectionKey);
+
+impl Registration {
+    #[inline(always)]
+    pub(crate) fn key(&self) -> ConnectionKey {
+        self.0
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // The waker is dropped outside of the worker's borrow.
+        drop(Local::with(|local| local.connections.try_remove(self.0.0)));
+    }
+}
+
+/// Lowers the worker's number of connections when a connection ends in whatever way.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) stats: Stats,
+    pub(crate) worker: usize,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.stats.workers[self.worker].connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A future that ends with nothing when its time is over, or when the server closes what has no request.
+pub(crate) struct Timely<F> {
+    future: F,
+    timeout_ms: u64,
+    deadline_ms: u64,
+    place: Option<Registration>,
+}
+
+impl<F> Timely<F> {
+    pub(crate) fn new(timeout_ms: u64, future: F) -> Timely<F> {
+        Timely { future, timeout_ms, deadline_ms: u64::MAX, place: None }
+    }
+}
+
+impl<F: Future + Unpin> Future for Timely<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let me = self.get_mut();
+        let is_over = Local::with(|local| {
+            if me.place.is_none() {
+                let place = local.register(cx.waker().clone());
+                me.deadline_ms = local.now_ms + me.timeout_ms;
+                local.set_deadline(place.key(), me.deadline_ms);
+                me.place = Some(place);
+            }
+            me.deadline_ms <= local.now_ms || local.stopping == Stopping::Closing
+        });
+        if is_over != Some(false) {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut me.future).poll(cx).map(Some)
+    }
+}
