@@ -142,7 +142,7 @@ fn protocols_are_settled_and_what_is_not_offered_is_refused() {
 }
 
 /// Makes a certificate that signs itself, for these names.
-fn self_signed(folder: &Path, file: &str, names: &str) -> String {
+pub(super) fn self_signed(folder: &Path, file: &str, names: &str) -> String {
     let script = format!(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={file} \
          -addext subjectAltName={names} -keyout {file}.key -out {file}.crt"

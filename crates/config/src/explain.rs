@@ -95,8 +95,7 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Constant(_) => "constant".into(),
         Action::Files(files) => format!("files ← {}", files.dir.display()),
         Action::Proxy(proxy) => {
-            let upstreams: Vec<_> = proxy.upstreams.iter().map(|to| format!("http://{to}")).collect();
-            format!("proxy ↔ {}", upstreams.join(" | "))
+            format!("proxy ↔ {}", proxy.upstreams.join(" | "))
         }
     }
 }

@@ -3,6 +3,7 @@
 //! | module | knows |
 //! |---|---|
 //! | [`Proxy`] | one group of upstreams: attempts, time-outs, what of an answer may be passed on |
+//! | `connect` | connections to upstreams, with TLS and without |
 //! | `health` | which upstream is asked |
 //! | `forward` | which header fields end here, and what is said of whom a request came from |
 //! | `body` | bodies, piece by piece, both ways |
@@ -22,6 +23,7 @@
 //! What must not move in: configuration, caching, routes, clients' sockets; any other crate of ours.
 
 mod body;
+mod connect;
 mod error;
 mod forward;
 mod health;
@@ -29,6 +31,7 @@ mod limits;
 mod proxy;
 
 pub use body::{AnswerBody, BodySource, RequestBody};
+pub use connect::{Roots, TlsError, Upstream};
 pub use error::{Error, Kind};
 pub use forward::{Sender, Trust};
-pub use proxy::{Answer, Authority, Proxy, Request, Settings};
+pub use proxy::{Answer, Proxy, Request, Settings};

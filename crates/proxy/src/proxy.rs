@@ -1,32 +1,34 @@
 //! One group of upstreams: from a client's request to an answer that may be passed on.
 
 use crate::body::{AnswerBody, RequestBody, Sending, Supply};
+use crate::connect::{Connector, Roots, TlsError, Upstream, client_config};
 use crate::error::{Error, Kind};
 use crate::forward::{Sender, Trust, prepare_request, strip_hop_by_hop};
 use crate::health::Balance;
 use crate::limits::{CHECK_PERIOD, CHECK_TIMEOUT, HEAD_BYTES_MAX, IDLE_CONNECTION, IDLE_CONNECTIONS_MAX};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
 use http::{Method, Uri};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-pub use http::uri::Authority;
-
 /// What a group of upstreams is, and how patient one is with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// Host and port of each; at least one.
-    pub upstreams: Vec<Authority>,
-    /// The longest that connecting may take.
+    /// The servers behind; at least one.
+    pub upstreams: Vec<Upstream>,
+    /// Who vouches for those behind https.
+    pub roots: Roots,
+    /// The longest that connecting may take, with the handshake of TLS.
     pub connect_timeout: Duration,
     /// From the end of the request (while nobody but the upstream is waited for) to the head of the answer.
     pub answer_timeout: Duration,
@@ -72,22 +74,29 @@ pub struct Answer {
     pub body: AnswerBody,
 }
 
-type Pool = Client<HttpConnector, Sending>;
+type Pool = Client<Connector, Sending>;
 
 /// A group of upstreams. One for all workers.
 #[derive(Debug)]
 pub struct Proxy {
     settings: Settings,
     balance: Arc<Balance>,
+    tls: ClientConfig,
     /// One for each worker, made by its first request: connections belong to the runtime that made them.
     pools: Box<[OnceLock<Pool>]>,
 }
 
 impl Proxy {
     /// A proxy for that many workers. It connects when it is first used.
-    pub fn new(settings: Settings, workers: usize) -> Proxy {
+    ///
+    /// # Errors
+    /// Authorities that cannot be used, where an upstream is behind https.
+    pub fn new(settings: Settings, workers: usize) -> Result<Proxy, TlsError> {
         let balance = Arc::new(Balance::new(settings.upstreams.len()));
-        Proxy { settings, balance, pools: std::iter::repeat_with(OnceLock::new).take(workers).collect() }
+        let is_secure = settings.upstreams.iter().any(|upstream| upstream.is_secure);
+        let tls = client_config(Some(&settings.roots).filter(|_| is_secure))?;
+        let pools = std::iter::repeat_with(OnceLock::new).take(workers).collect();
+        Ok(Proxy { settings, balance, tls, pools })
     }
 
     /// What it was made with.
@@ -146,14 +155,15 @@ impl Proxy {
     ) -> Result<http::Request<Sending>, Error> {
         let upstream = &self.settings.upstreams[index];
         let malformed = || Error::new(Kind::BadAnswer, "the request cannot be passed on");
-        let own = HeaderValue::from_str(upstream.as_str()).map_err(|error| malformed().caused_by(error))?;
+        let own = HeaderValue::from_str(upstream.authority.as_str())
+            .map_err(|error| malformed().caused_by(error))?;
         let host = if self.settings.keeps_host { None } else { Some(&own) };
         prepare_request(&mut headers, sender, self.settings.trust, host);
         // HTTP/1.1 needs one, HTTP/1.0 does not.
         headers.entry(HOST).or_insert(own);
         let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(Scheme::HTTP);
-        parts.authority = Some(upstream.clone());
+        parts.scheme = Some(upstream.scheme());
+        parts.authority = Some(upstream.authority.clone());
         parts.path_and_query = Some(target.clone());
         let mut request = http::Request::new(Sending::new(supply));
         *request.method_mut() = method.clone();
@@ -209,9 +219,7 @@ impl Proxy {
     }
 
     fn pool(&self) -> Pool {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(self.settings.connect_timeout));
-        connector.set_nodelay(true);
+        let connector = Connector::new(self.tls.clone(), self.settings.connect_timeout);
         Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
@@ -238,12 +246,13 @@ impl Proxy {
     }
 }
 
-async fn is_well(pool: &Pool, upstream: &Authority, path: &PathAndQuery) -> bool {
-    let uri = Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone()).path_and_query(path.clone());
+async fn is_well(pool: &Pool, upstream: &Upstream, path: &PathAndQuery) -> bool {
+    let uri = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
+    let uri = uri.path_and_query(path.clone());
     let Ok(uri) = uri.build() else { return false };
     let mut request = http::Request::new(Sending::new(Supply::Whole(Bytes::new())));
     *request.uri_mut() = uri;
-    let host = HeaderValue::from_str(upstream.as_str());
+    let host = HeaderValue::from_str(upstream.authority.as_str());
     host.into_iter().for_each(|host| drop(request.headers_mut().insert(http::header::HOST, host)));
     let answer = timeout(CHECK_TIMEOUT, pool.request(request)).await;
     matches!(answer, Ok(Ok(answer)) if answer.status().is_success() || answer.status().is_redirection())
@@ -257,7 +266,7 @@ struct Failed {
 }
 
 impl Failed {
-    fn by(upstream: &Authority, error: ClientError) -> Failed {
+    fn by(upstream: &Upstream, error: ClientError) -> Failed {
         let is_unsent = error.is_connect();
         let source =
             std::error::Error::source(&error).and_then(|source| source.downcast_ref::<hyper::Error>());

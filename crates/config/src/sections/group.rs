@@ -34,6 +34,7 @@ pub(crate) const UPSTREAM: Section = Section {
     keys: keys! {
         "url" | "URL, or array of URLs" | "" | "as `proxy` of an endpoint; the others are those that go with it"
         "connect_timeout" | "time" | "\"2s\"" | ""
+        "ca" | "path" | "(those of the system)" | ""
         "silence_timeout" | "time" | "\"60s\"" | ""
         "retries" | "number" | "1" | ""
         "health" | "path" | "(no checks)" | ""

@@ -352,25 +352,26 @@ fn proxies() {
     let Action::Proxy(proxy) = plain.action else { panic!("{:?}", plain.action) };
     assert_eq!(
         (proxy.upstreams.as_slice(), proxy.connect_timeout_ms, proxy.silence_timeout_ms, proxy.retries),
-        (&["127.0.0.1:8080".to_owned()][..], 2_000, 60_000, 1)
+        (&["http://127.0.0.1:8080".to_owned()][..], 2_000, 60_000, 1)
     );
     assert_eq!(
         (proxy.health, proxy.keeps_host, proxy.trusts_front, proxy.body_bytes),
         (None, true, false, 1 << 30)
     );
     let full = endpoint(
-        "route = 'GET /a'\nproxy = ['http://a', 'HTTP://[::1]:81/']\nhealth = '/healthz?x=1'\nhost = 'upstream'\n\
+        "route = 'GET /a'\nproxy = ['http://a', 'HTTPS://[::1]:81/']\nca = 'ca.pem'\nhealth = '/healthz?x=1'\nhost = 'upstream'\n\
          forwarded = 'append'\nretries = 0\nbody = '4GiB'\nconnect_timeout = '1s'\nsilence_timeout = '5s'",
     );
     let Action::Proxy(proxy) = full.action else { panic!("{:?}", full.action) };
-    assert_eq!(proxy.upstreams, ["a", "[::1]:81"]);
+    assert_eq!(proxy.upstreams, ["http://a", "https://[::1]:81"]);
+    assert_eq!(proxy.ca, Some("ca.pem".into()));
     assert_eq!(
         (proxy.health.as_deref(), proxy.keeps_host, proxy.trusts_front, proxy.body_bytes, proxy.retries),
         (Some("/healthz?x=1"), false, true, 4 << 30, 0)
     );
     for (written, what) in [
         ("route = 'GET /'\nproxy = 'localhost:8080'", "must be http://"),
-        ("route = 'GET /'\nproxy = 'https://a'", "not in this version"),
+        ("route = 'GET /'\nproxy = 'http://a'\nca = 'ca.pem'", "ca: no server"),
         ("route = 'GET /'\nproxy = 'http://a/b'", "must have no path"),
         ("route = 'GET /'\nproxy = 'http://a?b'", "must have no path"),
         ("route = 'GET /'\nproxy = 'http://me:secret@a'", "must be http://"),

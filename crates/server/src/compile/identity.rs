@@ -360,6 +360,7 @@ impl Writer {
             upstreams,
             keeps_host,
             trusts_front,
+            ca: _,
             connect_timeout_ms: _,
             silence_timeout_ms: _,
             retries: _,

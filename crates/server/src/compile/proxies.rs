@@ -3,7 +3,7 @@
 
 use crate::action::proxy::{Failures, ProxyAction};
 use forebay_config::model;
-use forebay_proxy::{Authority, Proxy, Settings, Trust};
+use forebay_proxy::{Proxy, Roots, Settings, Trust, Upstream};
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
@@ -52,13 +52,14 @@ impl Proxies {
         set_here: Vec<HeaderName>,
     ) -> Result<Arc<ProxyAction>, String> {
         let upstream = |text: &String| {
-            text.parse::<Authority>().map_err(|error| format!("the upstream `{text}`: {error}"))
+            text.parse::<Upstream>().map_err(|error| format!("the upstream `{text}`: {error}"))
         };
         let path = |text: &String| {
             text.parse::<PathAndQuery>().map_err(|error| format!("the path `{text}`: {error}"))
         };
         let settings = Settings {
             upstreams: proxy.upstreams.iter().map(upstream).collect::<Result<_, _>>()?,
+            roots: roots(proxy)?,
             connect_timeout: Duration::from_millis(proxy.connect_timeout_ms),
             answer_timeout,
             silence_timeout: Duration::from_millis(proxy.silence_timeout_ms),
@@ -72,7 +73,8 @@ impl Proxies {
         let proxy_of = match there.find(|known| *known.settings() == settings) {
             Some(known) => known,
             None => {
-                let proxy = Arc::new(Proxy::new(settings, self.workers));
+                let made = Proxy::new(settings, self.workers);
+                let proxy = Arc::new(made.map_err(|error| format!("proxy: {error}"))?);
                 all.push(Known { proxy: Arc::downgrade(&proxy), is_watched: false });
                 proxy
             }
@@ -84,4 +86,12 @@ impl Proxies {
         let (request_id, failures) = (request_id.transpose()?, Failures::default());
         Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, request_id, set_here, failures }))
     }
+}
+
+/// Whom the servers behind are believed to be by. The file is read at a start and at each reload.
+fn roots(proxy: &model::Proxy) -> Result<Roots, String> {
+    let Some(path) = &proxy.ca else { return Ok(Roots::System) };
+    let pem =
+        std::fs::read(path).map_err(|error| format!("ca: {} cannot be read: {error}", path.display()))?;
+    Ok(Roots::Pem { name: path.display().to_string(), pem })
 }

@@ -1,9 +1,10 @@
 //! `proxy`: the servers behind, and how patient one is with them.
 
-use crate::syntax::fields::{Cursor, Fields, bytes, choice, integer, milliseconds, text};
+use crate::syntax::fields::{Cursor, Fields, bytes, choice, integer, milliseconds, name, text};
 use crate::syntax::keys::{ActionKeys, action};
 use crate::syntax::tree::{Data, Node};
 use fluent_uri::Uri;
+use std::path::PathBuf;
 
 const CONNECT_TIMEOUT_MS: u64 = 2_000;
 const SILENCE_TIMEOUT_MS: u64 = 60_000;
@@ -14,9 +15,12 @@ const UPSTREAMS_MAX: usize = 64;
 
 pub(crate) const PROXY: ActionKeys = action! {
     "proxy" | "URL, or array of URLs" |
-        "passes requests on to `http://host:port`, to the least busy of several; `timeout` is that of its \
-        answer" => {
-        "connect_timeout" | "time" | "\"2s\"" | "longest that connecting may take"
+        "passes requests on to `http://host:port` or `https://host:port`, to the least busy of several; \
+        `timeout` is that of its answer" => {
+        "connect_timeout" | "time" | "\"2s\"" |
+            "longest that connecting may take, with the handshake of TLS"
+        "ca" | "path" | "(those of the system)" |
+            "a PEM file of authorities: the certificate of a server behind https must be from one of them"
         "silence_timeout" | "time" | "\"60s\"" |
             "longest silence in the middle of an answer; then it is broken off"
         "retries" | "number" | "1" | "how often a request is sent again that may be"
@@ -32,8 +36,10 @@ pub(crate) const PROXY: ActionKeys = action! {
 /// The servers behind an endpoint, and how patient one is with them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// Host and port of each; at least one.
+    /// Scheme, host and port of each, as `http://host:port`; at least one.
     pub upstreams: Vec<String>,
+    /// Authorities of those behind https; `None`: the system's.
+    pub ca: Option<PathBuf>,
     /// The longest that connecting may take, in milliseconds.
     pub connect_timeout_ms: u64,
     /// The longest silence in the middle of an answer, in milliseconds.
@@ -66,6 +72,7 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
     }
     let mut proxy = Proxy {
         upstreams,
+        ca: fields.read("ca", |node| name(node).map(PathBuf::from)),
         connect_timeout_ms: CONNECT_TIMEOUT_MS,
         silence_timeout_ms: SILENCE_TIMEOUT_MS,
         retries: RETRIES,
@@ -74,6 +81,11 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
         trusts_front: false,
         body_bytes: BODY_BYTES,
     };
+    if let Some(ca) = fields.get("ca")
+        && !proxy.upstreams.iter().any(|upstream| upstream.starts_with("https:"))
+    {
+        ca.wrong("ca: no server of `proxy` is asked by https");
+    }
     fields.set("connect_timeout", &mut proxy.connect_timeout_ms, milliseconds);
     fields.set("silence_timeout", &mut proxy.silence_timeout_ms, milliseconds);
     fields.set("retries", &mut proxy.retries, integer(0, 10));
@@ -83,20 +95,21 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
     Some(proxy)
 }
 
-/// `http://host:port`, as host and port.
+/// `http://host:port` or `https://host:port`, in that form.
 fn upstream(node: &Node) -> Result<String, String> {
     let url = text(node)?;
-    let wrong =
-        || format!("`{url}` must be http:// with a host and perhaps a port, such as http://127.0.0.1:8080");
+    let wrong = || {
+        format!(
+            "`{url}` must be http:// or https:// with a host and perhaps a port, such as http://127.0.0.1:8080"
+        )
+    };
     let uri = Uri::parse(url.as_str()).map_err(|_| wrong())?;
-    if uri.scheme().as_str().eq_ignore_ascii_case("https") {
-        return Err("https to the servers behind is not in this version; http:// it must be".into());
-    }
     let authority = uri
         .authority()
         .filter(|authority| !authority.host().is_empty() && authority.userinfo().is_none())
         .ok_or_else(wrong)?;
-    if !uri.scheme().as_str().eq_ignore_ascii_case("http") {
+    let scheme = uri.scheme().as_str().to_ascii_lowercase();
+    if !matches!(scheme.as_str(), "http" | "https") {
         return Err(wrong());
     }
     let is_bare =
@@ -104,7 +117,7 @@ fn upstream(node: &Node) -> Result<String, String> {
     if !is_bare {
         return Err(format!("`{url}` must have no path: requests keep theirs"));
     }
-    Ok(authority.as_str().to_owned())
+    Ok(format!("{scheme}://{}", authority.as_str()))
 }
 
 fn health(node: &Node) -> Result<String, String> {
