@@ -22,7 +22,7 @@ test: tools
 
 # Bodies of 1 GiB through the proxy, instead of the 64 MiB of `make test`.
 test-bodies: tools
-	FOREBAY_BODY_MIB=1024 $(CARGO) test -p forebay-tests --test front -- bodies
+	FOREBAY_BODY_MIB=1024 $(CARGO) test --workspace --test front -- bodies
 
 lint:
 	$(CARGO) fmt --all --check
@@ -44,22 +44,22 @@ bench-peers: tools
 # Half an hour of `forebay load` at full rate: its memory stays within 5 %. `make test` does the same for seconds.
 load-long: tools
 	$(CARGO) build --release --bin forebay
-	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test -p forebay-tests --test load -- --nocapture memory
+	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test --workspace --test load -- --nocapture memory
 
 # A million reads and ten thousand writes through two servers, by each promise, one server cut off for 10 s: what the readers saw is printed.
 # `make test` does the same with some thousand.
 freshness-long: tools
 	$(CARGO) build --release --bin forebay
-	@$(WITH_SERVICES) FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_READS=$${FOREBAY_READS:-1000000} $(CARGO) test -p forebay-tests --test cache -- --nocapture --test-threads 1 never_older
+	@$(WITH_SERVICES) FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_READS=$${FOREBAY_READS:-1000000} $(CARGO) test --workspace --test cache -- --nocapture --test-threads 1 never_older
 
 # Fifty rounds of kill -9 under full write load.
 torture:
-	@$(WITH_SERVICES) FOREBAY_CRASH_ROUNDS=50 $(CARGO) test -p forebay-tests --test crash -- --nocapture
+	@$(WITH_SERVICES) FOREBAY_CRASH_ROUNDS=50 $(CARGO) test --workspace --test crash -- --nocapture
 
 # A thousand rounds of everything that can go wrong before a PostgreSQL that is there already; `make test` does fifty. A failure prints its seed, and
 # FOREBAY_TORTURE_SEED=N make torture-database repeats that round.
 torture-database:
-	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} FOREBAY_TORTURE_SHARD_ROUNDS=$${FOREBAY_TORTURE_SHARD_ROUNDS:-1000} $(CARGO) test -p forebay-tests --test torture -- --nocapture
+	@$(WITH_SERVICES) FOREBAY_TORTURE_ROUNDS=$${FOREBAY_TORTURE_ROUNDS:-1000} FOREBAY_TORTURE_SHARD_ROUNDS=$${FOREBAY_TORTURE_SHARD_ROUNDS:-1000} $(CARGO) test --workspace --test torture -- --nocapture
 
 # Whether the torture finds what it is for: a server with one bug at a time must fail within fifty rounds.
 PLANTED ?= commit-taken-for-failed whole-row-update outcome-judged-again letter-cannot-be-written position-never-checked \

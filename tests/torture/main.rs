@@ -78,7 +78,7 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
                         Ok(Err(failure)) => failure,
                         Err(_) => "it panicked, see above".to_owned(),
                     };
-                    let again = format!("FOREBAY_TORTURE_SEED={seed} cargo test -p forebay-tests --test torture -- --nocapture nothing_is");
+                    let again = format!("FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture nothing_is");
                     println!("round {number} failed; {again}\n{failure}");
                     failures.lock().expect("no thread panics").push(again);
                 }
@@ -130,7 +130,7 @@ fn what_the_database_allows_arrives_from_all_shards() {
         let failure = outcome.unwrap_or_else(|_| Err("it panicked, see above".to_owned())).err();
         if let Some(failure) = failure {
             let again = format!(
-                "FOREBAY_TORTURE_SEED={seed} cargo test -p forebay-tests --test torture -- --nocapture what_the"
+                "FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture what_the"
             );
             println!("round {number} failed; {again}\n{failure}");
             failures.push(again);
