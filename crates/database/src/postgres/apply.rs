@@ -146,17 +146,19 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     if letters.broken.is_none() {
         bulk.make_drain_tables(session).await.map_err(of_letters)?;
     }
-    session.begin_job().await?;
+    // So that the triggers of followed tables do not tell the drain what it wrote itself.
+    let mut further = format!("; SET LOCAL forebay.drain = '{:032x}'", batch.log);
+    if batch.on_error == OnError::Fail {
+        // Coalescing orders by kind and key: a row may come before the one it refers to. For constraints that
+        // may be deferred.
+        further += "; SET CONSTRAINTS ALL DEFERRED";
+    }
+    session.begin_job_with(&further).await?;
     let changed = async {
-        // So that the triggers of followed tables do not tell the drain what it wrote itself.
-        session.execute(&format!("SET LOCAL forebay.drain = '{:032x}'", batch.log)).await?;
         begin_changes(session, batch, letters).await?;
         let reached = cascades::of_batch(session, batch).await?;
         match batch.on_error {
             OnError::Fail => {
-                // Coalescing orders by kind and key: a row may come before the one it refers to. For
-                // constraints that may be deferred.
-                session.execute("SET CONSTRAINTS ALL DEFERRED").await?;
                 *done = in_bulk(session, batch).await?;
                 supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)?;
             }

@@ -340,6 +340,11 @@ impl Session {
     /// Begins the transaction of a job: whatever the server or a pooler is set to, it is durable when it is
     /// committed.
     pub(super) async fn begin_job(&mut self) -> Result<(), Error> {
+        self.begin_job_with("").await
+    }
+
+    /// [`Session::begin_job`] with further statements, each behind a semicolon, in the same round trip.
+    pub(super) async fn begin_job_with(&mut self, further: &str) -> Result<(), Error> {
         let mut sql = format!(
             "BEGIN; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}; SELECT set_config('synchronous_commit', 'on', true) \
              WHERE current_setting('synchronous_commit') IN ('off', 'local')"
@@ -347,6 +352,7 @@ impl Session {
         if self.pooler == Pooler::Transaction {
             sql += "; SET LOCAL statement_timeout = 0";
         }
+        sql += further;
         self.begin(&sql).await
     }
 
