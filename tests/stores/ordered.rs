@@ -368,7 +368,7 @@ fn a_true_violation_is_a_letter(ordered: &Ordered) {
 
 /// Every third owner is made again after it was deleted, with a new thing.
 fn is_made_again(at: usize) -> bool {
-    at % 3 == 0
+    at.is_multiple_of(3)
 }
 
 /// A thing is moved to another owner before its own is deleted, and stays; another one is not, and goes with

@@ -140,8 +140,8 @@ async fn serve_secure<S: Service>(
     }
 }
 
-/// Serves a client that speaks HTTP/1, or HTTP/2 after all. No `async fn`: it would keep a second connection
-/// for its argument.
+/// Serves a client that speaks HTTP/1, or HTTP/2 after all.
+#[expect(clippy::manual_async_fn, reason = "an async fn keeps a second connection for its argument")]
 fn converse<S: Service, T: Transport>(mut connection: Connection<S, T>) -> impl Future<Output = ()> + Send {
     async move {
         if (&mut connection).await == Next::Http2 {

@@ -3,7 +3,7 @@
 //! Promises that a line has no secret: no query, no header field but the id and the trace, no body. A
 //! server without `log.access` and `log.request_id` has none of this, and its requests cost one branch.
 //!
-//! Leaves how lines are written, and who waits for that (nobody), to `forebay_terminal`.
+//! Leaves writing lines, for which no request waits, to `forebay_terminal`.
 
 use crate::counters::RouteCounters;
 use crate::functions::uuid7;

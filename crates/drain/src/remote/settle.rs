@@ -237,7 +237,7 @@ impl Settler {
         // Not tried: those of tables that are not known, and deletes that another cut is for.
         let unready = before - waiting.len() - acting.iter().map(Vec::len).sum::<usize>();
         loop {
-            waiting = self.to_the_end(&schemas, waiting).await?;
+            waiting = self.until_none_is_taken(&schemas, waiting).await?;
             let count = acting.len();
             for is_last in [false, true] {
                 if count > 0 && acting.len() == count {
@@ -257,7 +257,7 @@ impl Settler {
     }
 
     /// Tries changes one by one, as long as any is taken; the others.
-    async fn to_the_end(
+    async fn until_none_is_taken(
         &mut self,
         schemas: &[Arc<Schema>],
         mut waiting: Vec<Entry>,
