@@ -11,10 +11,10 @@
 
 mod check;
 mod explain;
-mod fixed;
 mod key_tables;
 pub mod limits;
 pub mod model;
+mod needs_restart;
 mod overrides;
 mod sections;
 mod syntax;
@@ -22,9 +22,9 @@ mod syntax;
 mod tests;
 
 pub use explain::explain;
-pub use fixed::fixed;
 pub use key_tables::key_tables;
 pub use model::Config;
+pub use needs_restart::fixed;
 pub use overrides::Overrides;
 pub use syntax::mistakes::{ConfigError, ConfigErrors, Place};
 

@@ -16,7 +16,7 @@ pub use crate::sections::action::write::{Delete, Increment, Insert, Pick, Update
 pub use crate::sections::admin::Admin;
 pub use crate::sections::auth::{Algorithm, Auth, AuthKind, Jwt, JwtKeys, KeySource};
 pub use crate::sections::cache::{CacheSettings, SharedCache};
-pub use crate::sections::cors::{Cors, Dress};
+pub use crate::sections::cors::{AnswerHeaders, Cors};
 pub use crate::sections::database::{Database, Dialect};
 pub use crate::sections::drain::DrainSettings;
 pub use crate::sections::durability::AnsweredWhen;

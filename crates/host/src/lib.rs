@@ -14,10 +14,10 @@
 //! error that says so.
 
 mod error;
+#[cfg(target_os = "linux")]
+mod interface_queues;
 mod limits;
 mod proc;
-#[cfg(target_os = "linux")]
-mod queues;
 mod sampler;
 
 pub use error::{Error, Kind};

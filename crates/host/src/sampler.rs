@@ -137,7 +137,7 @@ fn threads(folder: &Path) -> Vec<Thread> {
 
 #[cfg(target_os = "linux")]
 fn queues() -> HashMap<u32, Queue> {
-    crate::queues::queues()
+    crate::interface_queues::queues()
 }
 
 #[cfg(not(target_os = "linux"))]

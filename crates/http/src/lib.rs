@@ -50,13 +50,13 @@
 
 mod acceptor;
 mod answer;
+mod answer_gate;
 pub mod chunked;
 mod client;
 mod connection;
 mod date;
-mod detached;
+mod deferred;
 mod exchange;
-mod gate;
 mod http2;
 mod intake;
 mod limits;
@@ -79,9 +79,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use answer::{Answer, Head, HeaderLines, InvalidField, Reply, reason};
+pub use answer_gate::Gate;
 pub use client::{Client, Origin, UNKNOWN};
-pub use detached::{OwnedRequest, detached};
-pub use gate::Gate;
+pub use deferred::{OwnedRequest, detached};
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
 pub use networks::Networks;

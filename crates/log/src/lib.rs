@@ -22,7 +22,7 @@
 //! **What must not move in.** What a record means; what is done when the durable mark moves (the
 //! caller's hook); HTTP; rows.
 //!
-//! The way of the data: `lane` → `writer` → `segment` (space from `reserve`) → disk → `reader`.
+//! The way of the data: `lane` → `writer` → `segment` (space from `segment_reserve`) → disk → `reader`.
 //! `recovery` runs before all of them. The bytes are described at the top of `format`.
 
 mod buffer;
@@ -38,9 +38,9 @@ mod manifest;
 mod position;
 mod reader;
 mod recovery;
-mod reserve;
-mod reserve_request;
 mod segment;
+mod segment_request;
+mod segment_reserve;
 mod shared;
 mod window;
 mod writer;

@@ -13,8 +13,8 @@ use crate::manifest;
 use crate::position::{LogId, Opening, Position};
 use crate::reader::{self, Reader};
 use crate::recovery::{self, Recovery, Verify};
-use crate::reserve;
 use crate::segment::{Segments, discard};
+use crate::segment_reserve;
 use crate::shared::Shared;
 use crate::writer;
 use parking_lot::Mutex;
@@ -154,7 +154,7 @@ impl Log {
         ));
         shared.wanted.ask();
         let for_reserve = shared.clone();
-        let reserve = spawn("log-reserve", &shared, move || reserve::run(&for_reserve))?;
+        let reserve = spawn("log-reserve", &shared, move || segment_reserve::run(&for_reserve))?;
         let for_writer = shared.clone();
         let writer = spawn("log", &shared, move || {
             writer::run(&for_writer, opened.active, options.buffer_bytes);

@@ -9,8 +9,8 @@ use crate::format;
 use crate::lane::{Place, Taken};
 use crate::limits::{GATHER_FROM_RECORDS, GATHER_PAUSE, GATHER_RECORDS_MAX, GATHER_TIME_MAX, align_up};
 use crate::position::Position;
-use crate::reserve;
 use crate::segment::{self, Active, Blank};
+use crate::segment_reserve;
 use crate::shared::Shared;
 use std::sync::Arc;
 use std::time::Instant;
@@ -105,8 +105,8 @@ fn reserve_now(shared: &Shared) -> Result<(), Error> {
     if shared.lane.has_reserve() {
         return Ok(());
     }
-    match reserve::allocate(shared, shared.capacity_bytes) {
-        Ok(blank) => reserve::offer(shared, blank),
+    match segment_reserve::allocate(shared, shared.capacity_bytes) {
+        Ok(blank) => segment_reserve::offer(shared, blank),
         Err(error) if is_full(&error) => {
             shared.lane.refuse_full();
             shared.wanted.ask();
@@ -121,7 +121,7 @@ fn reserve_now(shared: &Shared) -> Result<(), Error> {
 fn wait_for_space(shared: &Shared, group_bytes: u64) -> Result<Blank, Error> {
     let capacity_bytes = shared.capacity_bytes.max(align_up(group_bytes));
     loop {
-        match reserve::allocate(shared, capacity_bytes) {
+        match segment_reserve::allocate(shared, capacity_bytes) {
             Ok(blank) => return Ok(blank),
             Err(error) if is_full(&error) => {
                 shared.lane.refuse_full();

@@ -1,5 +1,6 @@
 //! A [`Client`]: the topology, kept up to date, and commands that are for one node.
 
+use crate::addresses::Address;
 use crate::connection::{Connection, Dialer, checked};
 use crate::discover::discover;
 use crate::error::{Error, Kind};
@@ -7,7 +8,6 @@ use crate::facts::{Facts, Need, require};
 use crate::limits;
 use crate::link::Link;
 use crate::map::Map;
-use crate::nodes::Address;
 use crate::options::{Durability, Options, ReadFrom, Replicas, Topology};
 use crate::slot::Slot;
 use crate::url::{self, Scheme};

@@ -3,9 +3,9 @@
 //! An open connection is authenticated and has selected its database. The [`Facts`] of its node are
 //! from the moment in which it was opened.
 
+use crate::addresses::Address;
 use crate::error::{Error, Kind};
 use crate::facts::Facts;
-use crate::nodes::Address;
 use crate::url::{Login, Target};
 use crate::wire::Wire;
 use redis::{Cmd, Value};

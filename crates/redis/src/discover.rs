@@ -1,11 +1,11 @@
 //! Discovers the topology from the server itself, a Sentinel or a node of the cluster.
 
+use crate::addresses::Address;
 use crate::connection::{Dialer, checked, request, text};
 use crate::error::{Error, Kind};
 use crate::facts::{Need, Role, require};
 use crate::limits;
 use crate::map::Map;
-use crate::nodes::Address;
 use crate::url::Scheme;
 use redis::Value;
 use tokio::time::timeout;

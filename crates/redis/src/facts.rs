@@ -1,7 +1,7 @@
 //! The facts of a node (INFO, CONFIG GET), and whether they meet a caller's needs.
 
+use crate::addresses::Address;
 use crate::error::{Error, Kind};
-use crate::nodes::Address;
 use std::collections::HashMap;
 use std::fmt;
 

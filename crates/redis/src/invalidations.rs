@@ -4,11 +4,11 @@
 //! that no write is missed silently: [`Invalidation::Everything`] is sent when a connection begins,
 //! when one is lost, and after FLUSHALL.
 
+use crate::addresses::Address;
 use crate::client::Client;
 use crate::connection::{checked, request};
 use crate::error::Error;
 use crate::limits;
-use crate::nodes::Address;
 use crate::wire::Wire;
 use redis::{PushKind, Value};
 use std::collections::HashMap;

@@ -2,9 +2,9 @@
 //!
 //! The only module that decides from an answer whether a request was executed.
 
+use crate::addresses::Address;
 use crate::connection::checked;
 use crate::error::{Error, Kind};
-use crate::nodes::Address;
 use crate::script::Script;
 use crate::slot::Slot;
 use crate::wire;

@@ -5,13 +5,13 @@
 //! the end of the batch confirms them. Every request gets exactly one outcome; a caller that has
 //! dropped its future is skipped.
 
+use crate::addresses::Address;
 use crate::client::Inner;
 use crate::connection::{Connection, Purpose, checked, identify};
 use crate::error::{Error, Kind};
 use crate::facts::{Need, Role, Server, Version, require};
 use crate::job::{Meaning, Outcome, Request, Why, meaning};
 use crate::limits;
-use crate::nodes::Address;
 use crate::options::{Durability, Replicas};
 use crate::wire::{Wire, pack};
 use redis::Value;

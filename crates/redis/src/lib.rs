@@ -13,6 +13,7 @@
 //! routing, batching and the meaning of a failure are implemented here. The callers define keys and
 //! scripts.
 
+mod addresses;
 mod client;
 mod connection;
 mod discover;
@@ -24,7 +25,6 @@ mod lane;
 pub mod limits;
 mod link;
 mod map;
-mod nodes;
 mod options;
 mod script;
 mod slot;
@@ -32,12 +32,12 @@ mod tls;
 mod url;
 mod wire;
 
+pub use addresses::Address;
 pub use client::{Client, Node, Scan, Session};
 pub use error::{Error, Kind};
 pub use facts::{Facts, Need, ReplicaFacts, Role, Server, Version, require};
 pub use invalidations::{Invalidation, Invalidations};
 pub use link::Link;
-pub use nodes::Address;
 pub use options::{Durability, Options, ReadFrom, Replicas, Topology};
 pub use redis::{Cmd as Command, Value};
 pub use script::Script;

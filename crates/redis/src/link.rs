@@ -3,6 +3,7 @@
 //! Finds the lane of a request's slot, and follows redirections, failovers and retries until the
 //! request's deadline. It sends a request again only if it was not executed or only reads.
 
+use crate::addresses::Address;
 use crate::client::{Client, Inner};
 use crate::connection::Purpose;
 use crate::error::Error;
@@ -10,7 +11,6 @@ use crate::job::{Body, Job, Outcome, Request, Why};
 use crate::lane::Lane;
 use crate::limits;
 use crate::map::Map;
-use crate::nodes::Address;
 use crate::options::ReadFrom;
 use crate::script::Script;
 use crate::slot::Slot;

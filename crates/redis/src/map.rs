@@ -1,7 +1,7 @@
 //! The map: which node has which slot, and the replicas of each primary. A map is immutable; a new
 //! one replaces it.
 
-use crate::nodes::Address;
+use crate::addresses::Address;
 use crate::slot::{SLOTS, Slot};
 
 /// A primary and its replicas.

@@ -1,7 +1,7 @@
 //! Parses a URL. No message and no `Debug` output shows a password.
 
+use crate::addresses::Address;
 use crate::error::{Error, Kind};
-use crate::nodes::Address;
 use crate::options::{Options, ReadFrom};
 use percent_encoding::percent_decode_str;
 use std::fmt;

@@ -26,7 +26,7 @@
 
 use crate::admin_cache::CacheAdmin;
 use crate::conditions::Conditions;
-use crate::endpoint::out::{OwnedOut, respond_problem};
+use crate::endpoint::answer_sink::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
 use crate::metrics;

@@ -1,7 +1,7 @@
 //! Handlers: endpoints that are Rust functions, registered by name and called by `handler = "name"`.
 
 use crate::auth::Identity;
-use crate::endpoint::matched::Matched;
+use crate::endpoint::matched_request::Matched;
 use crate::problem::Problem;
 use forebay_http::{Answer, Request, percent_decode, query_pairs};
 use std::borrow::Cow;

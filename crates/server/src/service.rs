@@ -4,9 +4,9 @@
 //! client sent ([`canonical_path`]).
 
 use crate::counters::RouteCounters;
-use crate::endpoint::dress::{Dress, NO_CONTENT};
-use crate::endpoint::fronted::Fronted;
-use crate::endpoint::out::respond_problem;
+use crate::endpoint::answer_headers::{AnswerHeaders, NO_CONTENT};
+use crate::endpoint::answer_sink::respond_problem;
+use crate::endpoint::cached_proxy::Fronted;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
@@ -61,7 +61,7 @@ pub struct Routes {
     /// What is logged of requests, if anything.
     log: Option<RequestLog>,
     /// What answers tell browsers where there is no endpoint.
-    dress: Option<Dress>,
+    answer_headers: Option<AnswerHeaders>,
 }
 
 /// An endpoint as it was added.
@@ -107,11 +107,21 @@ impl Routes {
         merge_slashes: bool,
         workers: usize,
         log: Option<RequestLog>,
-        dress: Option<Dress>,
+        answer_headers: Option<AnswerHeaders>,
     ) -> Routes {
         let (routers, folded) = Default::default();
         let unrouted = Arc::new(RouteCounters::new(String::new(), workers));
-        Routes { store, merge_slashes, routers, folded, added: Vec::new(), workers, unrouted, log, dress }
+        Routes {
+            store,
+            merge_slashes,
+            routers,
+            folded,
+            added: Vec::new(),
+            workers,
+            unrouted,
+            log,
+            answer_headers,
+        }
     }
 
     /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
@@ -231,7 +241,7 @@ impl Routes {
         };
         let Place { endpoint, empty_rest, counters: own } = found.value;
         *counters = own;
-        let lines = endpoint.dress.as_ref().map(|dress| dress.lines(request));
+        let lines = endpoint.answer_headers.as_ref().map(|answer_headers| answer_headers.lines(request));
         lines.iter().for_each(|lines| answer.add_lines(lines));
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
@@ -263,7 +273,9 @@ impl Routes {
         match self.allowed(request.path()) {
             none if none.is_empty() => Err(Problem::not_found("there is nothing here")),
             allowed if request.method() == Method::Options => {
-                self.dress.iter().for_each(|dress| answer.add_lines(&dress.lines(request)));
+                self.answer_headers
+                    .iter()
+                    .for_each(|answer_headers| answer.add_lines(&answer_headers.lines(request)));
                 answer.respond_extra(&NO_CONTENT, |lines| drop(lines.add("Allow", &allowed)), b"");
                 Ok(Outcome::Done)
             }
@@ -284,8 +296,10 @@ impl Routes {
         let asked = asked.filter(|_| request.header("Origin").is_some());
         let Some(method) = asked.and_then(|name| std::str::from_utf8(name).ok()) else { return false };
         let Some(found) = self.routers.find(Method::from_name(method), request.path()) else { return false };
-        let Some(dress) = &found.value.endpoint.dress else { return false };
-        let Some(lines) = dress.preflight(request, &self.allowed(request.path())) else { return false };
+        let Some(answer_headers) = &found.value.endpoint.answer_headers else { return false };
+        let Some(lines) = answer_headers.preflight(request, &self.allowed(request.path())) else {
+            return false;
+        };
         *counters = &found.value.counters;
         answer.add_lines(&lines);
         answer.respond(&NO_CONTENT, b"");
@@ -350,8 +364,10 @@ impl Routes {
     ) -> Outcome {
         let worker = request.worker();
         let outcome = self.answer(request, counters, answer).unwrap_or_else(|problem| {
-            if let Some(dress) = self.dress.as_ref().filter(|_| Arc::ptr_eq(counters, &self.unrouted)) {
-                answer.add_lines(&dress.lines(request));
+            if let Some(answer_headers) =
+                self.answer_headers.as_ref().filter(|_| Arc::ptr_eq(counters, &self.unrouted))
+            {
+                answer.add_lines(&answer_headers.lines(request));
             }
             respond_problem(&problem, answer);
             Outcome::Done

@@ -6,11 +6,11 @@
 //! the same listeners.
 
 use crate::admin::{json_head, refuse_web_pages};
-use crate::asking::Trouble;
 use crate::condition::{Condition, State};
 use crate::conditions::shown;
-use crate::endpoint::out::respond_problem;
+use crate::endpoint::answer_sink::respond_problem;
 use crate::problem::{Problem, write_problem};
+use crate::retry::Trouble;
 use crate::start_error::StartError;
 use crate::supervisor;
 use forebay_config::Config;

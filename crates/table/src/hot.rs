@@ -9,7 +9,7 @@
 //! **What it leaves to others.** Loading, draining, comparing: they work with the tables of a tier
 //! ([`Tables`], [`RemoteTables`]) themselves.
 
-use crate::called::{Called, HotResult};
+use crate::call_outcome::{Called, HotResult};
 use crate::embedded::{Counters, Fetched, Read, StrictWrite, Table, Tables, WriteError};
 use crate::error::HotError;
 use crate::limits::{REMOTE_REPAIR_WAIT, SHARDS};

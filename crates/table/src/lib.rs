@@ -1,18 +1,20 @@
 //! Hot tables: rows in memory that are read and written at once, and drained into the database behind.
 //!
-//! **What lives here.** Two tiers side by side: `embedded/` keeps rows in this process, with every change in
-//! its log first; `remote/` keeps them on Redis or Valkey, with every change in a queue there. What both
-//! share lies loose beside them: what a table is (`spec`, `catalogue`), its keys (`key`, `keys`, `hash`), the
-//! bytes of a change (`record`), and what is asked of the database (`source`, `reads`, `flights`). The bytes
-//! of a record stand at the top of `record`, the catalogue's at the top of `catalogue`.
+//! **What lives here.** Two tiers side by side: `embedded/` keeps rows in this process, with every change
+//! in its log first; `remote/` keeps them on Redis or Valkey, with every change in a queue there. What both
+//! share lies loose beside them: what a table is (`spec`, `catalogue`), its keys (`key`, `serial_keys`,
+//! `hash`), the bytes of a change (`record`), and what is asked of the database (`source`, `reads`,
+//! `flights`). The bytes of a record stand at the top of `record`, the catalogue's at the top of
+//! `catalogue`.
 //!
 //! **What must stay true** stands at the top of each tier. Of both: a change and its record are written
 //! together or not at all, in the order in which the changes of a key happened; no two rows share a unique
-//! value; an undrained row is never evicted; nothing that is read from the database replaces anything newer.
+//! value; an undrained row is never evicted; nothing that is read from the database replaces anything
+//! newer.
 //!
 //! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, the drain.
 
-mod called;
+mod call_outcome;
 mod catalogue;
 mod embedded;
 mod error;
@@ -20,16 +22,16 @@ mod flights;
 mod hash;
 mod hot;
 mod key;
-mod keys;
 mod limits;
 mod reads;
 mod record;
 mod remote;
 mod rules;
+mod serial_keys;
 mod source;
 mod spec;
 
-pub use called::{Called, HotResult, completed};
+pub use call_outcome::{Called, HotResult, completed};
 pub use catalogue::Catalogue;
 pub use embedded::{
     Again, Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Outcome, Poll, Read,

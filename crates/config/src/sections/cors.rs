@@ -39,7 +39,7 @@ pub struct Cors {
 
 /// What answers tell browsers, beside what they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dress {
+pub struct AnswerHeaders {
     /// Which web pages may read them.
     pub cors: Option<Cors>,
     /// Header fields of every answer.
@@ -49,7 +49,7 @@ pub struct Dress {
 }
 
 /// `cors`, `answer_headers` and `security_headers`; what is not there is as in `outer`.
-pub(crate) fn read(fields: Fields<'_>, outer: &Dress) -> Dress {
+pub(crate) fn read(fields: Fields<'_>, outer: &AnswerHeaders) -> AnswerHeaders {
     let cors = match fields.get("cors") {
         Some(cursor) if cursor.node.data == Data::Bool(false) => None,
         Some(cursor) => read_cors(cursor),
@@ -64,7 +64,7 @@ pub(crate) fn read(fields: Fields<'_>, outer: &Dress) -> Dress {
             headers.push((name.clone(), value.clone()));
         }
     }
-    Dress { cors, headers, security: fields.read("security_headers", flag).unwrap_or(outer.security) }
+    AnswerHeaders { cors, headers, security: fields.read("security_headers", flag).unwrap_or(outer.security) }
 }
 
 fn read_cors(cursor: Cursor<'_>) -> Option<Cors> {

@@ -115,8 +115,8 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
     let tables = table::read(top.get("table"), &memory);
     let auths = auth::read(top.get("auth"), &tables);
     let (server, guard) = server::read(top.get("server"), &auths);
-    let (guard, dress) = (guard.as_ref(), &server.dress);
-    let known = Known { tables: &tables, auths: &auths, guard, dress, memory: &memory, shared };
+    let (guard, answer_headers) = (guard.as_ref(), &server.answer_headers);
+    let known = Known { tables: &tables, auths: &auths, guard, answer_headers, memory: &memory, shared };
     let endpoints = endpoint::read(top.get("endpoint"), known);
     let config = Config {
         source: source.to_owned(),

@@ -1,7 +1,7 @@
 //! `[server]`: where clients are served, and what they may do.
 
 use super::auth::Auth;
-use super::cors::{self, Dress};
+use super::cors::{self, AnswerHeaders};
 use super::guard::{self, Guard};
 use super::tls::{self, Tls};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
@@ -72,7 +72,7 @@ pub struct Server {
     /// Whether several slashes in a row in a path are one.
     pub merge_slashes: bool,
     /// What answers tell browsers.
-    pub dress: Dress,
+    pub answer_headers: AnswerHeaders,
     /// `[server.tls]`; there if some listener speaks HTTPS.
     pub tls: Option<Tls>,
     /// `[server.limits]`, and `stop_timeout` of `[server]`.
@@ -163,7 +163,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Optio
         public_url: None,
         trusted_proxies: Vec::new(),
         merge_slashes: true,
-        dress: Dress::default(),
+        answer_headers: AnswerHeaders::default(),
         tls: None,
         limits: Limits::default(),
     };
@@ -174,7 +174,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Optio
     server.public_url = fields.read("public_url", public_url);
     fields.set("trusted_proxies", &mut server.trusted_proxies, networks);
     fields.set("merge_slashes", &mut server.merge_slashes, flag);
-    server.dress = cors::read(fields, &Dress::default());
+    server.answer_headers = cors::read(fields, &AnswerHeaders::default());
     if let Some(cursor) = fields.get("limits") {
         read_limits(cursor, &mut server.limits);
     }

@@ -34,6 +34,6 @@ fn an_endpoint_of_a_group_is_as_if_all_stood_in_it() {
         assert_eq!(grouped, spelled);
     }
     assert_eq!(grouped.endpoints.len(), 4);
-    let headers = &grouped.endpoints[0].dress.headers;
+    let headers = &grouped.endpoints[0].answer_headers.headers;
     assert_eq!(headers, &[("x-a".to_owned(), "group".to_owned()), ("X-B".to_owned(), "server".to_owned())]);
 }

@@ -9,16 +9,16 @@
 //! these instead of moving a position. A direct write never waits for a batch as such, only for a row that
 //! both change: a batch does not give way here.
 
+use super::batch_outcome::Done;
 use super::dead_letters::{outstanding, supersede};
-use super::done::Done;
 use super::positions::{move_position, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
-use super::{Bulk, Postgres, apart, bulk, cascades, change, errors, held};
+use super::{Bulk, Postgres, bulk, cascades, change, errors, held_changes, one_by_one};
 use crate::dead_letter::Outstanding;
-use crate::held::unrefused;
+use crate::held_changes::unrefused;
 use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
-use crate::unwritten::{Letters, of_letters};
+use crate::unwritten_letters::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
 use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
@@ -162,7 +162,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
                 *done = in_bulk(session, batch).await?;
                 supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)?;
             }
-            OnError::DeadLetter | OnError::Hold => apart::apply(session, batch, letters, done).await?,
+            OnError::DeadLetter | OnError::Hold => one_by_one::apply(session, batch, letters, done).await?,
         }
         done.differing.extend(reached);
         end_changes(session, batch, letters, done).await
@@ -174,7 +174,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
 /// Moves the position or locks what is settled, and looks for the letters that the batch may supersede.
 async fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<(), Error> {
     if batch.is_settling() {
-        held::lock(session, batch).await?;
+        held_changes::lock(session, batch).await?;
     } else {
         move_position(session, batch).await?;
     }
@@ -191,10 +191,10 @@ async fn end_changes(
 ) -> Result<(), Error> {
     for change in &batch.held.more {
         let reason = unrefused(batch, change);
-        held::hold(session, batch, change, batch.changes.len(), &reason, letters).await?;
+        held_changes::hold(session, batch, change, batch.changes.len(), &reason, letters).await?;
     }
     if batch.is_settling() {
-        held::remove(session, &batch.settled(&done.held)).await?;
+        held_changes::remove(session, &batch.settled(&done.held)).await?;
     }
     Ok(())
 }
@@ -216,7 +216,9 @@ async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
         let settled = async { settled(&mut *bulk.sessions.lease().await?, batch.log).await };
         let error = match settled.await {
             #[cfg(feature = "planted")]
-            Ok(Some(position)) if position == batch.to && crate::planted::is("commit-taken-for-failed") => {
+            Ok(Some(position))
+                if position == batch.to && crate::planted_bugs::is("commit-taken-for-failed") =>
+            {
                 super::positions::planted_back(&mut *bulk.sessions.lease().await?, batch).await?;
                 return Err(Error::new(Kind::Unavailable, "planted: the batch is applied again"));
             }
@@ -249,7 +251,7 @@ async fn set_aside(
     session.begin_job().await?;
     let set_aside = async {
         begin_changes(session, batch, letters).await?;
-        apart::refused(session, batch, 0, error, letters, done).await?;
+        one_by_one::refused(session, batch, 0, error, letters, done).await?;
         end_changes(session, batch, letters, done).await
     };
     let set_aside = set_aside.await;

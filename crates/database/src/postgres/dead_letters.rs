@@ -3,16 +3,16 @@
 //!
 //! What a letter holds and when it may be replayed is said in `crate::dead_letter`. What must stay true: a
 //! letter can be written whatever the row holds and whatever the database's encoding; one that the database
-//! does not take at all is kept elsewhere (`crate::unwritten`) before the transaction is committed.
+//! does not take at all is kept elsewhere (`crate::unwritten_letters`) before the transaction is committed.
 
 use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::sql::quoted;
 use super::table::{columns, number, row_from_values, text};
-use super::{Postgres, change, errors, held};
+use super::{Postgres, change, errors, held_changes};
 use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::{BULK_ANSWER_MS, LETTERS_LOOKED_AT};
-use crate::unwritten::Letters;
+use crate::unwritten_letters::Letters;
 use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows, UnwrittenLetter};
 use forebay_value::{Row, Schema, Timestamp, Value};
 use std::sync::Arc;
@@ -147,7 +147,7 @@ async fn replay(session: &mut Session, schema: &Schema, op: Op, id: i64) -> Resu
     let key = op.key(schema).to_owned();
     let before = row_of(session, schema, &key, "FOR UPDATE").await?;
     let hash = key_hash(schema, &op);
-    if held::has_key(session, hash).await? {
+    if held_changes::has_key(session, hash).await? {
         return Err(newer_is_held());
     }
     let op = replayed(schema, op, &Seen::of(seen), before.as_ref())?;
@@ -210,7 +210,7 @@ pub(super) async fn write(
     let change = &batch.changes[index];
     let schema = &batch.schemas[change.table];
     #[cfg(feature = "planted")]
-    if crate::planted::is("letter-cannot-be-written") {
+    if crate::planted_bugs::is("letter-cannot-be-written") {
         return Err(Error::no_letter(index, &schema.name, error, error));
     }
     let kept = Kept::of(schema, &change.op);

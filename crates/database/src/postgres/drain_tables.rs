@@ -2,7 +2,7 @@
 //! form that an earlier version gave them.
 
 use super::session::Session;
-use super::{Bulk, dead_letters, held, positions};
+use super::{Bulk, dead_letters, held_changes, positions};
 use crate::Error;
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ impl Bulk {
             return Ok(());
         }
         session.in_transaction = true;
-        let tables = [positions::TABLE, dead_letters::TABLE, held::TABLE].join(";");
+        let tables = [positions::TABLE, dead_letters::TABLE, held_changes::TABLE].join(";");
         session.execute(&format!("BEGIN;{LOCK};{tables};COMMIT")).await?;
         session.in_transaction = false;
         self.has_drain_tables.store(true, Ordering::Relaxed);

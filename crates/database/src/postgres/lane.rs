@@ -10,10 +10,10 @@
 
 mod insert;
 
+use super::deadline::{lasts, within};
 use super::errors;
-use super::patience::{lasts, within};
-use super::queue::{Next, Plan, Queue, Waiting, Work};
 use super::session::{Connector, Failure, Prepared, Role, Session, fly};
+use super::statement_queue::{Next, Plan, Queue, Waiting, Work};
 use super::url::Pooler;
 use crate::limits::*;
 use crate::{Error, Kind, Rows};

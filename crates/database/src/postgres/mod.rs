@@ -10,33 +10,33 @@
 //! connection is used again while a transaction of somebody else may be open on it. With a pooler in
 //! transaction mode nothing relies on what a connection was before.
 
-mod apart;
 mod apply;
 mod array;
+mod batch_outcome;
 mod bulk;
 mod cascades;
 mod change;
 mod claims;
 mod codec;
 mod dead_letters;
-mod done;
+mod deadline;
 mod drain_tables;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
-mod held;
+mod held_changes;
 mod identity;
-mod keys;
 mod lane;
 mod numeric;
-mod patience;
+mod one_by_one;
 mod positions;
-mod queue;
 mod scan;
 mod schema;
+mod serial_keys;
 mod session;
 mod sessions;
 mod sql;
+mod statement_queue;
 mod table;
 mod tls;
 mod url;
@@ -46,9 +46,9 @@ use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
 use forebay_value::{Row, Schema, Value};
 use lane::Lane;
 use parking_lot::{Mutex, RwLock};
-use queue::{Call, Plan, Queue, Waiting};
 use session::{Connector, Role};
 use sessions::Sessions;
+use statement_queue::{Call, Plan, Queue, Waiting};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -115,7 +115,7 @@ impl Thread {
                         let _ = task.await;
                     }
                 };
-                patience::within(Duration::from_millis(CLOSE_MS), ended).await;
+                deadline::within(Duration::from_millis(CLOSE_MS), ended).await;
             });
             // What is still under way waits for a server that does not answer.
             runtime.shutdown_background();
@@ -137,7 +137,7 @@ impl Postgres {
         let asking = connector.clone();
         let (facts, answered) = std::sync::mpsc::channel();
         bulk_runtime.spawn(async move { facts.send(ask(&asking).await) });
-        let asked = answered.recv().map_err(|_| queue::stopped())?;
+        let asked = answered.recv().map_err(|_| statement_queue::stopped())?;
         let (facts, was_away) = match (asked, options.known) {
             (Ok(facts), _) => (facts, false),
             (Err(error), Some(known)) if error.may_retry() => (known, true),

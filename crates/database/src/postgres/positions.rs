@@ -169,13 +169,13 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
     let opening = Value::Text(batch.opening.as_str().into());
     let (log, to) = (log_text(batch.log), stored(batch.to)?);
     #[cfg(feature = "planted")]
-    if crate::planted::is("position-never-checked") {
+    if crate::planted_bugs::is("position-never-checked") {
         let sql = "INSERT INTO forebay_position (log, position, note, updated_at)
                    VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (log) DO UPDATE SET position = $2, note = $3";
         return session.run(sql, &[log, to, note(&batch.note.to)]).await.map(drop);
     }
     #[cfg(feature = "planted")]
-    if crate::planted::is("outcome-judged-again")
+    if crate::planted_bugs::is("outcome-judged-again")
         && batch.from.is_some()
         && batch.on_error == crate::OnError::DeadLetter
     {
@@ -187,7 +187,7 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
             let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
                        WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''";
             #[cfg(feature = "planted")]
-            let sql = &match crate::planted::is("outcome-judged-again") {
+            let sql = &match crate::planted_bugs::is("outcome-judged-again") {
                 true => sql.replace("position = $3", "position <= $3"),
                 false => sql.to_owned(),
             };

@@ -4,8 +4,8 @@
 //! and is closed instead of being used again.
 
 use super::codec::{Codec, Decoded};
+use super::deadline::within;
 use super::errors::{self, Refused};
-use super::patience::within;
 use super::url::{Pooler, Settings};
 use super::{sql, tls};
 use crate::limits::{

@@ -13,11 +13,11 @@ use super::errors::{map, of_change};
 use super::positions::{has_table, move_position};
 use super::schema::quoted;
 use super::writer::Session;
-use super::{Sqlite, cascades, held};
+use super::{Sqlite, cascades, held_changes};
 use crate::dead_letter::Outstanding;
-use crate::held::{behind_held, unrefused};
+use crate::held_changes::{behind_held, unrefused};
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
-use crate::unwritten::{Letters, of_letters};
+use crate::unwritten_letters::{Letters, of_letters};
 use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority, Refused};
 use forebay_value::{Row, Schema, Value};
 use rusqlite::Connection;
@@ -185,7 +185,7 @@ fn refused(
         done.refused.push(Refused { position: change.position, reason });
     } else if batch.on_error == OnError::Hold {
         if !batch.is_settling() {
-            held::hold(connection, batch, change, index, error, letters)?;
+            held_changes::hold(connection, batch, change, index, error, letters)?;
         }
         done.held.push(index);
         done.held_keys.insert(change.key_hash(&batch.schemas));
@@ -200,10 +200,10 @@ fn refused(
 fn end_changes(connection: &Connection, batch: &Batch, letters: &Letters, done: &Done) -> Result<(), Error> {
     for change in &batch.held.more {
         let reason = unrefused(batch, change);
-        held::hold(connection, batch, change, batch.changes.len(), &reason, letters)?;
+        held_changes::hold(connection, batch, change, batch.changes.len(), &reason, letters)?;
     }
     if batch.is_settling() {
-        held::remove(connection, &batch.settled(&done.held))?;
+        held_changes::remove(connection, &batch.settled(&done.held))?;
     }
     Ok(())
 }
@@ -215,7 +215,7 @@ fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) ->
         make_drain_tables(session).map_err(of_letters)?;
     }
     if batch.is_settling() {
-        held::check(&session.connection, batch)?;
+        held_changes::check(&session.connection, batch)?;
     } else {
         move_position(&session.connection, batch)?;
     }

@@ -3,17 +3,17 @@
 //!
 //! What a letter holds and when it may be replayed is said in `crate::dead_letter`. What must stay true: a
 //! letter can be written whatever the row holds; one that the database does not take at all is kept elsewhere
-//! (`crate::unwritten`) before the transaction is committed.
+//! (`crate::unwritten_letters`) before the transaction is committed.
 
 use super::change::TableStatements;
 use super::errors::{map, of_change};
 use super::positions::{self, has_table, log_id, log_text, timestamp};
 use super::scan::row_of;
 use super::writer::Session;
-use super::{Sqlite, held};
+use super::{Sqlite, held_changes};
 use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::LETTERS_LOOKED_AT;
-use crate::unwritten::Letters;
+use crate::unwritten_letters::Letters;
 use crate::{Batch, Change, DeadLetter, Error, Kind, Op, UnwrittenLetter};
 use forebay_value::{Schema, Timestamp, Value};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -44,8 +44,8 @@ pub(super) fn make_drain_tables(session: &mut Session) -> Result<(), Error> {
     if !session.has_drain_tables {
         positions::make_table(&session.connection)?;
         session.connection.execute_batch(TABLE).map_err(map)?;
-        session.connection.execute_batch(held::TABLE).map_err(map)?;
-        session.connection.execute_batch(held::IDENTITY).map_err(map)?;
+        session.connection.execute_batch(held_changes::TABLE).map_err(map)?;
+        session.connection.execute_batch(held_changes::IDENTITY).map_err(map)?;
         if !has_columns(&session.connection)? {
             session.connection.execute_batch(COLUMNS).map_err(map)?;
         }
@@ -121,7 +121,7 @@ fn replay(connection: &Connection, schema: &Schema, op: Op, id: i64) -> Result<b
     let key: Value = op.key(schema).to_owned();
     let before = row_of(connection, schema, key.as_ref())?;
     let hash = key_hash(schema, &op);
-    if held::has_key(connection, hash)? {
+    if held_changes::has_key(connection, hash)? {
         return Err(newer_is_held());
     }
     let op = replayed(schema, op, &Seen::of(seen.as_deref()), before.as_ref())?;

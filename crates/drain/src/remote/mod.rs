@@ -10,11 +10,11 @@
 //! known, and only then dead (`settle`).
 
 mod limits;
-mod queue;
 mod queues;
 mod run;
 mod settle;
 mod shard;
+mod stream_queue;
 mod verify;
 mod warm;
 

@@ -2,8 +2,8 @@
 
 use super::Queues;
 use super::limits::{LINGER, LINGER_ROWS, SHARDS_AT_ONCE};
-use super::queue::ShardQueue;
 use super::queues::Known;
+use super::stream_queue::ShardQueue;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
 use crate::stopped::StoppedTable;

@@ -6,6 +6,7 @@ use super::frame::{receive, send};
 use super::merge::{self, Delivered, Outcome};
 use super::message::{FORMAT, FromAgent, Job, ToAgent};
 use super::proof::{Nonces, Side, nonce};
+use crate::flags::Planned;
 use crate::limits::{
     AGENTS_MAX, CLOCK_ROUND_TRIPS, FRAME_BYTES_MAX, FRAME_BYTES_STRANGER_MAX, PROGRESS_MS, SILENCE_MS,
     START_LEAD_MS,
@@ -15,7 +16,6 @@ use crate::results::{HostSecond, Live, Results, Role};
 use crate::run::Handle;
 use crate::schedule::Share;
 use crate::settings::{Pace, Settings, Stop, part};
-use crate::typed::Planned;
 use std::io;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, Sender, channel};

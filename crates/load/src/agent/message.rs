@@ -1,10 +1,10 @@
 //! The messages between controller and agent; [`super`] describes their order.
 
 use super::proof::{Nonce, Proof};
+use crate::request_source::Work;
 use crate::results::{HostSecond, Live, Results, Role, Second};
 use crate::settings::Settings;
 use crate::target::Target;
-use crate::work::Work;
 use forebay_host::Sample;
 use serde::{Deserialize, Serialize};
 

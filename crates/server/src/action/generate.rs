@@ -2,8 +2,8 @@
 
 use super::write::{ColumnSource, RowPlan};
 use super::{Answering, Step};
+use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::endpoint::out::Out;
 use crate::jobs::{Job, Jobs};
 use crate::problem::Problem;
 use forebay_database::Store;

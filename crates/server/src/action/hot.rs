@@ -6,8 +6,8 @@
 
 use super::sql::sql_problem;
 use super::{Answering, Step};
+use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Scope, Slots};
-use crate::endpoint::out::{Out, OwnedOut};
 use crate::problem::Problem;
 use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable};
 use forebay_terminal::warn;

@@ -3,8 +3,8 @@
 
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::{Answering, Step};
+use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::endpoint::out::Out;
 use crate::problem::Problem;
 use forebay_table::HotTable;
 use forebay_value::{Row, Type, Value};

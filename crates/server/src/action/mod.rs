@@ -21,8 +21,8 @@ pub mod write;
 pub use answering::{Answering, KeyOf};
 pub use step::{BoxFuture, Pending, Step, run_until_answered};
 
+use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::Slots;
-use crate::endpoint::out::Out;
 use crate::problem::Problem;
 use forebay_http::Head;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! here the one's requests become the other's.
 
 use crate::auth::Identity;
-use crate::endpoint::drops::Dropping;
-use crate::endpoint::waiting::{WaitingPlace, reply_of};
+use crate::endpoint::invalidation::Dropping;
+use crate::endpoint::waiting_requests::{WaitingPlace, reply_of};
 use crate::problem::Problem;
 use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
 use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust};

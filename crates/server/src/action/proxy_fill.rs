@@ -6,7 +6,7 @@
 //! that asked first, as it comes.
 
 use super::proxy::ProxyAction;
-use crate::endpoint::waiting::{WaitingPlace, within};
+use crate::endpoint::waiting_requests::{WaitingPlace, within};
 use crate::problem::Problem;
 use forebay_cache::{Clock, Filled, Policy, PrivateAnswers, Rules, Storable};
 use forebay_http::{Head, HeaderLines};

@@ -2,8 +2,8 @@
 
 use super::hot::{HotAction, hot_action};
 use super::{Answering, KeyOf, Step};
+use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::endpoint::out::Out;
 use crate::endpoint::shape::Shape;
 use crate::problem::Problem;
 use forebay_table::{Counters, HotTable};

@@ -2,8 +2,8 @@
 
 use super::hot::{HotAction, hot_action};
 use super::{Answering, KeyOf, Step};
+use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::Slots;
-use crate::endpoint::out::Out;
 use crate::problem::Problem;
 use forebay_table::{Called, Counters, HotTable};
 use forebay_value::{RowRef, Timestamp, ValueRef};

@@ -1,11 +1,11 @@
 //! `sql`: a statement on the database, its parameters bound by name, never pasted.
 
 use super::{Answering, Step};
+use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Eval, Scope, Slots, coerce};
-use crate::endpoint::out::{Out, OwnedOut};
 use crate::endpoint::shape::RowValues;
 use crate::problem::Problem;
-use crate::seen::Seen;
+use crate::read_your_writes::Seen;
 use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
 use forebay_terminal::error;

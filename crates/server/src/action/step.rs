@@ -1,6 +1,6 @@
 //! How far an action got, and running it again when what it needed is there.
 
-use crate::endpoint::out::OwnedOut;
+use crate::endpoint::answer_sink::OwnedOut;
 use crate::problem::Problem;
 use forebay_http::Reply;
 use std::future::Future;

@@ -5,8 +5,8 @@
 
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::{Answering, KeyOf, Step, run_until_answered};
+use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::endpoint::out::{Out, OwnedOut};
 use crate::functions;
 use crate::problem::Problem;
 use forebay_http::Reply;

@@ -191,7 +191,7 @@ impl Compiler<'_, '_> {
         };
         let answering = self.answering(&columns, &columns.clone(), 200)?;
         let store = self.context.store.clone();
-        let seen = crate::seen::Seen(self.context.following.clone().filter(|_| statement.writes));
+        let seen = crate::read_your_writes::Seen(self.context.following.clone().filter(|_| statement.writes));
         Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering, seen })))
     }
 

@@ -18,7 +18,7 @@
 //! Servers of one version share a cache, so that a change of this encoding takes another version: the older
 //! entries are then left to expire.
 
-use super::dress;
+use super::answer_headers;
 use forebay_config::model::{
     Action, Caching, Consistency, Constraint, Count, Endpoint, Expr, Function, Get, Heed, List, Literal,
     Param, ParamKind, ParamType, Part, Proxied, Proxy, Random, Redirect, Reply, Returns, Sql, Statements,
@@ -56,7 +56,7 @@ pub fn encode(
         etag: _,
         compress: _,
         takes_encoded_slash: _,
-        dress,
+        answer_headers,
         line: _,
     } = endpoint;
     let mut writer = Writer(vec![VERSION]);
@@ -70,7 +70,7 @@ pub fn encode(
     writer.caching(caching);
     writer.action(action)?;
     // What a server behind says in these fields is not kept.
-    let names = dress::names(dress);
+    let names = answer_headers::names(answer_headers);
     if !names.is_empty() {
         writer.list(&names, |writer, name| writer.text(name.as_str()));
     }

@@ -5,16 +5,16 @@
 //! mistake names the line of its endpoint.
 
 mod actions;
+mod answer_headers;
 mod caching;
-mod changes;
 mod context;
-mod dress;
-mod ground;
+mod environment;
 mod identity;
 mod keeping;
 mod mode;
 mod params;
 mod proxies;
+mod row_invalidation;
 mod sql_claims;
 mod sql_types;
 mod words;
@@ -24,21 +24,21 @@ use crate::endpoint::guard::{From, Guard, Identified, Place, Secret};
 use crate::endpoint::intake::Intake;
 use crate::endpoint::params::Source;
 use crate::endpoint::rate::{Per, Rate};
-use crate::endpoint::waiting::Waiting;
+use crate::endpoint::waiting_requests::Waiting;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::request_log::RequestLog;
 use crate::service::Routes;
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
-pub use changes::changes;
 pub use context::{CompileError, Context};
+pub use environment::{Ground, in_file};
 use forebay_config::model;
 use forebay_http::HeaderLines;
 use forebay_value::Schema;
-pub use ground::{Ground, in_file};
 pub use keeping::Keeping;
 pub use params::ParamTable;
 pub use proxies::Proxies;
+pub use row_invalidation::changes;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,8 +51,8 @@ pub async fn compile(
 ) -> Result<Routes, Vec<CompileError>> {
     let (server, workers) = (&context.config.server, context.proxies.workers());
     let log = RequestLog::new(&context.config.log);
-    let dress = dress::of_server(&server.dress);
-    let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log, dress);
+    let answer_headers = answer_headers::of_server(&server.answer_headers);
+    let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log, answer_headers);
     let mut errors = Vec::new();
     for endpoint in endpoints {
         let compiled = compile_endpoint(endpoint, context).await;
@@ -88,7 +88,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     let guard = endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?;
     Ok(Endpoint {
         lines: guard.as_ref().map_or_else(Vec::new, vary),
-        dress: dress::compile(endpoint, guard.as_ref()),
+        answer_headers: answer_headers::compile(endpoint, guard.as_ref()),
         guard,
         takes_encoded_slash: endpoint.takes_encoded_slash,
         rate: endpoint.rate.as_ref().map(compile_rate),

@@ -3,11 +3,11 @@
 
 use super::context::Context;
 use super::params::ParamTable;
-use super::{actions, caching, dress};
+use super::{actions, answer_headers, caching};
 use crate::endpoint::Mode;
 use crate::endpoint::cached::CachedAction;
 use crate::endpoint::files::Files;
-use crate::endpoint::passed::Passed;
+use crate::endpoint::proxied::Passed;
 use crate::endpoint::validated::Form;
 use forebay_config::model::{self, Method};
 use std::sync::Arc;
@@ -55,7 +55,8 @@ fn proxied(
     params: &mut ParamTable,
     context: &Context<'_>,
 ) -> Result<Mode, String> {
-    let (timeout, set_here) = (Duration::from_millis(endpoint.timeout_ms), dress::names(&endpoint.dress));
+    let (timeout, set_here) =
+        (Duration::from_millis(endpoint.timeout_ms), answer_headers::names(&endpoint.answer_headers));
     let action = context.proxies.action(proxy, timeout, &context.config.log, set_here)?;
     let cached = caching::cached(endpoint, params, context)?;
     let passed = Passed { proxy: action, drops: caching::drops(endpoint, params, context)? };

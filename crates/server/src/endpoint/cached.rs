@@ -6,10 +6,10 @@
 
 use super::eval::{Eval, Scope, Slots, write_text};
 use super::intake::Intake;
-use super::matched::Matched;
+use super::matched_request::Matched;
 use super::params::Source;
 use super::validated::Form;
-use super::waiting::{Waiting, reply_of, within};
+use super::waiting_requests::{Waiting, reply_of, within};
 use crate::action::{Action, run_until_answered};
 use crate::auth::Identity;
 use crate::problem::Problem;
@@ -155,7 +155,7 @@ impl CachedAction {
         Ok(Outcome::Later(Box::pin(async move {
             let _place = place;
             let reply = reply_of(produce(action, slots, timeout).await.map(Filled::into_reply));
-            form.dress(reply, &conditions)
+            form.answer_headers(reply, &conditions)
         })))
     }
 }

@@ -2,7 +2,7 @@
 //! wait.
 
 use super::params::Params;
-use super::waiting::Waiting;
+use super::waiting_requests::Waiting;
 use std::sync::Arc;
 
 /// What an endpoint takes requests with.

@@ -3,42 +3,42 @@
 //! Promises that a request finds everything decided: [`Mode`] says how the endpoint answers, and no request
 //! asks the config again.
 
+pub mod answer_headers;
+pub mod answer_sink;
 pub mod cached;
+pub mod cached_proxy;
 pub mod coded;
-pub mod dress;
-pub mod drops;
 pub mod eval;
 pub mod files;
-pub mod fronted;
 pub mod guard;
-pub mod guarded;
+pub mod guarded_requests;
 pub mod intake;
-pub mod matched;
-pub mod out;
+pub mod invalidation;
+pub mod matched_request;
 pub mod params;
-pub mod passed;
+pub mod proxied;
 pub mod rate;
 pub mod run;
 pub mod shape;
 pub mod validated;
-pub mod waiting;
+pub mod waiting_requests;
 
 use crate::action::Action;
 use crate::handler::{Call, Handler};
 use crate::problem::Problem;
+use answer_headers::AnswerHeaders;
 use cached::CachedAction;
+use cached_proxy::Fronted;
 use coded::{coding_of, decoded};
-use dress::Dress;
-use drops::Drops;
 use eval::Slots;
 use files::Files;
 use forebay_http::{Answer, Given, Method, Outcome, Request};
-use fronted::Fronted;
 use guard::{Checked, Guard, Judged};
-use guarded::{Enter, Guards, note_subject};
+use guarded_requests::{Enter, Guards, note_subject};
 use intake::Intake;
-use matched::Matched;
-use passed::Passed;
+use invalidation::Drops;
+use matched_request::Matched;
+use proxied::Passed;
 use rate::Rate;
 use run::finish;
 use std::cell::Cell;
@@ -56,7 +56,7 @@ pub struct Endpoint {
     /// Header lines of every answer that its guard lets pass.
     pub lines: Vec<u8>,
     /// What all of its answers tell browsers, if anything.
-    pub dress: Option<Dress>,
+    pub answer_headers: Option<AnswerHeaders>,
     /// What it takes requests with.
     pub intake: Intake,
     /// How it answers.

@@ -5,7 +5,7 @@
 //! before it.
 
 use super::eval::{Eval, Scope, Slots, coerce};
-use super::matched::Matched;
+use super::matched_request::Matched;
 use crate::body;
 use crate::handler::find_query;
 use crate::problem::Problem;

@@ -7,7 +7,7 @@
 //! Promises: no allocation after start; memory that does not depend on how many callers there are; a caller that is forgotten
 //! because there are too many is given more, never less. Each server counts for itself.
 
-use super::matched::Matched;
+use super::matched_request::Matched;
 use crate::limits::{RATE_SETS, RATE_WAYS};
 use crate::problem::Problem;
 use forebay_http::{HeaderLines, Request, percent_decode};

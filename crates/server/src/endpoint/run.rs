@@ -1,7 +1,7 @@
 //! Actions whose answers go into no connection: run, and taken from what they wait for to the answer.
 
+use super::answer_sink::OwnedOut;
 use super::eval::Slots;
-use super::out::OwnedOut;
 use crate::action::{Action, Pending, run_until_answered};
 use crate::problem::Problem;
 use forebay_http::Reply;

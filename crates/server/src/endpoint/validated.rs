@@ -1,10 +1,10 @@
 //! Answers that are not kept and still have a validator, or are compressed: `etag` and `compress` without
 //! `cache`.
 
+use super::answer_sink::OwnedOut;
 use super::eval::Slots;
-use super::out::OwnedOut;
 use super::run::finish;
-use super::waiting::Waiting;
+use super::waiting_requests::Waiting;
 use crate::action::Action;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, encode, etag};
@@ -33,17 +33,17 @@ impl Form {
         let conditions = Conditions::of(request);
         let mut out = OwnedOut::default();
         let Some(pending) = action.run(&slots, &mut out)?.pending() else {
-            answer.respond_reply(&self.dress(out.into_reply(), &conditions));
+            answer.respond_reply(&self.answer_headers(out.into_reply(), &conditions));
             return Ok(Outcome::Done);
         };
         let (place, action, conditions) = (waiting.take()?, action.clone(), conditions.into_owned());
         Ok(Outcome::Later(Box::pin(async move {
-            self.dress(place.reply(finish(&action, &slots, pending)).await, &conditions)
+            self.answer_headers(place.reply(finish(&action, &slots, pending)).await, &conditions)
         })))
     }
 
     /// Gives an answer its validator and its form; a problem stays as it is.
-    pub(super) fn dress(self, mut reply: Reply, conditions: &Conditions<'_>) -> Reply {
+    pub(super) fn answer_headers(self, mut reply: Reply, conditions: &Conditions<'_>) -> Reply {
         if reply.head.status() != 200 {
             return reply;
         }

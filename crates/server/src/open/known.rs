@@ -6,7 +6,7 @@
 //! is not in the file, such as a statement that is new, is asked, and so waited for.
 
 use super::columns::StoredTable;
-use crate::asking::{Trouble, until_answered};
+use crate::retry::{Trouble, until_answered};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Error, ResultColumn, ServerFacts, Statement, Store};

@@ -6,7 +6,7 @@ mod enforced;
 mod known;
 mod schemas;
 
-use crate::asking::{Trouble, until_answered};
+use crate::retry::{Trouble, until_answered};
 use crate::start_error::StartError;
 use crate::tier::Tier;
 use forebay_config::{Config, model};

@@ -1,7 +1,7 @@
 //! The tables of a config against those of the database: made when missing, read when the config leaves them
 //! to it, compared when both say.
 
-use crate::asking::{Trouble, until_answered};
+use crate::retry::{Trouble, until_answered};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Error, Store};

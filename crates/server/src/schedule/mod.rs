@@ -9,7 +9,7 @@ mod lease;
 use crate::compile::CompileError;
 use crate::open::Known;
 use crate::problem::Problem;
-use crate::seen::Seen;
+use crate::read_your_writes::Seen;
 use forebay_cache::Cache;
 use forebay_config::model;
 use forebay_database::{Statement, Store};

@@ -1,7 +1,7 @@
 //! The conditions of a drain, and of tables that are being loaded.
 
-use crate::asking::Trouble;
 use crate::condition::{Condition, State};
+use crate::retry::Trouble;
 use forebay_drain::{DrainState, LETTER_FILE, Status};
 use forebay_table::{HotTable, Table};
 use forebay_value::Timestamp;

@@ -1,12 +1,12 @@
 //! The tier in this process: the log, where it and the database stand, and loading memory from both.
 
-use super::begun::Begun;
 use super::checkpoints::Checkpoints;
 use super::claim::wait_for;
 use super::conditions;
-use crate::asking::{Trouble, until_answered};
+use super::early_following::Begun;
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
+use crate::retry::{Trouble, until_answered};
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
 use forebay_config::model;

@@ -1,9 +1,9 @@
 //! Following in a running server: what is asked of the database before loading, and who is told afterwards.
 
-use super::begun::Begun;
+use super::early_following::Begun;
 use super::embedded::Embedded;
-use crate::asking::until_answered;
 use crate::condition::{Condition, State};
+use crate::retry::until_answered;
 use crate::start_error::StartError;
 use forebay_database::{Follow as Followed, Store};
 use forebay_drain::{Beginning, Follow, FollowState, FollowStatus, Told};

@@ -4,20 +4,20 @@
 //! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
 //! work without a server. Requests of clients do not come this way (`action` does that).
 
-mod begun;
 mod checkpoints;
 mod claim;
 mod conditions;
+mod early_following;
 mod embedded;
 mod following;
 mod remote;
 
-pub(crate) use begun::Begun;
+pub(crate) use early_following::Begun;
 pub(crate) use following::Listener;
 
-use crate::asking::Trouble;
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
+use crate::retry::Trouble;
 use crate::schedule::Lease;
 use crate::start_error::StartError;
 use embedded::Embedded;

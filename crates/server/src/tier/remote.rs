@@ -2,9 +2,9 @@
 //! Other servers and drainers may be at work on it at the same time.
 
 use super::claim::wait_for;
-use crate::asking::{Trouble, until_answered};
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
+use crate::retry::{Trouble, until_answered};
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
 use forebay_config::model::{self, Durability};

@@ -1,6 +1,6 @@
 //! The memory limit that all tables share, and what a thing in memory really takes.
 
-use super::reserve::Reserve;
+use super::memory_reserve::Reserve;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is

@@ -6,7 +6,7 @@
 //! are so applied in their order, and nothing depends on the order of changes of different rows: unique values are a multiset,
 //! counts are sums, and marks only rise.
 
-use super::replayed::Missing;
+use super::replay_record::Missing;
 use super::table::Table;
 use super::tables::Tables;
 use super::undo::Again;

@@ -4,7 +4,7 @@
 //! of the change that made it say no. Position 0 means nothing to wait for.
 
 use super::core::Core;
-use super::early::Early;
+use super::early_reads::Early;
 use super::follow::Follow;
 use super::intent::Intents;
 use super::readers::Readers;
@@ -14,10 +14,10 @@ use super::slab::{EVICTED, REFERENCED, Slot};
 use crate::error::{Error, Kind};
 use crate::flights::Flights;
 use crate::key::KeyRef;
-use crate::keys::Keys;
 use crate::limits::SHARDS;
 use crate::record::TableId;
 use crate::rules::LiveRules;
+use crate::serial_keys::Keys;
 use crate::source::SourceError;
 use crate::spec::{Others, TableSpec};
 use forebay_log::{LogId, Position};

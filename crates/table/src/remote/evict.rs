@@ -170,7 +170,7 @@ impl Queue {
     ) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(shard)];
         let call = || Call {
-            script: &scripts::FULL,
+            script: &scripts::IS_FULL,
             keys: vec![names.meta.clone()],
             args: vec![wire::digits(u64::from(is_full))],
         };

@@ -209,11 +209,7 @@ impl Queue {
                 vec![names.meta.clone(), names.stream.clone(), names.lease.clone(), names.hold.clone()];
             keys.extend(self.tables.iter().map(|table| table.names(lease.shard).deleted.clone()));
             let behind = format!("{}-0", upto.saturating_add(1)).into_bytes();
-            Call {
-                script: &scripts::RELEASE,
-                keys,
-                args: vec![lease.token.clone(), wire::digits(upto), behind],
-            }
+            Call { script: &scripts::TRIM, keys, args: vec![lease.token.clone(), wire::digits(upto), behind] }
         };
         let answer = self.tier.write(link, lease.shard, call).await?;
         Ok(wire::number("release", &answer)? == 1)
@@ -241,7 +237,7 @@ impl Queue {
     /// As [`Queue::repair`].
     pub async fn doubt(&self, link: &Link, shard: u16) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(shard)];
-        link.write(names.slot, &scripts::DOUBT, vec![names.meta.clone()], Vec::new()).await?;
+        link.write(names.slot, &scripts::REQUEST_REPAIR, vec![names.meta.clone()], Vec::new()).await?;
         self.tier.repair().await.map(drop)
     }
 

@@ -95,7 +95,7 @@ impl Stage {
                     self.epoch.clone(),
                     wire::digits(self.rows[number].load(Ordering::Relaxed)),
                 ];
-                Call { script: &scripts::PLACE, keys, args }
+                Call { script: &scripts::PLACE_STAGED, keys, args }
             };
             wire::number("place", &table.tier.write(link, shard.number, call).await?)
         });

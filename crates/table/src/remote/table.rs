@@ -10,10 +10,10 @@ use super::{scripts, wire};
 use crate::error::HotError;
 use crate::flights::Flights;
 use crate::key::{Key, KeyRef};
-use crate::keys::Keys;
 use crate::limits::{REMOTE_COUNTS_AGE, REMOTE_LOADED_PAUSE, REMOTE_RANDOM_DRAWS};
 use crate::record::TableId;
 use crate::rules::LiveRules;
+use crate::serial_keys::Keys;
 use crate::spec::{Others, TableSpec};
 use forebay_redis::{Command, Link, Value as Answer};
 use forebay_value::{Row, Schema, Type, ValueRef};
@@ -196,7 +196,7 @@ impl RemoteTable {
     pub(crate) async fn look(&self, link: &Link, place: &Place) -> Result<Looked, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
-            script: &scripts::LOOK,
+            script: &scripts::LOOK_UP,
             keys: vec![self.meta(place.shard), names.rows.clone(), names.deleted.clone()],
             args: vec![self.loaded_field.clone(), place.key.clone()],
         };

@@ -405,7 +405,7 @@ pub(crate) async fn make(
     database: &str,
 ) -> Result<(u128, u16), HotError> {
     let args = vec![id.into(), wire::digits(shards), VERSION.into(), database.into()];
-    let answer = link.write(names.slot, &scripts::TIER, vec![names.tier.clone()], args).await?;
+    let answer = link.write(names.slot, &scripts::MAKE_TIER, vec![names.tier.clone()], args).await?;
     let [id, stored, version, known] = wire::tuple("tier", answer)?;
     let known = wire::optional_bytes("the tier's database", known)?.unwrap_or_default();
     if !database.is_empty() && known != database.as_bytes() {

@@ -14,7 +14,7 @@ use self::route::{Method, Route};
 use super::action::scope::Scope;
 use super::action::{self, Action};
 use super::auth::Auth;
-use super::cors::{self, Dress};
+use super::cors::{self, AnswerHeaders};
 use super::durability::{self, AnsweredWhen};
 use super::group::Shared;
 use super::guard::{self, Guard};
@@ -86,7 +86,7 @@ pub struct Endpoint {
     /// Who may call it; the endpoint's own or that of `[server]`.
     pub guard: Option<Guard>,
     /// What its answers tell browsers.
-    pub dress: Dress,
+    pub answer_headers: AnswerHeaders,
     /// Parameters that come from a header field: (header name, parameter name).
     pub headers: Vec<(String, String)>,
     /// Whether it takes paths with an encoded slash or backslash; else they are 400.
@@ -139,7 +139,7 @@ pub(crate) struct Known<'a> {
     /// That of `[server]`.
     pub guard: Option<&'a Guard>,
     /// That of `[server]`.
-    pub dress: &'a Dress,
+    pub answer_headers: &'a AnswerHeaders,
     pub memory: &'a Memory,
     /// What each endpoint has from a group.
     pub shared: &'a [Shared],
@@ -176,7 +176,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
     let scope = Scope { tables: known.tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = read_guard(fields, known);
-    let dress = cors::read(fields, known.dress);
+    let answer_headers = cors::read(fields, known.answer_headers);
     let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
     if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
@@ -210,7 +210,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
         route,
         params,
         guard,
-        dress,
+        answer_headers,
         takes_encoded_slash,
         rate,
         headers,

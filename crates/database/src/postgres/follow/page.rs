@@ -87,7 +87,7 @@ pub(super) async fn read(
     let read = session.end(read).await;
     #[cfg(feature = "planted")]
     let read = match read {
-        Ok(Read::Page(mut page)) if crate::planted::is("position-from-the-commit") => {
+        Ok(Read::Page(mut page)) if crate::planted_bugs::is("position-from-the-commit") => {
             // The window is held open, as a busy server does.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             let now = head(session, &cursor.home, link).await?;

@@ -2,10 +2,10 @@
 
 use super::{Lane, Send, is_fatal, lost_before, send, unanswered};
 use crate::limits::*;
+use crate::postgres::deadline::within;
 use crate::postgres::errors;
-use crate::postgres::patience::within;
-use crate::postgres::queue::Waiting;
 use crate::postgres::session::{Failure, Prepared};
+use crate::postgres::statement_queue::Waiting;
 use crate::postgres::url::Pooler;
 use crate::{Error, Kind, Rows};
 use futures_util::StreamExt;

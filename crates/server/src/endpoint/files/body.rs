@@ -1,7 +1,7 @@
 //! The body of a long file: one piece at a time, read on a thread that may wait for the disk.
 
 use super::range::Part;
-use crate::endpoint::waiting::WaitingPlace;
+use crate::endpoint::waiting_requests::WaitingPlace;
 use forebay_http::{BodySource, Filled};
 use forebay_terminal::warn;
 use std::fs::File;

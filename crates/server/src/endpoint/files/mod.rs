@@ -9,8 +9,8 @@ mod range;
 mod types;
 
 use super::intake::Intake;
-use super::matched::Matched;
-use super::waiting::{WaitingPlace, reply_of, within};
+use super::matched_request::Matched;
+use super::waiting_requests::{WaitingPlace, reply_of, within};
 use crate::problem::Problem;
 use body::FileBody;
 use forebay_cache::{Coding, Conditions};

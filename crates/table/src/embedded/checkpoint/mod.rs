@@ -31,10 +31,10 @@
 //!
 //! - `format`: the bytes. `settled`: those of a small file beside it.
 //! - `save`: memory to file.
-//! - `source`, `load`: file to memory. `early`: what is read while that goes on.
+//! - `source`, `load`: file to memory. `early_reads`: what is read while that goes on.
 //! - `outcomes`: what the database made of changes.
 
-mod early;
+mod early_reads;
 mod format;
 mod load;
 mod outcomes;

@@ -5,7 +5,7 @@
 //! followed tables: one at a time, each of one snapshot, so that no image is ever replaced by an older one.
 //! What is read through (an evicted row) is a key that the next poll reads as well.
 //!
-//! - `noted`: operations of this process, as they happen.
+//! - `own_changes`: operations of this process, as they happen.
 //! - `pending`: which operations the database does not have, by key.
 //! - `apply`: images are folded, and unique values, counters and ordered keys with them.
 //! - `wanted`, `waiters`, `reading`: keys that are to be read, and who waits for a poll.
@@ -18,7 +18,7 @@
 mod apply;
 mod following;
 mod image;
-mod noted;
+mod own_changes;
 mod pending;
 mod reading;
 mod stream;

@@ -11,28 +11,28 @@
 //! not compete with each other: each adds to what the others will make.
 //!
 //! - `begin`: an intent is checked, appended and noted, under its shard's lock.
-//! - `noted`: intents of an earlier run.
+//! - `replayed`: intents of an earlier run.
 //! - `of_key`: what is under way of each key of a shard.
 //! - `settle`: outcomes.
 //! - `under_way`: all of a table's, in the order of the log.
-//! - `told`: what a table says of them, to competitors and to clients that wait in vain.
-//! - `awaited`: how many intents are under way, so that the drain need not linger.
+//! - `reports`: what a table says of them, to competitors and to clients that wait in vain.
+//! - `count`: how many intents are under way, so that the drain need not linger.
 //!
 //! **Locks.** `pending` comes after a shard and the stripes of unique values, and is held over the append:
 //! the outcome of an intent cannot be reported before the intent is noted.
 //!
 //! **What it leaves to others.** Writing to the database, and knowing what it said (`forebay-drain`).
 
-mod awaited;
 mod begin;
-mod noted;
+mod count;
 mod of_key;
+mod replayed;
+mod reports;
 mod settle;
-mod told;
 mod under_way;
 
-pub(crate) use awaited::Awaited;
 pub(crate) use begin::StrictWrite;
+pub(crate) use count::Awaited;
 pub(crate) use of_key::KeyIntents;
 pub use settle::Outcome;
 pub(crate) use under_way::{Intent, Intents};

@@ -1,8 +1,8 @@
 //! Requests that are passed on to a server behind as they come.
 
-use super::drops::Drops;
 use super::intake::Intake;
-use super::matched::Matched;
+use super::invalidation::Drops;
+use super::matched_request::Matched;
 use crate::action::proxy::ProxyAction;
 use crate::problem::Problem;
 use forebay_http::{Outcome, Request};

@@ -3,7 +3,7 @@
 //! Promises that a place is given back whatever ends the wait, and that every mode of an endpoint answers a
 //! time-out alike.
 
-use super::out::{OwnedOut, respond_problem};
+use super::answer_sink::{OwnedOut, respond_problem};
 use crate::problem::Problem;
 use forebay_http::Reply;
 use std::future::Future;

@@ -5,7 +5,7 @@ use super::session::Session;
 use super::table::text;
 use super::{Postgres, errors};
 use crate::dead_letter::{Kept, plain};
-use crate::unwritten::{Letters, of_letters};
+use crate::unwritten_letters::{Letters, of_letters};
 use crate::{Batch, Change, DeadLetter, Error, Held, HeldId, Rows};
 use forebay_value::{Timestamp, Value};
 

@@ -5,14 +5,14 @@
 //! savepoint of its own; they still go in one flight, which ends at the first that is refused, and flights
 //! grow again while none is.
 
+use super::batch_outcome::Done;
 use super::change;
 use super::dead_letters::{self, supersede};
-use super::done::Done;
-use super::held;
+use super::held_changes;
 use super::session::Session;
-use crate::held::behind_held;
+use crate::held_changes::behind_held;
 use crate::limits::{APART_CHANGES, SAVEPOINT_CHANGES};
-use crate::unwritten::{Letters, of_letters};
+use crate::unwritten_letters::{Letters, of_letters};
 use crate::{Batch, Change, Error, OnError};
 
 /// Applies the changes of a batch in their order.
@@ -112,7 +112,7 @@ pub(super) async fn refused(
         done.refused(change, Some(error.clone()));
     } else if batch.on_error == OnError::Hold {
         if !batch.is_settling() {
-            held::hold(session, batch, change, index, error, letters).await?;
+            held_changes::hold(session, batch, change, index, error, letters).await?;
         }
         done.held(batch, index);
     } else {

@@ -3,8 +3,8 @@
 use super::caching::CachedRoutes;
 use super::context::CompileError;
 use super::params::{Columns, ParamTable, Wanted};
-use crate::changes::{Changes, TableTags};
 use crate::problem::Problem;
+use crate::row_invalidation::{Changes, TableTags};
 use forebay_cache::Cache;
 use forebay_config::Config;
 use forebay_value::Schema;

@@ -9,11 +9,11 @@
 //! without the cache.
 
 use super::cached::{Cached, begin_part, end_part, patience};
-use super::drops::path_tag;
 use super::intake::Intake;
-use super::matched::Matched;
-use super::passed::Passed;
-use super::waiting::{WaitingPlace, reply_of, within};
+use super::invalidation::path_tag;
+use super::matched_request::Matched;
+use super::proxied::Passed;
+use super::waiting_requests::{WaitingPlace, reply_of, within};
 use crate::action::proxy::{name_user, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::auth::Identity;

@@ -6,12 +6,12 @@
 use crate::limits::WORKERS_MAX;
 use crate::plan::{Plan, PlannedStage, Requests};
 use crate::redis::{self, Asked, Commands, Hello};
+use crate::request_source::{Work, WorkTraffic};
 use crate::schedule::{Rate, SECOND_NS, Schedule, Share, Stage};
 use crate::settings::{OnClose, Pace, Settings, Stop};
 use crate::target::{Protocol, Target};
 use crate::tls::Tls;
 use crate::units;
-use crate::work::{Work, WorkTraffic};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,8 +1,8 @@
 //! Serial keys: blocks of the database's own sequence, each server with blocks of its own. How they are
-//! handed out stands in `crate::keys`.
+//! handed out stands in `crate::serial_keys`.
 
 use super::table::RemoteTable;
-use crate::keys::{self, Keyed, Keys};
+use crate::serial_keys::{self, Keyed, Keys};
 use crate::source::{BoxFuture, Source, SourceError};
 use forebay_value::Schema;
 use std::sync::Arc;
@@ -41,6 +41,6 @@ impl RemoteTable {
     /// # Errors
     /// The source's; one that is not to be retried when the table has no serial key.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
-        keys::wait(self.this())
+        serial_keys::wait(self.this())
     }
 }

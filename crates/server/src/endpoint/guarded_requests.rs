@@ -2,8 +2,8 @@
 
 use super::guard::{Checked, Guard, Judged};
 use super::intake::Intake;
-use super::matched::Matched;
-use super::waiting::{reply_of, within};
+use super::matched_request::Matched;
+use super::waiting_requests::{reply_of, within};
 use crate::auth::{Auth, Identity, Judging};
 use crate::problem::Problem;
 use forebay_http::{Answer, Given, Outcome, OwnedRequest, Request, detached};

@@ -1,5 +1,5 @@
 //! What of a table can be read before it is loaded: which shards are there, which are asked for, and which
-//! keys must wait for all of it. The checkpoint that is loaded says so (`checkpoint/early`).
+//! keys must wait for all of it. The checkpoint that is loaded says so (`checkpoint/early_reads`).
 
 use crate::hash::KeyHash;
 use crate::limits::SHARDS;

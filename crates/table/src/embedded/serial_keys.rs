@@ -1,7 +1,7 @@
-//! Serial keys of a table in this process. How they are handed out stands in `crate::keys`.
+//! Serial keys of a table in this process. How they are handed out stands in `crate::serial_keys`.
 
 use super::table::Table;
-use crate::keys::{self, Keyed, Keys};
+use crate::serial_keys::{self, Keyed, Keys};
 use crate::source::{BoxFuture, Source, SourceError};
 use forebay_value::Schema;
 use std::sync::Arc;
@@ -39,6 +39,6 @@ impl Table {
     /// # Errors
     /// The source's; one that is not to be retried when the table has no serial key.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
-        keys::wait(self.this())
+        serial_keys::wait(self.this())
     }
 }

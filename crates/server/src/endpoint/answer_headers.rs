@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 pub static NO_CONTENT: LazyLock<Head> = LazyLock::new(|| Head::new(204));
 
 /// What answers of an endpoint tell browsers.
-pub struct Dress {
+pub struct AnswerHeaders {
     /// Header lines of every answer.
     pub lines: Vec<u8>,
     /// Further ones of those that go by https.
@@ -29,7 +29,7 @@ pub struct Cors {
     pub preflight_lines: Vec<u8>,
 }
 
-impl Dress {
+impl AnswerHeaders {
     /// The lines of the answer to a request.
     pub fn lines(&self, request: &Request<'_>) -> Vec<u8> {
         let mut lines = self.lines.clone();

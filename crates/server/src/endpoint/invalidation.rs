@@ -6,9 +6,9 @@
 use super::cached::Tags;
 use super::eval::Slots;
 use super::intake::Intake;
-use super::matched::Matched;
+use super::matched_request::Matched;
 use super::run::{finish, run_owned};
-use super::waiting::Waiting;
+use super::waiting_requests::Waiting;
 use crate::action::{Action, Pending};
 use crate::problem::Problem;
 use forebay_cache::{Cache, limits};

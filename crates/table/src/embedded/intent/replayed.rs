@@ -3,7 +3,7 @@
 
 use super::Intent;
 use crate::embedded::budget::allocated_bytes;
-use crate::embedded::replayed::Missing;
+use crate::embedded::replay_record::Missing;
 use crate::embedded::rows::Fingerprints;
 use crate::embedded::table::Table;
 use crate::hash::KeyHash;

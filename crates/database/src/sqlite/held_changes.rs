@@ -4,7 +4,7 @@ use super::Sqlite;
 use super::errors::map;
 use super::positions::{has_table, log_id, log_text, timestamp};
 use crate::dead_letter::{Kept, plain};
-use crate::unwritten::{Letters, of_letters};
+use crate::unwritten_letters::{Letters, of_letters};
 use crate::{Batch, Change, DeadLetter, Error, Held, HeldId};
 use forebay_value::Timestamp;
 use rusqlite::{Connection, Row, params};

@@ -6,7 +6,7 @@
 //! other keys) waits until the table is loaded, and so does everything when that part of the log is long, or
 //! a table is followed and has yet to hear what others have changed.
 
-use crate::embedded::early::{Keys, number};
+use crate::embedded::early_reads::{Keys, number};
 use crate::embedded::table::Table;
 use crate::embedded::tables::Tables;
 use crate::error::HotError;

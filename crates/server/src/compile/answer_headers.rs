@@ -1,6 +1,6 @@
 //! What answers tell browsers, from the config to header lines.
 
-use crate::endpoint::dress::{Cors, Dress};
+use crate::endpoint::answer_headers::{AnswerHeaders, Cors};
 use crate::endpoint::guard::Guard;
 use forebay_config::model;
 use forebay_http::HeaderLines;
@@ -25,20 +25,20 @@ const CORS: [&str; 6] = [
 ];
 
 /// What answers of an endpoint tell browsers; `None`: nothing.
-pub fn compile(endpoint: &model::Endpoint, guard: Option<&Guard>) -> Option<Dress> {
+pub fn compile(endpoint: &model::Endpoint, guard: Option<&Guard>) -> Option<AnswerHeaders> {
     let mut readable = vec!["Content-Type"];
     readable.extend(guard.map(Guard::identifying).unwrap_or_default());
     readable.extend(endpoint.headers.iter().map(|(header, _)| header.as_str()));
-    dress(&endpoint.dress, readable)
+    answer_headers(&endpoint.answer_headers, readable)
 }
 
 /// What answers tell browsers where there is no endpoint.
-pub fn of_server(model: &model::Dress) -> Option<Dress> {
-    dress(model, Vec::new())
+pub fn of_server(model: &model::AnswerHeaders) -> Option<AnswerHeaders> {
+    answer_headers(model, Vec::new())
 }
 
 /// The fields that it sets, which no server behind does.
-pub fn names(model: &model::Dress) -> Vec<HeaderName> {
+pub fn names(model: &model::AnswerHeaders) -> Vec<HeaderName> {
     let mut names: Vec<_> = model.headers.iter().map(|(name, _)| name.as_str()).collect();
     if model.security {
         names.extend(SECURITY.iter().chain(&SECURE).map(|(name, _)| name));
@@ -52,8 +52,8 @@ pub fn names(model: &model::Dress) -> Vec<HeaderName> {
         .collect()
 }
 
-fn dress<'a>(model: &'a model::Dress, readable: Vec<&'a str>) -> Option<Dress> {
-    if *model == model::Dress::default() {
+fn answer_headers<'a>(model: &'a model::AnswerHeaders, readable: Vec<&'a str>) -> Option<AnswerHeaders> {
+    if *model == model::AnswerHeaders::default() {
         return None;
     }
     let own = model.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -61,7 +61,7 @@ fn dress<'a>(model: &'a model::Dress, readable: Vec<&'a str>) -> Option<Dress> {
     let usual = |usual: &[(&'static str, &'static str)]| -> Vec<_> {
         usual.iter().copied().filter(|(name, _)| model.security && !is_own(name)).collect()
     };
-    Some(Dress {
+    Some(AnswerHeaders {
         lines: lines(usual(&SECURITY).into_iter().chain(own)),
         secure_lines: lines(usual(&SECURE)),
         cors: model.cors.as_ref().map(|model| cors(model, readable)),
