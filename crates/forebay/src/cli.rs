@@ -310,7 +310,8 @@ mod tests {
             let bare = help.lines().any(|line| line.trim() == format!("forebay{path}"));
             assert!(path.is_empty() || bare || !examples.is_empty(), "no example of `forebay{path}`: {help}");
             for example in examples.iter().filter(|line| !line.contains(['\'', '"', '='])) {
-                let words = example.split_whitespace();
+                // What the shell does with the output is not the command's.
+                let words = example.split_whitespace().take_while(|word| *word != ">");
                 Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{example}: {error}"));
             }
             let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
