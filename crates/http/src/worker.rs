@@ -16,9 +16,10 @@ use crate::tls::Tls;
 use crate::transport::Transport;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -76,7 +77,9 @@ async fn serve<S: Service>(
                 let (origin, shared) = (Origin::direct(peer), shared.clone());
                 match (shared.trusted.contains(peer.ip()), scheme) {
                     (false, Scheme::Http) => {
-                        drop(tokio::spawn(converse(Connection::new(stream, origin, shared, counted))));
+                        drop(tokio::spawn(Conversation::Http1(Connection::new(
+                            stream, origin, shared, counted,
+                        ))));
                     }
                     (false, Scheme::Https) => {
                         drop(tokio::spawn(serve_secure(stream, origin, shared, counted)))
@@ -107,7 +110,7 @@ async fn introduced<S: Service>(
     let is_stopping = || Local::with(|local| local.stopping == Stopping::Closing).unwrap_or(true);
     if let Some(origin) = proxy_protocol::origin(&mut stream, direct, &shared.limits, is_stopping).await {
         match scheme {
-            Scheme::Http => converse(Connection::new(stream, origin, shared, counted)).await,
+            Scheme::Http => Conversation::Http1(Connection::new(stream, origin, shared, counted)).await,
             Scheme::Https => serve_secure(stream, origin, shared, counted).await,
         }
     }
@@ -136,18 +139,45 @@ async fn serve_secure<S: Service>(
     if tls.speaks_http2() {
         http2::serve(Begun { stream: tls, origin, shared, counted, input: Vec::new() }).await;
     } else {
-        converse(Connection::new(tls, origin, shared, counted)).await;
+        Conversation::Http1(Connection::new(tls, origin, shared, counted)).await;
     }
 }
 
 /// Serves a client that speaks HTTP/1, or HTTP/2 after all.
-#[expect(clippy::manual_async_fn, reason = "an async fn keeps a second connection for its argument")]
-fn converse<S: Service, T: Transport>(mut connection: Connection<S, T>) -> impl Future<Output = ()> + Send {
-    async move {
-        if (&mut connection).await == Next::Http2 {
-            // Boxed: most connections need no room for it.
-            Box::pin(http2::serve(connection.into_begun())).await;
+///
+/// A future of its own: an `async` block costs each poll of HTTP/1 some fifty instructions more.
+enum Conversation<S: Service, T: Transport> {
+    Http1(Connection<S, T>),
+    /// Boxed: most connections need no room for it.
+    Http2(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+impl<S: Service, T: Transport> Future for Conversation<S, T> {
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let conversation = self.get_mut();
+        match conversation {
+            Conversation::Http1(connection) => match Pin::new(connection).poll(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Next::Nothing) => Poll::Ready(()),
+                Poll::Ready(Next::Http2) => conversation.go_on(cx),
+            },
+            Conversation::Http2(serving) => serving.as_mut().poll(cx),
         }
+    }
+}
+
+impl<S: Service, T: Transport> Conversation<S, T> {
+    /// Goes on in HTTP/2.
+    #[cold]
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let before = std::mem::replace(self, Conversation::Http2(Box::pin(std::future::ready(()))));
+        if let Conversation::Http1(connection) = before {
+            *self = Conversation::Http2(Box::pin(http2::serve(connection.into_begun())));
+        }
+        Pin::new(self).poll(cx)
     }
 }
 

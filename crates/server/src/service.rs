@@ -239,10 +239,27 @@ impl Routes {
         let Some(found) = self.routers.find(request.method(), request.path()) else {
             return self.unrouted(request, answer);
         };
-        let Place { endpoint, empty_rest, counters: own } = found.value;
-        *counters = own;
-        let lines = endpoint.answer_headers.as_ref().map(|answer_headers| answer_headers.lines(request));
-        lines.iter().for_each(|lines| answer.add_lines(lines));
+        *counters = &found.value.counters;
+        match &found.value.endpoint.answer_headers {
+            None => self.enter(&found, request, oddities, answer),
+            Some(answer_headers) => {
+                let lines = answer_headers.lines(request);
+                answer.add_lines(&lines);
+                Ok(with_lines(self.enter(&found, request, oddities, answer)?, lines))
+            }
+        }
+    }
+
+    /// Calls the endpoint that was found.
+    #[inline]
+    fn enter(
+        &self,
+        found: &Match<'_, '_, &Place>,
+        request: &Request<'_>,
+        oddities: Oddities,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        let Place { endpoint, empty_rest, .. } = found.value;
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
@@ -260,11 +277,7 @@ impl Routes {
         if let Some(name) = empty_rest {
             path.push((name, ""));
         }
-        let outcome = endpoint.call(request, &path, other, answer)?;
-        Ok(match lines {
-            None => outcome,
-            Some(lines) => with_lines(outcome, lines),
-        })
+        endpoint.call(request, &path, other, answer)
     }
 
     /// Answers where no endpoint has this method and path.

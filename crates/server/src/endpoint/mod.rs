@@ -194,12 +194,24 @@ impl Endpoint {
             && !self.intake.params.skips_body
             && let Some(coding) = coding_of(request)
         {
-            let body = decoded(coding, request.body(), self.intake.body_bytes_max)?;
-            return self.answer(&request.with_body(&body), matched, answer);
+            return self.answer_coded(coding, request, matched, answer);
         }
         self.answer(request, matched, answer)
     }
 
+    #[cold]
+    fn answer_coded(
+        &self,
+        coding: &[u8],
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        let body = decoded(coding, request.body(), self.intake.body_bytes_max)?;
+        self.answer(&request.with_body(&body), matched, answer)
+    }
+
+    #[inline(always)]
     fn answer(
         &self,
         request: &Request<'_>,
