@@ -1,5 +1,6 @@
-//! What a person sees of a real server under load: the verdict of `--monitor` on a real `forebay serve`, and the page of that run in a
-//! real browser. The page's layout is held to account in `crates/load/tests/report_browser.rs`.
+//! What a person sees of a real server under load: the verdict of `--monitor` on a real `forebay serve`,
+//! and the page of that run in a real browser. The page's layout is held to account in
+//! `crates/load/tests/report_browser.rs`.
 
 use forebay_load::monitor::Monitor;
 use forebay_load::report::{Extras, page};
@@ -9,7 +10,8 @@ use forebay_tests::{Folder, Start, binary, example};
 use std::process::Command;
 use std::time::Duration;
 
-/// Every request is a committed insert into one SQLite file: the store is what they wait for, however busy the machine is.
+/// Every request is a committed insert into one SQLite file: the store is what they wait for, however busy
+/// the machine is.
 #[test]
 fn a_record_store_that_takes_no_more() {
     let folder = Folder::new();

@@ -75,9 +75,10 @@ fn one_server_alone_is_strict_whatever_it_promises() {
     }
 }
 
-/// What was shown on another server than the one that was written to is no older than `local`, also while one is cut off; what is written through
-/// one that is cut off the others see when `shared` ends, at the latest. An answer's life begins when it is there: between that and its query lies less than
-/// the slowest read took.
+/// What was shown on another server than the one that was written to is no older than `local`, also while
+/// one is cut off; what is written through one that is cut off the others see when `shared` ends, at the
+/// latest. An answer's life begins when it is there: between that and its query lies less than the slowest
+/// read took.
 #[test]
 fn eventual_is_never_older_than_local() {
     let (local, shared) = (Duration::from_millis(500), Duration::from_secs(3));
@@ -110,7 +111,8 @@ fn other_servers_hear_of_a_write() {
     }
 }
 
-/// A server that hears nothing shows what is older until `local` ends (300 ms), not until `shared` does (10 minutes).
+/// A server that hears nothing shows what is older until `local` ends (300 ms), not until `shared` does (10
+/// minutes).
 #[test]
 fn who_is_cut_off_catches_up_when_local_ends() {
     let config = config("300ms", "10m").replace("consistency = \"strict\", ", "");
@@ -130,7 +132,8 @@ fn who_is_cut_off_catches_up_when_local_ends() {
     }
 }
 
-/// Where `strict` is promised a write of which others could not be told says so; what is read is never older all the same.
+/// Where `strict` is promised a write of which others could not be told says so; what is read is never
+/// older all the same.
 #[test]
 fn strict_says_when_others_could_not_be_told() {
     let mut ground = Ground::shared(&config("300ms", "10m"), Topology::Single, Flavour::Valkey);

@@ -1,8 +1,8 @@
-//! The cache under what it is there for: stampedes, a database and a Redis that die, writes through several servers, and requests that
-//! try to get each other's answers.
+//! The cache under what it is there for: stampedes, a database and a Redis that die, writes through several
+//! servers, and requests that try to get each other's answers.
 //!
-//! How often the database was asked is counted by the server itself (`/cache` of the admin listener) and, where the statement says so,
-//! by the database.
+//! How often the database was asked is counted by the server itself (`/cache` of the admin listener) and,
+//! where the statement says so, by the database.
 
 mod away;
 mod freshness;

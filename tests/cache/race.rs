@@ -1,7 +1,8 @@
-//! Readers and a writer on several servers at once, and what the readers saw: how long the oldest row that anybody was shown had been outdated.
+//! Readers and a writer on several servers at once, and what the readers saw: how long the oldest row that
+//! anybody was shown had been outdated.
 //!
-//! One clock tells when a write was answered and when a read began, so that a read that began after an answer and shows less is seen whatever
-//! thread, connection or server it went through.
+//! One clock tells when a write was answered and when a read began, so that a read that began after an
+//! answer and shows less is seen whatever thread, connection or server it went through.
 
 use super::version;
 use forebay_tests::{Cable, Client, Server, wait_for};
@@ -13,7 +14,8 @@ const THINGS: usize = 4;
 /// Threads that read.
 const READERS: usize = 4;
 
-/// How much is read and written, and for how long the last server is cut off from the shared level in the middle of it.
+/// How much is read and written, and for how long the last server is cut off from the shared level in the
+/// middle of it.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub reads: u64,
@@ -74,8 +76,8 @@ impl History {
         self.here[thing][server].store(version, SeqCst);
     }
 
-    /// For how long something newer had been acknowledged when a read began that showed this; `untold` counts only what others had not been told of,
-    /// else only what they had.
+    /// For how long something newer had been acknowledged when a read began that showed this; `untold`
+    /// counts only what others had not been told of, else only what they had.
     fn outdated_ns(&self, thing: usize, shown: i64, read_ns: u64, untold: bool) -> u64 {
         let newer = self.writes[thing][shown as usize + 1..].iter();
         newer
@@ -107,7 +109,8 @@ impl Seen {
         self.cut_off.load(SeqCst)
     }
 
-    /// For how long the oldest row that was shown had been outdated by a write of which every server could be told.
+    /// For how long the oldest row that was shown had been outdated by a write of which every server could
+    /// be told.
     pub fn outdated(&self) -> Duration {
         Duration::from_nanos(self.outdated_ns.load(SeqCst))
     }
@@ -117,7 +120,8 @@ impl Seen {
         Duration::from_nanos(self.outdated_untold_ns.load(SeqCst))
     }
 
-    /// The slowest read: no more can have passed between the query of a fill and the beginning of its answer's life.
+    /// The slowest read: no more can have passed between the query of a fill and the beginning of its
+    /// answer's life.
     pub fn slowest(&self) -> Duration {
         Duration::from_nanos(self.slowest_ns.load(SeqCst))
     }
@@ -166,7 +170,8 @@ impl<'a> Race<'a> {
         Race { cable: Some(cable), ..self }
     }
 
-    /// Runs it. A server never shows less than it has itself acknowledged; everything else is in what is given back.
+    /// Runs it. A server never shows less than it has itself acknowledged; everything else is in what is
+    /// given back.
     pub fn run(self) -> Seen {
         let mut clients = self.clients();
         (0..THINGS).for_each(|thing| self.write(&mut clients, thing, 1, 0));
@@ -259,7 +264,8 @@ impl<'a> Race<'a> {
         let answer = clients[server].ask("PUT", &format!("/things/{thing}"), Some(&body));
         let untold = was_cut || self.is_cut_off(server);
         if untold && answer.status == 503 {
-            // Where `strict` is promised it is not acknowledged what others cannot be told; by way of another server it can be.
+            // Where `strict` is promised it is not acknowledged what others cannot be told; by way of
+            // another server it can be.
             answer.expect_problem(503, "it was written, but other servers may show");
             return self.write(clients, thing, version, 0);
         }

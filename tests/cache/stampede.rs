@@ -115,7 +115,8 @@ fn wait_for_query(server: &Server, fills: u64) {
     std::thread::sleep(Duration::from_millis(300));
 }
 
-/// The database dies in the middle of the query: who has never been answered gets 503 and when to ask again, who can be shown something older is.
+/// The database dies in the middle of the query: who has never been answered gets 503 and when to ask
+/// again, who can be shown something older is.
 #[test]
 fn the_database_dies_under_a_thousand() {
     let postgres = Postgres::start(&[]);
@@ -141,7 +142,8 @@ fn the_database_dies_under_a_thousand() {
     wait_for("it can be asked again", || (server.client().get("/quick/b").status == 200).then_some(()));
 }
 
-/// Redis dies while a thousand clients of three servers wait for one query: all are answered, and each server goes on with its own memory.
+/// Redis dies while a thousand clients of three servers wait for one query: all are answered, and each
+/// server goes on with its own memory.
 #[test]
 fn redis_dies_under_a_thousand() {
     let mut ground = Ground::shared(CONFIG, Topology::Single, Flavour::Redis);
@@ -155,9 +157,11 @@ fn redis_dies_under_a_thousand() {
         client.receive(false).expect("everybody is answered").expect(200);
     }
     let after = fills();
-    // Once for those who came before it was noticed, and once for those after: they must not be shown what somebody may have dropped unheard.
+    // Once for those who came before it was noticed, and once for those after: they must not be shown what
+    // somebody may have dropped unheard.
     assert!(after <= 2 * servers.len() as u64, "a server asks once or twice, however many wait: {after}");
-    // What they kept from before is dropped once, since nobody tells them any more what others write. Then the local level and the database go on.
+    // What they kept from before is dropped once, since nobody tells them any more what others write. Then
+    // the local level and the database go on.
     let mut clients = servers.each_ref().map(Server::client);
     for client in &mut clients {
         client.get("/quick/a").expect(200);

@@ -157,7 +157,8 @@ fn codes_are_never_the_same() {
         .map(|i| code_of(&shorten(&mut client, &json!({ "url": format!("https://example.com/{i}") }))))
         .collect();
     assert_eq!(codes.iter().collect::<HashSet<_>>().len(), 2000);
-    // Unguessable: neighbours have nothing in common. 62^2 first pairs of letters, 1999 neighbours: 0.5 are expected to agree.
+    // Unguessable: neighbours have nothing in common. 62^2 first pairs of letters, 1999 neighbours: 0.5 are
+    // expected to agree.
     let alike = codes.windows(2).filter(|pair| pair[0][..2] == pair[1][..2]).count();
     assert!(alike < 15, "{alike} neighbours begin alike");
     for (i, code) in codes.iter().enumerate().step_by(97) {

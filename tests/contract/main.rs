@@ -1,7 +1,7 @@
 //! CONTRACT.md by end-to-end tests over real sockets: one module an application, every route as written.
 //!
-//! Each test starts a server of its own on the example file as it is, in a folder of its own, on the stores that the environment names
-//! ([`Stores`]): the same tests for every pair.
+//! Each test starts a server of its own on the example file as it is, in a folder of its own, on the stores
+//! that the environment names ([`Stores`]): the same tests for every pair.
 
 mod accounts;
 mod codes;

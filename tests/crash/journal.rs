@@ -1,11 +1,11 @@
 //! What was sent, answered and read, and what may therefore be there after a crash.
 //!
-//! **Things** have an owner each, who changes them one write at a time: write `i` leaves version `i`, or nothing. So a version
-//! names the write that made it, and whatever is found after a crash must come from a write between the last one that was
-//! answered or seen by anyone and the last one that was sent.
+//! **Things** have an owner each, who changes them one write at a time: write `i` leaves version `i`, or
+//! nothing. So a version names the write that made it, and whatever is found after a crash must come from a
+//! write between the last one that was answered or seen by anyone and the last one that was sent.
 //!
-//! **Rows** are inserted once and never changed; each carries a token of its own, so that a row that nobody sent, or that stands twice,
-//! is found too.
+//! **Rows** are inserted once and never changed; each carries a token of its own, so that a row that nobody
+//! sent, or that stands twice, is found too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;

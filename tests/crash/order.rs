@@ -1,5 +1,5 @@
-//! Order: two connections on two workers change one key. What was answered last is what memory, the log after a restart and
-//! SQLite hold.
+//! Order: two connections on two workers change one key. What was answered last is what memory, the log
+//! after a restart and SQLite hold.
 
 use crate::start;
 use forebay_tests::{Client, Database, Folder, Server};

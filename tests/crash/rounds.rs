@@ -28,7 +28,8 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
     for round in 0..rounds {
         let server = start(&folder).start();
         compare(&server, &mut journal);
-        // What waits for the drain crosses the crash in the log, what does not in SQLite, and some are on the way.
+        // What waits for the drain crosses the crash in the log, what does not in SQLite, and some are on
+        // the way.
         server.pause_drain(random.random_bool(0.3));
         let shown = |rows: &Mutex<Rows>| rows.lock().expect("no thread panicked").shown.len();
         drive(server, &journal, &mut random);

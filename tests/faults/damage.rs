@@ -1,5 +1,5 @@
-//! A log that is cut at any byte, and a byte that is flipped: in the middle the server refuses and names the place; at the end it
-//! cuts what one unfinished write may have left and says how much.
+//! A log that is cut at any byte, and a byte that is flipped: in the middle the server refuses and names
+//! the place; at the end it cuts what one unfinished write may have left and says how much.
 
 use crate::start;
 use forebay_tests::{Folder, Group, Segment, Server, last_segment, segments};

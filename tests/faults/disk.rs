@@ -92,8 +92,8 @@ fn a_full_disk_refuses_and_keeps() {
     assert!(rows >= written.len() as i64, "{rows} of {} rows in SQLite", written.len());
 }
 
-/// Without the right to mount: no file may grow beyond a limit. The kernel then fails the write or ends the process; both are a
-/// full disk for whoever was promised something.
+/// Without the right to mount: no file may grow beyond a limit. The kernel then fails the write or ends the
+/// process; both are a full disk for whoever was promised something.
 fn file_size_limit(folder: &Folder) {
     let server = small(folder).start();
     let kept = write_some(&mut server.client(), "before", 10);
@@ -109,7 +109,8 @@ fn file_size_limit(folder: &Folder) {
     assert_readable(&mut server.client(), &written);
 }
 
-/// Makes a folder one that cannot be written while the guard lives: by a mount for root, whom permissions do not stop, else by them.
+/// Makes a folder one that cannot be written while the guard lives: by a mount for root, whom permissions
+/// do not stop, else by them.
 enum ReadOnly {
     Mounted(Mount),
     Permissions(std::path::PathBuf),

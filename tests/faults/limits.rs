@@ -1,4 +1,5 @@
-//! Bounds: what is full says so with 503 and Retry-After, keeps what it has taken, and takes more when there is room.
+//! Bounds: what is full says so with 503 and Retry-After, keeps what it has taken, and takes more when
+//! there is room.
 
 use crate::{assert_readable, insert, start};
 use forebay_tests::{Answer, Database, Folder, wait_for};

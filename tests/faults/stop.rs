@@ -27,8 +27,9 @@ struct Seen {
     unanswered: usize,
 }
 
-/// Sends whole batches and waits for their answers until the connection ends. All of a batch is in the server's socket before `send`
-/// returns (loopback), so a batch that was sent before the signal is accepted.
+/// Sends whole batches and waits for their answers until the connection ends. All of a batch is in the
+/// server's socket before `send` returns (loopback), so a batch that was sent before the signal is
+/// accepted.
 fn hammer(mut connection: Client, client: usize, signalled: &AtomicBool) -> Seen {
     let mut seen = Seen { written: Vec::new(), unanswered: 0 };
     for round in 0.. {

@@ -1,4 +1,5 @@
-//! Long bodies, both ways, against real nginx, Express and real sockets: whole, in memory that does not grow with them, and never short unseen.
+//! Long bodies, both ways, against real nginx, Express and real sockets: whole, in memory that does not
+//! grow with them, and never short unseen.
 //!
 //! 64 MiB; with `FOREBAY_BODY_MIB=1024` (`make test-bodies`) as many as that says.
 
@@ -9,7 +10,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 const MIB: u64 = 1 << 20;
-/// What the server may use more than before, whatever the length of a body: pieces of two connections, and what the allocator keeps.
+/// What the server may use more than before, whatever the length of a body: pieces of two connections, and
+/// what the allocator keeps.
 const MEMORY_MIB: u64 = 24;
 
 fn body_bytes() -> u64 {

@@ -55,7 +55,8 @@ fn a_job_that_cannot_run_is_a_mistake_at_start() {
     }
 }
 
-/// Two servers on one Redis and one database: each turn is taken by one of them, and when that is killed by the other.
+/// Two servers on one Redis and one database: each turn is taken by one of them, and when that is killed by
+/// the other.
 #[test]
 fn of_many_servers_one_runs_a_job() {
     let (folder, stores) = (Folder::new(), Stores::postgres());

@@ -1,4 +1,5 @@
-//! The cache in front of servers behind: what is kept and for how long, what is shown of it, and one request for all who wait.
+//! The cache in front of servers behind: what is kept and for how long, what is shown of it, and one
+//! request for all who wait.
 
 use super::Front;
 use super::upstream::{Nginx, Scripted, Seen};

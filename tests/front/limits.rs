@@ -1,5 +1,5 @@
-//! `rate` and `concurrency` over sockets. What the clock does to a rate is tested beside the code, on a clock of the test's own: here
-//! the periods are so long that no test outlasts them.
+//! `rate` and `concurrency` over sockets. What the clock does to a rate is tested beside the code, on a
+//! clock of the test's own: here the periods are so long that no test outlasts them.
 
 use super::Front;
 use super::upstream::Scripted;

@@ -1,6 +1,7 @@
 //! What stands between clients and what answers them: rates and places, jobs, and servers behind a proxy.
 //!
-//! `upstream` has the servers that are proxied to: real nginx, and sockets that say byte for byte what a test wants.
+//! `upstream` has the servers that are proxied to: real nginx, and sockets that say byte for byte what a
+//! test wants.
 
 mod auth;
 mod behind_tls;

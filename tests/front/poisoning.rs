@@ -1,5 +1,5 @@
-//! Requests that try to have an answer kept for others, or to see what is another's; upstreams whose answers are not what they seem.
-//! Nothing of it is ever kept, and no two users are ever mixed.
+//! Requests that try to have an answer kept for others, or to see what is another's; upstreams whose
+//! answers are not what they seem. Nothing of it is ever kept, and no two users are ever mixed.
 
 use super::Front;
 use super::upstream::{Scripted, Seen};

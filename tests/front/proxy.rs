@@ -1,4 +1,5 @@
-//! `proxy`: what of a request reaches the upstream, what of its answer reaches the client, and what happens when it is away.
+//! `proxy`: what of a request reaches the upstream, what of its answer reaches the client, and what happens
+//! when it is away.
 
 use super::Front;
 use super::upstream::{Nginx, Scripted};

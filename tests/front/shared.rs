@@ -71,7 +71,8 @@ fn an_app_is_asked_once_for_all_servers() {
     pair.version.store(5, SeqCst);
     assert_eq!(read(&mut second, "/shop/7"), "version 1");
     assert_eq!(pair.asked(), 1);
-    // A write through one of them is seen by both: at once where it passed, as soon as it is heard on the other.
+    // A write through one of them is seen by both: at once where it passed, as soon as it is heard on the
+    // other.
     assert_eq!(first.ask("PUT", "/shop/7", None).text(), "version 6");
     assert_eq!(read(&mut first, "/shop/7"), "version 6");
     wait_for("the other one hears of it", || (read(&mut second, "/shop/7") == "version 6").then_some(()));

@@ -1,5 +1,5 @@
-//! Answers on which two readers could disagree, and answers that are none: never passed on as good ones, and what follows them on
-//! the connection is never taken for the answer to somebody else.
+//! Answers on which two readers could disagree, and answers that are none: never passed on as good ones,
+//! and what follows them on the connection is never taken for the answer to somebody else.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -83,7 +83,8 @@ fn bodies_that_break_off_break_the_client_s_connection() {
             false => head.contains("Content-Length: 5\r\n"),
         };
         assert!(!is_whole || reset, "{name}: {text}");
-        // To HTTP/1.0, which finds the end of what has no length by the end of the connection, only a reset can say it.
+        // To HTTP/1.0, which finds the end of what has no length by the end of the connection, only a reset
+        // can say it.
         if answer.contains("chunked") {
             let (text, reset) = everything(&front, "GET /a HTTP/1.0\r\n\r\n");
             assert!(reset, "{name}: {text}");

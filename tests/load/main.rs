@@ -1,4 +1,5 @@
-//! `forebay load` and `forebay agent` as processes: what they print, how they end, what survives when one of them is killed.
+//! `forebay load` and `forebay agent` as processes: what they print, how they end, what survives when one
+//! of them is killed.
 
 mod agents;
 mod ends;

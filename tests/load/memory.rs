@@ -1,4 +1,5 @@
-//! The tester's own memory at full rate: it does not grow with time. `make load-long` runs it for half an hour.
+//! The tester's own memory at full rate: it does not grow with time. `make load-long` runs it for half an
+//! hour.
 
 use crate::forebay;
 use forebay_tests::{Folder, Start, binary, example};
@@ -16,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// What it may grow by once it is warm.
 const GROWTH: f64 = 0.05;
 
-/// The same in a run of seconds, in which rare latencies still touch their part of a histogram for the first time, and lists that double
-/// are small. A machine that is busy has many rare latencies: 25 % were seen on one. What is kept for each request would be more.
+/// The same in a run of seconds, in which rare latencies still touch their part of a histogram for the
+/// first time, and lists that double are small. A machine that is busy has many rare latencies: 25 % were
+/// seen on one. What is kept for each request would be more.
 const GROWTH_SHORT: f64 = 0.50;
 
 /// What it has allocated, and touched: not the pages of its own code.
@@ -38,8 +40,9 @@ fn memory_does_not_grow_with_time() {
     let mut child =
         forebay(&["load", "-c", "64", "-d", &time, &url]).stderr(Stdio::null()).spawn().expect("it runs");
     let began = Instant::now();
-    // Warm: every buffer has been used, and every histogram has met its usual values. A long run also leaves behind some hundred bytes a
-    // second (the report's series), which is what the five per cent are for.
+    // Warm: every buffer has been used, and every histogram has met its usual values. A long run also
+    // leaves behind some hundred bytes a second (the report's series), which is what the five per cent are
+    // for.
     let warm = Duration::from_secs(seconds / 3);
     let mut seen = Vec::new();
     while child.try_wait().expect("a child can be looked at").is_none() {

@@ -1,4 +1,5 @@
-//! Agents and testers on machines of their own, as far as the kernel can tell: network namespaces on one bridge.
+//! Agents and testers on machines of their own, as far as the kernel can tell: network namespaces on one
+//! bridge.
 
 use crate::agents::{Running, agent_in};
 use crate::{HI, ended, forebay, serve_at, shown};
@@ -98,8 +99,9 @@ fn four_agents_in_namespaces_start_together() {
         "load", "--agents", &places, "--token", "secret", "-d", "500ms", "-c", "8", "-w", "1", "--json", "-",
     ];
     let mut spreads = Vec::new();
-    // What is promised is the agents' own doing: orders that arrive in time, clocks that agree. When the kernel wakes a thread is not:
-    // on a busy machine with fewer cores than agents one may be late. One start of ten shows that nothing else keeps them apart.
+    // What is promised is the agents' own doing: orders that arrive in time, clocks that agree. When the
+    // kernel wakes a thread is not: on a busy machine with fewer cores than agents one may be late. One
+    // start of ten shows that nothing else keeps them apart.
     for _ in 0..10 {
         let (code, out, error) = ended(&[&how[..], &[&target]].concat());
         assert_eq!(code, 0, "{error}");

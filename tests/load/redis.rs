@@ -1,4 +1,5 @@
-//! Load for real Redis servers: what the server counted, sizes, logins, TLS, replicas, a cluster whose slots move while the load goes on.
+//! Load for real Redis servers: what the server counted, sizes, logins, TLS, replicas, a cluster whose
+//! slots move while the load goes on.
 
 use crate::{ended, forebay, shown};
 use ::redis::{Client, Connection, FromRedisValue, cmd};
@@ -149,7 +150,8 @@ fn keys_of_a_slot_that_moves_are_asked_for_where_they_are() {
     let before = calls(&local, &[target], "get")[0];
     let read = load(&[&["-a", "1000", "--ratio", "0:1"], &tagged[..]].concat());
     let (found, asked, moved) = (status(&read, "200"), status(&read, "302"), status(&read, "301"));
-    // Every GET finds its value, by way of ASK: the source has none of them. What was redirected last is not sent any more.
+    // Every GET finds its value, by way of ASK: the source has none of them. What was redirected last is
+    // not sent any more.
     assert_eq!((found + asked + moved, status(&read, "404")), (1000, 0), "{}", read["statuses"]);
     assert!(found > 200 && asked >= found && moved <= 2, "{}", read["statuses"]);
     assert_eq!(calls(&local, &[target], "get")[0] - before, found, "the target's own count");

@@ -65,7 +65,8 @@ impl Archive {
         text.parse().unwrap_or_else(|_| panic!("{sql}: {text:?} is not a number"))
     }
 
-    /// An expression that gives a timestamp column as the server writes it, but for zeros at the end of its fraction.
+    /// An expression that gives a timestamp column as the server writes it, but for zeros at the end of its
+    /// fraction.
     pub fn time(&self, column: &str) -> String {
         match self {
             Archive::Sqlite(_) => column.to_owned(),

@@ -14,8 +14,9 @@ pub fn example(name: &str) -> PathBuf {
     root().join("examples").join(name)
 }
 
-/// The server, built on the first call with the profile that tests are built with. `FOREBAY_BIN` names another one, which is taken as it is: `make test`
-/// names that which `cargo test --workspace` has just built.
+/// The server, built on the first call with the profile that tests are built with. `FOREBAY_BIN` names
+/// another one, which is taken as it is: `make test` names that which `cargo test --workspace` has just
+/// built.
 pub fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(build, PathBuf::from)).clone()

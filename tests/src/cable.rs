@@ -75,7 +75,8 @@ impl Cable {
         self.shared.changed.notify_all();
     }
 
-    /// Lets nothing through in either direction, until it is mended. Connections stay, and new ones are taken: nobody is told.
+    /// Lets nothing through in either direction, until it is mended. Connections stay, and new ones are
+    /// taken: nobody is told.
     pub fn cut(&self) {
         let mut state = self.shared.state.lock().expect("no thread panics");
         (state.is_held, state.is_cut, state.held_bytes) = (true, true, 0);

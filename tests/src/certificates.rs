@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A certificate for 127.0.0.1 and localhost from an authority, and another authority that has signed nothing.
+/// A certificate for 127.0.0.1 and localhost from an authority, and another authority that has signed
+/// nothing.
 pub struct Certificates {
     /// The server's certificate.
     pub certificate: PathBuf,

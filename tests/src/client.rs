@@ -27,7 +27,8 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// A request as bytes: Host, the headers, and Content-Length when there is a body (or the method expects one).
+/// A request as bytes: Host, the headers, and Content-Length when there is a body (or the method expects
+/// one).
 pub fn request_bytes(method: &str, target: &str, headers: &[(&str, &str)], body: Option<&str>) -> Vec<u8> {
     let mut text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
     for (name, value) in headers {
@@ -63,7 +64,8 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
-    /// The next answer. The end of the connection before a whole one is `UnexpectedEof`, what is no answer `InvalidData`.
+    /// The next answer. The end of the connection before a whole one is `UnexpectedEof`, what is no answer
+    /// `InvalidData`.
     pub fn receive(&mut self, to_head: bool) -> io::Result<Answer> {
         loop {
             let malformed = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
@@ -174,7 +176,8 @@ impl Answer {
         self.json()
     }
 
-    /// Asserts that the object at `pointer` (RFC 6901, "" for the whole body) has exactly these fields, in this order.
+    /// Asserts that the object at `pointer` (RFC 6901, "" for the whole body) has exactly these fields, in
+    /// this order.
     #[track_caller]
     pub fn expect_fields(&self, pointer: &str, names: &[&str]) {
         let value = self.json();

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-/// The environment in which a program believes that it is earlier or later: `clock("-1d")`. Only the time of day; what passes is measured as ever.
+/// The environment in which a program believes that it is earlier or later: `clock("-1d")`. Only the time
+/// of day; what passes is measured as ever.
 ///
-/// # Panics
-/// When libfaketime is not installed.
+/// # Panics When libfaketime is not installed.
 pub fn clock(offset: &str) -> Vec<(&'static str, String)> {
     let library = std::fs::read_dir("/usr/lib")
         .into_iter()

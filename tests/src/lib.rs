@@ -1,16 +1,20 @@
-//! What the end-to-end tests share: a real server in a folder of its own, real sockets, and SQLite to look into.
+//! What the end-to-end tests share: a real server in a folder of its own, real sockets, and SQLite to look
+//! into.
 //!
 //! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
-//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to look into
-//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`Certificates`]: a PostgreSQL that may die, a pooler before it, a network that
-//!   may be cut, one that does harm at a chosen message, a clock that is wrong, TLS
+//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to
+//!   look into
+//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`Certificates`]: a PostgreSQL that may
+//!   die, a pooler before it, a network that may be cut, one that does harm at a chosen message, a clock
+//!   that is wrong, TLS
 //! - [`SlowDisk`]: a disk whose syncs are held, or fail
 //! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
 //!
-//! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what it leaves on disk.
-//! Helpers panic with everything they know, for they are used in tests and benches alone.
+//! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what
+//! it leaves on disk. Helpers panic with everything they know, for they are used in tests and benches
+//! alone.
 
 mod archive;
 mod binary;

@@ -1,8 +1,8 @@
 //! Where the groups of a log lie in its files, for tests that damage them at a chosen place.
 //!
-//! Reads the little of the format that it needs (`crates/log/src/format.rs`: segments named by 20 digits, a header of
-//! 512 bytes, groups that begin with a magic and carry their length) and shares no code with the log, so that a
-//! mistake there is not one here.
+//! Reads the little of the format that it needs (`crates/log/src/format.rs`: segments named by 20 digits, a
+//! header of 512 bytes, groups that begin with a magic and carry their length) and shares no code with the
+//! log, so that a mistake there is not one here.
 
 use std::fs;
 use std::path::{Path, PathBuf};

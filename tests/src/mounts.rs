@@ -1,4 +1,5 @@
-//! Small file systems for tests that need one full or read-only. Root alone may mount; tests without that right take another way.
+//! Small file systems for tests that need one full or read-only. Root alone may mount; tests without that
+//! right take another way.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::ffi::CString;

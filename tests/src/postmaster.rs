@@ -11,12 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a start may take: a crashed server reads its log again, and the processes of the one that was killed must be gone.
+/// How long a start may take: a crashed server reads its log again, and the processes of the one that was
+/// killed must be gone.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the servers' own end may take before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The role that the server under test has: no superuser, so that the slots which are reserved for those stay out of its reach.
+/// The role that the server under test has: no superuser, so that the slots which are reserved for those
+/// stay out of its reach.
 const ROLE: &str = "app";
 
 /// A running server, durable as in production. Ended, and its data removed, when dropped.
@@ -260,7 +262,8 @@ fn server_user() -> Option<(u32, u32)> {
     Some((ids.next().expect("a user id"), ids.next().expect("a group id")))
 }
 
-/// Below the ports that topologies take (from 10,000) and those that the system hands out: it is still free after a restart.
+/// Below the ports that topologies take (from 10,000) and those that the system hands out: it is still free
+/// after a restart.
 pub fn free_port() -> u16 {
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     std::iter::repeat_with(|| rand::random_range(5_500..9_500)).find(free).expect("a free port")

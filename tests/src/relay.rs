@@ -1,8 +1,11 @@
-//! A relay before PostgreSQL that knows where one message of its protocol ends and the next begins: it can do harm at any of them.
+//! A relay before PostgreSQL that knows where one message of its protocol ends and the next begins: it can
+//! do harm at any of them.
 //!
-//! Both directions are read message by message (<https://www.postgresql.org/docs/current/protocol-message-formats.html>) and counted together.
-//! A [`Fault`] that is armed happens once, at its message, to the connection that this message is on. Connections must not be encrypted. The
-//! relay's threads end with their connections, the one that takes connections with the process.
+//! Both directions are read message by message
+//! (<https://www.postgresql.org/docs/current/protocol-message-formats.html>) and counted together. A
+//! [`Fault`] that is armed happens once, at its message, to the connection that this message is on.
+//! Connections must not be encrypted. The relay's threads end with their connections, the one that takes
+//! connections with the process.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -39,7 +42,8 @@ pub enum Harm {
     CutBehind,
     /// The message, and what follows it in its direction, is this late.
     Delay(Duration),
-    /// The message, and what follows it in its direction, arrives nowhere; the connection is closed this much later.
+    /// The message, and what follows it in its direction, arrives nowhere; the connection is closed this
+    /// much later.
     Swallow(Duration),
 }
 

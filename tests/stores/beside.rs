@@ -1,4 +1,5 @@
-//! A table that was in PostgreSQL before Forebay, with memory in this process: what others do to it is done by SQL.
+//! A table that was in PostgreSQL before Forebay, with memory in this process: what others do to it is done
+//! by SQL.
 
 use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
 use std::path::PathBuf;

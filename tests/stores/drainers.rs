@@ -29,8 +29,9 @@ fn is_in_transaction(postgres: &Postgres) -> bool {
     postgres.superuser().query_one(open, &[]).expect("a count").get::<_, i64>(0) > 0
 }
 
-/// One of them stands still between reading its batch and writing it, for longer than its lease lasts; another takes over its shards and writes
-/// the same rows. When the first goes on, all that tells it so is the position in PostgreSQL.
+/// One of them stands still between reading its batch and writing it, for longer than its lease lasts;
+/// another takes over its shards and writes the same rows. When the first goes on, all that tells it so is
+/// the position in PostgreSQL.
 #[test]
 fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let postgres = Postgres::start(&[]);
@@ -60,7 +61,8 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
         slow.signal(Signal::CONT);
         cable.release();
         if !has_begun {
-            // The compare-and-set of a position that has moved; or that of the first batch, which somebody else has written.
+            // The compare-and-set of a position that has moved; or that of the first batch, which somebody
+            // else has written.
             let said = || cable.answered(b"UPDATE 0\0") || cable.answered(b"INSERT 0 0\0");
             wait_for("it is fenced", || said().then_some(()));
             fenced += 1;
@@ -76,8 +78,9 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     ground.assert_stored(&idle, &told);
 }
 
-/// Processes of `forebay drain`, each killed in the middle of a batch while writes go on. What was on its way to PostgreSQL arrives after its
-/// sender is dead, a part of the batch or all of it; whoever takes over finds out which. Nothing is lost and nothing is there twice.
+/// Processes of `forebay drain`, each killed in the middle of a batch while writes go on. What was on its
+/// way to PostgreSQL arrives after its sender is dead, a part of the batch or all of it; whoever takes over
+/// finds out which. Nothing is lost and nothing is there twice.
 #[test]
 fn drain_processes_that_are_killed_are_taken_over() {
     let postgres = Postgres::start(&[]);

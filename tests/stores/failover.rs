@@ -16,7 +16,8 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
-    // The one that takes over has no replica then: "replicated(1)" takes no writes until the old primary is back.
+    // The one that takes over has no replica then: "replicated(1)" takes no writes until the old primary is
+    // back.
     ground.memory.kill("node-1").expect("a node can be killed");
     std::thread::sleep(Duration::from_secs(4));
     ground.memory.start("node-1").expect("a node can be started");
@@ -42,7 +43,8 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     second.wait_healthy();
     let writers = Writers::start(&[first.address, second.address], 2);
     writers.wait_for_more(SOME);
-    // What is not drained goes over with the streams, and so do the leases of a drainer that will not come back.
+    // What is not drained goes over with the streams, and so do the leases of a drainer that will not come
+    // back.
     assert!(first.drain_state()["shards_held"].as_u64() > Some(0), "{}", first.drain_state());
     ground.memory.kill("node-1").expect("a node can be killed");
     first.kill();

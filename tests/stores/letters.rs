@@ -1,4 +1,5 @@
-//! A unique conflict with rows that somebody else put into PostgreSQL: a dead letter, readable, and applied when the conflict is gone.
+//! A unique conflict with rows that somebody else put into PostgreSQL: a dead letter, readable, and applied
+//! when the conflict is gone.
 
 use super::Ground;
 use forebay_tests::wait_for;

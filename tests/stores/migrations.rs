@@ -1,4 +1,5 @@
-//! Migrations under undrained records: what only adds or widens just works, over a restart and beside a running server.
+//! Migrations under undrained records: what only adds or widens just works, over a restart and beside a
+//! running server.
 
 use super::beside::Beside;
 use forebay_tests::Server;

@@ -1,4 +1,5 @@
-//! PostgreSQL behind PgBouncer in transaction mode: SQL, drain and check, none of them relying on what a connection was before.
+//! PostgreSQL behind PgBouncer in transaction mode: SQL, drain and check, none of them relying on what a
+//! connection was before.
 
 use super::Ground;
 use super::writers::Writers;

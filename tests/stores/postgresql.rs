@@ -102,8 +102,9 @@ fn others_have_all_connections_and_let_go() {
     assert_eq!(archive.number("SELECT count(*) FROM notes WHERE token = 'full'"), 0);
 }
 
-/// A machine that stood still for longer than a statement may take (a virtual machine that is moved, a process that is stopped) has not waited: the
-/// answer that comes then is one, and no write is told to be of unknown outcome.
+/// A machine that stood still for longer than a statement may take (a virtual machine that is moved, a
+/// process that is stopped) has not waited: the answer that comes then is one, and no write is told to be
+/// of unknown outcome.
 #[test]
 fn a_server_that_stood_still_has_not_waited() {
     let postgres = Postgres::start(&[]);

@@ -1,4 +1,5 @@
-//! What a store cannot do, or is not what the config says: found out at the start, one clear line, an exit code, no stack trace.
+//! What a store cannot do, or is not what the config says: found out at the start, one clear line, an exit
+//! code, no stack trace.
 
 use super::Ground;
 use forebay_tests::{Folder, Start, Stores, binary};

@@ -1,4 +1,5 @@
-//! TLS and users of their own on real servers: `rediss://`, an authority named by the URL, an ACL that permits what is needed and no more.
+//! TLS and users of their own on real servers: `rediss://`, an authority named by the URL, an ACL that
+//! permits what is needed and no more.
 
 use super::Ground;
 use super::refused::assert_refused;

@@ -1,5 +1,5 @@
-//! What is there at the end: rows by SQL and by GET, letters, the server's own comparison, and what a plain database makes of all that was
-//! acknowledged.
+//! What is there at the end: rows by SQL and by GET, letters, the server's own comparison, and what a plain
+//! database makes of all that was acknowledged.
 
 use crate::judge::{Evidence, Letter};
 use crate::model::{Deed, Fields, History, Outcome, Place, Step};

@@ -1,6 +1,7 @@
 //! What was told against what is there.
 //!
-//! Knows nothing of servers: a [`History`] and an [`Evidence`] in, faults out, so that each judgement is tried on histories that hold its fault.
+//! Knows nothing of servers: a [`History`] and an [`Evidence`] in, faults out, so that each judgement is
+//! tried on histories that hold its fault.
 
 use crate::contested::{Claim, Known, claims};
 use crate::model::{Counter, Deed, Fields, History, Outcome, Place, Row, Step};
@@ -52,7 +53,8 @@ pub enum Fault {
     Unclean(String),
 }
 
-/// The faults, and how many letters are counted apart: a unique value that others took, or that was taken at the same time.
+/// The faults, and how many letters are counted apart: a unique value that others took, or that was taken
+/// at the same time.
 pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     let rows = history.rows.lock().expect("no thread panics");
     let nameless = history.nameless.lock().expect("no thread panics");

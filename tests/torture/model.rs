@@ -1,9 +1,11 @@
 //! What clients sent and were told, and what may therefore be there.
 //!
-//! A row has one owner, who changes it one step at a time, so the order of its steps is known. After a step of unknown outcome (no answer, or
-//! one that says so) the owner leaves the row alone: at most the last step of a row is unknown. A step that was acknowledged is
-//! *settled*, unless the database may still refuse it; a read that shows an unknown step settles it too, because nobody may be shown what a
-//! crash undoes. Counters are changed by everybody: what was acknowledged is added up, and what is unknown beside it.
+//! A row has one owner, who changes it one step at a time, so the order of its steps is known. After a step
+//! of unknown outcome (no answer, or one that says so) the owner leaves the row alone: at most the last
+//! step of a row is unknown. A step that was acknowledged is *settled*, unless the database may still
+//! refuse it; a read that shows an unknown step settles it too, because nobody may be shown what a crash
+//! undoes. Counters are changed by everybody: what was acknowledged is added up, and what is unknown beside
+//! it.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -84,7 +86,8 @@ pub fn after(row: Option<Fields>, deed: &Deed) -> Option<Fields> {
     }
 }
 
-/// The states that a row may be in after a step, from those before it. `is_out` says whether the step was refused, if that is certain.
+/// The states that a row may be in after a step, from those before it. `is_out` says whether the step was
+/// refused, if that is certain.
 pub fn next_states(
     mut states: Vec<Option<Fields>>,
     step: &Step,
@@ -104,7 +107,8 @@ pub fn next_states(
 }
 
 impl Row {
-    /// Every state that the row may be in now, as far as steps may have been refused or lost. `is_out` says which steps were refused for certain.
+    /// Every state that the row may be in now, as far as steps may have been refused or lost. `is_out` says
+    /// which steps were refused for certain.
     pub fn states(&self, is_out: impl Fn(&Step) -> Option<bool>) -> Vec<Option<Fields>> {
         let first = vec![self.first.clone()];
         self.steps.iter().fold(first, |states, step| next_states(states, step, is_out(step)))

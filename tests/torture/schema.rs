@@ -1,8 +1,10 @@
-//! A random shape of the tables: SQL that makes them, the config before them, and values for their columns, good and bad.
+//! A random shape of the tables: SQL that makes them, the config before them, and values for their columns,
+//! good and bad.
 //!
-//! `things` has a key of one kind, always `note` (the token of the last write), `views` and `stock` (counters), and some of the columns of
-//! [`POOL`]. `parents` is a second hot table that a column may refer to. A value is *bad* when the database refuses it whatever else it
-//! holds; a column is *relational* when other rows decide.
+//! `things` has a key of one kind, always `note` (the token of the last write), `views` and `stock`
+//! (counters), and some of the columns of [`POOL`]. `parents` is a second hot table that a column may refer
+//! to. A value is *bad* when the database refuses it whatever else it holds; a column is *relational* when
+//! other rows decide.
 
 use crate::model::Fields;
 use rand::rngs::StdRng;

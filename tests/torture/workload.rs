@@ -1,4 +1,5 @@
-//! Clients over HTTP, each the owner of some rows, and others who write by SQL. They go on through every fault and note what they were told.
+//! Clients over HTTP, each the owner of some rows, and others who write by SQL. They go on through every
+//! fault and note what they were told.
 
 use crate::model::{Deed, Fields, History, Outcome, Place, Step};
 use crate::schema::{Drawn, Key, Shape, literal, one_of};
@@ -20,8 +21,8 @@ const DOUBTS: usize = 5;
 /// How many of the writes wait for the database.
 const STRICT: f64 = 0.3;
 
-/// The route of a write, and what is to be expected of it: one that waits for the database is refused before its
-/// answer or not at all.
+/// The route of a write, and what is to be expected of it: one that waits for the database is refused
+/// before its answer or not at all.
 fn strict_or_hot(random: &mut StdRng, target: String, drawn: Drawn) -> (String, Drawn) {
     match random.random_bool(STRICT) {
         true => (format!("/strict{target}"), Drawn { is_bad: false, is_relational: false, ..drawn }),
@@ -222,7 +223,8 @@ impl Owner<'_> {
             return;
         };
         let step = self.step_of(deed, drawn, began, outcome);
-        // What is refused later is undone: the row goes on, but for one that may never have been, and for a while.
+        // What is refused later is undone: the row goes on, but for one that may never have been, and for a
+        // while.
         let is_doubtful =
             outcome == Outcome::Unknown || step.may_be_refused && (is_new || self.doubts(key) == DOUBTS);
         self.stage.history.add(("things", key.to_owned()), step);

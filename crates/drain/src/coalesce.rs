@@ -11,19 +11,19 @@
 //! gone            insert     put        –          gone       –          inserted and deleted in this batch
 //! ```
 //! A dash cannot come from one log of one table; like a sum that does not fit it makes the whole batch go
-//! uncoalesced, where the database decides. An update sets a column whatever was added to it before; what is
-//! added to it afterwards changes the value that is set. An update of a row that was deleted before is left
-//! out. In a table that others write to, `insert` and `delete` make a delete and not nothing: the row that is
-//! there may be another's.
+//! uncoalesced, where the database decides. An update sets a column whatever was added to it before; what
+//! is added to it afterwards changes the value that is set. An update of a row that was deleted before is
+//! left out. In a table that others write to, `insert` and `delete` make a delete and not nothing: the row
+//! that is there may be another's.
 //!
-//! **Order.** Deletes, then puts, then updates, then inserts, then increments: a value that a row gave up is
-//! free before another row takes it. Within each the keys ascend, so that rows with random keys touch each
-//! page of the key's index once a batch. (What that saves is still to be measured on a quiet machine:
+//! **Order.** Deletes, then puts, then updates, then inserts, then increments: a value that a row gave up
+//! is free before another row takes it. Within each the keys ascend, so that rows with random keys touch
+//! each page of the key's index once a batch. (What that saves is still to be measured on a quiet machine:
 //! `crates/database/examples/database_rates.rs` shows both orders; on a busy one it was between nothing and
 //! 1.8 times.) Puts and updates of a table with unique values stay in the order of the log, which is right
 //! for a chain of moves more often than not. No order is right for a swap: the database refuses the batch,
-//! and it is applied again uncoalesced. What a batch that is accepted leaves behind depends on no order: each
-//! key has one image.
+//! and it is applied again uncoalesced. What a batch that is accepted leaves behind depends on no order:
+//! each key has one image.
 
 use forebay_database::{Change, Op};
 use forebay_value::{Row, Schema, Uuid, Value, ValueRef};

@@ -12,7 +12,8 @@ pub struct AdminClient {
 }
 
 impl AdminClient {
-    /// The server that runs on the data folder of an embedded tier, if one does. A tier on Redis or Valkey needs none.
+    /// The server that runs on the data folder of an embedded tier, if one does. A tier on Redis or Valkey
+    /// needs none.
     pub fn find(memory: &Memory) -> Option<AdminClient> {
         if memory.tier == Tier::Embedded { AdminClient::running(memory) } else { None }
     }

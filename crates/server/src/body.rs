@@ -5,10 +5,10 @@ use serde_json::value::RawValue;
 use std::fmt;
 
 /// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. A field of
-/// these that stands twice is an error: of such, parsers take the first or the last. Fields not asked for are checked for well-formedness only.
+/// these that stands twice is an error: of such, parsers take the first or the last. Fields not asked for
+/// are checked for well-formedness only.
 ///
-/// # Errors
-/// A sentence that says what is wrong with the body.
+/// # Errors A sentence that says what is wrong with the body.
 pub fn extract<'body, N: AsRef<str>>(
     body: &'body [u8],
     names: &[N],

@@ -1,6 +1,7 @@
 //! Value functions: what `uuid()`, `random_code(6)` and their like give.
 //!
-//! All randomness is cryptographic (ChaCha12, seeded from the system): codes and identifiers must not be guessable.
+//! All randomness is cryptographic (ChaCha12, seeded from the system): codes and identifiers must not be
+//! guessable.
 
 use forebay_value::{Timestamp, Uuid};
 use rand::{Rng, RngExt};
@@ -8,7 +9,8 @@ use std::fmt::Write;
 
 const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// Random bytes. Filled as one: an array of bytes that is drawn as a value takes a word of the generator for each of them.
+/// Random bytes. Filled as one: an array of bytes that is drawn as a value takes a word of the generator
+/// for each of them.
 fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::rng().fill_bytes(&mut bytes);
@@ -36,8 +38,9 @@ pub fn random_base64(chars: usize) -> String {
     String::from_utf8(text).expect("base64 is ASCII")
 }
 
-/// The character of the lowest six bits (RFC 4648 section 4). A byte is drawn for each, and no branch taken: a loop over it is what the
-/// compiler turns into vector instructions (signed ones: those can be compared), which encoding bytes in threes is not.
+/// The character of the lowest six bits (RFC 4648 section 4). A byte is drawn for each, and no branch
+/// taken: a loop over it is what the compiler turns into vector instructions (signed ones: those can be
+/// compared), which encoding bytes in threes is not.
 fn base64_char(byte: u8) -> u8 {
     let bits = (byte & 63) as i8;
     let mut shift = b'A' as i8;

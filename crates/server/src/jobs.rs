@@ -1,5 +1,5 @@
-//! Background jobs: work that an endpoint starts and does not wait for. Each has a number, a progress and an end that anyone can
-//! read on the admin listener.
+//! Background jobs: work that an endpoint starts and does not wait for. Each has a number, a progress and
+//! an end that anyone can read on the admin listener.
 
 use crate::problem::Problem;
 use forebay_terminal::{error, say};

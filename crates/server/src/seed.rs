@@ -1,4 +1,5 @@
-//! Rows for `forebay seed`: made as the config's own endpoints make them, or else by what the columns' types say.
+//! Rows for `forebay seed`: made as the config's own endpoints make them, or else by what the columns'
+//! types say.
 
 use crate::action::write::{ColumnSource, RowPlan};
 use crate::compile::{ParamTable, row_plan};
@@ -18,8 +19,8 @@ pub struct RowMaker {
 }
 
 impl RowMaker {
-    /// A maker for `schema`: by the `values` of a `generate` or `insert` endpoint on this table that need no request, else by
-    /// type.
+    /// A maker for `schema`: by the `values` of a `generate` or `insert` endpoint on this table that need
+    /// no request, else by type.
     pub fn new(config: &Config, schema: Arc<Schema>) -> Result<RowMaker, String> {
         let plan = match request_free_values(config, &schema.name) {
             Some(values) => row_plan(&mut ParamTable::empty(), &schema, values)?,

@@ -1,7 +1,9 @@
-//! What a hot table costs: nanoseconds of CPU time an operation, rows a second of load and replay, bytes a row.
+//! What a hot table costs: nanoseconds of CPU time an operation, rows a second of load and replay, bytes a
+//! row.
 //!
-//! `cargo run --release -p forebay-table --example measure [ROWS]` (1,000,000 rows unless said). One thread; CPU time of that thread, so that others
-//! on the machine count little. Memory is the process's resident set before and after, with the allocator that the server uses.
+//! `cargo run --release -p forebay-table --example measure [ROWS]` (1,000,000 rows unless said). One
+//! thread; CPU time of that thread, so that others on the machine count little. Memory is the process's
+//! resident set before and after, with the allocator that the server uses.
 
 use forebay_log::{Durability, Log, Options, Position};
 use forebay_table::{BoxFuture, Counters, Others, Read, Source, SourceError, Table, TableSpec, Tables};
@@ -190,7 +192,8 @@ fn step(dir: &Path, schema: &Schema, rows: u64, step: &str) {
     }
 }
 
-/// Runs the steps of a shape in processes of their own: memory that an earlier step has touched would flatter the next.
+/// Runs the steps of a shape in processes of their own: memory that an earlier step has touched would
+/// flatter the next.
 fn again(rows: u64, shape: &str) {
     let dir = tempfile::tempdir().expect("a folder");
     println!("{shape} ({rows} rows)");

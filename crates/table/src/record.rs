@@ -15,14 +15,16 @@
 //! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
 //! ```
 //!
-//! **A record is valid** when its op is one of these, its payload is exactly as long as described, the table id is in the catalogue, a row
-//! passes `RowRef::check` and has a key, a key has the type of the table's key, and a column is one of the table's bigints. The columns of an
-//! update have a bit for each column of the table and none beyond; at least one is set, and not the key's.
-//! [`LogRecord::decode`] decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
+//! **A record is valid** when its op is one of these, its payload is exactly as long as described, the
+//! table id is in the catalogue, a row passes `RowRef::check` and has a key, a key has the type of the
+//! table's key, and a column is one of the table's bigints. The columns of an update have a bit for each
+//! column of the table and none beyond; at least one is set, and not the key's. [`LogRecord::decode`]
+//! decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
 //!
-//! **An intent** ([`is_intent`]) is a write that is answered when the database has committed it (`durability = "database"`). What became of
-//! one is nowhere in the log. Behind the drain's position it is still to be decided. At or before it the database took or refused it, and
-//! only the row in the database says which: what is rebuilt from the log alone must read that row again. An Undone follows one that was
+//! **An intent** ([`is_intent`]) is a write that is answered when the database has committed it
+//! (`durability = "database"`). What became of one is nowhere in the log. Behind the drain's position it is
+//! still to be decided. At or before it the database took or refused it, and only the row in the database
+//! says which: what is rebuilt from the log alone must read that row again. An Undone follows one that was
 //! committed, for tables that a checkpoint has.
 
 use crate::key::{KeyRef, row_key};
@@ -91,7 +93,8 @@ pub enum LogRecord<'a> {
         /// What is added.
         delta: i64,
     },
-    /// Some columns of a row have changed. What the other columns hold in the database is not this change's business.
+    /// Some columns of a row have changed. What the other columns hold in the database is not this change's
+    /// business.
     Update {
         /// Its table.
         table: TableId,
@@ -100,7 +103,8 @@ pub enum LogRecord<'a> {
         /// The row as memory had it afterwards.
         row: RowRef<'a>,
     },
-    /// No change: the database refused one of this row, or had no row to change. Memory has given the row up and reads what the database has.
+    /// No change: the database refused one of this row, or had no row to change. Memory has given the row
+    /// up and reads what the database has.
     Undone {
         /// Its table.
         table: TableId,
@@ -207,7 +211,8 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// Whether it is a change that a table with this schema can have. Everything that uses a record relies on it.
+    /// Whether it is a change that a table with this schema can have. Everything that uses a record relies
+    /// on it.
     pub fn check(&self, schema: &Schema) -> Result<(), InvalidRecord> {
         match *self {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => check_row(row, schema),
@@ -260,7 +265,8 @@ pub(crate) fn begin_put(table: TableId, out: &mut Vec<u8>) {
     put_header(PUT, table, out);
 }
 
-/// The beginning of an Update of these columns, of a table that has so many; the row is to follow. How many bytes the beginning has.
+/// The beginning of an Update of these columns, of a table that has so many; the row is to follow. How many
+/// bytes the beginning has.
 pub(crate) fn begin_update(
     table: TableId,
     columns_total: usize,

@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
 
-/// Four threads insert the same codes under keys of their own: each code goes to one of them, in memory, in the counts and in the log.
+/// Four threads insert the same codes under keys of their own: each code goes to one of them, in memory, in
+/// the counts and in the log.
 #[test]
 fn a_unique_value_goes_to_one() {
     const CODES: i64 = 2_000;
@@ -94,7 +95,8 @@ fn a_value_that_moves_is_never_there_twice() {
         .expect("nobody holds it any more");
 }
 
-/// Two threads update one key in turns: what was answered last is what memory, the replayed log and the database hold.
+/// Two threads update one key in turns: what was answered last is what memory, the replayed log and the
+/// database hold.
 #[test]
 fn what_was_answered_last_stays() {
     let dir = tempfile::tempdir().unwrap();

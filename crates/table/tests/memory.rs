@@ -235,7 +235,8 @@ impl SlowWorld {
         self.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
     }
 
-    /// Begins to fetch `id`, does `meanwhile` when the source has been asked, lets the source answer, and gives what the fetch gave.
+    /// Begins to fetch `id`, does `meanwhile` when the source has been asked, lets the source answer, and
+    /// gives what the fetch gave.
     fn fetch_while(&self, id: i64, meanwhile: impl FnOnce()) -> Result<Fetched, SourceError> {
         block_on(async {
             let before = self.asked.load(Ordering::SeqCst);
@@ -258,7 +259,8 @@ fn a_slow_read_brings_back_nothing_that_was_deleted() {
         world.put_into_store(1, "old");
         let mut deleted = Position(0);
         let found = world.fetch_while(1, || {
-            // Somebody else brings it in, and deletes it; the database may even know of it before the first read answers.
+            // Somebody else brings it in, and deletes it; the database may even know of it before the first
+            // read answers.
             table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
             deleted = table.delete(ValueRef::Bigint(1), |_| ()).unwrap().1;
             if drain_first {

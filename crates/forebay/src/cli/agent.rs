@@ -10,7 +10,8 @@ pub struct Agent {
     /// What controllers must know, too; better in the environment, as FOREBAY_AGENT_TOKEN.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
-    /// A process of this machine that `forebay load --monitor agent://…` is shown: the server's, by its number.
+    /// A process of this machine that `forebay load --monitor agent://…` is shown: the server's, by its
+    /// number.
     #[arg(long, value_name = "PID")]
     pub watch: Option<u32>,
     /// Where the agent keeps its own files of every run.

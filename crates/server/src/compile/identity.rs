@@ -1,10 +1,10 @@
 //! The identity of an endpoint's kept answers: what their keys begin with, on every server that shares a
 //! cache.
 //!
-//! Consistencys that two endpoints have the same identity only when their answers may stand in for each other.
-//! Everything that an answer, its life or its tags depend on is part of it; what only decides who may ask,
-//! how often and how patiently (`guard`, `rate`, `timeout`, `concurrency`), or how a kept answer is sent
-//! (`etag`, `compress`), is not.
+//! Consistencys that two endpoints have the same identity only when their answers may stand in for each
+//! other. Everything that an answer, its life or its tags depend on is part of it; what only decides who
+//! may ask, how often and how patiently (`guard`, `rate`, `timeout`, `concurrency`), or how a kept answer
+//! is sent (`etag`, `compress`), is not.
 //!
 //! | value | bytes |
 //! |---|---|

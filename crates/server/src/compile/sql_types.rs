@@ -1,6 +1,6 @@
-//! The types of a statement's parameters, as far as the text of the statement shows them: `column = $name` and its like, and
-//! the places of `INSERT INTO table (columns) VALUES (…)`. What it does not show stays text, which the database
-//! compares by its own rules; `params` in the config can always say more.
+//! The types of a statement's parameters, as far as the text of the statement shows them: `column = $name`
+//! and its like, and the places of `INSERT INTO table (columns) VALUES (…)`. What it does not show stays
+//! text, which the database compares by its own rules; `params` in the config can always say more.
 
 use forebay_value::{Schema, Type};
 

@@ -1,5 +1,5 @@
-//! Where an answer goes: straight into the connection ([`Answer`]) when the endpoint could answer at once, or into an
-//! owned [`Reply`] when it had to wait. Actions are written once, against [`Out`].
+//! Where an answer goes: straight into the connection ([`Answer`]) when the endpoint could answer at once,
+//! or into an owned [`Reply`] when it had to wait. Actions are written once, against [`Out`].
 
 use crate::problem::Problem;
 use forebay_http::{Answer, Head, HeaderLines, Reply};
@@ -11,8 +11,8 @@ pub trait Out {
     /// The answer may leave only when the log is durable up to here.
     fn hold_until(&mut self, position: Position);
 
-    /// The answer: its head, header lines of its own, and a body that is written in place. `length_hint` is the length in
-    /// bytes that the body will probably have.
+    /// The answer: its head, header lines of its own, and a body that is written in place. `length_hint` is
+    /// the length in bytes that the body will probably have.
     fn respond(
         &mut self,
         head: &Arc<Head>,

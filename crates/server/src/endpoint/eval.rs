@@ -1,5 +1,6 @@
-//! Expressions, compiled: what a config file writes as `$name`, `random_code(6)` or `"name-{random_int(0,999)}"`,
-//! resolved to slots and functions so that a request looks nothing up by name.
+//! Expressions, compiled: what a config file writes as `$name`, `random_code(6)` or
+//! `"name-{random_int(0,999)}"`, resolved to slots and functions so that a request looks nothing up by
+//! name.
 
 use crate::functions;
 use crate::problem::Problem;
@@ -232,8 +233,8 @@ fn now_in(seconds: Value, name: &str) -> Result<Value, Problem> {
     }
 }
 
-/// How long a drawn code must be beside that many rows: a character more whenever 1 % of a length is taken, so that
-/// guesses miss and draws rarely collide.
+/// How long a drawn code must be beside that many rows: a character more whenever 1 % of a length is taken,
+/// so that guesses miss and draws rarely collide.
 fn code_chars(least: usize, rows: u64) -> usize {
     let enough = |chars: usize| 62f64.powi(chars as i32) / 100.0 > rows as f64;
     (least..).find(|&chars| enough(chars)).expect("powers of 62 pass every number of rows")

@@ -1,8 +1,8 @@
 //! Parameters of a request: where each comes from, what type it has, what stands in for a missing one.
 //!
-//! A parameter that the route does not hold is looked for in the JSON body, then in the query. All of an endpoint's
-//! parameters are read once into slots, in the order of their plans, so that a default or a computed one sees the ones
-//! before it.
+//! A parameter that the route does not hold is looked for in the JSON body, then in the query. All of an
+//! endpoint's parameters are read once into slots, in the order of their plans, so that a default or a
+//! computed one sees the ones before it.
 
 use super::eval::{Eval, Scope, Slots, coerce};
 use super::matched_request::Matched;
@@ -218,7 +218,8 @@ fn is_slug(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// Whether this is an absolute http or https URL with a host (RFC 3986; so it is ASCII and safe in a Location field).
+/// Whether this is an absolute http or https URL with a host (RFC 3986; so it is ASCII and safe in a
+/// Location field).
 fn is_web_url(text: &str) -> bool {
     text.len() <= URL_BYTES_MAX
         && Uri::parse(text).is_ok_and(|uri| {

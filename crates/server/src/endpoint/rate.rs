@@ -1,11 +1,12 @@
 //! Rates: how often an endpoint may be called, by all together or by each caller.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, annex A): of each caller one number is kept, the time at which all that it has been
-//! given would be used up at the rate allowed. A request moves that time on by one interval and is refused when it is more than a period
-//! ahead of the clock. So a caller may use its whole count at once, and from then on has one request an interval.
+//! The generic cell rate algorithm (ITU-T I.371, annex A): of each caller one number is kept, the time at
+//! which all that it has been given would be used up at the rate allowed. A request moves that time on by
+//! one interval and is refused when it is more than a period ahead of the clock. So a caller may use its
+//! whole count at once, and from then on has one request an interval.
 //!
-//! Promises: no allocation after start; memory that does not depend on how many callers there are; a caller that is forgotten
-//! because there are too many is given more, never less. Each server counts for itself.
+//! Promises: no allocation after start; memory that does not depend on how many callers there are; a caller
+//! that is forgotten because there are too many is given more, never less. Each server counts for itself.
 
 use super::matched_request::Matched;
 use crate::limits::{RATE_SETS, RATE_WAYS};
@@ -21,8 +22,8 @@ use std::time::{Duration, Instant};
 pub enum Per {
     /// Everybody.
     Endpoint,
-    /// Each client's address, which trusted proxies name; of IPv6 the network of 64 bits, which one customer has
-    /// whole.
+    /// Each client's address, which trusted proxies name; of IPv6 the network of 64 bits, which one
+    /// customer has whole.
     Ip,
     /// Who sends the same value of this header field; those without it share one.
     Header(String),
@@ -101,7 +102,8 @@ impl Rate {
             Per::Header(name) => request.header(name).unwrap_or_default().hash(&mut hasher),
             Per::Path => {
                 for (_, value) in matched.path {
-                    // Decoded, so that another spelling is no other key. What cannot be decoded is refused later.
+                    // Decoded, so that another spelling is no other key. What cannot be decoded is refused
+                    // later.
                     match percent_decode(value) {
                         Ok(value) => value.hash(&mut hasher),
                         Err(_) => value.hash(&mut hasher),

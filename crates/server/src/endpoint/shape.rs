@@ -1,5 +1,5 @@
-//! The shape of an answer: which fields it has, in which order, under which names; settled at start, so that a request
-//! only copies keys and writes values.
+//! The shape of an answer: which fields it has, in which order, under which names; settled at start, so
+//! that a request only copies keys and writes values.
 
 use super::eval::{Eval, Scope};
 use forebay_value::{Row, RowRef, Schema, Value, ValueRef, json};
@@ -26,8 +26,8 @@ struct Field {
 }
 
 impl Shape {
-    /// A shape of these fields (JSON name and source), wrapped in an object with one key when `wrap` is given.
-    /// `columns` is the number of columns of the rows that it will be given.
+    /// A shape of these fields (JSON name and source), wrapped in an object with one key when `wrap` is
+    /// given. `columns` is the number of columns of the rows that it will be given.
     pub fn new(wrap: Option<&str>, fields: Vec<(String, Eval)>, columns: usize) -> Shape {
         let is_column =
             |(index, (_, source)): (usize, &(String, Eval))| matches!(source, Eval::Column(c) if *c == index);

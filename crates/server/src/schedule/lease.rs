@@ -1,11 +1,13 @@
 //! Whose turn a job is.
 //!
-//! On Redis and Valkey two keys decide, both gone by themselves: the lease, which the server that runs a job renews while it does, and
-//! the rest, which stands from the beginning of a run until the next is due. A server that finds neither takes both, in one script. A server
-//! that dies is followed by another when its lease has run out; one that is cut off from Redis for longer than that may still be
-//! running its statement when another begins: what a job does must bear that.
+//! On Redis and Valkey two keys decide, both gone by themselves: the lease, which the server that runs a
+//! job renews while it does, and the rest, which stands from the beginning of a run until the next is due.
+//! A server that finds neither takes both, in one script. A server that dies is followed by another when
+//! its lease has run out; one that is cut off from Redis for longer than that may still be running its
+//! statement when another begins: what a job does must bear that.
 //!
-//! With an embedded tier there is one server a data folder (its log is locked), and no other server to agree with.
+//! With an embedded tier there is one server a data folder (its log is locked), and no other server to
+//! agree with.
 
 use crate::functions;
 use forebay_redis::{Error, Link, Script, Value, slot_of};

@@ -1,10 +1,11 @@
 //! Replay: the changes that are in the log and not in the database, applied to memory at start.
 //!
-//! Nothing is refused that was acknowledged: unique values are claimed without asking, and the memory limit may be passed.
+//! Nothing is refused that was acknowledged: unique values are claimed without asking, and the memory limit
+//! may be passed.
 //!
-//! One thread reads the log, and a few apply it: each goes through all records and applies those of its own shards. The changes of one row
-//! are so applied in their order, and nothing depends on the order of changes of different rows: unique values are a multiset,
-//! counts are sums, and marks only rise.
+//! One thread reads the log, and a few apply it: each goes through all records and applies those of its own
+//! shards. The changes of one row are so applied in their order, and nothing depends on the order of
+//! changes of different rows: unique values are a multiset, counts are sums, and marks only rise.
 
 use super::replay_record::Missing;
 use super::table::Table;
@@ -28,8 +29,8 @@ pub struct Replayed {
     pub skipped: u64,
     /// Where it ended.
     pub end: Position,
-    /// Tables with serial keys and the highest key that they have, from the log or loaded before; 0 when they have no row. The record
-    /// store's sequence must not lie below it.
+    /// Tables with serial keys and the highest key that they have, from the log or loaded before; 0 when
+    /// they have no row. The record store's sequence must not lie below it.
     pub highest_keys: Vec<(Arc<Table>, i64)>,
 }
 
@@ -53,19 +54,18 @@ struct Known {
 }
 
 impl Tables {
-    /// Applies every change after `from`, up to which the database has everything: after its rows were loaded, before serving.
+    /// Applies every change after `from`, up to which the database has everything: after its rows were
+    /// loaded, before serving.
     ///
-    /// # Errors
-    /// [`Kind::BadRecord`] with the position; [`Kind::OtherKey`]; [`Kind::Log`].
+    /// # Errors [`Kind::BadRecord`] with the position; [`Kind::OtherKey`]; [`Kind::Log`].
     pub fn replay(&self, from: Position) -> Result<Replayed, Error> {
         self.replay_uneven(from, |_| from)
     }
 
-    /// The same, when the database has more than that of some tables: `drained` says how far, by their names. Of tables that came from a
-    /// checkpoint, everything behind that is applied to what is older.
+    /// The same, when the database has more than that of some tables: `drained` says how far, by their
+    /// names. Of tables that came from a checkpoint, everything behind that is applied to what is older.
     ///
-    /// # Errors
-    /// As [`Tables::replay`].
+    /// # Errors As [`Tables::replay`].
     pub fn replay_uneven(
         &self,
         from: Position,
@@ -97,7 +97,8 @@ impl Tables {
             drop(senders);
             let joined = applying.into_iter().map(|thread| thread.join().expect("a replay thread panicked"));
             let (shares, refused): (Vec<_>, Vec<_>) = joined.partition(Result::is_ok);
-            // Of several errors the first in the log is told; a record comes before what could not be read behind it.
+            // Of several errors the first in the log is told; a record comes before what could not be read
+            // behind it.
             match refused.into_iter().filter_map(Result::err).min_by_key(|refused| refused.position) {
                 Some(refused) => return Err(refused.error),
                 None => replayed.end = end?.unwrap_or(from),
@@ -148,8 +149,9 @@ fn unreadable(error: forebay_log::Error) -> Error {
     Error::caused(Kind::Log, "cannot read the log", error)
 }
 
-/// A table as it was when some of the log was written. What such a change has made of a row, only the database can say: the columns that came
-/// since have defaults there. Memory keeps the key and the unique values, and reads the row when the database has the change.
+/// A table as it was when some of the log was written. What such a change has made of a row, only the
+/// database can say: the columns that came since have defaults there. Memory keeps the key and the unique
+/// values, and reads the row when the database has the change.
 struct OldColumns {
     table: Arc<Table>,
     schema: Arc<Schema>,
@@ -178,7 +180,8 @@ impl OldColumns {
     }
 }
 
-/// Hands what the log holds to all threads that apply it, until its end, an error, or one of them wants no more; where it ended.
+/// Hands what the log holds to all threads that apply it, until its end, an error, or one of them wants no
+/// more; where it ended.
 fn read_batches(
     mut reader: Reader,
     senders: &[mpsc::SyncSender<Arc<Batch>>],

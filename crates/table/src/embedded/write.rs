@@ -1,4 +1,5 @@
-//! Writing: every operation takes one shard's lock, appends one record, and changes memory only when the log took it.
+//! Writing: every operation takes one shard's lock, appends one record, and changes memory only when the
+//! log took it.
 
 use super::error::WriteError;
 use super::shard::{Absence, Shard};
@@ -103,13 +104,14 @@ impl Table {
         })
     }
 
-    /// Changes columns of a row (index and new value; the key is not among them), and shows it as it is then. `show` as in [`Table::get`].
+    /// Changes columns of a row (index and new value; the key is not among them), and shows it as it is
+    /// then. `show` as in [`Table::get`].
     ///
-    /// # Errors
-    /// [`WriteError::Missing`], [`WriteError::Fetch`], [`WriteError::Conflict`], [`WriteError::MemoryFull`]; those of the log.
+    /// # Errors [`WriteError::Missing`], [`WriteError::Fetch`], [`WriteError::Conflict`],
+    /// [`WriteError::MemoryFull`]; those of the log.
     ///
-    /// # Panics
-    /// When a change is to the key, or of another type than its column: what is configured must be checked at start.
+    /// # Panics When a change is to the key, or of another type than its column: what is configured must be
+    /// checked at start.
     pub fn update<R>(
         &self,
         key: ValueRef<'_>,
@@ -141,13 +143,13 @@ impl Table {
         self.change(&mut shard, slot, changes, Logged::Columns, show)
     }
 
-    /// Adds to a bigint column of a row, and shows it as it is then. NULL stays NULL, as in SQL, and nothing is written. `show` as in [`Table::get`].
+    /// Adds to a bigint column of a row, and shows it as it is then. NULL stays NULL, as in SQL, and
+    /// nothing is written. `show` as in [`Table::get`].
     ///
-    /// # Errors
-    /// [`WriteError::Overflow`], [`WriteError::Missing`], [`WriteError::Fetch`]; [`WriteError::Conflict`] when the column is unique; those of the log.
+    /// # Errors [`WriteError::Overflow`], [`WriteError::Missing`], [`WriteError::Fetch`];
+    /// [`WriteError::Conflict`] when the column is unique; those of the log.
     ///
-    /// # Panics
-    /// When the column is the key or no bigint: what is configured must be checked at start.
+    /// # Panics When the column is the key or no bigint: what is configured must be checked at start.
     pub fn increment<R>(
         &self,
         key: ValueRef<'_>,

@@ -1,4 +1,5 @@
-//! What the tests of hot tables share: a table of all that matters, a database that is a map, and a drain into it.
+//! What the tests of hot tables share: a table of all that matters, a database that is a map, and a drain
+//! into it.
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]

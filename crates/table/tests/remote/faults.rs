@@ -78,8 +78,8 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
                 server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
             }
             server.drain().await;
-            // What was lost: one shard's server has changes up to its last, the database some beyond them. Which shard has rows is up to
-            // the tier's random seed.
+            // What was lost: one shard's server has changes up to its last, the database some beyond them.
+            // Which shard has rows is up to the tier's random seed.
             let shard = server.table.shard_of(ValueRef::Bigint(0)).unwrap();
             let log = server.tables.log_id(shard);
             let position = record.stored.by_log.lock().unwrap()[&log] + 3;
@@ -222,7 +222,8 @@ fn a_repair_gives_the_position_another_opening() {
     });
 }
 
-/// Reservations that one primary lost while the rows that have them are on others. Nothing is drained, so that no load can put them back.
+/// Reservations that one primary lost while the rows that have them are on others. Nothing is drained, so
+/// that no load can put them back.
 #[test]
 fn a_cluster_that_lost_reservations_still_knows_every_value() {
     let local = up(CLUSTER);
@@ -230,7 +231,8 @@ fn a_cluster_that_lost_reservations_still_knows_every_value() {
         let record = Record::default();
         let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         server.load().await;
-        // Each primary in turn comes back with nothing: its rows, its reservations, perhaps the tier's own key.
+        // Each primary in turn comes back with nothing: its rows, its reservations, perhaps the tier's own
+        // key.
         for (round, node) in (1i64..).zip(local.nodes()) {
             for id in round * 1000..round * 1000 + 100 {
                 server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
@@ -261,8 +263,9 @@ fn a_cluster_that_lost_reservations_still_knows_every_value() {
     });
 }
 
-/// Rows cannot be looked through, so that the rebuild stands still: what needs no value of the primary that lost its reservations is
-/// written meanwhile; what needs one waits, and is judged right once they are there again.
+/// Rows cannot be looked through, so that the rebuild stands still: what needs no value of the primary that
+/// lost its reservations is written meanwhile; what needs one waits, and is judged right once they are
+/// there again.
 #[test]
 fn a_shard_takes_writes_while_its_reservations_are_made_again() {
     let local = up(CLUSTER);

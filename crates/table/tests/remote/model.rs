@@ -1,4 +1,5 @@
-//! Random sequences of operations against a plain map, with drains, evictions, warming and other servers in between.
+//! Random sequences of operations against a plain map, with drains, evictions, warming and other servers in
+//! between.
 
 use crate::common::*;
 use crate::support::{CLUSTER, Record, SINGLE, Server, serve, up};

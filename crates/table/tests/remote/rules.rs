@@ -41,7 +41,8 @@ fn of_many_rows_with_one_value_exactly_one_wins() {
                 });
                 let done = futures_util::future::join_all(inserts).await;
                 let won = done.iter().filter(|done| done.is_ok()).count();
-                // On a cluster each may have taken over from another that was about to write; then nobody lost but in a conflict.
+                // On a cluster each may have taken over from another that was about to write; then nobody
+                // lost but in a conflict.
                 assert_eq!(won, 1, "{done:?}");
                 for error in done.iter().filter_map(|done| done.as_ref().err()) {
                     assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");
@@ -422,7 +423,8 @@ fn topologies_have_shards_that_suit_them() {
     }
 }
 
-/// One that was made before deployments had names goes on as it is, if it is this database's; else it is left alone.
+/// One that was made before deployments had names goes on as it is, if it is this database's; else it is
+/// left alone.
 #[tokio::test]
 async fn a_tier_without_a_name_is_taken_over_by_the_database_that_knows_it() {
     let local = up(Topology::Single);
