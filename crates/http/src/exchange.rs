@@ -399,7 +399,7 @@ pub(crate) fn call<S: Service>(
 }
 
 /// Whether this is how a client begins that knows of HTTP/2 (RFC 9113 section 3.4). As HTTP/1 it is a request
-/// of an unknown version; the rest of the preface is left to who speaks HTTP/2.
+/// of an unknown version; `http2` reads the rest of the preface.
 #[cold]
 fn begins_http2(input: &[u8]) -> bool {
     input.starts_with(b"PRI * HTTP/2.0")

@@ -79,7 +79,7 @@ pub struct Request<'a> {
 pub struct Label {
     /// The request's id.
     pub id: Option<Box<str>>,
-    /// The name of who sent it, once that has been found out.
+    /// The name of the client's identity, once it is known.
     pub subject: OnceLock<Box<str>>,
 }
 

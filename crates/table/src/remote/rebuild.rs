@@ -4,17 +4,17 @@
 //! **Behind writes.** All rows of the tier are looked through, which may take seconds. Meanwhile the shard
 //! takes everything but new reservations (`rebuilding` in its meta): updates, deletes, and inserts of rows
 //! whose unique values are reserved elsewhere. That is right because:
-//! - Nobody comes to a value of this shard while it is rebuilt: that needs a reservation, and those that were
+//! - No writer takes a value of this shard while it is rebuilt: that needs a reservation, and those that were
 //!   made before are of an earlier generation, which every shard refuses by then. So a row that has such a
 //!   value at the end has had it all the time, and a scan gives every field that was there all the time.
 //! - A row that gives its value up, or is deleted, behind the scan's back leaves a reservation that it does
-//!   not back: whoever wants the value finds that out, as after a crash.
+//!   not back: the next writer of the value finds that out, as after a crash.
 //! - A reservation that is there and names another row than the one which has the value is left over.
 //!
 //! The shard is marked in the same script that begins its epoch and counts the lost reservations as made. The
 //! mark goes by a script that comes behind everything which was reserved again, in the epoch that it began
-//! in: a replica that is promoted has the mark, or all of it. Whoever dies or fails in between leaves the
-//! mark, and the next one who wants a reservation begins again.
+//! in: a replica that is promoted has the mark, or all of it. A server that dies or fails in between leaves
+//! the mark, and the next one that needs a reservation begins again.
 
 use super::encode::{Entry, Tracked, tracked_columns};
 use super::names::{TableNames, generation_field, reserved_field};
