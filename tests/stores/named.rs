@@ -27,8 +27,8 @@ cache = { shared = "1m" }
 /// What docs/stores.md says that a user of Forebay needs, as a line of a server's config.
 fn documented_user() -> String {
     let docs = include_str!("../../docs/stores.md");
-    let (_, rest) = docs.split_once("`ACL SETUSER forebay on >secret ").expect("the user is documented");
-    let (rules, _) = rest.split_once('`').expect("it ends");
+    let (_, rest) = docs.split_once("\nACL SETUSER forebay on >secret ").expect("the user is documented");
+    let (rules, _) = rest.split_once('\n').expect("it ends");
     format!("user app on >s3cret {rules}")
 }
 
