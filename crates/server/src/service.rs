@@ -211,6 +211,7 @@ impl Routes {
     }
 
     /// `counters` becomes the endpoint's, once it is found.
+    #[inline(always)]
     fn answer<'s>(
         &'s self,
         request: &Request<'_>,
@@ -243,15 +244,28 @@ impl Routes {
         match &found.value.endpoint.answer_headers {
             None => self.enter(&found, request, oddities, answer),
             Some(answer_headers) => {
-                let lines = answer_headers.lines(request);
-                answer.add_lines(&lines);
-                Ok(with_lines(self.enter(&found, request, oddities, answer)?, lines))
+                answer.add_lines(&answer_headers.lines(request));
+                self.enter_with(answer_headers, &found, request, oddities, answer)
             }
         }
     }
 
+    /// [`Routes::enter`], with header lines on what is answered later as well.
+    #[inline(never)]
+    fn enter_with(
+        &self,
+        answer_headers: &AnswerHeaders,
+        found: &Match<'_, '_, &Place>,
+        request: &Request<'_>,
+        oddities: Oddities,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        let outcome = self.enter(found, request, oddities, answer)?;
+        Ok(with_lines(outcome, answer_headers.lines(request)))
+    }
+
     /// Calls the endpoint that was found.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &self,
         found: &Match<'_, '_, &Place>,

@@ -13,8 +13,8 @@
 //! | answers that are not taken | here: no further request at `Limits::output_bytes`, or while the socket is full; then `Limits::write_timeout_ms` |
 //! | bodies | windows of a stream and of the connection; whole ones by [`crate::limits::BODIES_BYTES_MAX`] |
 //!
-//! A client that goes beyond one gets GOAWAY with ENHANCE_YOUR_CALM. Promises that a stop and an idle time-out end a
-//! connection by a graceful GOAWAY: what the client had sent by then is answered.
+//! A client that goes beyond one gets GOAWAY with ENHANCE_YOUR_CALM. Promises that a stop and an idle
+//! time-out end a connection by a graceful GOAWAY: what the client had sent by then is answered.
 
 use super::gauge::Gauge;
 use super::sending::Ended;
