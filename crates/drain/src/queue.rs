@@ -228,7 +228,7 @@ pub(crate) fn decode(
             let schema = &schemas.list[table];
             let columns = columns.of(row, schema).map(|(column, value)| (column, value.to_owned())).collect();
             #[cfg(feature = "planted")]
-            let columns = if forebay_database::planted::is("whole-row-update") {
+            let columns = if forebay_database::planted_bugs::is("whole-row-update") {
                 let all = row.values(schema).map(|value| value.to_owned()).enumerate();
                 all.filter(|(column, _)| *column != schema.key).collect()
             } else {

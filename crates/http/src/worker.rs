@@ -146,6 +146,7 @@ async fn serve_secure<S: Service>(
 /// Serves a client that speaks HTTP/1, or HTTP/2 after all.
 ///
 /// A future of its own: an `async` block costs each poll of HTTP/1 some fifty instructions more.
+#[expect(clippy::large_enum_variant, reason = "the large one is what nearly all connections are")]
 enum Conversation<S: Service, T: Transport> {
     Http1(Connection<S, T>),
     /// Boxed: most connections need no room for it.

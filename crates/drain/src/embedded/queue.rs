@@ -90,10 +90,11 @@ impl Queue for LogQueue {
             start.notice(database).into_iter().for_each(|notice| say!("{notice}"));
         }
         #[cfg(feature = "planted")]
-        let start = match self.records.is_none() && forebay_database::planted::is("position-never-checked") {
-            true => Start::Continue(self.log.first()),
-            false => start,
-        };
+        let start =
+            match self.records.is_none() && forebay_database::planted_bugs::is("position-never-checked") {
+                true => Start::Continue(self.log.first()),
+                false => start,
+            };
         self.catch_up(database, &start)?;
         self.give_back(start.position()).await?;
         Ok(Place::new(Some(start.position()), start.reached()))

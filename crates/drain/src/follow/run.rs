@@ -126,7 +126,7 @@ impl Runner {
         }
         found.reload.iter().for_each(|table| self.reloads.begin(*table));
         #[cfg(feature = "planted")]
-        if forebay_database::planted::is("place-before-the-rows") {
+        if forebay_database::planted_bugs::is("place-before-the-rows") {
             self.passed(0);
             // The window is held open, as a busy server does.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;

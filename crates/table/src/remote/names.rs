@@ -17,8 +17,8 @@
 //! ```
 //! `fb:` stands for the root of a deployment: `fb:<name>:`, and `fb:` alone for a tier that was made before
 //! deployments had names. `<tier>` are eight digits of the tier's id: a server that still serves a tier
-//! that was lost never touches the one that was made after it. Shard `i` of `S` has the tag of slot `(2i +
-//! 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has as many
+//! that was lost never touches the one that was made after it. Shard `i` of `S` has the tag of slot
+//! `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has as many
 //! shards as another, give or take one.
 
 use crate::record::TableId;
