@@ -1,5 +1,6 @@
-//! Writes of one client, in an order that the database's constraints allow, on a tier of eight shards: each
-//! stands in a shard of its own, the shards are drained side by side, and everything arrives all the same.
+//! Writes of one client, in an order that the database's constraints allow, on a tier of 8 or 64 shards: each
+//! stands in a shard of its own, the shards are drained side by side, and everything arrives all the same, on
+//! one Redis, behind Sentinel and on a cluster.
 
 use super::Ground;
 use forebay_tests::{Archive, Client, Server, Start, Stores, binary, wait_for};
@@ -12,7 +13,6 @@ const PAIRS: usize = 100;
 const CONFIG: &str = r#"
 [memory]
 durability = "async"
-shards = 8
 
 [table.users]
 columns = { id = "uuid key", email = "text unique" }
@@ -167,16 +167,20 @@ CREATE TABLE seats (id UUID TEXT PRIMARY KEY NOT NULL, hall INTEGER NOT NULL, pl
 CREATE TRIGGER few BEFORE INSERT ON seats WHEN (SELECT count(*) FROM seats WHERE hall = NEW.hall) >= 4
   BEGIN SELECT RAISE(ABORT, 'the hall is full'); END;";
 
-/// A tier of eight shards before a database with constraints that cross them.
+const SENTINEL: Topology = Topology::Sentinel { replicas: 1 };
+const CLUSTER: Topology = Topology::Cluster { masters: 3, replicas: 1 };
+
+/// A tier of several shards before a database with constraints that cross them.
 struct Ordered {
     ground: Ground,
     config: PathBuf,
+    shards: u16,
 }
 
 impl Ordered {
     #[track_caller]
-    fn new(stores: impl FnOnce() -> Stores) -> Ordered {
-        let ground = Ground::on(Topology::Single, Flavour::Redis, stores);
+    fn new(stores: impl FnOnce() -> Stores, topology: Topology, shards: u16) -> Ordered {
+        let ground = Ground::on(topology, Flavour::Redis, stores);
         let config = ground.folder.write("ordered.toml", CONFIG);
         if ground.stores.is_postgres() {
             ground.stores.archive(&ground.folder).rows(POSTGRES);
@@ -184,7 +188,7 @@ impl Ordered {
             let file = rusqlite::Connection::open(ground.folder.database()).expect("a file can be made");
             file.execute_batch(SQLITE).expect("tables can be made");
         }
-        Ordered { ground, config }
+        Ordered { ground, config, shards }
     }
 
     fn archive(&self) -> Archive {
@@ -196,6 +200,7 @@ impl Ordered {
             .stores(&self.ground.stores, &self.ground.folder)
             .memory(&self.ground.memory.url())
             .data(self.ground.folder.path().join(name))
+            .set(&format!("memory.shards={}", self.shards))
     }
 
     /// Everything is in the database, without a letter, and memory shows the same.
@@ -241,30 +246,41 @@ fn id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// On both databases.
-macro_rules! on_both {
-    ($($name:ident),+ $(,)?) => { $(mod $name {
+/// One test for each database on one Redis of eight shards, and for each other shape that is named.
+macro_rules! on {
+    ($name:ident: $($shape:ident($topology:expr, $shards:expr)),*) => { mod $name {
         use super::*;
 
         #[test]
         fn postgres() {
-            super::$name(&Ordered::new(Stores::postgres));
+            super::$name(&Ordered::new(Stores::postgres, Topology::Single, 8));
         }
 
         #[test]
         fn sqlite() {
-            super::$name(&Ordered::new(Stores::sqlite));
+            super::$name(&Ordered::new(Stores::sqlite, Topology::Single, 8));
         }
-    })+ };
+
+        $(#[test]
+        fn $shape() {
+            super::$name(&Ordered::new(Stores::postgres, $topology, $shards));
+        })*
+    } };
 }
 
-on_both!(
+macro_rules! on_all_shapes {
+    ($($name:ident),+ $(,)?) => { $(on!(
+        $name: sentinel(SENTINEL, 8), cluster(CLUSTER, 8), single_64(Topology::Single, 64), cluster_64(CLUSTER, 64)
+    );)+ };
+}
+
+on_all_shapes!(
     pairs_arrive,
     exchanged_values_arrive,
     a_true_violation_is_a_letter,
     a_delete_that_cascades_comes_behind_what_was_written_before_it,
-    held_changes_of_a_tier_that_was_lost_are_counted,
 );
+on!(held_changes_of_a_tier_that_was_lost_are_counted:);
 
 /// A row that is deleted frees its value for another row; a parent comes before its child, and goes after it.
 fn pairs_arrive(ordered: &Ordered) {
