@@ -104,7 +104,7 @@ fn a_tier_that_stands_still_is_waited_for() {
     writers.wait_for_more(SOME);
     ground.memory.pause("node-1").expect("a node can be stopped");
     std::thread::sleep(Duration::from_secs(10));
-    ground.memory.resume("node-1").expect("a node can go on");
+    ground.memory.cont("node-1").expect("a node can go on");
     writers.wait_for_more(SOME);
     let told = writers.stop();
     ground.assert_stored(&server, &told);

@@ -88,7 +88,7 @@ fn a_dead_primary_stalls_only_its_own_shards() {
     }
     let state = server.drain_state();
     assert!(state["shards_held"].as_u64() >= Some(42), "{state}");
-    ground.memory.resume("node-2").expect("a primary can go on");
+    ground.memory.cont("node-2").expect("a primary can go on");
     writers.wait_for_more(SOME);
     let told = writers.stop();
     ground.assert_stored(&server, &told);

@@ -99,6 +99,8 @@ pub enum Command {
     #[command(after_help = "Example:
   forebay redis up --topology cluster
   forebay redis status
+  forebay redis halt
+  forebay redis resume
   forebay redis down")]
     #[command(subcommand)]
     Redis(redis::Redis),

@@ -147,3 +147,27 @@ fn a_doctor_looks_at_this_machine_and_at_the_stores_of_a_config() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(said.contains("disk sync") && said.contains("WRONG   PostgreSQL"), "{said}");
 }
+
+#[test]
+fn a_topology_is_halted_and_resumed_by_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str], code: i32, named: &str| {
+        let output = forebay_in(folder.path(), arguments);
+        let said = [&output.stdout[..], &output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(output.status.code() == Some(code) && said.contains(named), "{arguments:?}: {said}");
+        said
+    };
+    for command in ["halt", "resume"] {
+        run(&["redis", command], 1, "holds no topology: bring one up first");
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let url = format!("redis://127.0.0.1:{port}");
+    run(&["redis", "up", "--port", &port], 0, &url);
+    run(&["redis", "halt"], 0, "its data stays");
+    run(&["redis", "status"], 1, "dead");
+    run(&["redis", "up", "--port", &port], 1, "resume it");
+    run(&["redis", "resume"], 0, &url);
+    run(&["redis", "status"], 0, &url);
+    run(&["redis", "down"], 0, "is down");
+}

@@ -4,8 +4,8 @@
 //!
 //! - [`Spec`]: what is asked for; [`Topology`] its shape, [`Flavour`] which server
 //! - [`Local`]: the running thing: [`Local::up`], [`Local::url`], [`Local::kill`],
-//!   [`Local::start`], [`Local::pause`], [`Local::resume`], [`Local::reshard`], [`Local::down`];
-//!   taken down when dropped, unless it was asked to stay
+//!   [`Local::start`], [`Local::pause`], [`Local::cont`], [`Local::reshard`], [`Local::halt`],
+//!   [`Local::resume`], [`Local::down`]; taken down when dropped, unless it was asked to stay
 //! - [`down`]: takes down what an earlier process left in a folder
 //!
 //! When `up` returns, every node serves, every replica is in step and all nodes agree. A cluster's
@@ -22,6 +22,7 @@ mod config_file;
 mod control;
 mod error;
 mod find;
+mod halt;
 mod limits;
 mod local;
 mod ports;

@@ -68,5 +68,9 @@ pub(crate) const MIGRATE_KEYS: usize = 100;
 /// How long a process that was killed may take to be gone.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the servers of a topology that is halted may take to save their data and end: a snapshot takes
+/// about a second a gigabyte.
+pub(crate) const HALT_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Lines of a server's log that go into the error when it does not start.
 pub(crate) const LOG_TAIL_LINES: usize = 5;

@@ -111,7 +111,7 @@ impl Local {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spawn(&self, node: &Node, environment: &[(&str, &str)]) -> Result<()> {
+    pub(crate) fn spawn(&self, node: &Node, environment: &[(&str, &str)]) -> Result<()> {
         let log = config_file::log(&self.folder, node);
         let open = || OpenOptions::new().create(true).append(true).open(&log);
         let (out, err): (File, File) =
@@ -169,7 +169,7 @@ impl Local {
         process::find(&self.layout.server, &configs)
     }
 
-    fn processes_of(&self, node: &Node) -> Result<Vec<Process>> {
+    pub(crate) fn processes_of(&self, node: &Node) -> Result<Vec<Process>> {
         let configs = [config_file::path(&self.folder, node)];
         Ok(process::find(&self.layout.server, &configs)?.remove(0))
     }
@@ -216,7 +216,7 @@ impl Local {
     /// runs stays as it is.
     ///
     /// # Errors
-    /// When it is stopped by a signal: that is ended by [`Local::resume`].
+    /// When it is stopped by a signal: that is ended by [`Local::cont`].
     pub fn start(&self, name: &str) -> Result<()> {
         self.start_in(name, &[])
     }
@@ -254,7 +254,7 @@ impl Local {
     }
 
     /// SIGCONT.
-    pub fn resume(&self, name: &str) -> Result<()> {
+    pub fn cont(&self, name: &str) -> Result<()> {
         self.signal_living(name, Signal::CONT)
     }
 
@@ -305,7 +305,7 @@ impl Local {
         Ok(())
     }
 
-    fn wait_gone(&self, nodes: &[Node]) -> Result<()> {
+    pub(crate) fn wait_gone(&self, nodes: &[Node]) -> Result<()> {
         let configs: Vec<_> = nodes.iter().map(|node| config_file::path(&self.folder, node)).collect();
         let deadline = Instant::now() + EXIT_TIMEOUT;
         loop {

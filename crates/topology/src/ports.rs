@@ -4,6 +4,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::limits::{BUS_OFFSET, FREE_PORTS, PORT_TRIES};
 use crate::spec::Spec;
+use crate::state::Node;
 use std::net::{Ipv4Addr, TcpListener};
 
 /// The first port of a block for this topology: the one asked for, or any.
@@ -56,7 +57,17 @@ fn taken(spec: &Spec, base: u16) -> Result<Option<u16>> {
     }
     let ports = (0..count as u16).map(|index| base + index);
     let bus = (0..if above > 0 { nodes as u16 } else { 0 }).map(|index| base + index + BUS_OFFSET);
-    Ok(ports.chain(bus).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_err()))
+    Ok(ports.chain(bus).find(is_taken))
+}
+
+/// The first port of a node that is taken.
+pub(crate) fn taken_of(node: &Node, is_in_cluster: bool) -> Option<u16> {
+    let bus = is_in_cluster.then(|| node.port + BUS_OFFSET);
+    [Some(node.port), node.tls_port, bus].into_iter().flatten().find(is_taken)
+}
+
+fn is_taken(port: &u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_err()
 }
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ pub(crate) fn in_use(folder: &Path) -> Error {
         _ => String::new(),
     };
     let text = format!(
-        "{} holds a topology already{what}: take it down first, or name another folder",
+        "{} holds a topology already{what}: resume it if it was halted, take it down first, or name another folder",
         folder.display()
     );
     Error::new(Kind::FolderInUse, text)

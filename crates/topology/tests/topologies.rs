@@ -69,7 +69,23 @@ fn down(local: Local) {
 
 /// Sends one command to whoever owns the key, following the redirections of a cluster.
 fn send<T: redis::FromRedisValue>(local: &Local, key: &str, words: &[&str]) -> RedisResult<T> {
-    let mut port = local.nodes()[0].port;
+    send_from(&local.nodes()[0], local, key, words)
+}
+
+/// The same, beginning with a node that is a primary now.
+#[track_caller]
+fn send_to_primary<T: redis::FromRedisValue>(local: &Local, key: &str, words: &[&str]) -> T {
+    let primary = local.primaries().expect("a status").remove(0);
+    send_from(&primary, local, key, words).expect("an answer")
+}
+
+fn send_from<T: redis::FromRedisValue>(
+    first: &Node,
+    local: &Local,
+    key: &str,
+    words: &[&str],
+) -> RedisResult<T> {
+    let mut port = first.port;
     let mut asking = false;
     for _ in 0..20 {
         let target = local.nodes().iter().find(|node| node.port == port).expect("a node of ours");
@@ -133,7 +149,7 @@ fn replicas_follow_and_a_stopped_one_falls_behind() {
         let acknowledged: i64 = cmd("WAIT").arg(2).arg(300).query(&mut primary).expect("an answer");
         assert_eq!(acknowledged, 1, "{flavour}");
         assert_eq!(local.start("node-3").expect_err("it is stopped").kind(), Kind::Node);
-        local.resume("node-3").expect("it continues");
+        local.cont("node-3").expect("it continues");
         local.wait_ready().expect("it catches up");
         let mut replica = connect(node(&local, "node-3")).expect("a connection");
         wait_for("the replica has the write", || {
@@ -275,6 +291,72 @@ fn a_password_is_asked_of_everybody() {
         }
         down(local);
     }
+}
+
+fn primary_names(local: &Local) -> Vec<String> {
+    local.primaries().expect("a status").into_iter().map(|node| node.name).collect()
+}
+
+/// Also one that keeps nothing on disk otherwise, and one whose primary is not the first node any more.
+#[test]
+fn a_halted_topology_resumes_with_its_data_and_its_primaries() {
+    let sentinel = Topology::Sentinel { replicas: 1 };
+    let cluster = Topology::Cluster { masters: 3, replicas: 1 };
+    for (flavour, topology, persistence) in [
+        (Flavour::Redis, Topology::Single, Persistence::None),
+        (Flavour::Valkey, Topology::Replicas { replicas: 1 }, Persistence::None),
+        (Flavour::Redis, sentinel, Persistence::EverySecond),
+        (Flavour::Valkey, cluster, Persistence::EverySecond),
+    ] {
+        let local = Local::up(Spec::new(topology).on(flavour).keep(persistence)).expect("it comes up");
+        if topology == sentinel || topology == cluster {
+            local.kill("node-1").expect("a kill");
+            let count = if topology == cluster { 3 } else { 1 };
+            wait_for("another is promoted", || (primary_names(&local).len() == count).then_some(()));
+            local.start("node-1").expect("a start");
+            local.wait_ready().expect("it follows");
+        }
+        for number in 0..50 {
+            send_to_primary::<()>(&local, &format!("key-{number}"), &["SET", &number.to_string()]);
+        }
+        let before = primary_names(&local);
+        local.halt().expect("it is halted");
+        assert_eq!(processes_naming(local.folder()), Vec::<String>::new());
+        let status = local.status().expect("a status");
+        assert!(status.nodes.iter().all(|node| node.running == Running::Dead), "{status:#?}");
+        local.halt().expect("halting again changes nothing");
+        local.resume().expect("it is resumed");
+        assert!(local.status().expect("a status").healthy);
+        assert_eq!(primary_names(&local), before, "{flavour} {topology}");
+        for number in 0..50 {
+            let read: i64 = send_to_primary(&local, &format!("key-{number}"), &["GET"]);
+            assert_eq!(read, number, "{flavour} {topology}");
+        }
+        local.resume().expect("resuming what runs changes nothing");
+        down(local);
+    }
+}
+
+#[test]
+fn what_cannot_be_halted_or_resumed_is_named_and_nothing_is_changed() {
+    let local = up(Flavour::Redis, Topology::Replicas { replicas: 1 });
+    local.pause("node-2").expect("a stop");
+    for error in [local.halt().expect_err("refused"), local.resume().expect_err("refused")] {
+        assert!(error.kind() == Kind::Node && error.to_string().contains("node-2 is stopped"), "{error}");
+    }
+    assert_eq!(processes_naming(local.folder()).len(), 2);
+    local.cont("node-2").expect("it continues");
+    local.halt().expect("it is halted");
+    let port = node(&local, "node-2").port;
+    let held = TcpListener::bind(("127.0.0.1", port)).expect("it is free");
+    let error = local.resume().expect_err("refused");
+    assert_eq!(error.kind(), Kind::PortInUse { port }, "{error}");
+    assert!(error.to_string().contains("node-2"), "{error}");
+    assert_eq!(processes_naming(local.folder()), Vec::<String>::new());
+    drop(held);
+    local.resume().expect("it is resumed");
+    local.halt().expect("it is halted");
+    down(local);
 }
 
 fn refused(spec: Spec) -> Error {

@@ -39,10 +39,19 @@ pub enum Redis {
     #[command(after_help = "Example:
   forebay redis reshard --from node-1 --to node-3 --slots 500")]
     Reshard(Reshard),
+    /// End all servers in order; their folder keeps the data, also of servers without an append-only file.
+    #[command(after_help = "Example:
+  forebay redis halt")]
+    Halt(Whole),
+    /// Start what was halted, killed or ended with the machine, on the data that it left; print the URL when
+    /// all are ready.
+    #[command(after_help = "Example:
+  forebay redis resume")]
+    Resume(Resume),
     /// End all servers and remove their folder.
     #[command(after_help = "Example:
   forebay redis down")]
-    Down(Down),
+    Down(Whole),
 }
 
 /// The shape.
@@ -164,7 +173,16 @@ pub struct Reshard {
 }
 
 #[derive(Debug, Args)]
-pub struct Down {
+pub struct Whole {
     #[command(flatten)]
     pub place: Place,
+}
+
+#[derive(Debug, Args)]
+pub struct Resume {
+    #[command(flatten)]
+    pub place: Place,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }

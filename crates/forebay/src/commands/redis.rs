@@ -2,7 +2,7 @@
 
 mod print;
 
-use crate::cli::redis::{AppendFsync, Down, One, Redis, Reshard, Server, Shape, Status, Up, YesNo};
+use crate::cli::redis::{AppendFsync, One, Place, Redis, Reshard, Resume, Server, Shape, Status, Up, YesNo};
 use crate::failure::Failure;
 use crate::start::runtime;
 use forebay_terminal::{answer, say};
@@ -25,9 +25,11 @@ pub fn run(command: &Redis) -> Result<ExitCode, Failure> {
         Redis::Kill(args) => one(args, Local::kill, "killed"),
         Redis::Start(args) => one(args, Local::start, "serves"),
         Redis::Stop(args) => one(args, Local::pause, "stopped"),
-        Redis::Cont(args) => one(args, Local::resume, "continues"),
+        Redis::Cont(args) => one(args, Local::cont, "continues"),
         Redis::Reshard(args) => reshard(args),
-        Redis::Down(args) => down(args),
+        Redis::Halt(args) => halt(&args.place),
+        Redis::Resume(args) => resume(args),
+        Redis::Down(args) => down(&args.place),
     }
 }
 
@@ -88,20 +90,37 @@ fn up(args: &Up) -> Result<ExitCode, Failure> {
     });
     spinner.finish_and_clear();
     let local = started.map_err(Failure::from)?.map_err(Failure::from)?;
-    if args.json {
+    ready(&local, &args.place, args.json, began)
+}
+
+/// Says that all nodes are ready, and the URL.
+fn ready(local: &Local, place: &Place, json: bool, began: Instant) -> Result<ExitCode, Failure> {
+    if json {
         let status = local.status().map_err(Failure::from)?;
         answer!("{}", print::json(&status)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let seconds = began.elapsed().as_secs_f64();
-    say!(
-        "{} of {} in {}, ready after {seconds:.1} s",
-        local.topology(),
-        local.server(),
-        args.place.folder.display()
-    );
+    let (seconds, folder) = (began.elapsed().as_secs_f64(), place.folder.display());
+    say!("{} of {} in {folder}, ready after {seconds:.1} s", local.topology(), local.server());
     answer!("{}", local.url());
     Ok(ExitCode::SUCCESS)
+}
+
+fn halt(place: &Place) -> Result<ExitCode, Failure> {
+    open(&place.folder)?.halt().map_err(Failure::from)?;
+    say!("{} is halted; its data stays for `forebay redis resume`", place.folder.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ctrl-C leaves what has been started: `resume` again goes on with it.
+fn resume(args: &Resume) -> Result<ExitCode, Failure> {
+    let (local, began) = (open(&args.place.folder)?, Instant::now());
+    let spinner = ProgressBar::new_spinner().with_message(format!("resuming {}", local.topology()));
+    spinner.enable_steady_tick(TICK);
+    let resumed = local.resume();
+    spinner.finish_and_clear();
+    resumed.map_err(Failure::from)?;
+    ready(&local, &args.place, args.json, began)
 }
 
 fn open(folder: &Path) -> Result<Local, Failure> {
@@ -145,9 +164,9 @@ fn reshard(args: &Reshard) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn down(args: &Down) -> Result<ExitCode, Failure> {
-    let folder = args.place.folder.display();
-    if forebay_topology::down(&args.place.folder).map_err(Failure::from)? {
+fn down(place: &Place) -> Result<ExitCode, Failure> {
+    let folder = place.folder.display();
+    if forebay_topology::down(&place.folder).map_err(Failure::from)? {
         say!("{folder} is down");
     } else {
         say!("{folder} is not there: nothing to do");
