@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// Fleets that are shown; the others cost more.
 const FLEETS: usize = 5;
-/// Beside a price that nobody has compared with its page.
+/// Beside a price that was not compared with the provider's page.
 const UNVERIFIED: &str = "*";
 
 /// The whole plan.

@@ -1,4 +1,4 @@
-//! The queue of lines that must not hold up whoever writes them.
+//! The queue of lines that must not hold up their writers.
 //!
 //! Promises that queueing never waits: a line that finds the queue full is dropped and counted, and the count
 //! is told behind the lines that were written.

@@ -58,7 +58,7 @@ impl Postgres {
             match fenced {
                 Ok(fenced) => session.commit().await.map(|()| fenced),
                 Err(error) => {
-                    // Somebody may have dropped the drain's own tables.
+                    // The drain's own tables may have been dropped.
                     bulk.has_drain_tables.store(false, Ordering::Relaxed);
                     session.end(Err(error)).await
                 }

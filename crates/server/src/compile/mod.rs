@@ -107,7 +107,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     })
 }
 
-/// What answers HEAD where GET counts a visit: who asks for the head alone visits nothing.
+/// What answers HEAD where GET counts a visit: HEAD counts none.
 fn without_count(endpoint: &model::Endpoint) -> Option<model::Endpoint> {
     let model::Action::Redirect(redirect) = &endpoint.action else { return None };
     redirect.increment.as_ref()?;

@@ -1,7 +1,7 @@
 //! `[[job]]`: statements that run by themselves, every so often.
 //!
 //! Promises: with several servers on one memory tier a job runs on one of them at a time, and once in each
-//! period whoever runs it (see [`lease`]); a run never begins before the one before it has ended; what came
+//! period, on any server (see [`lease`]); a run never begins before the one before it has ended; what came
 //! of the last one can be read. A run that fails is told on the terminal and not made up for before its
 //! next turn. Leaves to others: jobs that requests start (`crate::jobs`).
 

@@ -228,7 +228,7 @@ impl Tier {
         }
         let (repaired, locked): (Vec<_>, Vec<_>) = broken.drain(..).partition(|own| own.state.is_repaired());
         broken.extend(locked);
-        // Whoever made their reservations again has died.
+        // The server that made their reservations again has died.
         let (left, healthy): (Vec<_>, Vec<_>) = repaired.into_iter().partition(|own| own.is_lossy);
         lossy.extend(left);
         for own in healthy {
@@ -367,7 +367,7 @@ impl Tier {
 }
 
 /// Makes lost reservations again, and lets others be taken. What keeps it from that keeps the shards from
-/// taking any, until somebody who wants one repairs them.
+/// taking any, until a server that needs one repairs them.
 async fn rebuild_behind(tier: Arc<Tier>, lossy: Vec<Broken>) {
     let link = &tier.client.link();
     let _shown = Shown::new(&tier.rebuild_state, lossy.len(), true);

@@ -41,8 +41,8 @@ fn of_many_rows_with_one_value_exactly_one_wins() {
                 });
                 let done = futures_util::future::join_all(inserts).await;
                 let won = done.iter().filter(|done| done.is_ok()).count();
-                // On a cluster each may have taken over from another that was about to write; then nobody
-                // lost but in a conflict.
+                // On a cluster each may have taken over from another that was about to write; even then
+                // each loser meets a conflict.
                 assert_eq!(won, 1, "{done:?}");
                 for error in done.iter().filter_map(|done| done.as_ref().err()) {
                     assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");

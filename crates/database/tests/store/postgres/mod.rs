@@ -6,6 +6,7 @@ mod concurrency;
 mod connecting;
 mod errors;
 mod follow;
+mod follow_objects;
 mod keys;
 mod relay;
 mod statements;

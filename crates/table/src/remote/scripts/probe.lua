@@ -1,4 +1,4 @@
--- Tries what the other scripts and plain commands use, on a key that is nobody's: what a server lacks is told at the start, and not by the
+-- Tries what the other scripts and plain commands use, on a key of its own: what a server lacks is told at the start, and not by the
 -- first write.
 -- KEYS  1 the key
 -- ARGV  1 epoch, not looked at

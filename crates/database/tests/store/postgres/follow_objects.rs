@@ -1,0 +1,281 @@
+//! What following keeps in the database, its triggers and tables: made once, made again where it was changed,
+//! in the way of no writer, and gone after `unfollow`.
+
+use super::follow::followed;
+use super::{Scratch, client, url_of};
+use crate::following::{LOG, items, plain, schema, told};
+use forebay_database::{Follow, Kind, Options, Store};
+use forebay_value::{KeyKind, Type};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_was_forgotten_reads_everything_again() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    // As if it had not been heard of for an hour, and somebody had cleaned up.
+    scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
+    scratch.execute("DELETE FROM forebay_change; INSERT INTO items VALUES (2, 'b', 2)").await;
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");
+    assert_eq!(told(&mut follower, &schema).await, "0/: reload");
+    scratch.execute("UPDATE items SET n = 3 WHERE id = 1").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 3");
+    for sql in [
+        "DELETE FROM forebay_follower",
+        "DROP TABLE forebay_follower",
+        "DROP TABLE forebay_change, forebay_follower",
+    ] {
+        scratch.execute(sql).await;
+        assert_eq!(told(&mut follower, &schema).await, "0/: reload", "{sql}");
+        scratch.execute("UPDATE items SET n = n + 1 WHERE id = 1").await;
+        assert!(told(&mut follower, &schema).await.starts_with("0/1: a "), "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_file_or_triggers_changed_is_read_again() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let mut n = 0;
+    for sql in [
+        "ALTER TABLE items ALTER n TYPE int USING n * 2",
+        "ALTER TABLE items DISABLE TRIGGER forebay_update; UPDATE items SET n = -1",
+        "DROP TRIGGER forebay_delete ON items",
+        "DROP TABLE items; CREATE TABLE items (id bigint PRIMARY KEY, name text, n bigint)",
+        "ALTER TABLE items RENAME TO before; CREATE TABLE items (id int PRIMARY KEY, name text, n bigint)",
+    ] {
+        scratch.execute(sql).await;
+        let found = told(&mut follower, &schema).await;
+        assert!(found.starts_with("0/: reload"), "{sql}: {found}");
+        n += 1;
+        scratch
+            .execute(&format!(
+                "INSERT INTO items VALUES ({n}, 'x', 1); UPDATE items SET n = {n} WHERE id = {n}"
+            ))
+            .await;
+        assert_eq!(told(&mut follower, &schema).await, format!("0/{n}: x {n}"), "{sql}");
+        scratch.execute("DELETE FROM items").await;
+        assert_eq!(told(&mut follower, &schema).await, format!("0/{n}: -"), "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_can_write_whatever_becomes_of_the_tables_columns() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch
+        .execute("ALTER TABLE items RENAME COLUMN id TO number; INSERT INTO items VALUES (1, 'a', 1)")
+        .await;
+    let error = loop {
+        match follower.poll(&[]).await {
+            Ok(page) => assert!(page.rows.is_empty()),
+            Err(error) => break error,
+        }
+        scratch.execute("UPDATE items SET n = 2; DROP TRIGGER forebay_insert ON items").await;
+    };
+    assert!(error.message().contains("items"), "{error}");
+    scratch.execute("UPDATE items SET n = 3; ALTER TABLE items RENAME COLUMN number TO id").await;
+    assert!(told(&mut follower, &schema).await.starts_with("0/: reload"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_everybody_has_passed_is_deleted() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let mut other = scratch.store.follow(LOG + 1, vec![plain(&schema)]).await.unwrap();
+    scratch.execute("INSERT INTO items SELECT i, 'a', i FROM generate_series(1, 15000) i").await;
+    let count = || scratch.text("SELECT count(*) FROM forebay_change");
+    assert_eq!(count().await, "15000");
+    while follower.poll(&[]).await.unwrap().more {}
+    let noted = || scratch.text("SELECT count(DISTINCT seen) || ' ' || count(*) FROM forebay_follower");
+    tokio::time::sleep(Duration::from_millis(forebay_database::limits::FOLLOW_NOTE_MS)).await;
+    follower.poll(&[]).await.unwrap();
+    while noted().await != "2 2" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(count().await, "15000", "the other has not read them");
+    while other.poll(&[]).await.unwrap().more {}
+    for _ in 0..500 {
+        if count().await == "0" {
+            return;
+        }
+        other.poll(&[]).await.unwrap();
+        follower.poll(&[]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{} changes are left", count().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_followers_the_triggers_write_nothing() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema).await;
+    drop(follower);
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "1");
+    scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
+    let writer = client(&url_of(&scratch.database, "")).await;
+    writer.batch_execute("BEGIN; INSERT INTO items VALUES (2, 'untold', 1)").await.unwrap();
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "1");
+    // A follower that comes now waits for who wrote untold.
+    let store = scratch.store.clone();
+    let coming = tokio::spawn({
+        let schema = schema.clone();
+        async move { store.follow(LOG, vec![plain(&schema)]).await }
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'items'::regclass";
+    while scratch.text(waits).await == "0" {
+        assert!(!coming.is_finished());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    writer.batch_execute("COMMIT").await.unwrap();
+    let mut follower = coming.await.unwrap().unwrap();
+    assert!(!told(&mut follower, &schema).await.contains("0/2"), "it is in the tables that are loaded now");
+    scratch.execute("UPDATE items SET n = 2 WHERE id = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/2: untold 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_are_made_once_and_replaced_when_they_differ() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema).await;
+    let made = "SELECT string_agg(concat_ws(' ', t.oid, t.xmin, p.oid, p.xmin), ',' ORDER BY tgname) FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid WHERE tgrelid = 'items'::regclass";
+    let first = scratch.text(made).await;
+    // Not even a lock is asked for.
+    let writer = client(&url_of(&scratch.database, "")).await;
+    writer.batch_execute("BEGIN; INSERT INTO items VALUES (1, 'a', 1)").await.unwrap();
+    drop(follower);
+    let _again = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    assert_eq!(scratch.text(made).await, first);
+    writer.batch_execute("COMMIT").await.unwrap();
+    let mut other =
+        scratch.store.follow(LOG, vec![Follow { old: vec![1], own: true, ..plain(&schema) }]).await.unwrap();
+    assert_ne!(scratch.text(made).await, first);
+    assert_eq!(scratch.text("SELECT count(*) FROM pg_proc WHERE proname LIKE 'forebay%'").await, "1");
+    scratch.execute("UPDATE items SET name = 'b'").await;
+    assert_eq!(told(&mut other, &schema).await, "0/1: b 1 was a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_role_writes_and_one_without_rights_is_told_the_statement() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    let role = format!("writer_{}", scratch.database);
+    scratch
+        .execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT INSERT, SELECT, UPDATE ON items TO {role}; GRANT CREATE ON SCHEMA public TO {role}"))
+        .await;
+    let url = url_of(&scratch.database, "");
+    let (_, rest) = url.split_once('@').unwrap();
+    let url = format!("postgres://{role}:x@{rest}");
+    client(&url)
+        .await
+        .batch_execute("SET search_path = pg_temp; INSERT INTO public.items VALUES (1, 'theirs', 1)")
+        .await
+        .unwrap();
+    assert_eq!(told(&mut follower, &schema).await, "0/1: theirs 1");
+    drop(follower);
+    scratch.store.unfollow().await.unwrap();
+    scratch.execute("DROP TABLE forebay_position, forebay_dead_letter").await;
+    let open = move || Store::open(&url, Options::default());
+    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    let error = store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
+    assert!(
+        error.message().contains(&format!("GRANT TRIGGER ON \"public\".\"items\" TO \"{role}\"")),
+        "{error}"
+    );
+    scratch.execute(&format!("GRANT TRIGGER ON items TO {role}")).await;
+    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    scratch.execute("UPDATE items SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: theirs 2");
+    drop(follower);
+    drop(store);
+    scratch.execute(&format!("DROP OWNED BY {role} CASCADE; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_followed_is_refused_with_a_sentence() {
+    let scratch = Scratch::new().await;
+    scratch
+        .execute(
+            "CREATE TABLE parts (id bigint PRIMARY KEY, name text, n bigint) PARTITION BY HASH (id);
+             CREATE TABLE part PARTITION OF parts FOR VALUES WITH (modulus 1, remainder 0);
+             CREATE VIEW seen AS SELECT * FROM parts;
+             CREATE TABLE keyless (id bigint, name text, n bigint);
+             CREATE TABLE dates (id date PRIMARY KEY, name text, n bigint)",
+        )
+        .await;
+    for (table, why) in [
+        ("parts", "is partitioned"),
+        ("part", "is a partition"),
+        ("seen", "is a view"),
+        ("keyless", "has no PRIMARY KEY"),
+        ("dates", "has a key of type date"),
+        ("gone", "is not there"),
+    ] {
+        let schema = schema(table, Type::Bigint, KeyKind::Bigint);
+        let error = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
+        assert_eq!(*error.kind(), Kind::Schema, "{error}");
+        assert!(error.message().contains(why), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_another_schema_in_the_search_path() {
+    let plain_scratch = Scratch::new().await;
+    plain_scratch
+        .execute("CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name text, n bigint)")
+        .await;
+    let url = url_of(&plain_scratch.database, "options=-csearch_path%3Dpublic%2Cshop");
+    let open = move || Store::open(&url, Options::default());
+    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    let schema = items();
+    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    plain_scratch.execute("INSERT INTO shop.items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    assert_eq!(plain_scratch.text("SELECT count(*) FROM public.forebay_change").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_outlives_its_connection() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    scratch
+        .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        .await;
+    let page = loop {
+        match follower.poll(&[]).await {
+            Ok(page) => break page,
+            Err(error) => assert!(error.may_retry(), "{error}"),
+        }
+    };
+    assert_eq!(page.rows.len(), 1);
+    // A poll that is given up tells nothing, and the next one tells all.
+    for id in 2.. {
+        scratch.execute(&format!("INSERT INTO items VALUES ({id}, 'b', 2)")).await;
+        let is_given_up = tokio::select! {
+            biased;
+            page = follower.poll(&[]) => page.is_err(),
+            () = std::future::ready(()) => true,
+        };
+        if is_given_up {
+            assert_eq!(told(&mut follower, &schema).await, format!("0/{id}: b 2"));
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unfollow_leaves_nothing() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema).await;
+    drop(follower);
+    let removed = scratch.store.unfollow().await.unwrap();
+    assert_eq!(removed.len(), 3, "{removed:?}");
+    assert!(removed[0].starts_with("the triggers of table items"), "{removed:?}");
+    let left = "SELECT (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal) + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'forebay%') \
+         + (SELECT count(*) FROM pg_class WHERE relname LIKE 'forebay_change%' OR relname LIKE 'forebay_follower%')";
+    assert_eq!(scratch.text(left).await, "0");
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(scratch.store.unfollow().await.unwrap(), Vec::<String>::new());
+}
