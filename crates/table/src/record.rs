@@ -9,6 +9,7 @@
 //! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there, and the row after it
 //! op 6 Undone    payload := key                                  the database does not have a change of this row, or has an intent: what it
 //!                                                                has was to be read
+//! op 7 Counted   payload := key · column u16 · delta i64 · sum i64  the same of a unique or counted column; sum is its value then
 //! columns   := width bytes; bit i (least significant first) set: the update sets column i
 //! op | 0x80  the same change as an intent: the database has yet to take it, and memory does not show it before it did
 //! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
@@ -37,6 +38,7 @@ const DELETE: u8 = 3;
 const INCREMENT: u8 = 4;
 const UPDATE: u8 = 5;
 const UNDONE: u8 = 6;
+const COUNTED: u8 = 7;
 
 /// Set in the op of an intent.
 const INTENT: u8 = 0x80;
@@ -92,6 +94,8 @@ pub enum LogRecord<'a> {
         column: usize,
         /// What is added.
         delta: i64,
+        /// What memory had afterwards, when other rows depend on it: the column is unique or counted.
+        sum: Option<i64>,
     },
     /// Some columns of a row have changed. What the other columns hold in the database is not this change's
     /// business.
@@ -167,14 +171,19 @@ impl<'a> LogRecord<'a> {
             PUT => Ok(LogRecord::Put { table, row: RowRef(payload) }),
             DELETE => Ok(LogRecord::Delete { table, key: only_key(payload)? }),
             UNDONE => Ok(LogRecord::Undone { table, key: only_key(payload)? }),
-            INCREMENT => {
+            op @ (INCREMENT | COUNTED) => {
                 let (key, rest) = split_key(payload)?;
-                let &[c0, c1, ref delta @ ..] = rest else {
+                let &[c0, c1, ref numbers @ ..] = rest else {
                     return Err(InvalidRecord("is cut short"));
                 };
-                let delta = delta.try_into().map_err(|_| InvalidRecord("has a counter of another length"))?;
                 let column = usize::from(u16::from_le_bytes([c0, c1]));
-                Ok(LogRecord::Increment { table, key: key.value(), column, delta: i64::from_le_bytes(delta) })
+                let (delta, sum) = match (op, numbers.as_chunks::<8>()) {
+                    (INCREMENT, ([delta], [])) => (delta, None),
+                    (COUNTED, ([delta, sum], [])) => (delta, Some(i64::from_le_bytes(*sum))),
+                    _ => return Err(InvalidRecord("has a counter of another length")),
+                };
+                let delta = i64::from_le_bytes(*delta);
+                Ok(LogRecord::Increment { table, key: key.value(), column, delta, sum })
             }
             UPDATE => {
                 const SHORT: InvalidRecord = InvalidRecord("is cut short");
@@ -306,12 +315,20 @@ pub(crate) fn put_undone(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
     put_key(key, out);
 }
 
-pub(crate) fn put_increment(table: TableId, key: KeyRef<'_>, column: usize, delta: i64, out: &mut Vec<u8>) {
-    put_header(INCREMENT, table, out);
+/// `sum`: what the column is then, when other rows depend on it.
+pub(crate) fn put_increment(
+    table: TableId,
+    key: KeyRef<'_>,
+    (column, delta): (usize, i64),
+    sum: Option<i64>,
+    out: &mut Vec<u8>,
+) {
+    put_header(if sum.is_some() { COUNTED } else { INCREMENT }, table, out);
     put_key(key, out);
     let column = u16::try_from(column).expect("a table has no 65,536 columns: opening refuses it");
     out.extend_from_slice(&column.to_le_bytes());
     out.extend_from_slice(&delta.to_le_bytes());
+    out.extend(sum.iter().flat_map(|sum| sum.to_le_bytes()));
 }
 
 fn put_header(op: u8, table: TableId, out: &mut Vec<u8>) {
@@ -412,14 +429,17 @@ mod tests {
         for key in [KeyRef::Bigint(-5), KeyRef::Uuid(id), KeyRef::Text("a key"), KeyRef::Text("")] {
             read_back(|out| put_delete(table, key, out), LogRecord::Delete { table, key: key.value() });
             read_back(|out| put_undone(table, key, out), LogRecord::Undone { table, key: key.value() });
-            let expected = LogRecord::Increment { table, key: key.value(), column: 300, delta: i64::MIN };
-            read_back(|out| put_increment(table, key, 300, i64::MIN, out), expected);
+            for sum in [None, Some(-1)] {
+                let expected =
+                    LogRecord::Increment { table, key: key.value(), column: 300, delta: i64::MIN, sum };
+                read_back(|out| put_increment(table, key, (300, i64::MIN), sum, out), expected);
+            }
         }
     }
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..8, intent in any::<bool>()) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), op in 0u8..9, intent in any::<bool>()) {
             let _ = LogRecord::decode(&bytes);
             let _ = LogRecord::decode(&[&[op | if intent { INTENT } else { 0 }], &bytes[..]].concat());
         }

@@ -306,7 +306,10 @@ impl Share<'_> {
                 let changes = old.changes(row, |column| columns.contains(column));
                 table.replay_unseen(key, hash, &changes, position, Missing::Ignore);
             }
-            LogRecord::Increment { .. } => table.replay_unseen(key, hash, &[], position, Missing::Ignore),
+            LogRecord::Increment { column, sum, .. } => {
+                let change = old.now[column].zip(sum.map(ValueRef::Bigint));
+                table.replay_unseen(key, hash, change.as_slice(), position, Missing::Ignore);
+            }
             LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
             LogRecord::Undone { .. } => {}
         }

@@ -37,8 +37,8 @@ impl Table {
                 self.replay_update(&changes, key, hash, position);
             }
             LogRecord::Delete { .. } => self.replay_delete(key, hash, position),
-            LogRecord::Increment { column, delta, .. } => {
-                self.replay_increment(key, hash, column, delta, position)?;
+            LogRecord::Increment { column, delta, sum, .. } => {
+                self.replay_increment(key, hash, (column, delta), sum, position)?;
             }
             // The row was read after that, or is by the caller that replays.
             LogRecord::Undone { .. } => {}
@@ -159,32 +159,28 @@ impl Table {
         }
     }
 
+    /// `logged`: what the record says that the column was then. Of a row that memory shows, what memory has
+    /// counts.
     pub(super) fn replay_increment(
         &self,
         key: KeyRef<'_>,
         hash: KeyHash,
-        column: usize,
-        delta: i64,
+        (column, delta): (usize, i64),
+        logged: Option<i64>,
         position: Position,
     ) -> Result<(), InvalidRecord> {
         let rows = &*self.rows;
         let mut shard = rows.lock(hash.shard());
-        let Some(number) = shard.find(self.schema(), hash, key) else {
-            self.lost(&mut shard, hash, key, position);
-            if self.shared() {
-                self.mark_behind(&mut shard, key, position);
+        let number = match shard.find(self.schema(), hash, key) {
+            Some(number) if !shard.slots.get(number).has(EVICTED) => number,
+            _ => {
+                drop(shard);
+                let change = logged.map(|sum| (column, ValueRef::Bigint(sum)));
+                self.replay_unseen(key, hash, change.as_slice(), position, Missing::Ignore);
+                return Ok(());
             }
-            return Ok(());
         };
-        if shard.slots.get(number).has(EVICTED) {
-            self.lost(&mut shard, hash, key, position);
-        }
         let slot = shard.slots.get_mut(number);
-        if slot.has(EVICTED) {
-            // It can be read again when the database has the increment as well.
-            slot.changed(position, EVICTED);
-            return Ok(());
-        }
         let Some((at, value)) = bigint_at(self.schema(), RowRef(&slot.bytes), column) else {
             // Others have made it NULL, and may give it a number before the database has the increment.
             if self.followed() {

@@ -28,7 +28,7 @@ enum Logged {
     /// The columns that it set.
     Columns,
     /// What was added to one of them: the database adds it to whatever others have made of the column.
-    Increment { column: usize, delta: i64 },
+    Increment { column: usize, delta: i64, sum: i64 },
 }
 
 thread_local! {
@@ -202,13 +202,13 @@ impl Table {
         if self.rows.is_tracked(column) {
             // Its value matters beyond the row: in memory it is an update like any other.
             let changes = [(column, ValueRef::Bigint(sum))];
-            let logged = Logged::Increment { column, delta };
+            let logged = Logged::Increment { column, delta, sum };
             let (shown, mark) = self.change(&mut shard, number, &changes, logged, show)?;
             return Ok(Incremented { shown, row_mark: mark, mark });
         }
         let row_mark = if self.is_promised(slot.position()) { Position(0) } else { slot.row_mark() };
         SCRATCH.with_borrow_mut(|scratch| {
-            record::put_increment(self.id, key, column, delta, scratch);
+            record::put_increment(self.id, key, (column, delta), None, scratch);
             let mark = append(scratch)?;
             self.added(&mut shard, number, (column, delta), mark);
             let slot = shard.slots.get_mut(number);
@@ -288,7 +288,7 @@ impl Table {
             let old = RowRef(&shard.slots.get(slot).bytes);
             let added = match logged {
                 Logged::Columns => None,
-                Logged::Increment { column, delta } => Some((column, delta)),
+                Logged::Increment { column, delta, .. } => Some((column, delta)),
             };
             let (row_start, record_end) = match logged {
                 Logged::Columns => {
@@ -297,8 +297,9 @@ impl Table {
                     encode_changed(schema, old, changes, scratch);
                     (start, scratch.len())
                 }
-                Logged::Increment { column, delta } => {
-                    record::put_increment(self.id, row_key(old, schema), column, delta, scratch);
+                Logged::Increment { column, delta, sum } => {
+                    let key = row_key(old, schema);
+                    record::put_increment(self.id, key, (column, delta), Some(sum), scratch);
                     let end = scratch.len();
                     encode_changed(schema, old, changes, scratch);
                     (end, end)

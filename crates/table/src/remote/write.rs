@@ -132,7 +132,7 @@ impl RemoteTable {
         let key = self.key_ref(key)?;
         let place = self.place(key);
         let mut record = Vec::new();
-        record::put_increment(self.id, key, column, delta, &mut record);
+        record::put_increment(self.id, key, (column, delta), None, &mut record);
         for _ in 0..REMOTE_TRIES {
             let answer = self.increment_once(link, &place, column, delta, &record).await?;
             let why = match answer {

@@ -1,11 +1,12 @@
 //! Rules that one table keeps: what an answer waits for, what the log refuses, what the catalogue refuses,
-//! how random is drawn. `records`: what a change logs; `undo`: what memory shows when the database has
-//! refused.
+//! how random is drawn. `records`: what a change logs; `replayed`: what is taken after a restart; `undo`:
+//! what memory shows when the database has refused.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod records;
+mod replayed;
 mod undo;
 
 use common::*;

@@ -173,7 +173,8 @@ impl Table {
         let is_counter = schema.columns[column].ty == Type::Bigint && column != schema.key;
         assert!(is_counter, "only bigints are counted up");
         let hash = self.rows.hasher.key(key);
-        record::put_increment(self.id, key, column, delta, &mut record);
+        let is_tracked = self.rows.is_tracked(column);
+        record::put_increment(self.id, key, (column, delta), is_tracked.then_some(0), &mut record);
         let charge = self.charge(record.len())?;
         let mut shard = self.rows.lock(hash.shard());
         let waiting = shard.intents.added(key, column).map_err(WriteError::Pending)?;
@@ -189,7 +190,10 @@ impl Table {
         encode_changed(schema, old, &[(column, ValueRef::Bigint(sum))], &mut bytes);
         let row = Row(bytes.into());
         // One that others depend on is a change of the row like any other.
-        let added = (!self.rows.is_tracked(column)).then_some((column, delta));
+        let added = (!is_tracked).then_some((column, delta));
+        if is_tracked {
+            record::put_increment(self.id, key, (column, delta), Some(sum), &mut record);
+        }
         let (before, after) = match added {
             Some(_) => Default::default(),
             None => (self.rows.fingerprints(old), self.rows.fingerprints(row.as_ref())),

@@ -11,6 +11,7 @@ use crate::key::KeyRef;
 use crate::limits::INTENT_BYTES;
 use crate::record::LogRecord;
 use forebay_log::Position;
+use forebay_value::ValueRef;
 
 impl Table {
     /// Reserves what an intent takes, as if it had just begun, without a client.
@@ -22,20 +23,24 @@ impl Table {
         hash: KeyHash,
         position: Position,
     ) {
-        let after = match record {
-            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => self.rows.fingerprints(*row),
-            LogRecord::Update { columns, row, .. } => {
-                let changes: Vec<_> = columns.of(*row, self.schema()).collect();
-                self.rows.fingerprints_changed(&self.rows.no_fingerprints(), &changes)
-            }
-            LogRecord::Delete { .. } | LogRecord::Increment { .. } | LogRecord::Undone { .. } => {
-                Fingerprints::new()
-            }
-        };
         let charged_bytes = bytes.len() + INTENT_BYTES;
         self.rows.budget.take(allocated_bytes(charged_bytes));
         self.rows.saw_key(key);
         let mut shard = self.rows.lock(hash.shard());
+        let after = match *record {
+            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
+                self.rows.fingerprints(row)
+            }
+            LogRecord::Increment { column, sum: Some(sum), .. } => {
+                let found = shard.find(self.schema(), hash, key);
+                let before = found.map(|number| self.rows.fingerprints_of(shard.slots.get(number)));
+                let before = before.unwrap_or_else(|| self.rows.no_fingerprints());
+                self.rows.fingerprints_changed(&before, &[(column, ValueRef::Bigint(sum))])
+            }
+            LogRecord::Increment { sum: None, .. } | LogRecord::Delete { .. } | LogRecord::Undone { .. } => {
+                Fingerprints::new()
+            }
+        };
         let reserved = self.rows.reserve_known(&after, position);
         shard.intents.begin(key.to_owned(), position, self.addition(record));
         let (key, record) = (key.to_owned(), bytes.into());
