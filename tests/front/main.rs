@@ -23,6 +23,7 @@ mod shared;
 mod smuggling;
 mod spellings;
 mod tls;
+mod upgrades;
 mod upstream;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};

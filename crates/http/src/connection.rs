@@ -1,22 +1,23 @@
 //! One connection: a hand-written state machine that reads, calls the service and writes.
 //!
-//! In the steady state one turn is one read into the worker's buffer, the answers to all requests
-//! in it, and one write; an idle connection owns no buffer. Promises: answers in order; no read from
-//! a client that does not read its answers or has too many open requests; a deadline for every
-//! phase; an answer that closes the connection reaches the client before the socket is closed.
-//! Leaves requests to [`crate::exchange`] and the order of bytes to [`crate::output`].
+//! In the steady state one turn is one read into the worker's buffer, the answers to all requests in it, and
+//! one write; an idle connection owns no buffer. Promises: answers in order; no read from a client that does
+//! not read its answers or has too many open requests; a deadline for every phase; an answer that closes the
+//! connection reaches the client before the socket is closed. Leaves requests to [`crate::exchange`],
+//! deferred answers to [`deferred_answers`], and the order of bytes to [`crate::output`].
+
+mod deferred_answers;
 
 use crate::Service;
-use crate::answer::{Answer, Persistence};
 use crate::client::Origin;
 use crate::exchange::Stage;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
 use crate::local::{ConnectionKey, Counted, Local, Registration, Shared, Stopping};
-use crate::output::{Closes, Flush, Output, Pumped, SlotId};
+use crate::output::{Flush, Output, Pumped, SlotId};
 use crate::parse::Reject;
 use crate::streamed::Given;
 use crate::transport::Transport;
-use futures_util::StreamExt;
+use crate::upgraded::Upgraded;
 use futures_util::stream::FuturesUnordered;
 use std::future::Future;
 use std::io;
@@ -34,12 +35,16 @@ pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> 
 pub(crate) enum Phase {
     /// Requests are read.
     Serving,
+    /// The last request may end HTTP on this connection: what follows it is read when its answer is there.
+    Deciding(SlotId),
     /// No further request is read; answers still leave.
     Finishing(Ending),
     /// Our side is shut down; the client's input is discarded, so that it can read the last answer.
     Lingering { left_bytes: usize, until_ms: u64 },
     /// The client speaks HTTP/2.
     Http2,
+    /// The client speaks another protocol once the 101 has left.
+    Tunnel,
 }
 
 /// What follows the HTTP/1 of a connection.
@@ -47,6 +52,7 @@ pub(crate) enum Phase {
 pub(crate) enum Next {
     Nothing,
     Http2,
+    Tunnel,
 }
 
 /// A connection that goes on in another protocol, and what was read of that.
@@ -113,10 +119,11 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// What goes on when [`Next`] says so.
-    pub(crate) fn into_begun(self) -> Begun<S, T> {
-        let Connection { stream, origin, shared, counted, input, .. } = self;
-        Begun { stream, origin, shared, counted, input }
+    /// What goes on when [`Next`] says so; with the other side of a tunnel.
+    pub(crate) fn into_begun(self) -> (Begun<S, T>, Option<Box<Upgraded>>) {
+        let Connection { stream, origin, shared, counted, input, stage, .. } = self;
+        let upgraded = if let Stage::Tunnel(upgraded) = stage { Some(upgraded) } else { None };
+        (Begun { stream, origin, shared, counted, input }, upgraded)
     }
 
     fn drive(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
@@ -180,7 +187,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 },
                 Phase::Serving if self.unparsed => continue,
                 Phase::Serving => {}
-                Phase::Finishing(_) if !self.is_all_sent() => return Poll::Pending,
+                Phase::Deciding(_) => return Poll::Pending,
+                Phase::Finishing(_) | Phase::Tunnel if !self.is_all_sent() => return Poll::Pending,
                 Phase::Finishing(Ending::Client) => {
                     self.stream.say_end(cx);
                     return Poll::Ready(Ok(()));
@@ -193,7 +201,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                     self.phase = self.lingering(local);
                 }
                 Phase::Lingering { .. } => {}
-                Phase::Http2 => return Poll::Ready(Ok(())),
+                Phase::Http2 | Phase::Tunnel => return Poll::Ready(Ok(())),
             }
             if matches!(self.phase, Phase::Lingering { .. }) {
                 return self.linger(cx, local);
@@ -277,65 +285,6 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    #[inline(never)]
-    fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
-        let Some(mut deferred) = self.deferred.take() else { return };
-        while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
-            self.place_deferred(id, given, local);
-        }
-        // Freed when no deferred answer is left.
-        if !deferred.is_empty() || self.output.is_streaming() {
-            self.deferred = Some(deferred);
-        }
-    }
-
-    /// Writes a deferred answer into its place.
-    fn place_deferred(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
-        if self.stage.is_abandoned() {
-            // Answered before its body has arrived; the body is not read any more.
-            self.finish_serving();
-        }
-        let closes = self.phase == Phase::Finishing(Ending::Server) && self.output.is_last(id);
-        let (stamp, service) = (&local.stamp, &self.shared.service);
-        let given = match given {
-            Some(Given::Streamed(streamed)) => {
-                let closes = self.output.fill_streamed(id, &mut local.pool, |out, mut form| {
-                    if closes {
-                        form.persistence = Persistence::Close;
-                    }
-                    streamed.write_head(form, stamp, out)
-                });
-                if closes == Closes::Yes {
-                    self.end_after_answer();
-                }
-                return;
-            }
-            Some(Given::Whole(reply)) => Some(reply),
-            None => None,
-        };
-        self.output.fill(id, &mut local.pool, |out, mut form| {
-            if closes {
-                form.persistence = Persistence::Close;
-            }
-            let mut answer = Answer::new(out, stamp, form);
-            match &given {
-                Some(reply) => answer.respond_reply(reply),
-                None => crate::exchange::respond_error(&mut answer, &**service, PANICKED),
-            }
-            answer.mark()
-        });
-    }
-
-    /// The answer being sent ends the connection. A request body that still arrives is read to its
-    /// end.
-    fn end_after_answer(&mut self) {
-        match &mut self.stage {
-            Stage::Streaming(intake) => intake.closes = true,
-            _ if self.phase == Phase::Serving => self.finish_serving(),
-            _ => {}
-        }
-    }
-
     /// Moves streamed bodies to the client, as fast as both sides can.
     #[inline(never)]
     fn pump_streams(
@@ -413,7 +362,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Whether what was read and not consumed is still wanted.
     pub(crate) fn keeps_input(&self) -> bool {
-        matches!(self.phase, Phase::Serving | Phase::Http2)
+        matches!(self.phase, Phase::Serving | Phase::Deciding(_) | Phase::Http2 | Phase::Tunnel)
     }
 
     /// Whether the client has been sent nothing, and will not be by what it has asked for so far.
@@ -461,6 +410,10 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 self.reject(Reject::new(408, detail), local);
                 std::ops::ControlFlow::Continue(())
             }
+            Phase::Deciding(_) | Phase::Tunnel => {
+                self.phase = Phase::Finishing(Ending::Client);
+                std::ops::ControlFlow::Break(())
+            }
             Phase::Finishing(_) | Phase::Lingering { .. } | Phase::Http2 => std::ops::ControlFlow::Break(()),
         }
     }
@@ -468,6 +421,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
 /// The answer when a handler panicked; the panic itself was reported by the panic hook.
 pub(crate) const PANICKED: Reject = Reject::new(500, "the handler failed");
+/// The answer when a service gives a tunnel to a client that can have none.
+pub(crate) const NO_TUNNEL: Reject = Reject::new(503, "this connection cannot change its protocol now");
 
 impl<S: Service, T: Transport> Future for Connection<S, T> {
     type Output = Next;
@@ -475,6 +430,10 @@ impl<S: Service, T: Transport> Future for Connection<S, T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next> {
         let connection = self.get_mut();
         let done = Local::with(|local| connection.drive(cx, local)).unwrap_or(Poll::Ready(()));
-        done.map(|()| if connection.phase == Phase::Http2 { Next::Http2 } else { Next::Nothing })
+        done.map(|()| match connection.phase {
+            Phase::Http2 => Next::Http2,
+            Phase::Tunnel => Next::Tunnel,
+            _ => Next::Nothing,
+        })
     }
 }

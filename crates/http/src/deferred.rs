@@ -28,6 +28,7 @@ pub struct OwnedRequest {
     version: Version,
     headers: Vec<(String, Vec<u8>)>,
     framing: Framing,
+    upgrades: bool,
     body: Vec<u8>,
     stream: Cell<Option<BodyStream>>,
     origin: Origin,
@@ -51,6 +52,7 @@ impl OwnedRequest {
             version: request.head.version,
             headers: request.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             framing: request.head.framing,
+            upgrades: request.head.upgrades,
             body: request.body.to_owned(),
             stream: Cell::new(request.take_stream()),
             origin: request.origin,
@@ -79,6 +81,7 @@ impl OwnedRequest {
             framing: self.framing,
             persistent: true,
             expects_continue: false,
+            upgrades: self.upgrades,
         };
         read(&Request {
             head: &head,

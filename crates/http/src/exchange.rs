@@ -18,6 +18,7 @@ use crate::parse::{Framing, Reject, RequestHead, Version, field_slots, parse_hea
 use crate::request::{Method, Request};
 use crate::streamed::Given;
 use crate::transport::Transport;
+use crate::upgraded::Upgraded;
 use crate::{Outcome, Service};
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -35,6 +36,8 @@ pub(crate) enum Stage {
     Chunked(Box<ChunkedBody>),
     /// A streamed body.
     Streaming(Box<Intake>),
+    /// Another protocol.
+    Tunnel(Box<Upgraded>),
 }
 
 impl Default for Stage {
@@ -62,6 +65,7 @@ impl Stage {
         };
         match self {
             Stage::Head { began_ms } => began_ms.map(|began_ms| began_ms + limits.head_timeout_ms),
+            Stage::Tunnel(_) => None,
             Stage::Body { received_bytes, began_ms, .. } => Some(body(*began_ms, *received_bytes)),
             Stage::Chunked(chunked) => Some(body(chunked.began_ms, chunked.body.len())),
             Stage::Streaming(intake) => {
@@ -76,7 +80,7 @@ impl Stage {
     /// Restarts the client's time.
     pub(crate) fn restart(&mut self, now_ms: u64) {
         match self {
-            Stage::Head { .. } => {}
+            Stage::Head { .. } | Stage::Tunnel(_) => {}
             Stage::Body { began_ms, .. } => *began_ms = now_ms,
             Stage::Chunked(chunked) => chunked.began_ms = now_ms,
             Stage::Streaming(intake) => {
@@ -120,7 +124,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         match &mut self.stage {
             Stage::Head { began_ms } if left == 0 || self.unparsed => *began_ms = None,
             Stage::Head { began_ms } if consumed || began_ms.is_none() => *began_ms = Some(local.now_ms),
-            Stage::Head { .. } | Stage::Chunked(_) | Stage::Streaming(_) => {}
+            Stage::Head { .. } | Stage::Chunked(_) | Stage::Streaming(_) | Stage::Tunnel(_) => {}
             Stage::Body { received_bytes, .. } => *received_bytes = left,
         }
     }
@@ -145,6 +149,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 length >= *total_bytes
             }
             Stage::Chunked(_) | Stage::Streaming(_) => true,
+            Stage::Tunnel(_) => false,
         }
     }
 
@@ -158,6 +163,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 Stage::Head { .. } | Stage::Body { .. } => self.take_request(rest, local),
                 Stage::Chunked(_) => self.take_chunks(rest, local),
                 Stage::Streaming(_) => self.hand_over(rest),
+                Stage::Tunnel(_) => Ok(0),
             };
             match step {
                 Ok(0) => break,
@@ -353,6 +359,9 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
         if let Some(pending) = later {
             let id = self.output.defer(form);
+            if head.upgrades && self.phase == Phase::Serving {
+                self.phase = Phase::Deciding(id);
+            }
             self.deferred.get_or_insert_default().push(pending.deferred(id));
         } else if mark > 0 {
             self.output.hold(mark);

@@ -21,6 +21,7 @@
 //! | [`OwnedRequest`], [`detached()`] | both, for a service that must wait before it looks |
 //! | `output` | the order of answers, and when each may leave |
 //! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
+//! | [`Upgraded`], `tunnel` | a connection that goes on in another protocol |
 //! | [`Gate`] | holds an answer until its mark is passed |
 //! | [`Limits`] | all limits |
 //!
@@ -73,6 +74,8 @@ mod streamed;
 pub mod target;
 mod tls;
 mod transport;
+mod tunnel;
+mod upgraded;
 mod worker;
 
 use std::future::Future;
@@ -91,6 +94,7 @@ pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
 pub use streamed::{BodySource, Filled, Given, Streamed};
 pub use target::{DecodeError, percent_decode, query_pairs};
+pub use upgraded::{Duplex, TunnelEnd, Upgraded};
 pub use worker::Scheme;
 
 /// Whether an answer is complete, deferred or streamed.

@@ -75,6 +75,9 @@ pub struct RequestHead<'a> {
     pub persistent: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
+    /// Whether the connection may go on in another protocol after this request (RFC 9110 section 7.8). A
+    /// request with a body, or in HTTP/1.0, or the last of its connection, leaves it as it is.
+    pub upgrades: bool,
 }
 
 impl RequestHead<'_> {
@@ -123,6 +126,8 @@ pub fn parse_head<'a>(
     let version = if version == Some(1) { Version::Http11 } else { Version::Http10 };
     let fields = Fields::read(headers);
     let framing = fields.framing(version)?;
+    let upgrades =
+        fields.upgrade && version == Version::Http11 && !fields.close && framing == Framing::Length(0);
     fields.check_host(version)?;
     Ok(Some(RequestHead {
         method,
@@ -134,6 +139,7 @@ pub fn parse_head<'a>(
         framing,
         persistent: fields.persistent(version),
         expects_continue: fields.expects_continue(version)?,
+        upgrades,
     }))
 }
 
@@ -245,6 +251,7 @@ struct Fields<'a> {
     expects: usize,
     close: bool,
     keep_alive: bool,
+    upgrade: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -279,6 +286,7 @@ impl<'a> Fields<'a> {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade |= token.eq_ignore_ascii_case(b"upgrade");
         }
     }
 

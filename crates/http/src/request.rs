@@ -140,6 +140,11 @@ impl<'a> Request<'a> {
         self.head.target.authority.map(str::as_bytes).or_else(|| self.header("Host"))
     }
 
+    /// The protocols that the client would rather speak on this connection, if it may: its field Upgrade.
+    pub fn upgrade(&self) -> Option<&'a [u8]> {
+        if self.head.upgrades { self.header("Upgrade") } else { None }
+    }
+
     /// What follows `?`, still percent-encoded (see [`crate::query_pairs`]).
     pub fn query(&self) -> Option<&'a str> {
         self.head.target.query

@@ -7,6 +7,7 @@
 use crate::answer::{Form, Persistence, Reply, reason};
 use crate::date::Stamp;
 use crate::parse::Version;
+use crate::upgraded::Upgraded;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -60,6 +61,8 @@ pub enum Given {
     Whole(Reply),
     /// A head, and the source of its body.
     Streamed(Streamed),
+    /// Another protocol, for a request that [`crate::Request::upgrade`] tells it of.
+    Upgraded(Box<Upgraded>),
 }
 
 impl Given {
@@ -68,6 +71,7 @@ impl Given {
         match self {
             Given::Whole(reply) => reply.head.status(),
             Given::Streamed(streamed) => streamed.status,
+            Given::Upgraded(_) => 101,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
 use crate::tls::Tls;
 use crate::transport::Transport;
+use crate::tunnel;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -143,14 +144,14 @@ async fn serve_secure<S: Service>(
     }
 }
 
-/// Serves a client that speaks HTTP/1, or HTTP/2 after all.
+/// Serves a client that speaks HTTP/1, and what follows that on its connection.
 ///
 /// A future of its own: an `async` block costs each poll of HTTP/1 some fifty instructions more.
 #[expect(clippy::large_enum_variant, reason = "the large one is what nearly all connections are")]
 enum Conversation<S: Service, T: Transport> {
     Http1(Connection<S, T>),
     /// Boxed: most connections need no room for it.
-    Http2(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Other(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
 impl<S: Service, T: Transport> Future for Conversation<S, T> {
@@ -163,20 +164,23 @@ impl<S: Service, T: Transport> Future for Conversation<S, T> {
             Conversation::Http1(connection) => match Pin::new(connection).poll(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Next::Nothing) => Poll::Ready(()),
-                Poll::Ready(Next::Http2) => conversation.go_on(cx),
+                Poll::Ready(Next::Http2 | Next::Tunnel) => conversation.go_on(cx),
             },
-            Conversation::Http2(serving) => serving.as_mut().poll(cx),
+            Conversation::Other(serving) => serving.as_mut().poll(cx),
         }
     }
 }
 
 impl<S: Service, T: Transport> Conversation<S, T> {
-    /// Goes on in HTTP/2.
+    /// Goes on in HTTP/2, or in what the client and a server behind have agreed on.
     #[cold]
     fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let before = std::mem::replace(self, Conversation::Http2(Box::pin(std::future::ready(()))));
+        let before = std::mem::replace(self, Conversation::Other(Box::pin(std::future::ready(()))));
         if let Conversation::Http1(connection) = before {
-            *self = Conversation::Http2(Box::pin(http2::serve(connection.into_begun())));
+            *self = Conversation::Other(match connection.into_begun() {
+                (begun, None) => Box::pin(http2::serve(begun)),
+                (begun, Some(upgraded)) => Box::pin(tunnel::serve(begun, *upgraded)),
+            });
         }
         Pin::new(self).poll(cx)
     }

@@ -56,6 +56,28 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(header::CONTENT_LENGTH);
 }
 
+/// The protocols of an Upgrade field that may be passed on; `None`: there is none. What carries requests of
+/// its own is left out (HTTP/2 by `h2c`, other versions of HTTP, TLS): no guard would see those requests.
+pub(crate) fn passable_protocols(upgrade: &[u8]) -> Option<HeaderValue> {
+    let carries_requests = |protocol: &[u8]| {
+        let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
+        [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let protocols = upgrade.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let protocols: Vec<_> = protocols.filter(|name| !name.is_empty() && !carries_requests(name)).collect();
+    if protocols.is_empty() { None } else { HeaderValue::from_bytes(&protocols.join(&b", "[..])).ok() }
+}
+
+/// Whether an answer 101 takes one of the protocols that were asked for, as RFC 9110 section 7.8 wants it.
+pub(crate) fn takes_protocol(headers: &HeaderMap, asked: &HeaderValue) -> bool {
+    let has_token = |name: &HeaderName, token: &[u8]| {
+        let lists = headers.get_all(name).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+        lists.map(<[u8]>::trim_ascii).any(|found| found.eq_ignore_ascii_case(token))
+    };
+    let mut asked = asked.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    has_token(&header::CONNECTION, b"upgrade") && asked.any(|protocol| has_token(&header::UPGRADE, protocol))
+}
+
 /// The client's fields as the upstream is to see them. `host` is what it is asked for.
 pub(crate) fn prepare_request(
     headers: &mut HeaderMap,
@@ -155,6 +177,36 @@ mod tests {
         ]);
         strip_hop_by_hop(&mut headers);
         assert_eq!(lines(&headers), ["x-kept: 3"]);
+    }
+
+    #[test]
+    fn protocols_that_carry_requests_are_not_asked_for() {
+        for (sent, expected) in [
+            ("websocket", Some("websocket")),
+            ("h2c", None),
+            ("H2C, websocket,", Some("websocket")),
+            ("HTTP/2.0, tls/1.2 , h2", None),
+            ("tcp , SPDY/3.1", Some("tcp, SPDY/3.1")),
+            ("", None),
+        ] {
+            let passed = passable_protocols(sent.as_bytes());
+            assert_eq!(passed.as_ref().map(|value| value.to_str().expect("ASCII")), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn only_a_protocol_that_was_asked_for_is_taken() {
+        let asked = HeaderValue::from_static("tcp, websocket");
+        for (lines, expected) in [
+            (&[("Connection", "Upgrade"), ("Upgrade", "WebSocket")][..], true),
+            (&[("Connection", "keep-alive, upgrade"), ("Upgrade", "tcp")], true),
+            (&[("Connection", "upgrade")], false),
+            (&[("Upgrade", "websocket")], false),
+            (&[("Connection", "upgrade"), ("Upgrade", "h2c")], false),
+            (&[], false),
+        ] {
+            assert_eq!(takes_protocol(&map(lines), &asked), expected, "{lines:?}");
+        }
     }
 
     #[test]

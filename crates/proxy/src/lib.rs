@@ -6,6 +6,7 @@
 //! | `connect` | connections to upstreams, with TLS and without |
 //! | `health` | which upstream is asked |
 //! | `forward` | which header fields end here, and what is said of whom a request came from |
+//! | [`Tunnel`] | what is left of a request when the upstream took another protocol |
 //! | `body` | bodies, piece by piece, both ways |
 //! | [`Error`] | why there is no answer |
 //!
@@ -29,9 +30,11 @@ mod forward;
 mod health;
 mod limits;
 mod proxy;
+mod upgrade;
 
 pub use body::{AnswerBody, BodySource, RequestBody};
 pub use connect::{Roots, TlsError, Upstream};
 pub use error::{Error, Kind};
 pub use forward::{Sender, Trust};
 pub use proxy::{Answer, Proxy, Request, Settings};
+pub use upgrade::{Tunnel, Upgrade};

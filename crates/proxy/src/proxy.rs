@@ -7,7 +7,7 @@ use crate::forward::{Sender, Trust, prepare_request, strip_hop_by_hop};
 use crate::health::Balance;
 use crate::limits::{CHECK_PERIOD, CHECK_TIMEOUT, HEAD_BYTES_MAX, IDLE_CONNECTION, IDLE_CONNECTIONS_MAX};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{Method, Uri};
 use http_body::Body as _;
@@ -109,6 +109,17 @@ impl Proxy {
     /// # Errors
     /// See [`Kind`].
     pub async fn send(&self, worker: usize, request: Request) -> Result<Answer, Error> {
+        self.exchange(worker, request, None).await?.accept(self.settings.silence_timeout)
+    }
+
+    /// Sends a request to one upstream after the other, as far as it may be sent again. `protocol`: the
+    /// Upgrade that it has.
+    pub(crate) async fn exchange(
+        &self,
+        worker: usize,
+        request: Request,
+        protocol: Option<&HeaderValue>,
+    ) -> Result<Arrived, Error> {
         let Request { method, target, headers, sender, body } = request;
         let supply = Supply::new(body);
         let mut tried = Vec::new();
@@ -118,9 +129,14 @@ impl Proxy {
                 return Err(Error::new(Kind::Unavailable, what).retry_after(CHECK_PERIOD));
             };
             tried.push(index);
-            let attempt = self.prepare(index, &method, &target, headers.clone(), sender, supply.clone())?;
+            let mut attempt =
+                self.prepare(index, &method, &target, headers.clone(), sender, supply.clone())?;
+            if let Some(protocol) = protocol {
+                attempt.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+                attempt.headers_mut().insert(UPGRADE, protocol.clone());
+            }
             let error = match self.attempt(worker, index, attempt, &supply).await {
-                Ok(answer) => return Ok(answer),
+                Ok(arrived) => return Ok(arrived),
                 Err(failed) if self.may_try_again(&failed, &method, &supply, tried.len()) => continue,
                 Err(failed) => failed.error,
             };
@@ -178,7 +194,7 @@ impl Proxy {
         index: usize,
         mut request: http::Request<Sending>,
         supply: &Supply,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<Arrived, Failed> {
         let in_flight = InFlight::begin(&self.balance, index);
         let connection = capture_connection(&mut request);
         let pool = self.pools[worker].get_or_init(|| self.pool());
@@ -199,8 +215,7 @@ impl Proxy {
                 return Err(Failed { error, is_unsent: false });
             }
         };
-        accept(response, &connection, self.settings.silence_timeout, in_flight)
-            .map_err(|error| Failed { error, is_unsent: false })
+        Ok(Arrived { response, connection, in_flight })
     }
 
     /// `None`: the upstream let the time pass.
@@ -299,7 +314,8 @@ fn is_time_out(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Counts a request of an upstream until it is over.
-struct InFlight {
+#[derive(Debug)]
+pub(crate) struct InFlight {
     balance: Arc<Balance>,
     index: usize,
 }
@@ -314,7 +330,7 @@ impl InFlight {
         self.balance.upstreams[self.index].failed(self.balance.now_ms());
     }
 
-    fn succeeded(&self) {
+    pub(crate) fn succeeded(&self) {
         self.balance.upstreams[self.index].succeeded();
     }
 }
@@ -325,40 +341,47 @@ impl Drop for InFlight {
     }
 }
 
-/// What of an answer may be passed on. One that is not to be trusted costs its connection.
-fn accept(
-    response: http::Response<Incoming>,
-    connection: &CaptureConnection,
-    silence: Duration,
-    in_flight: InFlight,
-) -> Result<Answer, Error> {
-    let (mut parts, incoming) = response.into_parts();
-    let refuse = |what: &str| {
-        // What follows on this connection may be the rest of what was refused.
-        if let Some(connected) = connection.connection_metadata().as_ref() {
+/// The head of an answer, of which nothing is known yet.
+pub(crate) struct Arrived {
+    pub(crate) response: http::Response<Incoming>,
+    connection: CaptureConnection,
+    pub(crate) in_flight: InFlight,
+}
+
+impl Arrived {
+    /// An answer that is not to be trusted costs its connection: what follows on it may be the rest of what
+    /// was refused.
+    pub(crate) fn refuse(self, what: &str) -> Error {
+        if let Some(connected) = self.connection.connection_metadata().as_ref() {
             connected.poison();
         }
-        in_flight.failed();
-        Err(Error::new(Kind::BadAnswer, format!("the upstream's answer {what}")))
-    };
-    let status = parts.status.as_u16();
-    if !(200..=599).contains(&status) {
-        return refuse("has a status that does not exist");
+        self.in_flight.failed();
+        Error::new(Kind::BadAnswer, format!("the upstream's answer {what}"))
     }
-    let length = match framed_length(&parts.headers) {
-        Ok(length) => length,
-        Err(what) => return refuse(what),
-    };
-    let is_delimited =
-        length.is_some() || parts.headers.contains_key(TRANSFER_ENCODING) || incoming.is_end_stream();
-    strip_hop_by_hop(&mut parts.headers);
-    in_flight.succeeded();
-    let body = AnswerBody::new(incoming, silence, move |well| {
-        if !well {
-            in_flight.failed();
+
+    /// What of it may be passed on.
+    pub(crate) fn accept(self, silence: Duration) -> Result<Answer, Error> {
+        let status = self.response.status().as_u16();
+        if !(200..=599).contains(&status) {
+            return Err(self.refuse("has a status that does not exist"));
         }
-    });
-    Ok(Answer { status, headers: parts.headers, length, is_delimited, body })
+        let length = match framed_length(self.response.headers()) {
+            Ok(length) => length,
+            Err(what) => return Err(self.refuse(what)),
+        };
+        let Arrived { response, in_flight, .. } = self;
+        let (mut parts, incoming) = response.into_parts();
+        let is_delimited =
+            length.is_some() || parts.headers.contains_key(TRANSFER_ENCODING) || incoming.is_end_stream();
+        strip_hop_by_hop(&mut parts.headers);
+        in_flight.succeeded();
+        let body = AnswerBody::new(incoming, silence, move |well| {
+            if !well {
+                in_flight.failed();
+            }
+        });
+        Ok(Answer { status, headers: parts.headers, length, is_delimited, body })
+    }
 }
 
 /// The length that an answer announces, if what frames it can be read in one way only.

@@ -129,6 +129,13 @@ impl Logged {
                             streamed.body = streamed.body.take().map(counted);
                         }
                     }
+                    Given::Upgraded(upgraded) => {
+                        upgraded.lines.extend_from_slice(&lines);
+                        if let Some(mut entry) = entry {
+                            entry.status = Some(101);
+                            upgraded.ends.push(Box::new(move |bytes| entry.end(bytes)));
+                        }
+                    }
                 }
                 given
             })),
@@ -166,6 +173,11 @@ impl Entry {
             status: None,
             body_bytes: 0,
         }
+    }
+
+    /// Writes the line of a tunnel that has ended.
+    fn end(mut self, sent_bytes: u64) {
+        self.body_bytes = sent_bytes;
     }
 
     fn note_whole(&mut self, status: u16, body_bytes: usize) {

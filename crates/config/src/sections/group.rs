@@ -36,6 +36,7 @@ pub(crate) const UPSTREAM: Section = Section {
         "connect_timeout" | "time" | "\"2s\"" | ""
         "ca" | "path" | "(those of the system)" | ""
         "silence_timeout" | "time" | "\"60s\"" | ""
+        "tunnel_timeout" | "time" | "\"10m\"" | ""
         "retries" | "number" | "1" | ""
         "health" | "path" | "(no checks)" | ""
         "host" | "\"client\" or \"upstream\"" | "\"client\"" | ""

@@ -74,6 +74,7 @@ impl Head {
             framing,
             persistent: true,
             expects_continue: self.expects_continue,
+            upgrades: false,
         };
         Some(read(&head))
     }

@@ -11,7 +11,7 @@ use super::sending::{Ended, send_all, send_rest, start};
 use super::waiting::{now_ms, passed, until};
 use crate::Service;
 use crate::client::Origin;
-use crate::connection::PANICKED;
+use crate::connection::{NO_TUNNEL, PANICKED};
 use crate::exchange::{Pending, call, request};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::{BODIES_BYTES_MAX, Limits, PIPE_BYTES};
@@ -170,15 +170,16 @@ impl<S: Service> Stream<S> {
         let reply = match given {
             None => return Ended::Reset,
             Some(Some(Given::Streamed(streamed))) => return self.pass_on(streamed).await,
-            Some(Some(Given::Whole(reply))) => Some(reply),
-            Some(None) => None,
+            Some(Some(Given::Whole(reply))) => Ok(reply),
+            Some(Some(Given::Upgraded(_))) => Err(NO_TUNNEL),
+            Some(None) => Err(PANICKED),
         };
         let rendered = Local::with(|local| match &reply {
-            Some(reply) => {
+            Ok(reply) => {
                 let write = |answer: &mut crate::Answer<'_>| answer.respond_reply(reply);
                 Rendered::write(&local.stamp, self.head_only(), write).1
             }
-            None => self.error(local, PANICKED),
+            Err(reject) => self.error(local, *reject),
         });
         match rendered {
             Some(rendered) => self.answer(rendered).await,

@@ -6,14 +6,14 @@ pub mod tls;
 
 use forebay_http::{
     Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Listen,
-    Method, Networks, Options, Outcome, Reply, Request, Scheme, Server, Service, Stats, Streamed,
-    percent_decode,
+    Method, Networks, Options, Outcome, Reply, Request, Scheme, Server, Service, Stats, Streamed, TunnelEnd,
+    Upgraded, percent_decode,
 };
 use futures_util::StreamExt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,10 +27,13 @@ use tokio::sync::{oneshot, watch};
 /// nothing more · `/overflows/N` more than was said · `/stream-panic`. Bodies as they arrive, of at
 /// most 1 GiB: `/upload` length and sum, `/upload-later/M` not read before the signal reaches M ·
 /// `/upload-small` at most 1000 bytes · `/ignore` answered at once, `/ignore-later/M` when the
-/// signal reaches M.
+/// signal reaches M. Another protocol: `/tunnel/P/M/S` is joined to port P when the signal reaches M, for as
+/// long as no side is silent for S ms, if the client wants one; `/tunnel-always` whatever it wants.
 pub struct Probe {
     text: Arc<Head>,
     signal: watch::Receiver<u64>,
+    /// The bytes of each tunnel that has ended.
+    ended_bytes: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Probe {
@@ -89,6 +92,8 @@ impl Service for Probe {
                 drop(request.take_stream());
                 return later;
             }
+            "tunnel" if request.upgrade().is_none() => answer.respond(&self.text, b"not upgraded"),
+            "tunnel" | "tunnel-always" => return self.tunnel(number(), number(), number()),
             "worker" => answer.respond(&self.text, request.worker().to_string().as_bytes()),
             _ => echo(request, answer, &self.text),
         }
@@ -119,6 +124,20 @@ impl Probe {
             HeaderLines::new(&mut lines).add("Content-Type", "text/plain").expect("a valid field");
             let body: Pin<Box<dyn BodySource>> = Box::pin(Script { steps });
             Given::Streamed(Streamed { status: 200, lines, dated: false, length, body: Some(body) })
+        }))
+    }
+
+    fn tunnel(&self, port: u64, signal: u64, silence_ms: u64) -> Outcome {
+        let (mut receiver, ended_bytes) = (self.signal.clone(), self.ended_bytes.clone());
+        let address = SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a port")));
+        Outcome::Streamed(Box::pin(async move {
+            receiver.wait_for(|found| *found >= signal).await.expect("the test holds the sender");
+            let far = tokio::net::TcpStream::connect(address).await.expect("the test listens");
+            let mut lines = Vec::new();
+            HeaderLines::new(&mut lines).add("Upgrade", "echo").expect("a valid field");
+            let ends: Vec<TunnelEnd> =
+                vec![Box::new(move |bytes| ended_bytes.lock().expect("no test panics in here").push(bytes))];
+            Given::Upgraded(Box::new(Upgraded { lines, far: Box::pin(far), silence_ms, ends }))
         }))
     }
 
@@ -211,6 +230,8 @@ pub struct TestServer {
     pub stats: Stats,
     /// Deferred answers wait for this.
     pub signal: watch::Sender<u64>,
+    /// What clients were sent through tunnels that have ended.
+    pub ended_bytes: Arc<Mutex<Vec<u64>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -220,7 +241,8 @@ impl TestServer {
         let (signal, receiver) = watch::channel(0);
         let gate = Gate::new(workers);
         let text = Arc::new(Head::new(200).content_type("text/plain"));
-        let service = Arc::new(Probe { text, signal: receiver });
+        let ended_bytes = Arc::<Mutex<Vec<u64>>>::default();
+        let service = Arc::new(Probe { text, signal: receiver, ended_bytes: ended_bytes.clone() });
         let plain: Listen = ([127, 0, 0, 1], 0).into();
         let scheme = if is_secure() { Scheme::Https } else { Scheme::Http };
         let options = Options {
@@ -237,7 +259,16 @@ impl TestServer {
         let thread = std::thread::spawn(move || {
             server.run(stopped).expect("the server runs");
         });
-        TestServer { address, listens, gate, stats, signal, stop: Some(stop), thread: Some(thread) }
+        TestServer {
+            address,
+            listens,
+            gate,
+            stats,
+            signal,
+            ended_bytes,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
     }
 
     pub fn default() -> TestServer {

@@ -1,5 +1,6 @@
 //! TLS for tests: both ends' configurations, and a bridge that gives plain bytes to a server with TLS.
 
+use futures_util::future::{Either, select};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -72,8 +73,16 @@ async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
     let (from_server, to_server) = tokio::io::split(secure);
     let (from_client, to_client) = plain.into_split();
     let there = tokio::spawn(copy(from_client, to_server));
-    let (to_client, said) = copy(from_server, to_client).await;
-    there.abort();
+    let back = Box::pin(copy(from_server, to_client));
+    let (to_client, said) = match select(there, back).await {
+        Either::Left((Ok((_, true)), back)) => back.await,
+        // The client was reset: the server sees its connection closed without a word.
+        Either::Left(_) => return,
+        Either::Right((done, there)) => {
+            there.abort();
+            done
+        }
+    };
     if !said {
         let reset = socket2::SockRef::from(to_client.as_ref()).set_linger(Some(Duration::ZERO));
         reset.expect("a live socket");

@@ -5,3 +5,4 @@ mod order;
 mod pressure;
 mod protocol;
 mod streams;
+mod tunnels;

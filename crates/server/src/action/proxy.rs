@@ -8,8 +8,8 @@ use crate::auth::Identity;
 use crate::endpoint::invalidation::Dropping;
 use crate::endpoint::waiting_requests::{WaitingPlace, reply_of};
 use crate::problem::Problem;
-use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed};
-use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust};
+use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed, Upgraded};
+use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust, Upgrade};
 use forebay_terminal::warn;
 use futures_util::StreamExt;
 use http::header::{CONNECTION, DATE, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -27,6 +27,8 @@ pub struct ProxyAction {
     pub proxy: Arc<Proxy>,
     /// The most bytes of a request's body.
     pub body_bytes_max: u64,
+    /// How long both sides of an upgraded connection may be silent, in milliseconds.
+    pub tunnel_silence_ms: u64,
     /// The field with the id of a request, which goes to the server behind and not back from it.
     pub request_id: Option<HeaderName>,
     /// Fields of answers that are the endpoint's own, whatever the server behind says.
@@ -60,10 +62,42 @@ impl ProxyAction {
     /// Sends a request. What is set here is left out of the answer.
     pub async fn send(&self, worker: usize, outbound: forebay_proxy::Request) -> Result<Answer, Error> {
         let mut answer = self.proxy.send(worker, outbound).await?;
-        for name in self.request_id.iter().chain(&self.set_here) {
-            answer.headers.remove(name);
-        }
+        self.strip(&mut answer.headers);
         Ok(answer)
+    }
+
+    /// Takes out of an answer what is set here.
+    fn strip(&self, headers: &mut HeaderMap) {
+        for name in self.request_id.iter().chain(&self.set_here) {
+            headers.remove(name);
+        }
+    }
+
+    /// Passes on a request to change the protocol to one of `protocols`. A connection that is handed over has
+    /// its place until it ends.
+    pub async fn upgrade(
+        &self,
+        worker: usize,
+        outbound: forebay_proxy::Request,
+        protocols: HeaderValue,
+        place: Arc<WaitingPlace>,
+    ) -> Given {
+        match self.proxy.upgrade(worker, outbound, protocols).await {
+            Ok(Upgrade::Taken(mut headers, far)) => {
+                self.strip(&mut headers);
+                Given::Upgraded(Box::new(Upgraded {
+                    lines: lines_of(&headers).0,
+                    far: Box::pin(far),
+                    silence_ms: self.tunnel_silence_ms,
+                    ends: vec![Box::new(move |_| drop(place))],
+                }))
+            }
+            Ok(Upgrade::Answered(mut answer)) => {
+                self.strip(&mut answer.headers);
+                self.given(Ok(answer), place)
+            }
+            Err(error) => self.given(Err(error), place),
+        }
     }
 
     /// The request as the proxy takes it, in its client's name.
@@ -204,10 +238,17 @@ fn outbound(
 
 /// The answer as the engine takes it; `begun` is what has been read of its body.
 pub fn streamed(answer: Answer, begun: Vec<u8>, place: Arc<WaitingPlace>) -> Streamed {
+    let (lines, dated) = lines_of(&answer.headers);
+    let body = Passing { begun, body: answer.body, _place: place };
+    Streamed { status: answer.status, lines, dated, length: answer.length, body: Some(Box::pin(body)) }
+}
+
+/// The fields of an answer as header lines, and whether a Date is among them.
+fn lines_of(headers: &HeaderMap) -> (Vec<u8>, bool) {
     let mut lines = Vec::new();
     let mut writer = HeaderLines::new(&mut lines);
     let mut dated = false;
-    for (name, value) in &answer.headers {
+    for (name, value) in headers {
         // One that the engine does not take would break the message: it is left out, as a field for one hop
         // is.
         let _written = match *name == DATE {
@@ -216,8 +257,7 @@ pub fn streamed(answer: Answer, begun: Vec<u8>, place: Arc<WaitingPlace>) -> Str
             false => writer.add(name.as_str(), value),
         };
     }
-    let body = Passing { begun, body: answer.body, _place: place };
-    Streamed { status: answer.status, lines, dated, length: answer.length, body: Some(Box::pin(body)) }
+    (lines, dated)
 }
 
 /// The upstream's body, on its way to the client.

@@ -363,6 +363,7 @@ impl Writer {
             ca: _,
             connect_timeout_ms: _,
             silence_timeout_ms: _,
+            tunnel_timeout_ms: _,
             retries: _,
             health: _,
             body_bytes: _,

@@ -79,12 +79,19 @@ impl Proxies {
                 proxy
             }
         };
-        let body_bytes_max = proxy.body_bytes;
+        let (body_bytes_max, tunnel_silence_ms) = (proxy.body_bytes, proxy.tunnel_timeout_ms);
         let request_id = log.request_id.as_ref().map(|name| {
             HeaderName::from_bytes(name.as_bytes()).map_err(|error| format!("log.request_id: {error}"))
         });
         let (request_id, failures) = (request_id.transpose()?, Failures::default());
-        Ok(Arc::new(ProxyAction { proxy: proxy_of, body_bytes_max, request_id, set_here, failures }))
+        Ok(Arc::new(ProxyAction {
+            proxy: proxy_of,
+            body_bytes_max,
+            tunnel_silence_ms,
+            request_id,
+            set_here,
+            failures,
+        }))
     }
 }
 

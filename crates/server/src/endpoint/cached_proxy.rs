@@ -111,6 +111,7 @@ impl Fronted {
                 || name.eq_ignore_ascii_case("Transfer-Encoding")
         };
         matches!(request.method(), Method::Get | Method::Head)
+            && request.upgrade().is_none()
             && !request.headers().any(|(name, value)| {
                 has_body(name, value) || self.personal.iter().any(|one| name.eq_ignore_ascii_case(one))
             })

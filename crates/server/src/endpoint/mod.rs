@@ -105,6 +105,7 @@ pub fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
             match &mut given {
                 Given::Whole(reply) => reply.extra.extend_from_slice(&lines),
                 Given::Streamed(streamed) => streamed.lines.extend_from_slice(&lines),
+                Given::Upgraded(upgraded) => upgraded.lines.extend_from_slice(&lines),
             }
             given
         })),

@@ -6,6 +6,7 @@ use super::matched_request::Matched;
 use crate::action::proxy::ProxyAction;
 use crate::problem::Problem;
 use forebay_http::{Outcome, Request};
+use forebay_proxy::Proxy;
 use std::sync::Arc;
 
 /// How requests are passed on.
@@ -34,10 +35,12 @@ impl Passed {
         let place = Arc::new(intake.waiting.take()?);
         let outbound = self.proxy.outbound(request, matched.identity)?;
         let (proxy, worker) = (self.proxy.clone(), request.worker());
+        let protocols = request.upgrade().and_then(Proxy::protocols);
         Ok(Outcome::Streamed(Box::pin(async move {
-            match dropping {
-                Some(dropping) => proxy.pass_and_drop(worker, outbound, dropping, place).await,
-                None => proxy.pass(worker, outbound, place).await,
+            match (dropping, protocols) {
+                (Some(dropping), _) => proxy.pass_and_drop(worker, outbound, dropping, place).await,
+                (None, Some(protocols)) => proxy.upgrade(worker, outbound, protocols, place).await,
+                (None, None) => proxy.pass(worker, outbound, place).await,
             }
         })))
     }

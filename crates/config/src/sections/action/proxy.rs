@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 const CONNECT_TIMEOUT_MS: u64 = 2_000;
 const SILENCE_TIMEOUT_MS: u64 = 60_000;
+const TUNNEL_TIMEOUT_MS: u64 = 600_000;
 const RETRIES: u64 = 1;
 const BODY_BYTES: u64 = 1 << 30;
 /// More upstreams than anybody lists in one place.
@@ -23,6 +24,8 @@ pub(crate) const PROXY: ActionKeys = action! {
             "a PEM file of authorities: the certificate of a server behind https must be from one of them"
         "silence_timeout" | "time" | "\"60s\"" |
             "longest silence in the middle of an answer; then it is broken off"
+        "tunnel_timeout" | "time" | "\"10m\"" |
+            "longest time in which neither side of an upgraded connection (WebSocket) sends; then it is closed"
         "retries" | "number" | "1" | "how often a request is sent again that may be"
         "health" | "path" | "(no checks)" |
             "what is asked every 5 s: without an answer below 400 an upstream is out"
@@ -44,6 +47,8 @@ pub struct Proxy {
     pub connect_timeout_ms: u64,
     /// The longest silence in the middle of an answer, in milliseconds.
     pub silence_timeout_ms: u64,
+    /// The longest silence of both sides of an upgraded connection, in milliseconds.
+    pub tunnel_timeout_ms: u64,
     /// How often a request is sent again that may be.
     pub retries: u64,
     /// The path that health checks ask for.
@@ -75,6 +80,7 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
         ca: fields.read("ca", |node| name(node).map(PathBuf::from)),
         connect_timeout_ms: CONNECT_TIMEOUT_MS,
         silence_timeout_ms: SILENCE_TIMEOUT_MS,
+        tunnel_timeout_ms: TUNNEL_TIMEOUT_MS,
         retries: RETRIES,
         health: fields.read("health", health),
         keeps_host: true,
@@ -88,6 +94,7 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
     }
     fields.set("connect_timeout", &mut proxy.connect_timeout_ms, milliseconds);
     fields.set("silence_timeout", &mut proxy.silence_timeout_ms, milliseconds);
+    fields.set("tunnel_timeout", &mut proxy.tunnel_timeout_ms, milliseconds);
     fields.set("retries", &mut proxy.retries, integer(0, 10));
     fields.set("body", &mut proxy.body_bytes, bytes(0, i64::MAX as u64));
     fields.set("host", &mut proxy.keeps_host, choice(&[("client", true), ("upstream", false)]));

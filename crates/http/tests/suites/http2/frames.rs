@@ -194,6 +194,23 @@ fn a_preface_that_does_not_come_to_its_end_is_ended() {
     wait_until("they are gone", || server.stats.total().connections == 0);
 }
 
+/// WebSocket over HTTP/2 (RFC 8441) is not offered, so that browsers open a connection of HTTP/1.1 for it. A
+/// client that asks all the same has broken the rules (section 3), and is told so on its stream alone.
+#[test]
+fn extended_connect_is_not_offered_and_costs_its_stream() {
+    let server = TestServer::default();
+    run(async {
+        let (mut requests, _driving) = connect(&server).await;
+        assert!(!requests.is_extended_connect_protocol_enabled());
+        let mut extended = request(Method::CONNECT, "/echo");
+        extended.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        let (response, _send) = requests.send_request(extended, false).expect("a request");
+        let error = response.await.expect_err("a reset");
+        assert_eq!(error.reason(), Some(Reason::PROTOCOL_ERROR), "{error}");
+        assert_eq!(ask(&mut requests, Method::GET, "/echo").await, "200 GET /echo []");
+    });
+}
+
 /// All cases of h2spec, the strict ones as well. Without TLS, what is no preface is HTTP/1, which answers
 /// 400.
 #[test]

@@ -1,0 +1,102 @@
+//! Deferred answers: each is put into its place in the connection's order when its future has given it.
+//!
+//! Promises that a future that panicked is answered for, and that nothing is read as HTTP behind an answer
+//! that ends it. Leaves when the answers leave to [`crate::output`].
+
+use super::{Connection, Ending, NO_TUNNEL, PANICKED, Phase};
+use crate::Service;
+use crate::answer::{Answer, Persistence};
+use crate::exchange::{Stage, respond_error};
+use crate::local::Local;
+use crate::output::{Closes, SlotId};
+use crate::streamed::Given;
+use crate::transport::Transport;
+use crate::upgraded::Upgraded;
+use futures_util::StreamExt;
+use std::task::{Context, Poll};
+
+impl<S: Service, T: Transport> Connection<S, T> {
+    #[inline(never)]
+    pub(super) fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
+        let Some(mut deferred) = self.deferred.take() else { return };
+        while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
+            self.place_deferred(id, given, local);
+        }
+        // Freed when no deferred answer is left.
+        if !deferred.is_empty() || self.output.is_streaming() {
+            self.deferred = Some(deferred);
+        }
+    }
+
+    /// Writes a deferred answer into its place.
+    fn place_deferred(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
+        if self.stage.is_abandoned() {
+            // Answered before its body has arrived; the body is not read any more.
+            self.finish_serving();
+        }
+        let may_tunnel = self.phase == Phase::Deciding(id);
+        if may_tunnel {
+            self.serve_on();
+        }
+        let closes = self.phase == Phase::Finishing(Ending::Server) && self.output.is_last(id);
+        let (stamp, service) = (&local.stamp, &self.shared.service);
+        let given = match given {
+            Some(Given::Upgraded(upgraded)) if may_tunnel => {
+                return self.begin_tunnel(id, upgraded, local);
+            }
+            // The service was not asked for one, or the server stops.
+            Some(Given::Upgraded(_)) => Err(NO_TUNNEL),
+            Some(Given::Streamed(streamed)) => {
+                let closes = self.output.fill_streamed(id, &mut local.pool, |out, mut form| {
+                    if closes {
+                        form.persistence = Persistence::Close;
+                    }
+                    streamed.write_head(form, stamp, out)
+                });
+                if closes == Closes::Yes {
+                    self.end_after_answer();
+                }
+                return;
+            }
+            Some(Given::Whole(reply)) => Ok(reply),
+            None => Err(PANICKED),
+        };
+        self.output.fill(id, &mut local.pool, |out, mut form| {
+            if closes {
+                form.persistence = Persistence::Close;
+            }
+            let mut answer = Answer::new(out, stamp, form);
+            match &given {
+                Ok(reply) => answer.respond_reply(reply),
+                Err(reject) => respond_error(&mut answer, &**service, *reject),
+            }
+            answer.mark()
+        });
+    }
+
+    /// Reads requests again behind one that could have ended HTTP.
+    fn serve_on(&mut self) {
+        (self.phase, self.stage) = (Phase::Serving, Stage::default());
+        self.unparsed = !self.input.is_empty();
+    }
+
+    /// Answers 101; what the client sends from here on is no HTTP.
+    #[cold]
+    fn begin_tunnel(&mut self, id: SlotId, upgraded: Box<Upgraded>, local: &mut Local) {
+        self.output.fill(id, &mut local.pool, |out, _| {
+            upgraded.write_head(out);
+            0
+        });
+        (self.phase, self.stage, self.unparsed) = (Phase::Tunnel, Stage::Tunnel(upgraded), false);
+    }
+
+    /// The answer being sent ends the connection. A request body that still arrives is read to its
+    /// end.
+    fn end_after_answer(&mut self) {
+        match &mut self.stage {
+            Stage::Streaming(intake) => intake.closes = true,
+            _ if self.phase == Phase::Serving => self.finish_serving(),
+            _ => {}
+        }
+    }
+}
