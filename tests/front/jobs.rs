@@ -1,9 +1,10 @@
 //! `[[job]]`: runs by itself, never twice at a time, and what came of it can be read.
 
 use super::Front;
-use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
+use forebay_tests::{Cable, Folder, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Spec, Topology};
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const TABLE: &str = "[table.runs]\ncolumns = { id = 'serial key', n = 'bigint unique' }\nhot = false\n";
 
@@ -73,7 +74,7 @@ fn of_many_servers_one_runs_a_job() {
         let start = Start::new(binary(), &folder, &file).stores(&stores, &folder).memory(&memory.url());
         start.data(folder.path().join(name)).start()
     };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let (first, second) = (start("a"), start("b"));
     let runs = |server: &Server| job(server, "turn")["runs"].as_u64().expect("a number");
     wait_for("some turns", || (runs(&first) + runs(&second) >= 6).then_some(()));
@@ -86,4 +87,59 @@ fn of_many_servers_one_runs_a_job() {
     first.kill();
     let before = rows();
     wait_for("the other goes on", || (rows() >= before + 3).then_some(()));
+}
+
+/// How long the job takes, and how long its statement may.
+const LONG_S: u64 = 15;
+const LIMIT_S: u64 = 16;
+/// Lease and limit of the statement must end before another begins; with room for a busy machine.
+const TAKEN_OVER: Duration = Duration::from_secs(90);
+
+/// A server is cut off from Redis while its job is under way: its lease ends, and its statement goes on in
+/// the database. Another begins when that has ended, and not before.
+#[test]
+fn a_job_of_a_server_that_is_cut_off_ends_before_another_begins_it() {
+    let (folder, stores) = (Folder::new(), Stores::postgres());
+    let memory =
+        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
+    let file = folder.write(
+        "jobs.toml",
+        &format!(
+            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'long'\nevery = '500ms'\njitter = '0s'\n\
+             sql = 'INSERT INTO runs (n) SELECT (random() * 1e12)::bigint FROM pg_sleep({LONG_S})'"
+        ),
+    );
+    let url = stores.database_url(&folder);
+    let limited = format!("{url}{}statement_timeout={LIMIT_S}s", if url.contains('?') { '&' } else { '?' });
+    let cable = Cable::to(memory.nodes()[0].port);
+    let start = |name: &str, memory: &str| {
+        let start = Start::new(binary(), &folder, &file).database(&limited).memory(memory);
+        start.data(folder.path().join(name)).start()
+    };
+    let archive = stores.archive(&folder);
+    let under_way = || {
+        archive.number(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' \
+             AND pid <> pg_backend_pid() AND query LIKE '%pg_sleep(%'",
+        )
+    };
+    let first = start("a", &format!("redis://{}", cable.address));
+    wait_for("the job is under way", || (under_way() == 1).then_some(()));
+    cable.cut();
+    let second = start("b", &memory.url());
+    let deadline = Instant::now() + TAKEN_OVER;
+    while job(&second, "long")["state"] != "running" || under_way() == 0 {
+        assert!(
+            under_way() < 2,
+            "it runs twice at a time: {}, {}",
+            job(&first, "long"),
+            job(&second, "long")
+        );
+        assert!(Instant::now() < deadline, "{}", job(&second, "long"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(under_way(), 1);
+    let given_up = job(&first, "long");
+    assert_eq!(given_up["failures"], 1, "{given_up}");
+    assert!(given_up["last"]["error"].as_str().is_some_and(|why| why.contains("lease")), "{given_up}");
 }

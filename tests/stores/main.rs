@@ -41,6 +41,7 @@ mod strict;
 mod tls;
 mod undone;
 mod unwritten;
+mod workers;
 mod writers;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};
@@ -132,6 +133,12 @@ impl Ground {
     #[track_caller]
     fn assert_stored(&self, server: &Server, told: &writers::Told) {
         server.drain();
+        self.assert_drained(server, told);
+    }
+
+    /// The same, once everything is drained.
+    #[track_caller]
+    fn assert_drained(&self, server: &Server, told: &writers::Told) {
         let archive = self.stores.archive(&self.folder);
         for table in ["plain", "tokens"] {
             let stored = archive.rows(&format!("SELECT token, count(*) FROM {table} GROUP BY token"));

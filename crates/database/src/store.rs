@@ -15,6 +15,7 @@ use futures_util::future::Either;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Which SQL a store understands.
@@ -107,6 +108,12 @@ impl Store {
             Engine::Sqlite(_) => Dialect::Sqlite,
             Engine::Postgres(_) => Dialect::Postgres,
         }
+    }
+
+    /// How long a statement goes on at most once [`Store::run`] has begun it, whether or not somebody waits
+    /// for it.
+    pub fn statement_limit(&self) -> Duration {
+        on!(self, engine => engine.statement_limit())
     }
 
     /// Its URL without secrets, for people.

@@ -115,9 +115,13 @@ impl Drain {
             }
             Source::Queues(shards) => (*shards, totals.shards_held, 0, Some(totals.backlog_rows)),
         };
-        let is_paused = control.paused && matches!(status, Status::Starting | Status::Running);
+        let status = match status {
+            Status::Starting | Status::Running if control.elsewhere => Status::Elsewhere,
+            Status::Starting | Status::Running if control.paused => Status::Paused,
+            status => status,
+        };
         DrainState {
-            status: if is_paused { Status::Paused } else { status },
+            status,
             position,
             backlog_bytes,
             backlog_rows,

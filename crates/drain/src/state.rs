@@ -19,6 +19,8 @@ pub struct Settings {
     pub pace_rows_per_s: Option<f64>,
     /// Whether it begins paused.
     pub paused: bool,
+    /// Whether other processes drain, and this one only counts what is in the queues. For queues on Redis.
+    pub elsewhere: bool,
     /// Log records in one batch at most.
     pub batch_rows_max: usize,
     /// The folder for letters that the database does not take. Without it (and on Redis) the table of such a
@@ -28,7 +30,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { pace_rows_per_s: None, paused: false, batch_rows_max: BATCH_ROWS_DEFAULT, letters: None }
+        Settings {
+            pace_rows_per_s: None,
+            paused: false,
+            elsewhere: false,
+            batch_rows_max: BATCH_ROWS_DEFAULT,
+            letters: None,
+        }
     }
 }
 
@@ -51,6 +59,8 @@ pub enum Status {
     Running,
     /// It was told to wait.
     Paused,
+    /// Other processes drain, and this one never does.
+    Elsewhere,
     /// The database is away: it tries again by itself. The reason is in `last_error`.
     BackingOff,
     /// Another drain of this log has taken over; this one has stopped for good.
@@ -122,6 +132,7 @@ pub struct DrainState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Control {
     pub paused: bool,
+    pub elsewhere: bool,
     pub pace_rows_per_s: Option<f64>,
     pub stop: Option<Stop>,
 }
@@ -222,6 +233,7 @@ impl Shared {
         Shared {
             control: Mutex::new(Control {
                 paused: settings.paused,
+                elsewhere: settings.elsewhere,
                 pace_rows_per_s: settings.pace_rows_per_s,
                 stop: None,
             }),
@@ -248,12 +260,12 @@ impl Shared {
         *self.control.lock()
     }
 
-    /// What a batch begins with; `None` while paused, unless it is to finish. Asked for when there is nothing
-    /// more to wait for: what is appended after [`Shared::pause`] has resolved is in no batch that began
-    /// before.
+    /// What a batch begins with; `None` while paused, unless it is to finish, and when others drain. Asked
+    /// for when there is nothing more to wait for: what is appended after [`Shared::pause`] has resolved is
+    /// in no batch that began before.
     pub(crate) fn begin(&self) -> Option<InHand<'_>> {
         let control = self.control.lock();
-        let may = !control.paused || control.stop.is_some();
+        let may = !control.elsewhere && (!control.paused || control.stop.is_some());
         may.then(|| {
             self.in_hand.send_replace(true);
             InHand(&self.in_hand)

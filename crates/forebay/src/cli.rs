@@ -24,6 +24,7 @@ pub enum Command {
     #[command(after_help = "Examples:
   forebay serve
   forebay serve --example codes
+  forebay serve links.toml --memory redis://10.0.0.1 --without drain,jobs
   forebay serve links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
     Serve(Serve),
     /// Explain a config, or every mistake in it; list what only its database can judge, if that answers.
@@ -49,9 +50,10 @@ pub enum Command {
   forebay reload
   forebay reload examples/codes.toml --data data")]
     Reload(Reload),
-    /// Write everything that is in the log into the database.
-    #[command(after_help = "Example:
-  forebay drain examples/codes.toml --data data")]
+    /// Write everything that is in the log, or in the queues of Redis or Valkey, into the database.
+    #[command(after_help = "Examples:
+  forebay drain examples/codes.toml --data data
+  forebay drain links.toml --memory redis://10.0.0.1 --data worker --forever")]
     Drain(Drain),
     /// Compare memory and database row by row; exit code 1 when they differ.
     #[command(after_help = "Example:
@@ -159,9 +161,21 @@ impl OverrideArgs {
 pub struct Serve {
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// What to leave to other processes on the same Redis or Valkey; what is drained by none stays there.
+    #[arg(long, value_name = "DUTIES", value_delimiter = ',')]
+    pub without: Vec<Duty>,
     /// The database was replaced on purpose: write into it what the log still holds.
     #[arg(long)]
     pub new_database: bool,
+}
+
+/// What a server does besides serving clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Duty {
+    /// Writing to the database what is in the queues.
+    Drain,
+    /// Running the config's `[[job]]`s.
+    Jobs,
 }
 
 #[derive(Debug, Args)]
@@ -212,6 +226,10 @@ pub struct Drain {
     /// Apply again what the database had refused (the table forebay_dead_letter), after the drain.
     #[arg(long)]
     pub replay: bool,
+    /// Go on until SIGTERM or Ctrl-C: a worker beside servers on Redis or Valkey, which also runs the jobs of
+    /// the config.
+    #[arg(long, conflicts_with = "replay")]
+    pub forever: bool,
 }
 
 #[derive(Debug, Args)]

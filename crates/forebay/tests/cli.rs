@@ -78,6 +78,26 @@ fn a_config_is_named_in_four_ways() {
     }
 }
 
+/// A log is drained by the server that has it: there is nobody to leave it to.
+#[test]
+fn what_only_the_server_of_an_embedded_tier_can_do_is_not_left_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, named) in [
+        (&["drain", "--forever"][..], "drain --forever drains a memory tier on Redis or Valkey"),
+        (
+            &["serve", "--without", "jobs,drain"],
+            "serve --without drain needs a memory tier on Redis or Valkey",
+        ),
+        (&["serve", "--without", "clients"], "[possible values: drain, jobs]"),
+        (&["drain", "--forever", "--replay"], "cannot be used with"),
+    ] {
+        let output = forebay_in(folder.path(), &[arguments, &["--example", "codes"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(named), "{arguments:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+}
+
 #[test]
 fn completions_and_man_pages_are_written() {
     let folder = tempfile::tempdir().unwrap();

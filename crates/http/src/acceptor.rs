@@ -60,7 +60,7 @@ impl<S> Acceptor<S> {
             tokio::select! {
                 biased;
                 _ = stop => {}
-                _ = accepting => {}
+                _ = accepting, if !listeners.is_empty() => {}
             }
         }
         for (listener, scheme) in listeners {

@@ -43,7 +43,7 @@ impl<A: Into<SocketAddr>> From<A> for Listen {
 /// Where and how to serve.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen.
+    /// Where to listen; nowhere, and nobody is served.
     pub listen: Vec<Listen>,
     /// Worker threads; one per core is right.
     pub workers: usize,
@@ -143,8 +143,8 @@ impl<S: Service> Server<S> {
     pub fn bind(options: Options, service: Arc<S>, gate: Arc<Gate>) -> io::Result<Server<S>> {
         let Options { listen: addresses, workers, limits, trusted, tls } = options;
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()));
-        if workers == 0 || addresses.is_empty() {
-            return invalid("at least one worker and one address are needed");
+        if workers == 0 {
+            return invalid("at least one worker is needed");
         }
         if tls.is_none() && addresses.iter().any(|listen| listen.scheme == Scheme::Https) {
             return invalid("HTTPS needs a certificate");

@@ -263,7 +263,7 @@ impl Admin {
     fn pause_drain(&self, paused: bool) -> Work {
         let tier = self.tier.clone();
         self.later(async move {
-            tier.pause_drain(paused).await;
+            tier.pause_drain(paused).await?;
             tier.drain_state().await
         })
     }

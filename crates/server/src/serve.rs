@@ -4,6 +4,7 @@ use crate::admin::{Admin, AdminService};
 use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, CachedRoutes, Ground, Proxies};
 use crate::conditions::Conditions;
+use crate::duties::Duties;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{self, Away, Watched};
@@ -33,6 +34,9 @@ use tokio::sync::oneshot;
 /// The file in the data folder that says where the admin listener is.
 pub const ADMIN_FILE: &str = "admin.address";
 
+/// The same for a worker, which may have a server beside it.
+pub const WORKER_ADMIN_FILE: &str = "worker.address";
+
 /// How to serve.
 #[derive(Default)]
 pub struct ServeOptions {
@@ -42,6 +46,8 @@ pub struct ServeOptions {
     pub new_database: NewDatabase,
     /// How the config is read again; `None`: it is not.
     pub read: Option<ReadConfig>,
+    /// What this process does of the config.
+    pub duties: Duties,
 }
 
 /// Serves until `stop` is ready, then stops gracefully. Blocks; prints where it listens and what it serves.
@@ -51,6 +57,7 @@ pub fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
     request_log::configure(&config.log);
+    options.duties.check(config)?;
     if !config.keeps_nothing() {
         return serve_in_place(config, options, stop);
     }
@@ -67,30 +74,33 @@ pub fn serve(
 }
 
 fn serve_in_place(
-    config: &Config,
+    whole: &Config,
     options: ServeOptions,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
+    let duties = options.duties;
+    let config = &*duties.narrow(whole);
     let runtime = background_runtime()?;
     let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
     let seen = reload::seen(config);
     let mut starting = Starting::bind(config, http_options(config)?)?;
-    let opening = open::open_telling(config, options.new_database, Away::Wait, starting.trouble.clone());
+    // Tables and caches are the same for all processes on a tier.
+    let opening = open::open_telling(whole, options.new_database, Away::Wait, starting.trouble.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(()) };
     opened.tier.prepare(&config.memory, &gate);
-    let cache = open_cache(config, &opened.store, &gate, &runtime)?;
+    let cache = open_cache(whole, &opened.store, &gate, &runtime)?;
     let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime);
     let (enforced, store) = (ground.enforced.clone(), ground.store.clone());
     let cached_routes = CachedRoutes::default();
     cached_routes.add(&config.endpoints);
     let listener = listener(config, &ground, &cached_routes)?;
-    let compiling = compile_all(config, &ground);
+    let compiling = compile_all(config, &ground, duties);
     let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
     let Some((routes, schedule)) = compiled else { return Ok(()) };
     let server = starting.main(routes.clone(), gate)?;
-    schedule.start(runtime.handle(), &tier.lease());
+    schedule.start(runtime.handle(), duties.jobs.then(|| tier.lease()).as_ref());
     let tier = Arc::new(tier);
     let conditions = Arc::new(Conditions::new(tier.clone()));
     ground.proxies.start(runtime.handle());
@@ -109,13 +119,13 @@ fn serve_in_place(
         cache: CacheAdmin::new(cache, cached_routes),
     };
     let admin = starting.admin(Arc::new(AdminService(Arc::new(admin))))?;
-    let admin_listener = AdminListener::start(admin, &config.memory.data_dir)?;
-    announce(config, &enforced, starting)?;
+    let admin_listener = AdminListener::start(admin, &config.memory.data_dir, duties)?;
+    announce(config, duties, &enforced, starting)?;
     hangups.map(|hangups| runtime.spawn(reloader.clone().at_hangups(hangups)));
 
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
-    runtime.spawn(load_and_drain(tier.clone(), drain_settings(config), listener, failed));
+    runtime.spawn(load_and_drain(tier.clone(), drain_settings(config, duties), listener, failed));
     runtime.spawn(enforced.watch(store));
     let ((failed_with, result), over_at) = (std::sync::mpsc::channel(), OnceLock::new());
     let ended = server.run(until_over(stop, failure, failed_with, &over_at));
@@ -204,9 +214,16 @@ fn open_cache(
 }
 
 /// What clients may ask, and what runs by itself.
-async fn compile_all(config: &Config, ground: &Ground) -> Result<(Arc<Routes>, Schedule), StartError> {
+async fn compile_all(
+    config: &Config,
+    ground: &Ground,
+    duties: Duties,
+) -> Result<(Arc<Routes>, Schedule), StartError> {
     let compiled = (ground.routes(config).await?, ground.schedule(config).await?);
-    ground.keep(config)?;
+    // What a worker knows of the config is too little for a server that starts on the same folder.
+    if duties.clients {
+        ground.keep(config)?;
+    }
     Ok(compiled)
 }
 
@@ -226,10 +243,11 @@ fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn drain_settings(config: &Config) -> Settings {
+fn drain_settings(config: &Config, duties: Duties) -> Settings {
     Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         paused: config.drain.paused,
+        elsewhere: !duties.drain,
         letters: Some(config.memory.data_dir.clone()),
         ..Settings::default()
     }
@@ -305,8 +323,14 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
 }
 
 /// Says what is served from now on. What the start has answered so far ends.
-fn announce(config: &Config, enforced: &Watched, mut starting: Starting) -> Result<(), StartError> {
+fn announce(
+    config: &Config,
+    duties: Duties,
+    enforced: &Watched,
+    mut starting: Starting,
+) -> Result<(), StartError> {
     forebay_config::explain(config).lines().for_each(|line| say!("{line}"));
+    duties.announce(config);
     enforced.announce();
     if config.server.tls.is_some() && !config.server.speaks_https() {
         warn!("note: [server.tls] is not used: no address of server.listen begins with https://");
@@ -322,9 +346,13 @@ struct AdminListener {
 }
 
 impl AdminListener {
-    fn start(server: Server<AdminService>, data_dir: &Path) -> Result<AdminListener, StartError> {
+    fn start(
+        server: Server<AdminService>,
+        data_dir: &Path,
+        duties: Duties,
+    ) -> Result<AdminListener, StartError> {
         let address = server.addresses().map_err(StartError::from)?[0];
-        let file = data_dir.join(ADMIN_FILE);
+        let file = data_dir.join(if duties.clients { ADMIN_FILE } else { WORKER_ADMIN_FILE });
         std::fs::create_dir_all(data_dir)
             .and_then(|()| std::fs::write(&file, format!("{address}\n")))
             .map_err(|error| StartError(format!("cannot write {}: {error}", file.display())))?;

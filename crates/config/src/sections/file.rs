@@ -93,6 +93,13 @@ impl Config {
         self
     }
 
+    /// The same without what only clients need: addresses, endpoints, who may ask.
+    pub fn without_clients(mut self) -> Config {
+        (self.server.listen, self.server.tls, self.server.workers) = (Vec::new(), None, Some(1));
+        (self.endpoints, self.auths) = (Vec::new(), Vec::new());
+        self
+    }
+
     /// Whether an endpoint's write to a table is answered when it is committed in the database.
     pub fn waits_for_database(&self, endpoint: &Endpoint, table: &str) -> bool {
         let of_table = || self.table(table).map(|table| table.durability);

@@ -187,6 +187,11 @@ impl Postgres {
         &self.shown
     }
 
+    /// The server ends a statement at its time-out; one that it does not end is given up with its connection.
+    pub(crate) fn statement_limit(&self) -> Duration {
+        self.connector.patience()
+    }
+
     /// Why no request reaches it, if that is so.
     pub(crate) fn availability(&self) -> Result<(), Error> {
         self.queue.availability()

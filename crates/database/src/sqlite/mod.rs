@@ -41,6 +41,7 @@ pub(crate) struct Sqlite {
     identity: Identity,
     writer: Writer,
     readers: Readers,
+    timeout: Duration,
 }
 
 impl Sqlite {
@@ -52,7 +53,12 @@ impl Sqlite {
         let identity = Identity::of(path)?;
         let writer = Writer::start(connection, identity.clone(), options.queue, timeout)?;
         let readers = Readers::start(path, options.readers, options.queue, timeout)?;
-        Ok(Sqlite { path: path.to_owned(), identity, writer, readers })
+        Ok(Sqlite { path: path.to_owned(), identity, writer, readers, timeout })
+    }
+
+    /// A write may wait twice its time-out for its turn, then once for the lock, and then runs.
+    pub(crate) fn statement_limit(&self) -> Duration {
+        self.timeout * 4
     }
 
     /// Where the file is, as it was given.

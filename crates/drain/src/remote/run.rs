@@ -41,6 +41,8 @@ pub(crate) struct Runner {
     /// The last renewal of leases failed: the tier is away.
     is_tier_away: bool,
     leases_at: Instant,
+    /// When the queues are counted again for a drain that leaves them to others.
+    counted_at: Instant,
     maintained_at: Instant,
     maintenance: Option<JoinHandle<()>>,
     pace: Pace,
@@ -75,6 +77,7 @@ impl Runner {
             turns: Arc::new(Turns::new()),
             is_tier_away: false,
             leases_at: now,
+            counted_at: now,
             maintained_at: now,
             maintenance: None,
             pace: Pace::new(),
@@ -102,6 +105,7 @@ impl Runner {
                     // A paused drain must not keep others from its shards.
                     self.give_up().await;
                     self.shared.set_status(Status::Running);
+                    self.count_of_others().await;
                     false
                 }
                 Some(_in_hand) => {
@@ -306,6 +310,20 @@ impl Runner {
         match self.database.held_count().await {
             Ok(held) => self.shared.totals.lock().held = held,
             Err(error) => self.shared.note(error.to_string()),
+        }
+    }
+
+    /// Counts now and then what others are to drain. What cannot be counted stays as it was counted last.
+    async fn count_of_others(&mut self) {
+        if self.counted_at > Instant::now() {
+            return;
+        }
+        self.counted_at = Instant::now() + LEASE_ROUND;
+        if let Ok(rows) = self.queues.backlog().await {
+            self.shared.totals.lock().backlog_rows = rows;
+        }
+        if let Ok(held) = self.database.held_count().await {
+            self.shared.totals.lock().held = held;
         }
     }
 

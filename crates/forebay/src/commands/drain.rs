@@ -3,6 +3,7 @@
 
 use crate::admin_client::AdminClient;
 use crate::cli::Drain;
+use crate::commands::serve;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::start::{load_config, runtime};
@@ -18,6 +19,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
+    if args.forever {
+        return serve::work(&args.config, args.new_database);
+    }
     let config = load_config(&args.config)?;
     let drained = match AdminClient::find(&config.memory) {
         Some(server) => {

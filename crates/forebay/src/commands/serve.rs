@@ -1,26 +1,41 @@
 //! `forebay serve`
 
-use crate::cli::Serve;
+use crate::cli::{ConfigArgs, Duty, Serve};
 use crate::failure::Failure;
 use crate::start::load_config;
 use crate::{handlers, signals};
 use forebay_drain::NewDatabase;
-use forebay_server::{ServeOptions, serve};
+use forebay_server::{Duties, ServeOptions, serve};
 use forebay_terminal::say;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use tokio::sync::oneshot;
 
 pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
-    let stop = stop_signal()?;
+    let has = |duty| !args.without.contains(&duty);
+    let duties = Duties { clients: true, drain: has(Duty::Drain), jobs: has(Duty::Jobs) };
+    let stop = stop_signal("no new connections; answering what has arrived")?;
     let config = load_config(&args.config)?;
-    let new_database = if args.new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
     let again = args.config.clone();
     let read = Box::new(move || load_config(&again).map_err(|failure| failure.to_string()));
-    let options = ServeOptions { handlers: handlers::bundled(), new_database, read: Some(read) };
+    let new_database = accept(args.new_database);
+    let options = ServeOptions { handlers: handlers::bundled(), new_database, read: Some(read), duties };
     raise_open_files();
     serve(&config, options, stop).map_err(Failure::from)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `forebay drain --forever`: what a server does, without clients.
+pub fn work(config: &ConfigArgs, new_database: bool) -> Result<ExitCode, Failure> {
+    let duties = Duties { clients: false, drain: true, jobs: true };
+    let stop = stop_signal("draining what has arrived")?;
+    let options = ServeOptions { new_database: accept(new_database), duties, ..ServeOptions::default() };
+    serve(&load_config(config)?, options, stop).map_err(Failure::from)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn accept(new_database: bool) -> NewDatabase {
+    if new_database { NewDatabase::Accept } else { NewDatabase::Refuse }
 }
 
 /// Every connection is an open file, and the usual soft limit of 1,024 is for programs that use `select`.
@@ -32,12 +47,12 @@ fn raise_open_files() {
 }
 
 /// Ready at the first SIGTERM or SIGINT, also at one that comes while tables are still being opened.
-fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+fn stop_signal(doing: &'static str) -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
     let (stop, stopped) = oneshot::channel();
     signals::on_first(move || {
         // When the receiver is gone the server has ended by itself.
         let _ = stop.send(());
-        say!("stopping: no new connections; answering what has arrived (once more to stop at once)");
+        say!("stopping: {doing} (once more to stop at once)");
     })?;
     Ok(async {
         if stopped.await.is_err() {

@@ -300,7 +300,7 @@ fn options_that_contradict_each_other_are_refused() {
         let error = Server::bind(options, Arc::new(Empty), Gate::new(gate)).expect_err("refused");
         assert_eq!(error.to_string(), expected);
     };
-    check(0, 0, Limits::default(), "at least one worker and one address are needed");
+    check(0, 0, Limits::default(), "at least one worker is needed");
     check(2, 1, Limits::default(), "the gate was made for another number of workers");
     let limits = Limits { fields: 1000, ..Limits::default() };
     check(1, 1, limits, "fields may be at most 128");

@@ -3,8 +3,15 @@
 //! On Redis and Valkey two keys decide, both gone by themselves: the lease, which the server that runs a
 //! job renews while it does, and the rest, which stands from the beginning of a run until the next is due.
 //! A server that finds neither takes both, in one script. A server that dies is followed by another when
-//! its lease has run out; one that is cut off from Redis for longer than that may still be running its
-//! statement when another begins: what a job does must bear that.
+//! its lease has run out.
+//!
+//! A server that is cut off from Redis, or finds its lease gone, ends its job before another begins: for
+//! [`FREE`] after a renewal it may begin its statement, then it gives it up; the lease lasts longer than
+//! that by what a statement takes at most that has begun ([`Store::statement_limit`]). Not covered: a lease
+//! that Redis itself loses (it is as durable as `memory.durability`), and a network that delivers a
+//! statement later than its time-out.
+//!
+//! [`Store::statement_limit`]: forebay_database::Store::statement_limit
 //!
 //! With an embedded tier there is one server a data folder (its log is locked), and no other server to
 //! agree with.
@@ -13,12 +20,14 @@ use crate::functions;
 use forebay_redis::{Error, Link, Script, Value, slot_of};
 use forebay_terminal::warn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
-/// How long a server that has died keeps others from its job.
-const LEASE: Duration = Duration::from_secs(30);
+/// How long a server goes on without renewing its lease.
+const FREE: Duration = Duration::from_secs(10);
 /// How often a lease is renewed: two renewals may fail.
-const RENEW: Duration = Duration::from_secs(10);
+const RENEW: Duration = Duration::from_secs(3);
+const _: () = assert!(FREE.as_secs() > 3 * RENEW.as_secs());
 
 static TAKE: Script = Script::new("job_take", include_str!("take.lua"));
 static RENEW_LEASE: Script = Script::new("job_renew", include_str!("renew.lua"));
@@ -37,6 +46,8 @@ pub enum Lease {
         root: Arc<str>,
         /// What tells this server from the others.
         token: Arc<[u8]>,
+        /// How long the lease lasts.
+        life: Duration,
     },
 }
 
@@ -50,16 +61,17 @@ pub(super) enum Turn {
 }
 
 impl Lease {
-    /// A lease of this process on that tier; its keys begin with `root`.
-    pub fn shared(link: Link, root: &str) -> Lease {
-        Lease::Shared { link, root: root.into(), token: functions::uuid4().as_bytes().as_slice().into() }
+    /// A lease of this process on that tier; its keys begin with `root`. A statement goes on for
+    /// `statement_limit` at most.
+    pub fn shared(link: Link, root: &str, statement_limit: Duration) -> Lease {
+        let token = functions::uuid4().as_bytes().as_slice().into();
+        Lease::Shared { link, root: root.into(), token, life: FREE + statement_limit }
     }
 
     /// Takes the turn, if no other server has it.
     pub(super) async fn take(&self, job: &str, every: Duration) -> Result<Turn, Error> {
-        let Lease::Shared { .. } = self else { return Ok(Turn::Ours) };
-        let times = [LEASE, every].map(|time| time.as_millis().to_string().into_bytes());
-        let answer = self.call(&TAKE, job, times.into()).await?;
+        let Lease::Shared { life, .. } = self else { return Ok(Turn::Ours) };
+        let answer = self.call(&TAKE, job, vec![millis(*life), millis(every)]).await?;
         Ok(match answer {
             Value::Int(0) => Turn::Ours,
             Value::Int(wait_ms) => Turn::Others { wait: Duration::from_millis(wait_ms.unsigned_abs()) },
@@ -68,31 +80,44 @@ impl Lease {
         })
     }
 
-    /// Renews the lease while something goes on, and gives it up after.
-    pub(super) async fn keep_while(&self, job: &str, work: impl Future<Output = ()>) {
-        let Lease::Shared { .. } = self else { return work.await };
-        let lifetime = || vec![LEASE.as_millis().to_string().into_bytes()];
-        let renewing = async {
-            loop {
-                tokio::time::sleep(RENEW).await;
-                if let Err(error) = self.call(&RENEW_LEASE, job, lifetime()).await {
-                    warn!("job {job}: cannot renew its lease: {error}");
-                }
+    /// Renews the lease that was asked for at `taken`. Resolves when the job must not go on, with the reason.
+    pub(super) async fn until_lost(&self, job: &str, taken: Instant) -> String {
+        let Lease::Shared { life, .. } = self else { return std::future::pending().await };
+        let mut renewed = taken;
+        loop {
+            if renewed.elapsed() >= FREE {
+                return format!(
+                    "its lease was not renewed for {} s; what it did is not known",
+                    FREE.as_secs()
+                );
             }
-        };
-        tokio::select! {
-            () = work => {}
-            () = renewing => {}
+            sleep(RENEW.min(FREE.saturating_sub(renewed.elapsed()))).await;
+            let asked = Instant::now();
+            let renewal = self.call(&RENEW_LEASE, job, vec![millis(*life)]);
+            match timeout(FREE.saturating_sub(renewed.elapsed()), renewal).await {
+                Ok(Ok(Value::Int(1))) => renewed = asked,
+                Ok(Ok(_)) => return "its lease was lost; what it did is not known".into(),
+                Ok(Err(error)) => warn!("job {job}: cannot renew its lease: {error}"),
+                Err(_) => {}
+            }
         }
-        // One that cannot be given back runs out by itself.
+    }
+
+    /// Gives the lease up. One that cannot be given back runs out by itself.
+    pub(super) async fn end(&self, job: &str) {
         let _ended = self.call(&END, job, Vec::new()).await;
     }
 
     async fn call(&self, script: &'static Script, job: &str, args: Vec<Vec<u8>>) -> Result<Value, Error> {
-        let Lease::Shared { link, root, token } = self else { return Ok(Value::Int(0)) };
+        let Lease::Shared { link, root, token, .. } = self else { return Ok(Value::Int(0)) };
         let keys = ["lease", "rest"].map(|key| format!("{root}{{job:{job}}}:{key}").into_bytes());
         let slot = slot_of(&keys[0]);
         let args = std::iter::once(token.to_vec()).chain(args).collect();
         link.write(slot, script, keys.into(), args).await
     }
+}
+
+/// As scripts take times.
+fn millis(time: Duration) -> Vec<u8> {
+    time.as_millis().to_string().into_bytes()
 }

@@ -95,10 +95,13 @@ impl Schedule {
         if errors.is_empty() { Ok(Schedule(compiled)) } else { Err(errors) }
     }
 
-    /// Lets all jobs run from now on, until the runtime ends.
-    pub fn start(&self, runtime: &Handle, lease: &Lease) {
+    /// Lets all jobs run from now on, until the runtime ends; without a lease they are left to others.
+    pub fn start(&self, runtime: &Handle, lease: Option<&Lease>) {
         for job in &self.0 {
-            runtime.spawn(job.clone().run(lease.clone()));
+            match lease {
+                Some(lease) => drop(runtime.spawn(job.clone().run(lease.clone()))),
+                None => job.state.lock().phase = Phase::Elsewhere,
+            }
         }
     }
 
@@ -128,7 +131,8 @@ async fn prepare(
         jitter: Duration::from_millis(job.jitter_ms),
         store: store.clone(),
         seen: Seen(following.filter(|_| statement.writes).cloned()),
-        statement,
+        // With others' in one transaction it could not be given up.
+        statement: Statement { alone: true, ..statement },
         cache: cache.clone(),
         invalidates: job.invalidates.clone(),
         state: Mutex::default(),
@@ -143,7 +147,8 @@ impl Job {
             let wait = match lease.take(&self.name, self.every).await {
                 Ok(Turn::Ours) => {
                     self.state.lock().phase = Phase::Running;
-                    lease.keep_while(&self.name, self.run_once()).await;
+                    self.run_once(lease.until_lost(&self.name, began)).await;
+                    lease.end(&self.name).await;
                     self.state.lock().phase = Phase::Waiting;
                     self.every.saturating_sub(began.elapsed())
                 }
@@ -165,10 +170,18 @@ impl Job {
         self.jitter.mul_f64(rand::rng().random())
     }
 
-    async fn run_once(&self) {
+    /// Runs it, unless `lost` comes before its end.
+    async fn run_once(&self, lost: impl Future<Output = String>) {
         let (began, clock) = (Timestamp::now(), Instant::now());
-        let outcome = self.store.run(&self.statement, Vec::new()).await;
-        let outcome = outcome.map(|rows| rows.changed).map_err(|error| error.to_string());
+        let run = async {
+            let rows = self.store.run(&self.statement, Vec::new()).await;
+            rows.map(|rows| rows.changed).map_err(|error| error.to_string())
+        };
+        let outcome = tokio::select! {
+            biased;
+            why = lost => Err(why),
+            outcome = run => outcome,
+        };
         self.seen.wait().await;
         if let Err(why) = &outcome {
             error!("job {}: failed: {why}", self.name);

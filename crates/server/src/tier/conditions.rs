@@ -16,7 +16,9 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
         Status::BackingOff => vec![Condition::new(State::DrainBackingOff, why())],
         Status::Fenced => vec![Condition::new(State::DrainFenced, why())],
         Status::Failed => vec![Condition::new(State::DrainFailed, why())],
-        Status::Starting | Status::Running | Status::Paused | Status::Stopped => Vec::new(),
+        Status::Starting | Status::Running | Status::Paused | Status::Elsewhere | Status::Stopped => {
+            Vec::new()
+        }
     };
     let stopped = |table: &forebay_drain::StoppedTable| {
         Condition::new(State::TableStopped, &table.reason).of(&table.table)

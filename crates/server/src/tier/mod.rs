@@ -110,7 +110,10 @@ impl Tier {
     pub(crate) fn lease(&self) -> Lease {
         match &self.memory {
             Memory::Embedded(_) => Lease::Alone,
-            Memory::Remote(remote) => Lease::shared(remote.link.clone(), remote.tables.root()),
+            Memory::Remote(remote) => {
+                let link = remote.link.clone();
+                Lease::shared(link, remote.tables.root(), self.store.statement_limit())
+            }
         }
     }
 
@@ -265,9 +268,20 @@ impl Tier {
     }
 
     /// Stops the drain, or lets it go on, as soon as there is one.
-    pub async fn pause_drain(&self, paused: bool) {
+    pub async fn pause_drain(&self, paused: bool) -> Result<(), Problem> {
         let drain = self.drain.wait().await;
-        if paused { drain.pause().await } else { drain.resume() }
+        if drain.state().status == Status::Elsewhere {
+            return Err(Problem::new(
+                409,
+                "this server leaves the drain to other processes (--without drain)",
+            ));
+        }
+        if paused {
+            drain.pause().await
+        } else {
+            drain.resume()
+        }
+        Ok(())
     }
 
     /// Resolves when everything that was acknowledged before this call is in the database.
@@ -369,8 +383,10 @@ impl Tier {
         }
         let deadline = Instant::now() + within;
         let Some(drain) = self.drain.get() else { return };
+        let now = drain.state();
         // A paused drain was told to leave everything where it is.
-        let mode = if drain.state().paused { Stop::Leave } else { Stop::Finish };
+        let leaves = now.paused || now.status == Status::Elsewhere;
+        let mode = if leaves { Stop::Leave } else { Stop::Finish };
         let state = match tokio::time::timeout(within, drain.stop(mode)).await {
             Ok(state) => state,
             Err(_) => drain.stop(Stop::Leave).await,
@@ -450,6 +466,7 @@ fn status_name(status: &Status) -> &'static str {
         Status::Starting => "starting",
         Status::Running => "running",
         Status::Paused => "paused",
+        Status::Elsewhere => "elsewhere",
         Status::BackingOff => "backing off",
         Status::Fenced => "fenced",
         Status::Failed => "failed",

@@ -1,0 +1,81 @@
+//! Servers that leave the drain and the jobs to `forebay drain --forever`, and workers that are killed.
+
+use super::writers::Writers;
+use super::{CONFIG, Ground};
+use forebay_tests::wait_for;
+use forebay_topology::{Flavour, Topology};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Child;
+
+const SOME: usize = 200;
+
+const JOB: &str = "
+[[job]]
+name = \"tick\"
+every = \"200ms\"
+sql = \"INSERT INTO notes (token) VALUES ('tick')\"
+";
+
+/// A process of `forebay drain --forever`; killed, as by a crash, when dropped.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _ = self.0.kill();
+        self.0.wait().expect("a child can be waited for");
+    }
+}
+
+/// Nothing is drained and no job runs before there is a worker. Each of two that are killed is followed by
+/// another; what was acknowledged is in the database exactly once.
+#[test]
+fn a_worker_that_is_killed_is_followed_by_another() {
+    let mut ground = Ground::new(Topology::Single, Flavour::Redis);
+    ground.config = ground.folder.write("worker.toml", &format!("{CONFIG}{JOB}"));
+    let server = ground.start("a", "sync").argument("--without").argument("drain,jobs").start();
+    server.wait_healthy();
+    let archive = ground.stores.archive(&ground.folder);
+    let stored = || archive.number("SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM tokens)");
+    let ticks = || archive.number("SELECT count(*) FROM notes");
+    let writers = Writers::start(&[server.address], 4);
+    writers.wait_for_more(SOME);
+    let state = server.drain_state();
+    assert_eq!((&state["status"], &state["paused"]), (&"elsewhere".into(), &false.into()), "{state}");
+    assert!(state["backlog_rows"].as_u64() >= Some(SOME as u64), "{state}");
+    wait_for("the backlog is counted", || {
+        let metrics = server.admin("GET", "/metrics");
+        let rows =
+            metrics.text().lines().find_map(|line| line.strip_prefix("forebay_drain_backlog_rows "))?;
+        (rows.parse::<f64>().ok()? >= SOME as f64).then_some(())
+    });
+    for request in ["/drain/resume", "/drain/pause"] {
+        let refused = server.admin("POST", request);
+        assert!(refused.status == 409 && refused.text().contains("--without drain"), "{refused:?}");
+    }
+    assert_eq!(server.admin("GET", "/jobs").expect(200)["scheduled"][0]["state"], "elsewhere");
+    assert_eq!((stored(), ticks()), (0, 0));
+    // On the folder of the server, whose own address stays.
+    let start_worker = |name: &str| Worker(ground.start(name, "sync").argument("--forever").spawn("drain"));
+    let mut worker = start_worker("a");
+    for name in ["b", "c"] {
+        let before = (stored(), ticks());
+        wait_for("a worker drains and runs the job", || {
+            (stored() > before.0 && ticks() > before.1).then_some(())
+        });
+        let next = start_worker(name);
+        writers.wait_for_more(SOME);
+        drop(std::mem::replace(&mut worker, next));
+        writers.wait_for_more(SOME);
+    }
+    let told = writers.stop();
+    server.admin("POST", "/drain/finish").expect(200);
+    ground.assert_drained(&server, &told);
+    assert!(stored() as usize >= told.count(), "{} of {} are stored", stored(), told.count());
+    assert!(ground.folder.path().join("a/admin.address").exists());
+    assert!(ground.folder.path().join("c/worker.address").exists());
+    // One that is told to stop drains what is left, and says so by its exit code.
+    kill_process(Pid::from_child(&worker.0), Signal::TERM).expect("it runs");
+    assert!(worker.0.wait().expect("a child can be waited for").success());
+    assert!(!ground.folder.path().join("c/worker.address").exists());
+}
