@@ -37,7 +37,6 @@ impl Cost {
 pub struct Drive {
     /// The server.
     pub address: SocketAddr,
-    /// Connections.
     pub connections: usize,
     /// Requests under way on each.
     pub pipelining: usize,

@@ -2,6 +2,7 @@
 
 use crate::machine;
 use serde_json::{Value, json};
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ pub enum Bar {
     /// Only quoted.
     None,
 }
+
+/// What a row comes to.
+pub type Lines = Result<Vec<Line>, Box<dyn Error>>;
 
 /// One measured value.
 pub struct Line {

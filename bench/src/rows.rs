@@ -17,11 +17,7 @@ mod testers;
 mod usages;
 
 use crate::process::Bench;
-use crate::report::Line;
-use std::error::Error;
-
-/// What a row comes to.
-pub type Lines = Result<Vec<Line>, Box<dyn Error>>;
+use crate::report::Lines;
 
 /// A row of the targets.
 pub struct Row {

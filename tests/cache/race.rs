@@ -37,7 +37,6 @@ pub fn size() -> Size {
     }
 }
 
-/// One write.
 #[derive(Default)]
 struct Write {
     /// When its answer was there, in nanoseconds since the beginning; 0: not yet.

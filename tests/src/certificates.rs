@@ -8,7 +8,7 @@ use std::process::Command;
 pub struct Certificates {
     /// The server's certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key as PEM, without a password.
     pub key: PathBuf,
     /// The authority that signed it.
     pub ca: PathBuf,

@@ -45,7 +45,7 @@ pub fn request_bytes(method: &str, target: &str, headers: &[(&str, &str)], body:
 }
 
 impl Client {
-    /// Connects.
+    /// Opens a TCP connection, on which requests follow each other.
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_nodelay(true)?;
@@ -118,7 +118,7 @@ impl Client {
         }
     }
 
-    /// GET.
+    /// Sends `GET target` and reads the answer.
     pub fn get(&mut self, target: &str) -> Answer {
         self.ask("GET", target, None)
     }
@@ -128,7 +128,7 @@ impl Client {
         self.ask("POST", target, None)
     }
 
-    /// POST of JSON.
+    /// Sends `POST target` with a JSON body and reads the answer.
     pub fn post_json(&mut self, target: &str, body: &str) -> Answer {
         self.ask("POST", target, Some(body))
     }

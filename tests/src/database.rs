@@ -43,7 +43,7 @@ impl Database {
         }
     }
 
-    /// All rows.
+    /// What a query gives, row by row.
     #[track_caller]
     pub fn rows(&self, sql: &str, params: impl Params) -> Vec<Vec<Value>> {
         let mut statement = self.0.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -86,7 +86,7 @@ impl Stores {
         Stores { database: Database::pooled(&postgres_url()), memory: None }
     }
 
-    /// `database.url`.
+    /// The value of the setting `database.url`.
     pub fn database_url(&self, folder: &Folder) -> String {
         match &self.database {
             Database::Sqlite => format!("sqlite:{}", folder.database().display()),

@@ -264,6 +264,7 @@ fn fields(step: &Step) -> Option<&Fields> {
 
 #[cfg(test)]
 mod tests {
+    use super::Outcome::{Acknowledged, Unknown};
     use super::*;
     use serde_json::json;
 
@@ -305,8 +306,6 @@ mod tests {
     fn letter(op: &str, row: &str) -> Letter {
         Letter { table: "things".into(), op: op.into(), row: row.into(), reason: "refused".into() }
     }
-
-    use Outcome::{Acknowledged, Unknown};
 
     #[test]
     fn what_was_acknowledged_and_is_not_there_is_lost() {

@@ -157,7 +157,6 @@ pub struct Drawn {
 }
 
 impl Shape {
-    /// Draws one.
     pub fn draw(random: &mut StdRng) -> Shape {
         let is_postgres = random.random_bool(0.85);
         let is_shared = is_postgres && random.random_bool(0.5);

@@ -1,12 +1,12 @@
 //! The plan of the accounts application, by SQL on PostgreSQL and from memory: row 19 on 1,250,000 rows,
 //! the server on one core; row 28, those rows made; row 30, what a request costs at a tenth of the capacity.
 
-use super::Lines;
 use super::load::forebay;
 use super::peers::stores::Postgres;
 use crate::machine;
 use crate::measure::median;
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::Results;
 use forebay_tests::{Folder, Server, example};

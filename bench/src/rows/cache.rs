@@ -1,8 +1,8 @@
 //! Rows 12 and 13: answers that are kept.
 
-use super::Lines;
 use crate::measure::{Cost, Drive, Sample, beside, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::Fixed;
 use forebay_tests::{Client, Folder, Server, request_bytes};

@@ -1,10 +1,10 @@
 //! No client is served at the expense of others: connections over workers, slow SQL beside fast
 //! answers, clients that are slow, deaf or idle.
 
-use super::Lines;
 use super::hot::with_codes;
 use crate::measure::{Drive, clean, median};
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Pace, Settings, Stop, run};
 use forebay_tests::{Client, Folder, Server, request_bytes};

@@ -1,9 +1,9 @@
 //! Rows 4, 5 and 11: hot tables.
 
-use super::Lines;
 use crate::machine;
 use crate::measure::{Cost, Drive, Sample, beside, beside_system, cpu, median_of, raw, sample};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::Fixed;
 use forebay_tests::{Database, Folder, Server};

@@ -1,8 +1,8 @@
 //! Rows 1 to 3: the HTTP engine against the floor and against a minimal hyper server.
 
-use super::Lines;
 use crate::measure::{Cost, Drive, Sample, beside, cpu, median_of, raw, sample};
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::Fixed;
 use forebay_tests::Folder;

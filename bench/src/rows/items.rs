@@ -1,11 +1,11 @@
 //! The items application: the same bytes four ways, what travels for a poll, and the polls of 10,000 clients.
 
-use super::Lines;
 use super::load::forebay;
 use super::peers::stores::{Persistence, Postgres, Redis};
 use crate::machine;
 use crate::measure::{Cost, Drive, Sample, beside_stores, clean, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Results, run};
 use forebay_tests::{Folder, Server, example};

@@ -1,9 +1,9 @@
 //! Row 16: start, recovery, stop.
 
-use super::Lines;
 use super::store::fill;
 use crate::measure::median;
 use crate::process::{Bench, Pinning, start_loaded};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, OnClose, Response, Settings, Stop, Traffic, run};
 use forebay_tests::Folder;

@@ -1,9 +1,9 @@
 //! Row 20: links made and followed.
 
-use super::Lines;
 use super::hot::TAKEN_AHEAD;
 use crate::measure::{Cost, Drive, Sample, beside_system, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Generated};
 use forebay_tests::{Folder, Server};

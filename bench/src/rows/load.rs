@@ -1,9 +1,9 @@
 //! Rows 14 and 15: the load tester itself, as a user starts it, beside wrk and before a server that stalls.
 
-use super::Lines;
 use crate::machine;
 use crate::measure::median;
 use crate::process::{Bench, Peer};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::Results;
 use forebay_tests::{Folder, root};

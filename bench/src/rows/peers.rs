@@ -9,9 +9,9 @@ mod page;
 pub mod stores;
 pub mod table;
 
-use super::Lines;
 use crate::measure::{Cost, Drive, Sample, beside_stores, clean, cpu, median_of, raw, sample};
 use crate::process::{Bench, start_loaded, succeeded};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Traffic, run};
 use forebay_tests::{Folder, Server, Start, example};

@@ -4,11 +4,11 @@
 //! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY from a file of the server's, of
 //! the same rows, into the same table with its indexes.
 
-use super::Lines;
 use super::peers::stores::{Persistence, Postgres, Redis};
 use super::store::{drain_all, fill};
 use crate::measure::{Drive, clean, median};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Results, run};
 use forebay_tests::{Folder, Server, Start, example};

@@ -1,9 +1,9 @@
 //! Rows 9 and 10: between memory and SQLite. The yardstick is SQLite itself: the same rows,
 //! prepared in memory, into a table with the same definition, in one transaction that is synced.
 
-use super::Lines;
 use crate::measure::{Drive, clean, median};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Settings, Stop, run};
 use forebay_tests::{Database, Folder, Server};

@@ -1,11 +1,11 @@
 //! The load tester beside testers of other kinds of servers: redis-benchmark before Redis, wrk
 //! before nginx with TLS.
 
-use super::Lines;
 use super::load::{Turn, beside, beside_wrk, forebay, turn};
 use super::peers::stores::{Persistence, Redis, free_address, wait_until};
 use crate::machine;
 use crate::process::{Bench, succeeded};
+use crate::report::Lines;
 use forebay_tests::Folder;
 use std::error::Error;
 use std::fs;

@@ -1,9 +1,9 @@
 //! Row 18: a million usages a minute on the smallest machine, each of them stored.
 
-use super::Lines;
 use crate::machine::ControlGroup;
 use crate::measure::{Drive, clean};
 use crate::process::{Bench, Pinning};
+use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Pace, Settings, Stop, run};
 use forebay_tests::{Database, Folder};

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 pub enum Coding {
     /// `br`
     Brotli,
-    /// `zstd`
+    /// RFC 8878.
     Zstd,
-    /// `gzip`
+    /// RFC 1952.
     Gzip,
 }
 

@@ -18,7 +18,7 @@ pub struct Filled {
     pub head: Arc<Head>,
     /// Further header lines, as written by [`HeaderLines`].
     pub extra: Vec<u8>,
-    /// The body.
+    /// As the handler made it, without a content coding.
     pub body: Vec<u8>,
     /// The mark that the gate must have passed before this is sent; 0 for none.
     pub mark: u64,
@@ -243,7 +243,7 @@ impl Entry {
         &self.plain.body
     }
 
-    /// The status.
+    /// The HTTP status that the fill gave, 200 to 599.
     pub fn status(&self) -> u16 {
         self.plain.head.status()
     }

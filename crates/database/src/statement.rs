@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A statement that the store has checked: it parses, and all that it names is there.
 #[derive(Debug, Clone, Default)]
 pub struct Statement {
-    /// The SQL.
+    /// As it is prepared; PostgreSQL's has `$1`, `$2` … for the parameters.
     pub sql: Arc<str>,
     /// The names of its parameters without the `$`, in the order in which values are given.
     pub params: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Statement {
 /// One column of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultColumn {
-    /// Its name.
+    /// As the statement's `AS` or the database gives it; the member in JSON.
     pub name: String,
     /// The type of the table column that it comes from; `None` for expressions, whose values have the type
     /// they come with.
@@ -37,7 +37,7 @@ pub struct ResultColumn {
 /// What a statement gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
-    /// The columns.
+    /// In the order of the values of a row.
     pub columns: Arc<[ResultColumn]>,
     /// The values, row after row.
     pub values: Vec<Value>,

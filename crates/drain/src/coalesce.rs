@@ -7,7 +7,7 @@
 //! put             –          put'       delete     put'       put'
 //! delete          replace    replace    delete     delete     –
 //! replace         –          replace'   delete     replace'   replace'   a delete, and an insert
-//! edit            –          put        delete     edit'      edit'      columns that are set, columns that are added to
+//! edit            –          put        delete     edit'      edit'      columns set, columns added to
 //! gone            insert     put        –          gone       –          inserted and deleted in this batch
 //! ```
 //! A dash cannot come from one log of one table; like a sum that does not fit it makes the whole batch go

@@ -33,7 +33,7 @@ pub struct Differences {
     pub examples: Vec<Difference>,
 }
 
-/// One difference.
+/// How memory and the database disagree about one key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
     /// Memory has the row, the database has not.

@@ -17,7 +17,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// A command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve what a config says.
@@ -190,7 +189,7 @@ pub struct Demo {
 
 #[derive(Debug, Args)]
 pub struct Seed {
-    /// The table.
+    /// The hot table to clear and fill, by its name in the configuration.
     pub table: String,
     /// How many rows.
     #[arg(short, long, value_parser = parse_count)]

@@ -40,7 +40,7 @@ pub struct Sample {
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its host name.
+    /// As `hostname` prints it.
     pub name: String,
     /// The kernel's id of this boot: two samples with the same one come from the same machine,
     /// whatever its names are.
@@ -49,11 +49,11 @@ pub struct Host {
     pub uptime_ms: f64,
     /// CPU time of each core.
     pub cores: Vec<Core>,
-    /// Memory.
+    /// From `/proc/meminfo`.
     pub memory: Memory,
     /// Network interfaces that are up, or have moved anything.
     pub interfaces: Vec<Interface>,
-    /// TCP.
+    /// From `/proc/net`, of the process's network namespace.
     pub tcp: Tcp,
     /// Milliseconds in which at least one task waited for the disk (pressure stall information),
     /// where the kernel has it.
@@ -77,7 +77,7 @@ pub struct Core {
 /// Memory of a machine. Gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// All of it.
+    /// `MemTotal`: what the kernel manages, less than what is built in.
     pub total_bytes: u64,
     /// What programs could still get without swapping.
     pub available_bytes: u64,
@@ -86,7 +86,7 @@ pub struct Memory {
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
+    /// As the kernel calls it: `eth0`, `lo`.
     pub name: String,
     /// Whether what it sends stays on the machine.
     pub loopback: bool,
@@ -124,7 +124,7 @@ pub struct Tcp {
     pub in_use: u64,
     /// Closed connections whose ports are not free yet. A gauge.
     pub time_wait: u64,
-    /// Segments sent.
+    /// TCP segments that the kernel sent, those sent again included.
     pub sent_segments: u64,
     /// Segments sent again.
     pub resent_segments: u64,
@@ -134,7 +134,7 @@ pub struct Tcp {
     pub spurious_resent_segments: u64,
 }
 
-/// A process.
+/// What the kernel counts of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number.
@@ -147,12 +147,12 @@ pub struct Process {
     pub threads: Vec<Thread>,
 }
 
-/// A thread.
+/// What the kernel counts of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
     /// Its number.
     pub id: u32,
-    /// Its name.
+    /// The kernel's `comm`: at most 15 bytes, as the program set it.
     pub name: String,
     /// Its CPU time, in milliseconds.
     pub cpu_ms: f64,

@@ -74,7 +74,7 @@ impl Head {
         &self.lines[end..]
     }
 
-    /// The status.
+    /// The number in the status line.
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -149,11 +149,11 @@ impl<'a> HeaderLines<'a> {
 /// A deferred answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The head.
+    /// Status line and fields, made at start or by the fill of a cache.
     pub head: Arc<Head>,
     /// Whole header lines written by [`HeaderLines`].
     pub extra: Vec<u8>,
-    /// The body.
+    /// Sent with a `Content-Length`, or not at all to HEAD.
     pub body: Vec<u8>,
     /// The mark that the gate must have passed before this leaves; 0 for none.
     pub mark: u64,

@@ -57,13 +57,13 @@ pub enum Version {
 /// A checked request head that borrows from the read buffer.
 #[derive(Debug)]
 pub struct RequestHead<'a> {
-    /// The method.
+    /// `Other` for a name that no route can have: see `method_name`.
     pub method: Method,
     /// The method as it was sent.
     pub method_name: &'a str,
     /// The target, split.
     pub target: Target<'a>,
-    /// The version.
+    /// HTTP/1.0 or HTTP/1.1; another one is refused.
     pub version: Version,
     /// All fields; names are tokens, values are trimmed and without control characters.
     pub headers: &'a [Header<'a>],
@@ -352,7 +352,7 @@ pub enum Parsed {
     Complete {
         /// Bytes of head and body on the wire.
         consumed: usize,
-        /// The method.
+        /// `Other` for a name that no route can have.
         method: Method,
         /// The path, not decoded.
         path: String,

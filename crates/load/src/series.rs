@@ -29,7 +29,6 @@ pub struct Tally {
     pub errors: u64,
     /// Requests timed out.
     pub timeouts: u64,
-    /// Bytes.
     pub bytes: Bytes,
     /// Connections open at its end.
     pub connections: u64,

@@ -27,7 +27,7 @@ pub struct Target {
     pub tls: bool,
     /// The name or address; IPv6 in brackets.
     pub host: String,
-    /// The port.
+    /// As in the URL, else the protocol's own: 80, 443 or 6379.
     pub port: u16,
     /// Path and query, beginning with `/`.
     pub path: String,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A place in the log's files, for someone who has to look at it with a hex editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
+    /// A segment in the log's folder.
     pub file: PathBuf,
     /// Bytes from the start of the file.
     pub offset: u64,

@@ -47,7 +47,7 @@ pub struct Settings {
 /// A client's request.
 #[derive(Debug)]
 pub struct Request {
-    /// The method.
+    /// Sent on as it came.
     pub method: Method,
     /// Path and query as the client wrote them.
     pub target: PathAndQuery,
@@ -55,7 +55,7 @@ pub struct Request {
     pub headers: HeaderMap,
     /// Whom it came from.
     pub sender: Sender,
-    /// The body.
+    /// Whole, or as it arrives.
     pub body: RequestBody,
 }
 
@@ -70,7 +70,7 @@ pub struct Answer {
     pub length: Option<u64>,
     /// Whether the end of the body can be told from a connection that broke: it has a length, or is chunked.
     pub is_delimited: bool,
-    /// The body.
+    /// As it arrives from the upstream.
     pub body: AnswerBody,
 }
 

@@ -6,7 +6,6 @@ use crate::discover::discover;
 use crate::error::{Error, Kind};
 use crate::facts::{Facts, Need, require};
 use crate::limits;
-use crate::link::Link;
 use crate::map::Map;
 use crate::options::{Durability, Options, ReadFrom, Replicas, Topology};
 use crate::slot::Slot;
@@ -27,14 +26,14 @@ pub struct Node {
     pub address: Address,
     /// Its slots, as ranges with both ends included. All of them outside a cluster.
     pub slots: Vec<(u16, u16)>,
-    /// Its replicas.
+    /// Servers that follow this primary, as it names them.
     pub replicas: Vec<Address>,
 }
 
 /// The servers of one key space. Clones share the topology; usable from all threads.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// The state that all links of a client share.
@@ -229,11 +228,6 @@ impl Client {
         let asked = nodes.iter().map(|node| timeout(limit, self.inner.dialer.connect(&node.address)));
         let answered = futures_util::future::join_all(asked).await;
         answered.into_iter().flatten().flatten().map(|connection| connection.facts).collect()
-    }
-
-    /// A link for one thread and its runtime. It connects when it is used.
-    pub fn link(&self) -> Link {
-        Link::new(self.clone(), self.inner.clone())
     }
 
     /// Whether both are clones of the same client.

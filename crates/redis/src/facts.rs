@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Server {
     /// Redis, or a server that does not name itself otherwise.
     Redis,
-    /// Valkey.
+    /// It says `valkey_version` in INFO.
     Valkey,
-    /// Dragonfly.
+    /// It says `dragonfly_version` in INFO.
     Dragonfly,
 }
 
@@ -23,7 +23,7 @@ pub enum Role {
     Primary,
     /// Follows a primary.
     Replica,
-    /// A Sentinel.
+    /// Watches primaries, and keeps no data.
     Sentinel,
 }
 
@@ -34,7 +34,7 @@ pub struct Version(pub u32, pub u32, pub u32);
 /// A replica as its primary sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaFacts {
-    /// Its address.
+    /// `ip:port` as INFO gives it.
     pub address: String,
     /// Whether it is in step (`state=online`).
     pub online: bool,
@@ -70,7 +70,7 @@ pub struct Facts {
     pub postpones_sync: bool,
     /// `maxmemory` in bytes; 0 is no limit.
     pub maxmemory_bytes: u64,
-    /// `maxmemory-policy`.
+    /// What the server does at its limit: `noeviction`, `allkeys-lru` …
     pub maxmemory_policy: String,
     /// Memory in use, in bytes.
     pub used_memory_bytes: u64,

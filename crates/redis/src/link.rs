@@ -54,8 +54,10 @@ impl std::fmt::Debug for Link {
     }
 }
 
-impl Link {
-    pub(crate) fn new(client: Client, inner: Arc<Inner>) -> Link {
+impl Client {
+    /// A link for one thread and its runtime. It connects when it is used.
+    pub fn link(&self) -> Link {
+        let inner = self.inner.clone();
         let state = State {
             version: inner.version(),
             map: inner.map(),
@@ -63,9 +65,11 @@ impl Link {
             turn: 0,
             is_watching: false,
         };
-        Link { client, shared: Arc::new(Shared { client: inner, state: Mutex::new(state) }) }
+        Link { client: self.clone(), shared: Arc::new(Shared { client: inner, state: Mutex::new(state) }) }
     }
+}
 
+impl Link {
     /// The client that this link belongs to.
     pub fn client(&self) -> &Client {
         &self.client

@@ -78,7 +78,7 @@ impl<'a> Call<'a> {
         find_query(self.request.query(), name)
     }
 
-    /// The body.
+    /// The request's body, decoded and whole; empty when there is none.
     pub fn body(&self) -> &'a [u8] {
         self.request.body()
     }

@@ -18,7 +18,6 @@ const REMEMBERED_MAX: usize = 100;
 #[derive(Clone, Default)]
 pub struct Jobs(Arc<Mutex<Vec<Arc<Job>>>>);
 
-/// One job.
 pub struct Job {
     id: u64,
     name: String,

@@ -20,7 +20,7 @@ pub enum Kind {
     Log,
     /// The log holds changes of a table that were written when it had another key.
     OtherKey {
-        /// The table.
+        /// The table's name in the configuration.
         table: String,
     },
     /// A record of the log is intact and yet not one that this program could have written.

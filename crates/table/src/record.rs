@@ -5,13 +5,16 @@
 //! op 1 Insert    payload := row                                  a row that was not there
 //! op 2 Put       payload := row                                  the whole row after an upsert or update
 //! op 3 Delete    payload := key
-//! op 4 Increment payload := key · column u16 · delta i64         delta is added to a bigint that is not NULL
-//! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there, and the row after it
-//! op 6 Undone    payload := key                                  the database does not have a change of this row, or has an intent: what it
-//!                                                                has was to be read
-//! op 7 Counted   payload := key · column u16 · delta i64 · sum i64  the same of a unique or counted column; sum is its value then
+//! op 4 Increment payload := increment                            delta is added to a bigint, not to NULL
+//! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there,
+//!                                                                and the row after it
+//! op 6 Undone    payload := key                                  the database lacks a change of this row,
+//!                                                                or has an intent: memory reads the row
+//! op 7 Counted   payload := increment · sum i64                  op 4 of a unique or counted column, and
+//!                                                                the column's value after it
+//! increment := key · column u16 · delta i64
 //! columns   := width bytes; bit i (least significant first) set: the update sets column i
-//! op | 0x80  the same change as an intent: the database has yet to take it, and memory does not show it before it did
+//! op | 0x80  the same change as an intent: memory does not show it before the database has taken it
 //! key       := 1 · i64  |  2 · 16 bytes (UUID)  |  3 · length u32 · that many bytes of UTF-8
 //! row       := the row format of forebay-value, with the columns that the catalogue has for the table id
 //! ```
@@ -65,30 +68,30 @@ impl fmt::Display for TableId {
 pub enum LogRecord<'a> {
     /// A row that was not there.
     Insert {
-        /// Its table.
+        /// The catalogue's id, which says which columns the row has.
         table: TableId,
-        /// The row.
+        /// Encoded as in forebay-value, its key included.
         row: RowRef<'a>,
     },
     /// A row as it is after an upsert or an update.
     Put {
-        /// Its table.
+        /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// The row.
+        /// Every column, whether it changed or not.
         row: RowRef<'a>,
     },
     /// A row is gone.
     Delete {
-        /// Its table.
+        /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Its key.
+        /// Of the row that was deleted.
         key: ValueRef<'a>,
     },
     /// A counter of a row has changed.
     Increment {
-        /// Its table.
+        /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Its key.
+        /// Of the row whose counter changed.
         key: ValueRef<'a>,
         /// The counter's column, an index into the schema's.
         column: usize,
@@ -100,7 +103,7 @@ pub enum LogRecord<'a> {
     /// Some columns of a row have changed. What the other columns hold in the database is not this change's
     /// business.
     Update {
-        /// Its table.
+        /// As in [`LogRecord::Insert`].
         table: TableId,
         /// The columns that it sets.
         columns: ColumnSet<'a>,
@@ -110,9 +113,9 @@ pub enum LogRecord<'a> {
     /// No change: the database refused one of this row, or had no row to change. Memory has given the row
     /// up and reads what the database has.
     Undone {
-        /// Its table.
+        /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Its key.
+        /// Of the row that memory gave up.
         key: ValueRef<'a>,
     },
 }
@@ -196,7 +199,7 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// The table.
+    /// The catalogue's id of the table that the record is about.
     pub fn table(&self) -> TableId {
         match *self {
             LogRecord::Insert { table, .. }

@@ -9,7 +9,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// One process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub pid: Pid,

@@ -22,7 +22,7 @@ use redis::{Connection, Value, cmd};
 /// What a reshard moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Slots.
+    /// Hash slots that have another primary now.
     pub slots: u16,
     /// Keys in them.
     pub keys: u64,

@@ -25,7 +25,7 @@ pub enum Topology {
         /// How many replicas, at least one.
         replicas: usize,
     },
-    /// A cluster.
+    /// Primaries that share 16,384 hash slots.
     Cluster {
         /// How many primaries share the slots.
         masters: usize,

@@ -128,7 +128,6 @@ impl Layout {
         self.nodes.iter().filter(|node| node.kind == NodeKind::Server)
     }
 
-    /// The Sentinels.
     pub(crate) fn sentinels(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.kind == NodeKind::Sentinel)
     }

@@ -36,7 +36,7 @@ pub enum Role {
 /// One node now.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeStatus {
-    /// Its name.
+    /// As in the topology's folder: `node-1`, `sentinel-2`.
     pub name: String,
     /// Its port on 127.0.0.1.
     pub port: u16,

@@ -16,7 +16,7 @@ pub enum Fill {
     Uuid7,
 }
 
-/// One column.
+/// What the configuration or the database says of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// Its name, in the database and in JSON.
@@ -102,7 +102,7 @@ impl Schema {
         self.columns.iter().position(|candidate| candidate.name == column)
     }
 
-    /// The key column.
+    /// The column by which rows are found.
     pub fn key_column(&self) -> &Column {
         &self.columns[self.key]
     }

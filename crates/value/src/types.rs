@@ -8,7 +8,7 @@ const DECIMAL_DIGITS_MAX: u32 = 1000;
 /// The type of a column or a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// `bool`
+    /// True or false; `boolean` in SQL.
     Bool,
     /// `smallint`: 16-bit signed integer.
     Smallint,
@@ -32,7 +32,7 @@ pub enum Type {
         /// Longest permitted value in characters.
         max_chars: Option<u32>,
     },
-    /// `uuid`
+    /// 128 bits, 36 characters in JSON.
     Uuid,
     /// `timestamp`: microseconds since the Unix epoch, UTC.
     Timestamp,

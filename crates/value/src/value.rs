@@ -17,7 +17,7 @@ pub enum Value {
     Numeric(Box<str>),
     /// UTF-8 text.
     Text(Box<str>),
-    /// A UUID.
+    /// Of any version, not looked into.
     Uuid(Uuid),
     /// A point in time.
     Timestamp(Timestamp),
@@ -36,13 +36,13 @@ pub enum ValueRef<'a> {
     Bool(bool),
     /// A 64-bit integer.
     Bigint(i64),
-    /// A double.
+    /// IEEE 754 binary64; never NaN or infinite when it came through parsing.
     Double(f64),
     /// A decimal number as its digits.
     Numeric(&'a str),
     /// UTF-8 text.
     Text(&'a str),
-    /// A UUID.
+    /// Of any version, not looked into.
     Uuid(Uuid),
     /// A point in time.
     Timestamp(Timestamp),

@@ -65,7 +65,6 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one.
     pub fn start(persistence: Persistence) -> Result<Redis, Box<dyn Error>> {
         let (folder, address) = (Folder::new(), free_address()?);
         let append_only = if persistence == Persistence::Always { "yes" } else { "no" };

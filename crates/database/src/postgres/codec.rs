@@ -4,7 +4,7 @@
 //! PostgreSQL                                              here
 //! bool                                                    bool
 //! int2, int4, int8, oid                                   bigint
-//! float4, float8                                          double (a float4 as the shortest digits that name it)
+//! float4, float8                                          double (a float4 as its shortest digits)
 //! numeric                                                 numeric; NaN and infinities as text
 //! text, varchar, char(n), name, enums, xml, citext        text
 //! uuid                                                    uuid
@@ -18,27 +18,11 @@
 //! What goes in may be of another type where nothing is lost by it: a text of digits for a number, a number
 //! for a text.
 
+use super::encoded::Encoded;
 use super::{array, numeric};
-use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json, jsonb};
+use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_json, from_text, json, jsonb};
 use std::borrow::Cow;
 use tokio_postgres::types::{Kind, Type as PgType};
-
-/// Where encoded bytes go: a buffer of ours or of the client library.
-pub(super) trait Encoded {
-    fn put(&mut self, bytes: &[u8]);
-}
-
-impl Encoded for Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-impl Encoded for bytes::BytesMut {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
 
 /// How one type of PostgreSQL is read and written.
 #[derive(Debug, Clone, PartialEq)]
@@ -198,7 +182,12 @@ impl Codec {
             },
             Codec::Bytes => ValueRef::Bytes(bytes),
             Codec::Void => ValueRef::Null,
-            Codec::Array { element, .. } => return Some(Decoded::Owned(array::decode(element, bytes)?)),
+            Codec::Array { element, .. } => {
+                return Some(Decoded::Owned(array::decode(bytes, &|bytes, out| {
+                    json::write_value(element.decode(bytes)?.as_ref(), out);
+                    Some(())
+                })?));
+            }
         }))
     }
 
@@ -228,12 +217,22 @@ impl Codec {
             }
             (Codec::Bytes, ValueRef::Bytes(v)) => out.put(v),
             (Codec::Array { element, oid }, ValueRef::Json(v) | ValueRef::Text(v)) => {
-                array::encode(element, *oid, v, out)?;
+                array::encode(*oid, v, out, |json, out| element.encode_json(json, out))?;
             }
             (Codec::Void, _) => return Err("must be null".into()),
             (_, value) => return self.encode(self.converted(value)?.as_ref(), out),
         }
         Ok(())
+    }
+
+    /// Appends a value that is given as JSON; false when it is null, which has no bytes.
+    fn encode_json(&self, json: &str, out: &mut Vec<u8>) -> Result<bool, String> {
+        let value = from_json(self.value_type(), json).map_err(|invalid| invalid.to_string())?;
+        if value.is_null() {
+            return Ok(false);
+        }
+        self.encode(value.as_ref(), out)?;
+        Ok(true)
     }
 
     /// The same value as one of the type that [`Codec::encode`] takes directly.
@@ -375,6 +374,28 @@ mod tests {
                 codec.decode(&bytes);
                 Codec::Array { element: Box::new(codec), oid: 1 }.decode(&bytes);
             }
+        }
+    }
+
+    #[test]
+    fn arrays_come_back() {
+        for (codec, given, expected) in [
+            (Codec::Int4, "[1,null,-3]", Ok("[1,null,-3]")),
+            (Codec::Text, "[\"a,b\", \"\\\"\", null]", Ok("[\"a,b\",\"\\\"\",null]")),
+            (Codec::Float8, "[[1.5,2],[3,4]]", Ok("[[1.5,2],[3,4]]")),
+            (Codec::Bool, "[]", Ok("[]")),
+            (Codec::Int4, "[[1,2],[3]]", Err("must be an array whose rows are of one length")),
+            (Codec::Int4, "[[1],2]", Err("must be an array whose rows are of one length")),
+            (Codec::Int4, "[1,[2]]", Err("must be an array whose rows are of one length")),
+            (Codec::Int4, "[\"x\"]", Err("each element must be a whole number of at most 64 bits")),
+            (Codec::Int4, "{}", Err("must be a JSON array")),
+        ] {
+            let mut bytes = Vec::new();
+            let array = Codec::Array { element: Box::new(codec), oid: 23 };
+            let got = array.encode(ValueRef::Json(given), &mut bytes);
+            let got = got.map(|()| array.decode(&bytes).unwrap().as_ref().to_owned());
+            let expected = expected.map(|json| Value::Json(json.into())).map_err(str::to_owned);
+            assert_eq!(got, expected, "{given}");
         }
     }
 }

@@ -21,6 +21,7 @@ mod codec;
 mod dead_letters;
 mod deadline;
 mod drain_tables;
+mod encoded;
 mod enforced;
 mod errors;
 pub(crate) mod follow;

@@ -8,7 +8,7 @@
 //! infinities (`numeric_send` in PostgreSQL's `src/backend/utils/adt/numeric.c`). Zeros in front and behind
 //! have no digits.
 
-use super::codec::Encoded;
+use super::encoded::Encoded;
 
 const NEGATIVE: u16 = 0x4000;
 const NAN: u16 = 0xc000;

@@ -11,7 +11,6 @@ use crate::{Error, Kind};
 /// What a statement looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looks {
-    /// It reads.
     Read,
     /// An INSERT of given values that touches no row that is there.
     PlainInsert,

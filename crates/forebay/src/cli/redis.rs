@@ -54,7 +54,6 @@ pub enum Redis {
     Down(Whole),
 }
 
-/// The shape.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Shape {
     /// One instance.
@@ -63,16 +62,16 @@ pub enum Shape {
     Replicas,
     /// A primary with replicas, and three Sentinels.
     Sentinel,
-    /// A cluster.
+    /// Primaries that share the hash slots, each with replicas.
     Cluster,
 }
 
 /// Which server.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Server {
-    /// valkey-server
+    /// The program `valkey-server`.
     Valkey,
-    /// redis-server
+    /// The program `redis-server`.
     Redis,
 }
 

@@ -35,7 +35,6 @@ pub(super) enum ToAgent {
     Cancel,
 }
 
-/// From an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FromAgent {

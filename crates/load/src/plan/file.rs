@@ -41,15 +41,15 @@ pub struct Plan {
     pub workers: Option<u64>,
     /// `-R`
     pub rate: Option<f64>,
-    /// `--max-concurrency`
+    /// As the option `--max-concurrency`: requests under way at most, of an open model.
     pub max_concurrency: Option<u64>,
     /// `-t`
     pub timeout: Option<Duration>,
-    /// `--warmup`
+    /// As the option `--warmup`: what is measured begins after it.
     pub warmup: Option<Duration>,
     /// `-d`
     pub duration: Option<Duration>,
-    /// `-a`
+    /// As the option `-a`: the run ends after so many requests.
     pub amount: Option<u64>,
     /// The same random values every time.
     pub seed: Option<u64>,

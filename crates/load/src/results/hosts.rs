@@ -17,13 +17,13 @@ pub enum Role {
 /// One machine, watched while the run went on.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name.
+    /// How a report calls the machine.
     pub name: String,
     /// What it did.
     pub role: Role,
-    /// Cores.
+    /// Logical processors that are online.
     pub cores: u32,
-    /// Bytes of memory.
+    /// Total memory, as `/proc/meminfo` tells it.
     pub memory_bytes: u64,
     /// Bits a second of its network, when known.
     pub network_bits_per_s: Option<u64>,

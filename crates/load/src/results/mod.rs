@@ -69,7 +69,7 @@ pub struct Load {
 /// One run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// [`FORMAT`].
+    /// The version of this shape: [`FORMAT`] when this program wrote it.
     pub format: u32,
     /// What was typed, the program first.
     pub command: Vec<String>,

@@ -13,7 +13,7 @@ pub struct Rates {
     pub p50: f64,
     /// 97.5 %.
     pub p97_5: f64,
-    /// Mean.
+    /// Arithmetic mean of the seconds.
     pub mean: f64,
     /// Standard deviation.
     pub stdev: f64,

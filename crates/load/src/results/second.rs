@@ -17,7 +17,7 @@ pub struct Second {
     pub errors: u64,
     /// Requests timed out.
     pub timeouts: u64,
-    /// Bytes.
+    /// Read and written by all connections.
     pub bytes: Bytes,
     /// Of the answers that came in this second; 0 when none did.
     pub mean_ms: f64,

@@ -48,7 +48,6 @@ pub struct Generate {
 }
 
 impl Generate {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let scope = Scope::new(slots);
         let (rows, rows_max, name) = &self.rows;

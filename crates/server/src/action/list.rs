@@ -14,7 +14,6 @@ hot_action!(List);
 
 /// The action.
 pub struct List {
-    /// The table.
     pub table: HotTable,
     /// The last key of the page before, its type, and the name that errors use.
     pub after: (Eval, Type, String),
@@ -22,12 +21,10 @@ pub struct List {
     pub limit: (Eval, String),
     /// More than this is refused.
     pub limit_max: usize,
-    /// The answer.
     pub answering: Answering,
 }
 
 impl List {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let scope = Scope::new(slots);
         let (after, ty, name) = &self.after;

@@ -59,7 +59,6 @@ pub enum Action {
 }
 
 impl Action {
-    /// Runs it.
     pub fn run(&self, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         match self {
             Action::Constant { head, body } => {

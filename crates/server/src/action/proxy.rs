@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// The action.
 pub struct ProxyAction {
     /// Where to.
     pub proxy: Arc<Proxy>,

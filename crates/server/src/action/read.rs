@@ -22,18 +22,15 @@ pub fn counters_of(shape: Option<&Shape>, incremented: &[usize]) -> Counters {
 
 /// `get`: the row with this key.
 pub struct Get {
-    /// The table.
     pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
     /// Whether the answer shows what increments change.
     pub counters: Counters,
-    /// The answer.
     pub answering: Answering,
 }
 
 impl Get {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let show = |row: RowRef<'_>| self.respond_row(row, slots, out);
@@ -44,14 +41,11 @@ impl Get {
 
 /// `random`: any row, each as likely as the others.
 pub struct Random {
-    /// The table.
     pub table: HotTable,
-    /// The answer.
     pub answering: Answering,
 }
 
 impl Random {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let called = self.table.random(|row| self.respond_row(row, slots, out));
         self.finish_row(called, slots, out)
@@ -60,7 +54,6 @@ impl Random {
 
 /// `count`: how many rows there are, or how many have a value in an indexed column.
 pub struct Count {
-    /// The table.
     pub table: HotTable,
     /// The column (its index and type), the value looked for and the name that errors use.
     pub by: Option<(usize, Type, Eval, String)>,
@@ -69,7 +62,6 @@ pub struct Count {
 }
 
 impl Count {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let (value, called) = match &self.by {
             Some((column, ty, eval, name)) => {

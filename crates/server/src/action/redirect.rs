@@ -14,7 +14,6 @@ hot_action!(Redirect);
 
 /// The action.
 pub struct Redirect {
-    /// The table.
     pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
@@ -31,7 +30,6 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let called = match self.table.get(key.as_ref(), Counters::Hidden, |row| self.show(row, out)) {

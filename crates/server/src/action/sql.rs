@@ -23,7 +23,6 @@ pub enum Shows {
     None,
 }
 
-/// The action.
 pub struct SqlAction {
     /// The database.
     pub store: Store,
@@ -33,7 +32,6 @@ pub struct SqlAction {
     pub bind: Vec<(Eval, Option<Type>, String)>,
     /// What it shows.
     pub shows: Shows,
-    /// The answer.
     pub answering: Answering,
     /// What follows what it writes.
     pub seen: Seen,

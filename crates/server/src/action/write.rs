@@ -26,7 +26,6 @@ pub enum ColumnSource {
     Serial,
     /// What the column says.
     Fill(Fill),
-    /// Null.
     Null,
 }
 
@@ -44,13 +43,11 @@ pub enum OnConflict {
 
 /// `insert` and `upsert`.
 pub struct Insert {
-    /// The table.
     pub table: HotTable,
     /// How the row is made.
     pub row: RowPlan,
     /// What happens when the key is there.
     pub on_conflict: OnConflict,
-    /// The answer.
     pub answering: Answering,
 }
 
@@ -61,7 +58,6 @@ thread_local! {
 pub type Values = SmallVec<[Value; 12]>;
 
 impl Insert {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let draws_left = match self.on_conflict {
             OnConflict::Refuse { draws_again } => draws_again,
@@ -237,13 +233,11 @@ fn filled(fill: &Fill) -> Value {
 
 /// `update`: changes columns of one row.
 pub struct Update {
-    /// The table.
     pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
     /// The columns to change: index, value, the name that errors use.
     pub changes: Vec<(usize, Eval, String)>,
-    /// The answer.
     pub answering: Answering,
 }
 
@@ -281,15 +275,12 @@ impl Update {
 
 /// `increment`: adds to a bigint column of one row.
 pub struct Increment {
-    /// The table.
     pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
-    /// The column.
     pub column: usize,
     /// How much, and the name that errors use.
     pub by: (Eval, String),
-    /// The answer.
     pub answering: Answering,
 }
 
@@ -311,13 +302,11 @@ impl Increment {
 
 /// `delete`: removes one row, which is what the answer shows if it shows anything.
 pub struct Delete {
-    /// The table.
     pub table: HotTable,
     /// Which row; `None`: a random one.
     pub key: Option<KeyOf>,
     /// Rows that a random choice never takes.
     pub except: Vec<Value>,
-    /// The answer.
     pub answering: Answering,
 }
 
@@ -325,7 +314,6 @@ pub struct Delete {
 const CHOICES_MAX: u32 = 64;
 
 impl Delete {
-    /// Runs it.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         match &self.key {
             Some(key) => {

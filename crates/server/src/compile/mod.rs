@@ -28,20 +28,21 @@ use crate::endpoint::waiting_requests::Waiting;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::request_log::RequestLog;
 use crate::service::Routes;
+use forebay_config::model;
+use forebay_http::HeaderLines;
+use forebay_value::Schema;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
 pub use context::{CompileError, Context};
 pub use environment::{Ground, in_file};
-use forebay_config::model;
-use forebay_http::HeaderLines;
-use forebay_value::Schema;
 pub use keeping::Keeping;
 pub use params::ParamTable;
 pub use proxies::Proxies;
 pub use row_invalidation::changes;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 pub use words::{http_limits, listens};
 
 /// Compiles all endpoints; every mistake is reported, not only the first.

@@ -19,9 +19,7 @@ pub enum Eval {
     Given(usize),
     /// `uuid()`
     Uuid4,
-    /// `uuid7()`
     Uuid7,
-    /// `now()`
     Now,
     /// `now(seconds)`; the name of the seconds, for the error when they lead out of the calendar.
     NowIn(Box<Eval>, String),

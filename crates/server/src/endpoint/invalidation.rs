@@ -20,7 +20,6 @@ use std::sync::Arc;
 pub struct Drops {
     /// The cache of this process.
     pub cache: Cache<Problem>,
-    /// The tags.
     pub tags: Tags,
     /// What the tag of the request's path begins with, if it is dropped as well.
     pub path_tag: Option<String>,

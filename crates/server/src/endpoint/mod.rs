@@ -45,7 +45,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 use validated::Form;
 
-/// One endpoint.
 pub struct Endpoint {
     /// Who may call it.
     pub guard: Option<Guard>,

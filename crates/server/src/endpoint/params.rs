@@ -66,7 +66,6 @@ pub enum Missing {
     Refuse,
     /// 400; 422 when it is there as null, which the column that it is for may not be.
     NotNull,
-    /// It is null.
     Null,
     /// It is what this gives.
     Default(Eval),

@@ -17,7 +17,6 @@ use forebay_database::{Statement, Store};
 use forebay_table::Following;
 use forebay_terminal::{error, warn};
 use forebay_value::Timestamp;
-pub use lease::Lease;
 use lease::Turn;
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -26,6 +25,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
+pub use lease::Lease;
+
 /// After a lease could not be asked for: until it is asked for again.
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -33,7 +34,6 @@ const LEASE_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub struct Schedule(Vec<Arc<Job>>);
 
-/// One job.
 struct Job {
     name: String,
     every: Duration,

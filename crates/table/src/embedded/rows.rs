@@ -62,7 +62,6 @@ pub(crate) struct Rows {
     lengths: Padded<[AtomicU32; SHARDS]>,
     /// A power of two that is at least every length there has been.
     length_bound: AtomicU32,
-    /// All rows.
     total: AtomicU64,
     /// The last insert or delete.
     membership: AtomicU64,

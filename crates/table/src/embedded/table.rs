@@ -58,7 +58,7 @@ pub enum Fetched {
 /// One row for [`Table::for_each`].
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// Its key.
+    /// What [`Table::get`] finds the row by.
     pub key: ValueRef<'a>,
     /// The row; `None` when it was evicted.
     pub row: Option<RowRef<'a>>,

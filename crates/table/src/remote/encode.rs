@@ -1,14 +1,17 @@
 //! What stands in the fields of a shard: keys in their order, entries with their heads.
 //!
 //! ```text
-//! key      := bigint: 8 bytes big-endian, the sign bit turned over · uuid: 16 bytes · text: its UTF-8     ascends as the keys do
+//! key      := bigint: 8 bytes big-endian, the sign bit turned over · uuid: 16 bytes · text: its UTF-8
+//!             so that bytes ascend as the keys do
 //! entry    := head body
-//! head     := kind u8 · version 7 bytes little-endian      version: the number of the last change in the shard's queue; 0: loaded
-//! body     := kind 0: the row, in the row format · kind 1 (stub): the fingerprints of its unique values, then of its counted values,
+//! head     := kind u8 · version 7 bytes little-endian
+//!             version: the number of the last change in the shard's queue; 0: loaded
+//! body     := kind 0: the row, in the row format
+//!             kind 1 (stub): the fingerprints of its unique values, then of its counted values,
 //!             16 bytes little-endian each, in the order of the columns; 0 for NULL
 //! reservation := token, 8 bytes · key                       of a unique value: who has it, or is about to
-//! queued   := field and value of a queue entry: of a record that ends with a row what stands before the row, and the row's entry; otherwise "r"
-//!             and the log record
+//! queued   := field and value of a queue entry: of a record that ends with a row what stands before the
+//!             row, and the row's entry; otherwise "r" and the log record
 //! ```
 
 use crate::error::HotError;

@@ -56,7 +56,7 @@ struct Began {
 /// One row for [`RemoteTable::scan`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RemoteEntry {
-    /// Its key.
+    /// What [`RemoteTable::get`] finds the row by.
     pub key: Value,
     /// The row; `None` when it was evicted.
     pub row: Option<Row>,

@@ -1,25 +1,30 @@
 //! The names of all keys, and in which slot they are.
 //!
 //! ```text
-//! fb:{tier}           hash    version, id, shards, database; table:<id>: the catalogue's entry
-//! fb:{<tag>}:<tier>:m        hash    of one shard: epoch, n (the last number given), drained, forgotten (the newest tombstone that is gone),
-//!                             full, gap, base, generation, g<shard>, reserved, r<shard>, opening, L<table> (loaded)
-//! fb:{<tag>}:<tier>:s        stream  the shard's queue: entries <n>-0, as in `encode`
-//! fb:{<tag>}:<tier>:l  :x  :h        the lease of the queue, the lock of a repair, a scan of the database under way
-//! fb:{<tag>}:<tier>:<table>:r        hash    key → entry
-//! fb:{<tag>}:<tier>:<table>:d        zset    key of a deleted row → version of the delete
-//! fb:{<tag>}:<tier>:<table>:f        hash    token and key of attempts that must not succeed
-//! fb:{<tag>}:<tier>:<table>:o        zset    keys in their order (tables that are listed)
-//! fb:{<tag>}:<tier>:<table>:c<column> hash   fingerprint of a counted value → rows of this shard
-//! fb:{<tag>}:<tier>:<table>:u<column> hash   fingerprint of a unique value → reservation; in the shard of the value
-//! … :r  :o  :c<column>  :u<column>  with :<digits> behind it           what a load has staged
-//! fb:{tier}:w<table>  lease of who loads a table (in the tier's slot)
+//! fb:{tier}                           hash    version, id, shards, database;
+//!                                             table:<id>: the catalogue's entry
+//! fb:{<tag>}:<tier>:m                 hash    of one shard: epoch, n (the last number given), drained,
+//!                                             forgotten (the newest tombstone that is gone), full, gap,
+//!                                             base, generation, g<shard>, reserved, r<shard>, opening,
+//!                                             L<table> (loaded)
+//! fb:{<tag>}:<tier>:s                 stream  the shard's queue: entries <n>-0, as in `encode`
+//! fb:{<tag>}:<tier>:l  :x  :h                 the lease of the queue, the lock of a repair, a scan of the
+//!                                             database under way
+//! fb:{<tag>}:<tier>:<table>:r         hash    key → entry
+//! fb:{<tag>}:<tier>:<table>:d         zset    key of a deleted row → version of the delete
+//! fb:{<tag>}:<tier>:<table>:f         hash    token and key of attempts that must not succeed
+//! fb:{<tag>}:<tier>:<table>:o         zset    keys in their order (tables that are listed)
+//! fb:{<tag>}:<tier>:<table>:c<column> hash    fingerprint of a counted value → rows of this shard
+//! fb:{<tag>}:<tier>:<table>:u<column> hash    fingerprint of a unique value → reservation; in the shard
+//!                                             of the value
+//! … :r  :o  :c<column>  :u<column>            with :<digits> behind it: what a load has staged
+//! fb:{tier}:w<table>                          lease of who loads a table (in the tier's slot)
 //! ```
 //! `fb:` stands for the root of a deployment: `fb:<name>:`, and `fb:` alone for a tier that was made before
 //! deployments had names. `<tier>` are eight digits of the tier's id: a server that still serves a tier
 //! that was lost never touches the one that was made after it. Shard `i` of `S` has the tag of slot
-//! `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has as many
-//! shards as another, give or take one.
+//! `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has
+//! as many shards as another, give or take one.
 
 use crate::record::TableId;
 use forebay_redis::{SLOTS, Slot, slot_of, tag_for_slot};

@@ -45,7 +45,7 @@ pub(crate) struct Eviction {
 /// The right to drain one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The shard.
+    /// Counted from 0, below the tier's number of shards.
     pub shard: u16,
     token: Vec<u8>,
 }

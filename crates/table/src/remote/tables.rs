@@ -98,7 +98,7 @@ impl RemoteTables {
         &self.tier.names.root
     }
 
-    /// The queues.
+    /// What the drain reads: the streams of all shards.
     pub fn queue(&self) -> Queue {
         self.queue.clone()
     }

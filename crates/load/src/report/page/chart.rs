@@ -38,7 +38,6 @@ pub(super) enum Across {
     Nines,
 }
 
-/// A chart.
 pub(super) struct Chart {
     pub(super) title: String,
     pub(super) across: Across,
