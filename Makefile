@@ -18,7 +18,8 @@ demo:
 
 # Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
-	@$(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay $(CARGO) test --workspace
+	@$(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace && \
+	FOREBAY_TEST_FOLLOW=triggers $(CARGO) test --workspace --test stores -- follow
 
 # Bodies of 1 GiB through the proxy, instead of the 64 MiB of `make test`.
 test-bodies: tools

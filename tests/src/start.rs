@@ -89,7 +89,13 @@ impl Start {
 
     /// Uses these stores.
     pub fn stores(self, stores: &Stores, folder: &Folder) -> Start {
-        let start = self.database(&stores.database_url(folder));
+        let mut url = stores.database_url(folder);
+        // `FOREBAY_TEST_FOLLOW=triggers` has the tests of following run by triggers.
+        let way = std::env::var("FOREBAY_TEST_FOLLOW").ok().filter(|way| !way.is_empty());
+        if let Some(way) = way.filter(|_| stores.is_postgres()) {
+            url += &format!("{}follow={way}", if url.contains('?') { '&' } else { '?' });
+        }
+        let start = self.database(&url);
         match stores.memory_url() {
             Some(url) => start.memory(url),
             None => start,

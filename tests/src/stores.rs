@@ -135,9 +135,11 @@ impl Scratch {
 
     #[track_caller]
     fn run(&self, sql: &str) {
-        let client = postgres::Client::connect(&self.server, NoTls);
-        let done = client.and_then(|mut client| client.batch_execute(sql));
-        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        self.try_run(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    fn try_run(&self, sql: &str) -> Result<(), postgres::Error> {
+        postgres::Client::connect(&self.server, NoTls)?.batch_execute(sql)
     }
 
     fn url(&self) -> String {
@@ -151,9 +153,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        if std::thread::panicking() {
+            return;
         }
+        let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        // A replication slot is in use until PostgreSQL has noticed that its client is gone.
+        crate::wait_for(&sql, || self.try_run(&sql).ok());
     }
 }
 

@@ -61,7 +61,7 @@ struct Ground {
 
 impl Ground {
     /// A table with rows in it, and a start in front of it.
-    fn new(stores: Stores) -> Ground {
+    fn new(stores: Stores, way: &str) -> Ground {
         let folder = Folder::new();
         let config = folder.write("follow.toml", CONFIG);
         let database = stores.database_url(&folder);
@@ -70,7 +70,9 @@ impl Ground {
                 rusqlite::Connection::open(folder.database()).and_then(|made| made.execute_batch(TABLE));
             made.expect("a file can be made");
         }
-        let start = Start::new(binary(), &folder, &config).database(&database).set("memory.segment=1MiB");
+        let start = Start::new(binary(), &folder, &config)
+            .database(&format!("{database}{way}"))
+            .set("memory.segment=1MiB");
         let ground = Ground { folder, stores, start };
         if database.starts_with("postgres:") {
             ground.change(TABLE);
@@ -123,10 +125,16 @@ fn checkpoint(server: &Server) {
     wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
 }
 
-/// On SQLite, then on PostgreSQL.
+const TRIGGERS: &str = "?follow=triggers";
+
+/// Triggers are no way out of a slot that waits for the transactions of other tests.
+const DECODING: &str = "?follow=logical";
+
+/// On SQLite, on PostgreSQL by logical decoding, and there by triggers.
 fn on_each(test: impl Fn(&Ground)) {
-    for stores in [Stores::new, Stores::postgres] {
-        test(&Ground::new(stores()));
+    test(&Ground::new(Stores::new(), ""));
+    for way in [DECODING, TRIGGERS] {
+        test(&Ground::new(Stores::postgres(), way));
     }
 }
 
@@ -204,13 +212,24 @@ fn kills_while_others_write_lose_nothing() {
 
 #[test]
 fn what_is_not_told_any_more_is_read_again() {
-    let long_ago = |ground: &Ground| match ground.archive() {
-        Archive::Sqlite(database) => {
-            database.change("UPDATE forebay_follower SET updated_at = updated_at - 7200")
-        }
+    let harmed = |ground: &Ground, sqlite: &str, triggers: &str, slot: &str| match ground.archive() {
+        Archive::Sqlite(database) => database.change(sqlite),
         archive @ Archive::Postgres(_) => {
-            drop(archive.rows("UPDATE forebay_follower SET updated_at = updated_at - interval '2 hours'"));
+            let has_slot = !archive.rows("SELECT FROM pg_publication").is_empty();
+            let sql = if has_slot { slot } else { triggers };
+            // Each in a transaction of its own.
+            sql.split(';').for_each(|sql| drop(archive.rows(sql)));
         }
+    };
+    let long_ago = |ground: &Ground| {
+        harmed(
+            ground,
+            "UPDATE forebay_follower SET updated_at = updated_at - 7200",
+            "UPDATE forebay_follower SET updated_at = updated_at - interval '2 hours'",
+            "INSERT INTO notes VALUES (3000, 'passed', '', 0);
+             SELECT pg_replication_slot_advance(slot_name, pg_current_wal_lsn()) FROM pg_replication_slots WHERE database = current_database();
+             DELETE FROM notes WHERE id = 3000",
+        );
     };
     let rewritten = |ground: &Ground| {
         let rest = TABLE.split_once("notes").expect("a name").1;
@@ -220,21 +239,29 @@ fn what_is_not_told_any_more_is_read_again() {
         ground.change("DROP TABLE before");
     };
     let forgotten = |ground: &Ground| {
-        ground.change("DELETE FROM forebay_follower");
-        ground.change("DELETE FROM forebay_change");
+        harmed(
+            ground,
+            "DELETE FROM forebay_follower; DELETE FROM forebay_change",
+            "DELETE FROM forebay_follower; DELETE FROM forebay_change",
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()",
+        );
     };
-    let untold = |ground: &Ground| match ground.archive() {
-        Archive::Sqlite(database) => database.change("DROP TRIGGER forebay_update_notes"),
-        archive @ Archive::Postgres(_) => drop(archive.rows("DROP TRIGGER forebay_update ON notes")),
+    let untold = |ground: &Ground| {
+        harmed(
+            ground,
+            "DROP TRIGGER forebay_update_notes",
+            "DROP TRIGGER forebay_update ON notes",
+            "ALTER PUBLICATION forebay DROP TABLE notes",
+        );
     };
     for harm in [&long_ago as &dyn Fn(&Ground), &rewritten, &forgotten, &untold] {
         on_each(|ground| {
             let server = ground.checkpointed();
             server.kill();
+            slot_is_free(ground);
             harm(ground);
             ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
-            let server = ground.start.start();
-            server.wait_healthy();
+            let server = ground.started();
             assert_says(
                 &server,
                 "the checkpoint is not used for table notes, which changed while it was not followed",
@@ -250,10 +277,24 @@ fn what_is_not_told_any_more_is_read_again() {
     }
 }
 
-/// A server of the test's own, to be away.
-fn own() -> (Postgres, Ground) {
-    let postgres = Postgres::start(&[]);
-    let ground = Ground::new(Stores::postgres_at(&postgres.server_url()));
+/// Waits until the database has noticed that the server is gone.
+#[track_caller]
+fn slot_is_free(ground: &Ground) {
+    let Archive::Postgres(_) = ground.archive() else { return };
+    let used = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND active";
+    wait_for("the slot is free", || (ground.archive().number(used) == 0).then_some(()));
+}
+
+/// What a database server needs to be followed by logical decoding, with a slot that outlives a connection.
+const LOGICAL: [&str; 2] = ["wal_level=logical", "max_slot_wal_keep_size=1GB"];
+
+/// A database server of the test's own, to be away.
+fn own(settings: &[&str]) -> (Postgres, Ground) {
+    let postgres = Postgres::start(settings);
+    if !settings.is_empty() {
+        postgres.run("ALTER ROLE app REPLICATION");
+    }
+    let ground = Ground::new(Stores::postgres_at(&postgres.server_url()), "");
     (postgres, ground)
 }
 
@@ -267,7 +308,13 @@ fn states(server: &Server) -> Vec<String> {
 
 #[test]
 fn a_start_with_followed_tables_needs_no_database() {
-    let (postgres, ground) = own();
+    for settings in [&[][..], &LOGICAL] {
+        needs_no_database(settings);
+    }
+}
+
+fn needs_no_database(settings: &[&str]) {
+    let (postgres, ground) = own(settings);
     let server = ground.checkpointed();
     let mut client = server.client();
     for _ in 0..3 {
@@ -321,7 +368,7 @@ fn a_start_with_followed_tables_needs_no_database() {
 
 #[test]
 fn a_database_that_is_back_and_does_not_tell_is_read_again() {
-    let (postgres, ground) = own();
+    let (postgres, ground) = own(&[]);
     let server = ground.checkpointed();
     server.kill();
     ground.change("DELETE FROM forebay_follower");
@@ -339,4 +386,111 @@ fn a_database_that_is_back_and_does_not_tell_is_read_again() {
     server.drain();
     wait_shown(&server, "/notes/3", "/seen", &8.into());
     ground.verified(&server);
+}
+
+/// How the server is told, once it follows.
+#[track_caller]
+fn told_by(server: &Server) -> String {
+    server.admin("GET", "/follow").expect(200)["told_by"].as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn a_database_that_dies_and_comes_back_goes_on_telling() {
+    let (postgres, ground) = own(&LOGICAL);
+    let server = ground.checkpointed();
+    assert!(told_by(&server).starts_with("logical decoding"), "{}", told_by(&server));
+    for round in 1..=3 {
+        ground.change(&format!("UPDATE notes SET seen = {round} WHERE id <= 100"));
+        postgres.kill();
+        postgres.restart();
+        ground.change(&format!("UPDATE notes SET text = 'round {round}' WHERE id > 100"));
+        wait_shown(&server, "/notes/1", "/seen", &round.into());
+        wait_shown(&server, "/notes/200", "/text", &format!("round {round}").into());
+    }
+    ground.verified(&server);
+}
+
+#[test]
+fn a_slot_that_was_invalidated_is_made_anew() {
+    let (postgres, ground) = own(&["wal_level=logical", "max_slot_wal_keep_size=1MB", "min_wal_size=32MB"]);
+    let server = ground.checkpointed();
+    assert!(told_by(&server).starts_with("logical decoding"), "{}", told_by(&server));
+    server.signal(rustix::process::Signal::STOP);
+    ground.change("UPDATE notes SET text = 'untold' WHERE id = 3");
+    let lost = "SELECT count(*) FROM pg_replication_slots WHERE wal_status = 'lost'";
+    wait_for("the slot is lost", || {
+        postgres.run("CREATE TABLE filler (id int); DROP TABLE filler");
+        postgres.run("SELECT pg_switch_wal()");
+        postgres.run("CHECKPOINT");
+        (ground.archive().number(lost) == 1).then_some(())
+    });
+    server.signal(rustix::process::Signal::CONT);
+    wait_shown(&server, "/notes/3", "/text", &"untold".into());
+    wait_following(&server);
+    ground.change("UPDATE notes SET text = 'told' WHERE id = 4");
+    wait_shown(&server, "/notes/4", "/text", &"told".into());
+    assert_eq!(ground.archive().number(lost), 0);
+    ground.verified(&server);
+}
+
+#[test]
+fn without_a_bound_for_slots_the_slot_is_temporary() {
+    let (postgres, ground) = own(&["wal_level=logical"]);
+    let server = ground.checkpointed();
+    assert!(told_by(&server).starts_with("logical decoding"), "{}", told_by(&server));
+    let slots = "SELECT count(*) FROM pg_replication_slots";
+    assert_eq!(ground.archive().number(&format!("{slots} WHERE temporary")), 1);
+    server.kill();
+    wait_for("nothing is left", || (ground.archive().number(slots) == 0).then_some(()));
+    ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
+    let server = ground.started();
+    assert_says(&server, "the checkpoint is not used for table notes");
+    assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
+    // The slot goes with its connection.
+    postgres.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots");
+    ground.change("UPDATE notes SET text = 'again' WHERE id = 3");
+    wait_shown(&server, "/notes/3", "/text", &"again".into());
+    wait_following(&server);
+    ground.verified(&server);
+}
+
+/// What `forebay check` says of this start.
+#[track_caller]
+fn checked(ground: &Ground) -> String {
+    let check = ground.start.run("check", &[]);
+    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert!(check.status.success(), "{said}{}", String::from_utf8_lossy(&check.stderr));
+    said
+}
+
+#[test]
+fn who_tells_of_changes_is_said() {
+    for (stores, way, expected) in [
+        (Stores::postgres(), "?follow=logical", "logical decoding"),
+        (Stores::postgres(), "?follow=triggers", "triggers; logical decoding: the URL says follow=triggers"),
+        (
+            Stores::pgbouncer(),
+            "",
+            "triggers; logical decoding: needs a URL of the server itself, without a pooler",
+        ),
+        (Stores::sqlite(), "", "triggers"),
+    ] {
+        let ground = Ground::new(stores, way);
+        let line = format!("notes: what others commit is told by {expected}");
+        assert!(checked(&ground).contains(&line), "{line}: {}", checked(&ground));
+        let server = ground.started();
+        let ready = wait_for("the follower says who tells it", || {
+            let ready = server.admin("GET", "/ready").expect(200);
+            ready.get("followed").is_some().then_some(ready)
+        });
+        let said = ready["followed"]["notes"].as_str().unwrap_or_default();
+        assert!(said.starts_with(expected), "{expected}: {ready}");
+        assert_eq!(ready.get("idle_slots"), None, "{ready}");
+        server.kill();
+        if expected == "logical decoding" {
+            slot_is_free(&ground);
+            let said = checked(&ground);
+            assert!(said.contains("no server uses replication slot forebay_"), "{said}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! is followed on the new primary.
 
 use super::follow::{assert_verified, wait_following, wait_shown};
-use forebay_tests::{Folder, Postgres, Start, binary, wait_for};
+use forebay_tests::{Folder, Postgres, Server, Start, binary, wait_for};
 
 const CONFIG: &str = r#"
 [table.products]
@@ -37,18 +37,18 @@ sql = "SELECT count(*) AS tokens FROM tokens"
 
 #[test]
 fn what_the_promoted_standby_lacks_comes_from_the_log() {
-    let primary = Postgres::start(&["fsync=off", "wal_level=replica", "max_wal_senders=4"]);
-    primary.run("CREATE DATABASE shop OWNER app");
-    let shop = |postgres: &Postgres| {
-        let url = format!("postgres://app@127.0.0.1:{}/shop", postgres.port());
-        postgres::Client::connect(&url, postgres::NoTls).expect("a connection")
-    };
-    shop(&primary)
-        .batch_execute(
-            "CREATE TABLE products (id bigint PRIMARY KEY, name text, views bigint NOT NULL DEFAULT 0);
-             INSERT INTO products SELECT n, 'product', 0 FROM generate_series(1, 100) n",
-        )
-        .expect("a table");
+    promoted("triggers", &["fsync=off", "wal_level=replica", "max_wal_senders=4"]);
+}
+
+/// The slot is not on the standby.
+#[test]
+fn a_promoted_standby_is_followed_by_a_slot_of_its_own() {
+    promoted("logical decoding", &["fsync=off", "wal_level=logical", "max_slot_wal_keep_size=1GB"]);
+}
+
+fn promoted(told_by: &str, settings: &[&str]) {
+    let primary = Postgres::start(settings);
+    make_shop(&primary);
     let standby = primary.standby();
     let folder = Folder::new();
     let config = folder.write("shop.toml", CONFIG);
@@ -70,13 +70,15 @@ fn what_the_promoted_standby_lacks_comes_from_the_log() {
     standby.detach();
     (11..=30).for_each(|id| write(id, "lost by the standby"));
     server.drain();
-    shop(&primary).batch_execute("UPDATE products SET name = 'by another' WHERE id = 40").expect("an update");
+    connected(&primary)
+        .batch_execute("UPDATE products SET name = 'by another' WHERE id = 40")
+        .expect("an update");
     wait_shown(&server, "/products/40", "/name", &"by another".into());
     primary.kill();
     (21..=35).for_each(|id| write(id, "while there is none"));
     standby.run("SELECT pg_promote()");
 
-    let mut promoted = shop(&standby);
+    let mut promoted = connected(&standby);
     let mut text =
         |sql: &str| -> Option<String> { promoted.query(sql, &[]).ok()?.first().and_then(|row| row.get(0)) };
     wait_for("the promoted one has everything", || {
@@ -105,4 +107,28 @@ fn what_the_promoted_standby_lacks_comes_from_the_log() {
     );
     wait_shown(&server, "/products/41", "/name", &"again".into());
     assert_verified(&server);
+    assert_told_by(&server, told_by);
+}
+
+#[track_caller]
+fn assert_told_by(server: &Server, told_by: &str) {
+    let ready = server.admin("GET", "/ready").expect(200);
+    let said = ready["followed"]["products"].as_str().unwrap_or_default();
+    assert!(said.starts_with(told_by), "{ready}");
+}
+
+fn make_shop(primary: &Postgres) {
+    primary.run("ALTER ROLE app REPLICATION");
+    primary.run("CREATE DATABASE shop OWNER app");
+    connected(primary)
+        .batch_execute(
+            "CREATE TABLE products (id bigint PRIMARY KEY, name text, views bigint NOT NULL DEFAULT 0);
+             INSERT INTO products SELECT n, 'product', 0 FROM generate_series(1, 100) n",
+        )
+        .expect("a table");
+}
+
+fn connected(postgres: &Postgres) -> postgres::Client {
+    let url = format!("postgres://app@127.0.0.1:{}/shop", postgres.port());
+    postgres::Client::connect(&url, postgres::NoTls).expect("a connection")
 }

@@ -14,7 +14,8 @@
 //! 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
 //! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel
 //! scheduled it. With FOREBAY_PLANTED the server has that bug (`make torture-database-planted`), and it is a
-//! failure when no round fails.
+//! failure when no round fails. FOREBAY_TEST_FOLLOW has tables followed by `logical` decoding or `triggers`
+//! in all rounds instead of in some.
 //!
 //! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: ten
 //! rounds in a normal run, FOREBAY_TORTURE_SHARD_ROUNDS for more.
@@ -45,7 +46,14 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 /// Clusters are not synced: what is killed here is processes, whose files the kernel keeps.
-const SETTINGS: [&str; 4] = ["fsync=off", "max_connections=60", "shared_buffers=32MB", "autovacuum=off"];
+const SETTINGS: [&str; 6] = [
+    "fsync=off",
+    "max_connections=60",
+    "shared_buffers=32MB",
+    "autovacuum=off",
+    "wal_level=logical",
+    "max_slot_wal_keep_size=1GB",
+];
 
 #[test]
 fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
@@ -61,6 +69,7 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
         for _ in 0..LANES.min(rounds as usize) {
             scope.spawn(|| {
                 let postgres = Postgres::start(&SETTINGS);
+                postgres.run("ALTER ROLE app REPLICATION");
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let is_found = planted.is_some() && !failures.lock().expect("no thread panics").is_empty();

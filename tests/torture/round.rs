@@ -55,7 +55,7 @@ impl<'a> Ground<'a> {
             let direct = stores.database_url(&folder);
             let through =
                 direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", relay.address.port()));
-            start = start.database(&format!("{through}?pool_size=6"));
+            start = start.database(&format!("{through}?pool_size=6{}", shape.follow));
         }
         let ground = Ground { postgres, stores, folder, relay, start, told: String::new() };
         let sql = shape.sql(random);
@@ -89,6 +89,16 @@ impl<'a> Ground<'a> {
         let name = name.rsplit('/').next().unwrap_or_default();
         self.postgres.run(&format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()"
+        ));
+    }
+
+    /// The slots of this round's database, unless they are in use again.
+    fn drop_slots(&self) {
+        let name = self.database_url();
+        let name = name.rsplit('/').next().unwrap_or_default();
+        self.postgres.run(&format!(
+            "DO $$ BEGIN PERFORM pg_drop_replication_slot(slot_name) FROM pg_replication_slots \
+               WHERE database = '{name}' AND NOT active; EXCEPTION WHEN object_in_use THEN NULL; END $$"
         ));
     }
 }
@@ -331,8 +341,7 @@ fn happen(
             Ok(server)
         }
         40..55 => {
-            ground.tell("backends are terminated");
-            ground.terminate();
+            terminate(ground, random);
             Ok(server)
         }
         55..58 => {
@@ -360,6 +369,16 @@ fn happen(
             ground.relay.arm(Fault { at, harm });
             Ok(server)
         }
+    }
+}
+
+/// Connections end, and sometimes what the database keeps for them goes with them.
+fn terminate(ground: &mut Ground<'_>, random: &mut StdRng) {
+    ground.tell("backends are terminated");
+    ground.terminate();
+    if random.random_bool(0.4) {
+        ground.tell("replication slots are dropped");
+        ground.drop_slots();
     }
 }
 

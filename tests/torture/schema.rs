@@ -66,7 +66,11 @@ pub struct Shape {
     pub is_shared: bool,
     /// Memory takes over what others write.
     pub follows: bool,
+    /// Who tells of it, as the URL says: logical decoding, triggers, or what can be had.
+    pub follow: &'static str,
 }
+
+const FOLLOW: [&str; 5] = ["&follow=logical", "&follow=logical", "&follow=triggers", "&follow=triggers", ""];
 
 const POOL: [(&str, Kind); 10] = [
     ("label", Kind::Label),
@@ -182,7 +186,11 @@ impl Shape {
         };
         let changes = is_postgres && has_label && random.random_bool(0.3);
         let follows = !is_shared || random.random_bool(0.5);
-        Shape { is_postgres, key, columns, raises, changes, is_shared, follows }
+        let mut follow = *one_of(random, &FOLLOW);
+        if let Ok(way) = std::env::var("FOREBAY_TEST_FOLLOW") {
+            follow = FOLLOW.into_iter().find(|of| of.ends_with(&way)).unwrap_or_default();
+        }
+        Shape { is_postgres, key, columns, raises, changes, is_shared, follows, follow }
     }
 
     /// Values for all columns (`whole`) or for some.

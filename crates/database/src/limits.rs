@@ -210,6 +210,22 @@ pub const FOLLOW_LOCK_TRIES: usize = 15;
 /// See [`FOLLOW_LOCK_TRIES`].
 pub const FOLLOW_LOCK_PAUSE_MS: u64 = 500;
 
+/// How long the creation of a replication slot waits for the transactions that are open.
+pub const SLOT_WAIT_MS: u64 = 10_000;
+
+/// How far a stream may be behind, beside what its tables' sizes allow: beyond it they are read again.
+pub const FOLLOW_LAG_BYTES: u64 = 256 << 20;
+
+/// How long a poll waits for a stream that has not come as far as the database is: a pause between two polls.
+pub const FOLLOW_STREAM_WAIT_MS: u64 = 50;
+
+/// A stream on which nothing comes for so long, though each poll asks for an answer, is given up. A large
+/// transaction of other tables may be decoded for as long without a word.
+pub const FOLLOW_DEAF_MS: u64 = 60_000;
+
+/// Room for what one read of a stream takes.
+pub const REPLICATION_READ_BYTES: usize = 256 << 10;
+
 /// How often a follower notes how far it is.
 pub const FOLLOW_NOTE_MS: u64 = 5_000;
 

@@ -410,6 +410,23 @@ impl Store {
         Ok((Follower { engine }, goes_on))
     }
 
+    /// How these tables would be followed, in words: who would tell of changes, and why not a way that would
+    /// cost less. Makes nothing.
+    pub async fn could_follow(&self, tables: Vec<Follow>) -> Result<String, Error> {
+        match &self.engine {
+            Engine::Sqlite(_) => Ok("triggers".into()),
+            Engine::Postgres(postgres) => postgres.could_follow(tables).await,
+        }
+    }
+
+    /// The replication slots of servers that do not run: each in words. The database keeps WAL for them.
+    pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
+        match &self.engine {
+            Engine::Sqlite(_) => Ok(Vec::new()),
+            Engine::Postgres(postgres) => postgres.idle_slots(None).await,
+        }
+    }
+
     /// Removes what following has made in the database, once no server follows; what that was.
     pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.unfollow().await)
@@ -435,6 +452,22 @@ impl Follower {
         match &mut self.engine {
             Following::Sqlite(follower) => follower.poll(wanted).await,
             Following::Postgres(follower) => follower.poll(wanted).await,
+        }
+    }
+
+    /// Who tells of changes in this database, in words; and why not a way that would cost less.
+    pub fn told_by(&self) -> &str {
+        match &self.engine {
+            Following::Sqlite(_) => "triggers",
+            Following::Postgres(follower) => follower.told_by(),
+        }
+    }
+
+    /// As [`Store::idle_slots`], without its own.
+    pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
+        match &self.engine {
+            Following::Sqlite(_) => Ok(Vec::new()),
+            Following::Postgres(follower) => follower.idle_slots().await,
         }
     }
 

@@ -60,7 +60,14 @@ impl Conditions {
         };
         let conditions: Vec<_> =
             lasting.iter().map(|lasting| shown(&lasting.condition, lasting.since)).collect();
-        (if is_ready { 200 } else { 503 }, json!({ "status": status, "conditions": conditions }))
+        let mut answer = json!({ "status": status, "conditions": conditions });
+        if let Some((followed, idle_slots)) = self.tier.followed() {
+            answer["followed"] = followed;
+            if !idle_slots.is_empty() {
+                answer["idle_slots"] = idle_slots.into();
+            }
+        }
+        (if is_ready { 200 } else { 503 }, answer)
     }
 
     /// State and table of each, as it is now.

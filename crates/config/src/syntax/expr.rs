@@ -388,7 +388,7 @@ impl Expr {
     }
 
     /// Calls `f` with the name of every parameter in this expression.
-    pub(crate) fn each_param<'e>(&'e self, f: &mut dyn FnMut(&'e str)) {
+    pub fn each_param<'e>(&'e self, f: &mut dyn FnMut(&'e str)) {
         self.each(&mut |expr| {
             if let Expr::Param(name) = expr {
                 f(name);

@@ -45,7 +45,7 @@ pub(super) struct Connector {
     pub(super) statement_timeout_ms: u64,
     /// The server's own setting would answer before a commit is durable.
     pub(super) needs_synchronous_commit: bool,
-    tls: MakeRustlsConnect,
+    pub(super) tls: MakeRustlsConnect,
 }
 
 impl Connector {

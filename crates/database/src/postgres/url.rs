@@ -36,6 +36,16 @@ pub(super) enum Pooler {
     Transaction,
 }
 
+/// Who tells of what others change in followed tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FollowBy {
+    /// Logical decoding where it can be had, else triggers.
+    Any,
+    /// Logical decoding; where it cannot be had, nothing is followed, and a start says why.
+    Logical,
+    Triggers,
+}
+
 /// What the URL says.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
@@ -44,6 +54,7 @@ pub(super) struct Settings {
     /// A file of certificates to trust instead of the system's.
     pub(super) root_certificates: Option<String>,
     pub(super) pooler: Pooler,
+    pub(super) follow: FollowBy,
     /// Connections at most; `None`: as many as the default and the server's `max_connections` allow.
     pub(super) pool_size: Option<usize>,
     /// Instead of [`crate::Options::statement_timeout_ms`].
@@ -72,7 +83,7 @@ const PASSED_ON: &[&str] = &[
 ];
 
 /// Ours, and those of PostgreSQL's that mean something more here.
-const OWN: &[&str] = &["sslmode", "sslrootcert", "pooler", "pool_size", "statement_timeout"];
+const OWN: &[&str] = &["sslmode", "sslrootcert", "pooler", "pool_size", "statement_timeout", "follow"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -86,6 +97,7 @@ impl Settings {
             tls: Tls::Prefer,
             root_certificates: None,
             pooler: Pooler::None,
+            follow: FollowBy::Any,
             pool_size: None,
             statement_timeout_ms: None,
         };
@@ -162,6 +174,13 @@ impl Settings {
             ("pooler", "transaction") => self.pooler = Pooler::Transaction,
             ("pooler", _) => {
                 return Err(bad("pooler must be none, or transaction for PgBouncer in that mode"));
+            }
+            ("follow", "logical") => self.follow = FollowBy::Logical,
+            ("follow", "triggers") => self.follow = FollowBy::Triggers,
+            ("follow", _) => {
+                return Err(bad(
+                    "follow must be logical or triggers, or left out: logical decoding where it can be had",
+                ));
             }
             ("pool_size", _) => {
                 let size = value.parse().ok().filter(|size| (POOL_MIN..=POOL_MAX).contains(size));
@@ -289,6 +308,7 @@ mod tests {
             ("postgres://u:secret@h/db?sslmode=verify-ca", "sslmode must be"),
             ("postgres://u:secret@h/db?pool_size=2", "pool_size must be a number from 3"),
             ("postgres://u:secret@h/db?pooler=session", "pooler must be"),
+            ("postgres://u:secret@h/db?follow=slot", "follow must be logical or triggers"),
             ("postgres://u:secret@h/db?statement_timeout=soon", "statement_timeout must be"),
             ("postgres://u:secret@h:port/db", "cannot be read"),
             ("postgres:///db", "names no host"),

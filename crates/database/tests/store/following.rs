@@ -1,7 +1,7 @@
 //! What tests of following share: a table, what was told as text, a batch of the drain.
 
 use crate::{column, key, text};
-use forebay_database::{Batch, Change, Follow, Followed, Follower, Holding, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Follow, Followed, Follower, Holding, Kind, OnError, Op, Priority};
 use forebay_value::{KeyKind, Row, Schema, Type, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,10 +51,26 @@ pub(crate) fn lines(page: &Followed, schemas: &[&Arc<Schema>], lines: &mut BTree
     }
 }
 
+/// All pages of a pass, as one.
+pub(crate) async fn pass(follower: &mut Follower) -> Followed {
+    let mut all = follower.poll(&[]).await.unwrap();
+    while all.more {
+        let page = follower.poll(&[]).await.unwrap();
+        (all.position, all.more) = (page.position, page.more);
+        all.rows.extend(page.rows);
+        all.reload.extend(page.reload);
+    }
+    all
+}
+
 pub(crate) async fn told_of(follower: &mut Follower, schemas: &[&Arc<Schema>]) -> String {
     let mut found = BTreeMap::new();
     loop {
-        let page = follower.poll(&[]).await.unwrap();
+        let page = match follower.poll(&[]).await {
+            // A slot that is made anew waits for the open transactions of all tests.
+            Err(error) if *error.kind() == Kind::Busy => continue,
+            page => page.unwrap(),
+        };
         lines(&page, schemas, &mut found);
         if !page.more {
             break;

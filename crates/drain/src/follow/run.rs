@@ -3,13 +3,14 @@
 use super::reload::Reloads;
 use super::state::{Shared, Told};
 use crate::error::Error;
-use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE};
+use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
 use crate::pace::BackOff;
 use crate::stopped::Reached;
 use forebay_database::{Follow, Followed, Follower, Store};
 use forebay_table::{Following, Image, Poll};
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a follower begins with.
 pub enum Beginning {
@@ -39,6 +40,8 @@ pub(super) struct Runner {
     back_off: BackOff,
     /// Whether the database was behind what memory has seen of it.
     went_back: bool,
+    /// When slots that nobody uses were looked for.
+    looked_at: Option<Instant>,
 }
 
 impl Runner {
@@ -59,11 +62,13 @@ impl Runner {
             reloads: Reloads::default(),
             back_off: BackOff::default(),
             went_back: false,
+            looked_at: None,
         }
     }
 
     /// Until it is stopped.
     pub async fn run(mut self) {
+        self.tell_by_whom();
         while !self.shared.is_stopping() {
             let pause = match self.round().await {
                 // More is there to be read.
@@ -113,7 +118,11 @@ impl Runner {
         }
         let reached = match reached(&found) {
             Ok(reached) => reached,
-            Err(error) => return Err(failed(poll, error.to_string())),
+            Err(error) => {
+                // The changes that were found are told no more.
+                self.went_back = true;
+                return Err(failed(poll, error.to_string()));
+            }
         };
         if self.is_behind(&reached) {
             self.went_back = true;
@@ -143,17 +152,44 @@ impl Runner {
         self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
         self.shared.applied(found.rows.len() as u64, !self.reloads.is_empty());
+        if is_last && self.looked_at.is_none_or(|at| at.elapsed() > IDLE_SLOTS_PAUSE) {
+            self.look_for_idle_slots().await?;
+        }
         Ok(!is_last)
+    }
+
+    /// Says which servers have left a slot for which the database keeps WAL.
+    async fn look_for_idle_slots(&mut self) -> Result<(), String> {
+        let Beginning::Told(follower) = &self.beginning else { return Ok(()) };
+        let idle = follower.idle_slots().await.map_err(|error| error.to_string())?;
+        self.looked_at = Some(Instant::now());
+        for slot in self.shared.idle_slots(idle) {
+            warn!(
+                "no server uses replication slot {slot}; if that server is gone for good: SELECT pg_drop_replication_slot('{}')",
+                slot.split(',').next().unwrap_or_default()
+            );
+        }
+        Ok(())
     }
 
     /// Memory has what was found: a checkpoint may be taken of it, and the database keeps what comes behind
     /// the last one.
     fn passed(&mut self, rows: u64) {
+        self.tell_by_whom();
         let Beginning::Told(follower) = &mut self.beginning else { return };
         let place = self.reloads.is_empty().then(|| follower.place());
         let held = self.tables.reached(place, rows);
         if let Err(error) = follower.hold(held.as_deref()) {
             self.shared.failed(error.to_string());
+        }
+    }
+
+    /// Says who tells of changes, when that is new.
+    fn tell_by_whom(&self) {
+        if let Beginning::Told(follower) = &self.beginning
+            && self.shared.told_by(follower.told_by())
+        {
+            say!("what others commit is told by {}", follower.told_by());
         }
     }
 

@@ -26,6 +26,10 @@ pub struct FollowState {
     pub status: FollowStatus,
     /// Since when.
     pub since: Timestamp,
+    /// Who tells of changes in the database, and why not a way that would cost less; empty until it is known.
+    pub told_by: String,
+    /// Replication slots of servers that do not run, each in words: the database keeps WAL for them.
+    pub idle_slots: Vec<String>,
     /// Rows that were told or wanted, and read, since the start.
     pub rows_total: u64,
     /// The last failure, until a poll succeeds.
@@ -43,6 +47,8 @@ impl Default for Shared {
         let state = FollowState {
             status: FollowStatus::Following,
             since: Timestamp::now(),
+            told_by: String::new(),
+            idle_slots: Vec::new(),
             rows_total: 0,
             last_error: None,
         };
@@ -53,6 +59,25 @@ impl Default for Shared {
 impl Shared {
     pub fn state(&self) -> FollowState {
         self.state.lock().clone()
+    }
+
+    /// Who tells of changes; whether that is new.
+    pub fn told_by(&self, who: &str) -> bool {
+        let mut state = self.state.lock();
+        let is_new = state.told_by != who;
+        if is_new {
+            who.clone_into(&mut state.told_by);
+        }
+        is_new
+    }
+
+    /// These slots are not used now; which of them are new.
+    pub fn idle_slots(&self, now: Vec<String>) -> Vec<String> {
+        let name = |slot: &String| slot.split(',').next().unwrap_or_default().to_owned();
+        let mut state = self.state.lock();
+        let before: Vec<String> = state.idle_slots.iter().map(name).collect();
+        state.idle_slots.clone_from(&now);
+        now.into_iter().filter(|slot| !before.contains(&name(slot))).collect()
     }
 
     /// A poll was applied.

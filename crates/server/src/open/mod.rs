@@ -10,10 +10,11 @@ use crate::retry::{Trouble, until_answered};
 use crate::start_error::StartError;
 use crate::tier::Tier;
 use forebay_config::{Config, model};
-use forebay_database::{Options as StoreOptions, Store};
+use forebay_database::{Follow, Options as StoreOptions, Store};
 use forebay_drain::NewDatabase;
+use forebay_table::{Others, TableSpec};
 use forebay_value::Schema;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use enforced::Watched;
@@ -97,7 +98,8 @@ async fn database_or_known(
     Ok((store, schemas, known))
 }
 
-/// What only the database can judge of the hot tables that are there: a line each. Makes nothing.
+/// What only the database can judge of the hot tables that are there: a line each; and how they are followed.
+/// Makes nothing.
 ///
 /// # Errors
 /// When the database cannot be asked, or a table cannot be a hot one.
@@ -110,7 +112,42 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
     let schemas = schemas::tables_there(config, &store).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
-    Ok(Watched::begin(config, &store, &Known::new(&Trouble::default()), &mut specs).await?.lines())
+    let mut lines =
+        Watched::begin(config, &store, &Known::new(&Trouble::default()), &mut specs).await?.lines();
+    lines.extend(following(config, &store, &specs).await?);
+    Ok(lines)
+}
+
+/// How the hot tables are followed, and what following has left behind in the database.
+async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Result<Vec<String>, StartError> {
+    let follow = |spec: &TableSpec| {
+        let tags = config
+            .tables
+            .iter()
+            .filter(|table| table.name == spec.schema.name)
+            .flat_map(|table| &table.invalidates);
+        let mut in_tags = HashSet::new();
+        tags.for_each(|tag| {
+            tag.each_param(&mut |param| {
+                in_tags.insert(param.to_owned());
+            });
+        });
+        let columns = spec.schema.columns.iter().enumerate();
+        let old = columns.filter(|(_, column)| in_tags.contains(&column.name)).map(|(place, _)| place);
+        Follow { schema: Arc::new(spec.schema.clone()), old: old.collect(), own: !in_tags.is_empty() }
+    };
+    let followed = specs.iter().filter(|spec| spec.others == Others::Followed);
+    let follows: Vec<Follow> = followed.map(follow).collect();
+    let mut lines = Vec::new();
+    if !follows.is_empty() {
+        let names: Vec<_> = follows.iter().map(|follow| follow.schema.name.clone()).collect();
+        let told_by = store.could_follow(follows).await.map_err(StartError::from)?;
+        lines.push(format!("{}: what others commit is told by {told_by}", names.join(", ")));
+    }
+    for slot in store.idle_slots().await.map_err(StartError::from)? {
+        lines.push(format!("no server uses replication slot {slot}"));
+    }
+    Ok(lines)
 }
 
 /// Opens everything. Nothing is served and nothing drained yet.

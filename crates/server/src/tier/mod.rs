@@ -181,9 +181,20 @@ impl Tier {
         Some(json!({
             "status": following::status_name(state.status),
             "since": state.since.to_string(),
+            "told_by": state.told_by,
+            "idle_slots": state.idle_slots,
             "rows_total": state.rows_total,
             "last_error": state.last_error,
         }))
+    }
+
+    /// Who tells of changes, by followed table; and the replication slots that nobody uses.
+    pub(crate) fn followed(&self) -> Option<(Value, Vec<String>)> {
+        let state = self.follow.get()?.state();
+        let following = self.following().filter(|_| !state.told_by.is_empty())?;
+        let names = following.tables().iter().map(|table| table.schema().name.clone());
+        let told_by = || Value::from(state.told_by.as_str());
+        Some((names.map(|name| (name, told_by())).collect(), state.idle_slots))
     }
 
     /// Has memory kept for the next start, once it is loaded.

@@ -28,11 +28,24 @@ impl Snapshot {
         parse().ok_or_else(|| Error::new(Kind::Corrupt, format!("{text:?} is no snapshot")))
     }
 
+    /// Whether it shows a transaction that has committed, by the lower half of its id, as WAL has it.
+    pub(super) fn shows(&self, xid: u32) -> bool {
+        // What is in WAL now is less than half of all ids away from the newest.
+        let newest = u32::try_from(self.xmax & 0xffff_ffff).expect("32 bits");
+        let xid = self.xmax - i64::from(newest.wrapping_sub(xid).cast_signed());
+        xid < self.xmax && self.running.binary_search(&xid).is_err()
+    }
+
     /// Whether the other shows every transaction that it shows.
     pub(super) fn is_within(&self, other: &Snapshot) -> bool {
         let is_hidden = |xid: &i64| *xid >= self.xmax || self.running.contains(xid);
         self.xmax <= other.xmax && other.running.iter().all(is_hidden)
     }
+}
+
+/// Begins a transaction of one snapshot, with these settings.
+pub(super) fn begin(settings: &str) -> String {
+    format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}")
 }
 
 impl std::fmt::Display for Snapshot {
@@ -64,6 +77,24 @@ mod tests {
         ] {
             let [one, other] = [one, other].map(|text| Snapshot::parse(text).unwrap());
             assert_eq!(one.is_within(&other), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn it_shows_what_had_ended() {
+        for (snapshot, xid, expected) in [
+            ("10:20:10,14", 9, true),
+            ("10:20:10,14", 10, false),
+            ("10:20:10,14", 13, true),
+            ("10:20:10,14", 20, false),
+            ("10:20:10,14", 21, false),
+            ("4294967290:4294967300:4294967290,4294967299", u32::MAX, true),
+            ("4294967290:4294967300:4294967290,4294967299", 4_294_967_290, false),
+            ("4294967290:4294967300:4294967290,4294967299", 2, true),
+            ("4294967290:4294967300:4294967290,4294967299", 3, false),
+            ("4294967290:4294967300:4294967290,4294967299", 4, false),
+        ] {
+            assert_eq!(Snapshot::parse(snapshot).unwrap().shows(xid), expected, "{snapshot} {xid}");
         }
     }
 

@@ -11,11 +11,12 @@
 //! only its INSERTs are taken for its own.
 
 use super::cursor::Table;
+use super::look::{Look, look, old_types, refused, sentence};
 use crate::limits::{FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS};
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
 use crate::postgres::table::{number, text};
-use crate::{Error, Follow, Kind, Rows};
+use crate::{Error, Follow, Kind};
 use forebay_value::Value;
 use std::time::Duration;
 
@@ -28,110 +29,6 @@ const TRIGGERS: [(&str, &str, &str); 4] = [
     ("forebay_delete", "DELETE", "REFERENCING OLD TABLE AS forebay_old"),
     ("forebay_truncate", "TRUNCATE", ""),
 ];
-
-/// What the catalogue says of a table (`$1`, as in SQL), its key (`$2`) and its columns (`$3`).
-///
-/// `alters`: what is stored may differ from what was sent: another trigger changes rows, a rule of any table
-/// writes here, or a column's type rounds, pads or puts in order.
-const LOOK: &str = "
-SELECT c.oid::int8 AS oid, n.nspname::text AS space, c.relname::text AS name, c.relkind::text AS kind,
-  EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid) AS inherits,
-  EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid) AS subscribed,
-  pg_has_role(c.relowner, 'USAGE') AS owned, has_table_privilege(c.oid, 'TRIGGER') AS permitted, current_user::text AS me,
-  (SELECT format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL) FROM pg_type t WHERE t.oid = a.atttypid) AS key_type,
-  coalesce(a.attnotnull AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
-    AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum AND i.indpred IS NULL), false) AS identifies,
-  EXISTS (SELECT FROM pg_constraint f WHERE f.conrelid = c.oid AND f.contype = 'f'
-    AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))) AS cascades,
-  EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 3 = 3)
-    OR EXISTS (SELECT FROM pg_rewrite r JOIN pg_class o ON o.oid = r.ev_class WHERE r.ev_type <> '1' AND o.relkind IN ('r', 'p'))
-    OR EXISTS (SELECT FROM pg_attribute o JOIN pg_type t ON t.oid = o.atttypid
-      WHERE o.attrelid = c.oid AND o.attname IN (SELECT jsonb_array_elements_text($3::text::jsonb)) AND t.typtype <> 'e' AND NOT
-        (o.atttypid IN ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'oid'::regtype, 'float8'::regtype,
-           'text'::regtype, 'varchar'::regtype, 'uuid'::regtype, 'json'::regtype, 'bytea'::regtype)
-         OR o.atttypid IN ('numeric'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype) AND o.atttypmod = -1)) AS alters,
-  (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'A')) AS enabled,
-  (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid) AS triggers,
-  f.name AS function, f.told AS told
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped
-LEFT JOIN LATERAL (SELECT format('%I.%I', s.nspname, p.proname) AS name, obj_description(p.oid, 'pg_proc') AS told
-  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_namespace s ON s.oid = p.pronamespace
-  WHERE t.tgrelid = c.oid AND t.tgname LIKE 'forebay\\_%' ORDER BY t.tgname LIMIT 1) f ON true
-WHERE c.oid = to_regclass($1)";
-
-/// The row of [`LOOK`], by name.
-struct Look(Rows);
-
-impl Look {
-    fn value(&self, name: &str) -> &Value {
-        let index = self.0.columns.iter().position(|column| column.name == name);
-        &self.0.values[index.expect("it is in the statement")]
-    }
-
-    fn is(&self, name: &str) -> bool {
-        *self.value(name) == Value::Bool(true)
-    }
-
-    fn text(&self, name: &str) -> &str {
-        text(self.value(name))
-    }
-
-    fn lists(&self, name: &str, item: &str) -> bool {
-        self.text(name).split(' ').any(|listed| listed == item)
-    }
-
-    /// The table as SQL, whatever the search path.
-    fn table(&self) -> String {
-        format!("{}.{}", quoted(self.text("space")), quoted(self.text("name")))
-    }
-}
-
-async fn look(session: &mut Session, follow: &Follow) -> Result<Look, Error> {
-    let schema = &follow.schema;
-    let columns: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
-    let columns = serde_json::to_string(&columns).expect("texts are JSON");
-    let key = schema.key_column().name.as_str();
-    let params = [quoted(&schema.name), key.into(), columns].map(|text| Value::Text(text.into()));
-    let found = session.run(LOOK, &params).await?;
-    if found.is_empty() {
-        return Err(Error::new(
-            Kind::Schema,
-            format!("table {} is not there, and cannot be followed", schema.name),
-        ));
-    }
-    Ok(Look(found))
-}
-
-/// Why a table cannot be followed, in a sentence that says what to do.
-fn refused(look: &Look, follow: &Follow) -> Option<String> {
-    let (table, key) = (look.table(), &follow.schema.key_column().name);
-    let why = match look.text("kind") {
-        "r" if look.is("inherits") => "is a partition, or other tables inherit from it".into(),
-        "r" if look.is("subscribed") => {
-            "is filled by a subscription, which fires no statement triggers".into()
-        }
-        "r" if !look.is("identifies") => {
-            format!("has no PRIMARY KEY, and no UNIQUE constraint with NOT NULL, on its key {key} alone")
-        }
-        "r" if !["smallint", "integer", "bigint", "uuid", "text", "character varying"]
-            .contains(&look.text("key_type")) =>
-        {
-            format!(
-                "has a key of type {}; bigint, integer, smallint, uuid, text or varchar is needed",
-                look.text("key_type")
-            )
-        }
-        "r" => return None,
-        "p" => "is partitioned".into(),
-        "v" | "m" => "is a view".into(),
-        _ => "is no ordinary table".into(),
-    };
-    Some(format!(
-        "table {} cannot be followed: {table} {why}; with `follow = false` it is served, but not told what others write",
-        follow.schema.name
-    ))
-}
 
 /// Has the triggers of a table there as they must be. `all_told`: whether every transaction that is open now
 /// has been telling this follower.
@@ -163,6 +60,10 @@ async fn make_once(
     let found = look(session, follow).await?;
     if let Some(why) = refused(&found, follow) {
         return Err(Error::new(Kind::Schema, why));
+    }
+    if found.is("subscribed") {
+        let why = "is filled by a subscription, which fires no statement triggers";
+        return Err(Error::new(Kind::Schema, sentence(&found, follow, why)));
     }
     let missing: Vec<_> = TRIGGERS.iter().filter(|(name, ..)| !found.lists("enabled", name)).collect();
     let body = body(home, follow, &found);
@@ -206,21 +107,6 @@ async fn make_once(
 async fn new_name(session: &mut Session) -> Result<String, Error> {
     let random = session.run("SELECT left(gen_random_uuid()::text, 8)", &[]).await?;
     Ok(random.values.first().map_or("", text).to_owned())
-}
-
-/// The types of the columns whose previous values are told.
-async fn old_types(session: &mut Session, follow: &Follow, found: &Look) -> Result<Vec<String>, Error> {
-    let mut types = Vec::with_capacity(follow.old.len());
-    for &column in &follow.old {
-        let name = &follow.schema.columns[column].name;
-        let sql = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1::int8::oid AND attname = $2";
-        let params = [found.value("oid").clone(), Value::Text(name.as_str().into())];
-        match session.run(sql, &params).await?.values.first() {
-            Some(ty) => types.push(text(ty).to_owned()),
-            None => return Err(Error::new(Kind::Schema, format!("it has no column {name}"))),
-        }
-    }
-    Ok(types)
 }
 
 fn function_sql(function: &str, body: &str, told: &str) -> String {

@@ -1,17 +1,16 @@
 //! What following keeps in the database, its triggers and tables: made once, made again where it was changed,
 //! in the way of no writer, and gone after `unfollow`.
 
-use super::follow::followed;
-use super::{Scratch, client, url_of};
-use crate::following::{LOG, items, plain, schema, told};
-use forebay_database::{Follow, Kind, Options, Store};
-use forebay_value::{KeyKind, Type};
+use super::follow::{TRIGGERS, followed};
+use super::{client, url_of};
+use crate::following::{LOG, items, plain, told};
+use forebay_database::{Follow, Options, Store};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_was_forgotten_reads_everything_again() {
     let schema = items();
-    let (scratch, mut follower) = followed(&schema).await;
+    let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     // As if it had not been heard of for an hour, and somebody had cleaned up.
     scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
@@ -35,7 +34,7 @@ async fn a_follower_that_was_forgotten_reads_everything_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_whose_file_or_triggers_changed_is_read_again() {
     let schema = items();
-    let (scratch, mut follower) = followed(&schema).await;
+    let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     let mut n = 0;
     for sql in [
         "ALTER TABLE items ALTER n TYPE int USING n * 2",
@@ -62,7 +61,7 @@ async fn a_table_whose_file_or_triggers_changed_is_read_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn others_can_write_whatever_becomes_of_the_tables_columns() {
     let schema = items();
-    let (scratch, mut follower) = followed(&schema).await;
+    let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     scratch
         .execute("ALTER TABLE items RENAME COLUMN id TO number; INSERT INTO items VALUES (1, 'a', 1)")
         .await;
@@ -81,7 +80,7 @@ async fn others_can_write_whatever_becomes_of_the_tables_columns() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_everybody_has_passed_is_deleted() {
     let schema = items();
-    let (scratch, mut follower) = followed(&schema).await;
+    let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     let mut other = scratch.store.follow(LOG + 1, vec![plain(&schema)]).await.unwrap();
     scratch.execute("INSERT INTO items SELECT i, 'a', i FROM generate_series(1, 15000) i").await;
     let count = || scratch.text("SELECT count(*) FROM forebay_change");
@@ -109,7 +108,7 @@ async fn what_everybody_has_passed_is_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_followers_the_triggers_write_nothing() {
     let schema = items();
-    let (scratch, follower) = followed(&schema).await;
+    let (scratch, follower) = followed(&schema, TRIGGERS).await;
     drop(follower);
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "1");
@@ -138,7 +137,7 @@ async fn without_followers_the_triggers_write_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn definitions_are_made_once_and_replaced_when_they_differ() {
     let schema = items();
-    let (scratch, follower) = followed(&schema).await;
+    let (scratch, follower) = followed(&schema, TRIGGERS).await;
     let made = "SELECT string_agg(concat_ws(' ', t.oid, t.xmin, p.oid, p.xmin), ',' ORDER BY tgname) FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid WHERE tgrelid = 'items'::regclass";
     let first = scratch.text(made).await;
     // Not even a lock is asked for.
@@ -159,7 +158,7 @@ async fn definitions_are_made_once_and_replaced_when_they_differ() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_role_writes_and_one_without_rights_is_told_the_statement() {
     let schema = items();
-    let (scratch, mut follower) = followed(&schema).await;
+    let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     let role = format!("writer_{}", scratch.database);
     scratch
         .execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT INSERT, SELECT, UPDATE ON items TO {role}; GRANT CREATE ON SCHEMA public TO {role}"))
@@ -193,82 +192,9 @@ async fn another_role_writes_and_one_without_rights_is_told_the_statement() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_followed_is_refused_with_a_sentence() {
-    let scratch = Scratch::new().await;
-    scratch
-        .execute(
-            "CREATE TABLE parts (id bigint PRIMARY KEY, name text, n bigint) PARTITION BY HASH (id);
-             CREATE TABLE part PARTITION OF parts FOR VALUES WITH (modulus 1, remainder 0);
-             CREATE VIEW seen AS SELECT * FROM parts;
-             CREATE TABLE keyless (id bigint, name text, n bigint);
-             CREATE TABLE dates (id date PRIMARY KEY, name text, n bigint)",
-        )
-        .await;
-    for (table, why) in [
-        ("parts", "is partitioned"),
-        ("part", "is a partition"),
-        ("seen", "is a view"),
-        ("keyless", "has no PRIMARY KEY"),
-        ("dates", "has a key of type date"),
-        ("gone", "is not there"),
-    ] {
-        let schema = schema(table, Type::Bigint, KeyKind::Bigint);
-        let error = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
-        assert_eq!(*error.kind(), Kind::Schema, "{error}");
-        assert!(error.message().contains(why), "{error}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tables_of_another_schema_in_the_search_path() {
-    let plain_scratch = Scratch::new().await;
-    plain_scratch
-        .execute("CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, name text, n bigint)")
-        .await;
-    let url = url_of(&plain_scratch.database, "options=-csearch_path%3Dpublic%2Cshop");
-    let open = move || Store::open(&url, Options::default());
-    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
-    let schema = items();
-    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
-    plain_scratch.execute("INSERT INTO shop.items VALUES (1, 'a', 1)").await;
-    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
-    assert_eq!(plain_scratch.text("SELECT count(*) FROM public.forebay_change").await, "1");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_follower_outlives_its_connection() {
-    let schema = items();
-    let (scratch, mut follower) = followed(&schema).await;
-    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
-    scratch
-        .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
-        .await;
-    let page = loop {
-        match follower.poll(&[]).await {
-            Ok(page) => break page,
-            Err(error) => assert!(error.may_retry(), "{error}"),
-        }
-    };
-    assert_eq!(page.rows.len(), 1);
-    // A poll that is given up tells nothing, and the next one tells all.
-    for id in 2.. {
-        scratch.execute(&format!("INSERT INTO items VALUES ({id}, 'b', 2)")).await;
-        let is_given_up = tokio::select! {
-            biased;
-            page = follower.poll(&[]) => page.is_err(),
-            () = std::future::ready(()) => true,
-        };
-        if is_given_up {
-            assert_eq!(told(&mut follower, &schema).await, format!("0/{id}: b 2"));
-            break;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn unfollow_leaves_nothing() {
     let schema = items();
-    let (scratch, follower) = followed(&schema).await;
+    let (scratch, follower) = followed(&schema, TRIGGERS).await;
     drop(follower);
     let removed = scratch.store.unfollow().await.unwrap();
     assert_eq!(removed.len(), 3, "{removed:?}");

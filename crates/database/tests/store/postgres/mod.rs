@@ -7,6 +7,7 @@ mod connecting;
 mod errors;
 mod follow;
 mod follow_objects;
+mod follow_slot;
 mod keys;
 mod relay;
 mod statements;
@@ -15,6 +16,7 @@ mod types;
 use forebay_database::{Error, Options, Rows, Store};
 use forebay_value::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 
@@ -96,8 +98,14 @@ impl Drop for Scratch {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                // A database that is left behind by a test that failed harms nobody.
-                let _ = client(&server()).await.batch_execute(&sql).await;
+                // A follower's slot is in use until the server has missed its connection. A database that is
+                // left behind by a test that failed harms nobody.
+                for _ in 0..100 {
+                    if client(&server()).await.batch_execute(&sql).await.is_ok() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
             });
         });
         let _ = dropping.join();

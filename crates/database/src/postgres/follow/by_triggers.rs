@@ -1,0 +1,211 @@
+//! Following by triggers: the follower, and its polls.
+
+use super::cursor::{Cursor, Link};
+use super::place::Place;
+use super::snapshot::Snapshot;
+use super::{note, page, tables, triggers};
+use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_NOTE_MS, FOLLOW_SERVER_MIN};
+use crate::postgres::session::{Role, Session};
+use crate::postgres::table::number;
+use crate::postgres::{Bulk, Postgres};
+use crate::{Error, Follow, Followed, Kind};
+use forebay_value::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+/// One follower: what it follows, how far it is, and its connection.
+pub(super) struct Follower {
+    /// Keeps the connections' threads.
+    postgres: Arc<Postgres>,
+    link: Arc<Link>,
+    cursor: Arc<Cursor>,
+    noting: Option<JoinHandle<Result<(), Error>>>,
+    noted_at: Instant,
+    /// What is noted as passed; `None`: what was read.
+    held: Option<Snapshot>,
+    /// It has joined anew, and has not said so yet.
+    is_anew: bool,
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Follower").field("cursor", &self.cursor).finish_non_exhaustive()
+    }
+}
+
+impl Follower {
+    pub(super) async fn begin(
+        postgres: &Arc<Postgres>,
+        log: u128,
+        follows: Vec<Follow>,
+        place: Option<&str>,
+    ) -> Result<(Follower, Vec<bool>), Error> {
+        let link = Arc::new(Link { log, follows, session: Mutex::new(None) });
+        let working = link.clone();
+        // One of another database, or of another version, is none.
+        let place = place.and_then(|place| Place::parse(place).ok());
+        let (cursor, goes_on) = postgres
+            .job(|bulk| async move {
+                let mut held = working.session.lock().await;
+                let mut session = bulk.connector.connect(Role::Bulk).await?;
+                let begun = begin(&bulk, &mut session, &working, place.as_ref()).await?;
+                *held = Some(session);
+                Ok(begun)
+            })
+            .await?;
+        let is_anew = !goes_on.contains(&true);
+        let follower = Follower {
+            postgres: postgres.clone(),
+            link,
+            held: (!is_anew).then(|| cursor.seen.clone()),
+            cursor: Arc::new(cursor),
+            noting: None,
+            noted_at: Instant::now(),
+            is_anew,
+        };
+        Ok((follower, goes_on))
+    }
+
+    pub(super) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
+        self.noted().await?;
+        let (link, cursor, wanted) = (self.link.clone(), self.cursor.clone(), wanted.to_vec());
+        let (mut found, cursor) = self
+            .postgres
+            .job(|bulk| async move {
+                let mut held = link.session.lock().await;
+                // Taken out: an error, and a task that is given up, close it.
+                let mut session = match held.take().filter(Session::is_alive) {
+                    Some(session) => session,
+                    None => bulk.connector.connect(Role::Bulk).await?,
+                };
+                let found = poll(&bulk, &mut session, &link, &cursor, &wanted).await?;
+                *held = Some(session);
+                Ok(found)
+            })
+            .await?;
+        self.cursor = Arc::new(cursor);
+        if found.anew {
+            self.held = None;
+        }
+        found.anew |= std::mem::take(&mut self.is_anew);
+        self.note();
+        Ok(found)
+    }
+
+    pub(super) fn place(&self) -> String {
+        Place::of(&self.link, &self.cursor).to_string()
+    }
+
+    pub(super) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
+        self.held = place.map(|place| Place::parse(place)?.snapshot()).transpose()?;
+        Ok(())
+    }
+
+    /// What became of the last note, if it has ended.
+    async fn noted(&mut self) -> Result<(), Error> {
+        match self.noting.take_if(|noting| noting.is_finished()) {
+            Some(noting) => noting
+                .await
+                .unwrap_or_else(|_| Err(Error::new(Kind::Internal, "noting what was followed has panicked"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes from time to time what was seen.
+    fn note(&mut self) {
+        if self.noting.is_some() || self.noted_at.elapsed() < Duration::from_millis(FOLLOW_NOTE_MS) {
+            return;
+        }
+        self.noted_at = Instant::now();
+        let (bulk, cursor, log) = (self.postgres.bulk.clone(), self.cursor.clone(), self.link.log);
+        let held = self.held.clone();
+        let noting =
+            async move { note::note(&bulk, &cursor.home, log, held.as_ref().unwrap_or(&cursor.seen)).await };
+        self.noting = Some(self.postgres.bulk.runtime.spawn(noting));
+    }
+}
+
+/// Has everything there that following needs, and begins where `place` says, or with the present snapshot;
+/// for each table, whether it goes on from the place.
+async fn begin(
+    bulk: &Bulk,
+    session: &mut Session,
+    link: &Link,
+    place: Option<&Place>,
+) -> Result<(Cursor, Vec<bool>), Error> {
+    let version = session.run("SELECT current_setting('server_version_num')::int8", &[]).await?;
+    if number(&version, 0, 0) < FOLLOW_SERVER_MIN {
+        let message = "following what others write needs PostgreSQL 13 or newer; `follow = false` serves the tables without";
+        return Err(Error::new(Kind::Schema, message));
+    }
+    bulk.make_drain_tables(session).await?;
+    let home = tables::make(session).await?;
+    // Before triggers are made: those that are missing have told nothing.
+    let before = look(session, &home, link).await?;
+    let place = place.filter(|place| place.fits(link, &before));
+    // From when this is committed on, the triggers tell this follower. Transactions that began before may
+    // have written untold; those are waited for, unless it was followed for all the time since they began.
+    let joined = note::join(session, &home, link.log, place).await?;
+    let mut tables = Vec::with_capacity(link.follows.len());
+    for follow in &link.follows {
+        tables.push(triggers::make(session, &home, follow, joined.all_told).await?);
+    }
+    let head = look(session, &home, link).await?;
+    let (seen, goes_on) = match place.filter(|_| joined.goes_on) {
+        Some(place) => (place.snapshot()?, place.has(link)),
+        None => (head.snapshot, vec![false; tables.len()]),
+    };
+    let cursor = Cursor { home, tables, server: head.server, shapes: head.shapes, seen, pass: None };
+    Ok((cursor, goes_on))
+}
+
+async fn look(session: &mut Session, home: &str, link: &Link) -> Result<page::Head, Error> {
+    session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let head = page::head(session, home, link).await;
+    session.end(head).await
+}
+
+/// One poll: a page, and what must come before it.
+async fn poll(
+    bulk: &Bulk,
+    session: &mut Session,
+    link: &Link,
+    cursor: &Cursor,
+    wanted: &[(usize, Value)],
+) -> Result<(Followed, Cursor), Error> {
+    let mut cursor = cursor.clone();
+    let (mut reload, mut anew) = (BTreeSet::new(), false);
+    for tries in 1..=FOLLOW_LOCK_TRIES {
+        let read = match page::read(session, link, &cursor, wanted).await {
+            // Most likely a statement that was prepared for a table that has been altered since. It was
+            // forgotten.
+            Err(error) if *error.kind() == Kind::Busy && tries == 1 => continue,
+            read => read?,
+        };
+        match read {
+            page::Read::Page(page) => {
+                let (mut found, next) = *page;
+                reload.extend(found.reload);
+                found.reload = reload.into_iter().collect();
+                found.anew = anew;
+                return Ok((found, next));
+            }
+            page::Read::Lost => {
+                (cursor, _) = begin(bulk, session, link, None).await?;
+                anew = true;
+                reload.extend(0..link.follows.len());
+            }
+            page::Read::Untold(index) => {
+                let follow = &link.follows[index];
+                note::void(session, &cursor.home, link.log).await?;
+                anew = true;
+                cursor.tables[index] = triggers::make(session, &cursor.home, follow, false).await?;
+                reload.insert(index);
+            }
+        }
+    }
+    Err(Error::new(Kind::Busy, "the followed tables, or their triggers, are being changed again and again"))
+}

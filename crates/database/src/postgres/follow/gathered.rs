@@ -1,0 +1,187 @@
+//! What a page gives, put together: the keys that were told and wanted, each once, with the rows as the
+//! snapshot of the page shows them.
+
+use super::cursor::Table;
+use crate::postgres::bulk::array;
+use crate::postgres::session::Session;
+use crate::postgres::sql::{literal, quoted};
+use crate::postgres::table::{columns, key_array, row_from_values};
+use crate::{Error, Follow, Followed, FollowedRow, Kind};
+use forebay_value::{Row, Schema, Value, ValueRef, from_text};
+use std::collections::HashMap;
+
+/// What is being put together: each key once.
+pub(super) struct Page {
+    pub(super) found: Followed,
+    /// Where each key is in `found.rows`, by table.
+    places: Vec<HashMap<String, usize>>,
+    /// Previous values as the triggers wrote them: the row's place, and the text.
+    previous: Vec<(usize, Box<str>)>,
+}
+
+impl Page {
+    pub(super) fn new(follows: &[Follow], wanted: &[(usize, Value)]) -> Page {
+        let places = follows.iter().map(|_| HashMap::new()).collect();
+        let mut page = Page { found: Followed::default(), places, previous: Vec::new() };
+        for (table, key) in wanted {
+            let place = page.place(*table, key_text(key), || Ok(key.clone()));
+            let place = place.expect("a key that is given is a key");
+            page.found.rows[place].wanted = true;
+        }
+        page
+    }
+
+    fn place(
+        &mut self,
+        table: usize,
+        text: String,
+        key: impl FnOnce() -> Result<Value, Error>,
+    ) -> Result<usize, Error> {
+        if let Some(place) = self.places[table].get(&text) {
+            return Ok(*place);
+        }
+        let (key, place) = (key()?, self.found.rows.len());
+        self.places[table].insert(text, place);
+        self.found.rows.push(FollowedRow {
+            table,
+            key,
+            row: None,
+            unfit: None,
+            old: Vec::new(),
+            wanted: false,
+        });
+        Ok(place)
+    }
+
+    /// Takes a change: of this relation, and the row with this key; `None`: of any row. `old` are its
+    /// previous values, an object of texts.
+    pub(super) fn told(
+        &mut self,
+        tables: &[Table],
+        relation: i64,
+        key: Option<&str>,
+        old: Option<&str>,
+    ) -> Result<(), Error> {
+        let Some(table) = tables.iter().position(|table| table.oid == relation) else {
+            // Another server's, that follows other tables; or of a table that is gone.
+            return Ok(());
+        };
+        let Some(key) = key else {
+            if !self.found.reload.contains(&table) {
+                self.found.reload.push(table);
+            }
+            return Ok(());
+        };
+        let place = self.place(table, key.to_owned(), || {
+            let ty = tables[table].key_type;
+            from_text(ty, key)
+                .map_err(|why| Error::new(Kind::Type, format!("the changed key {key:?}: {why}")))
+        })?;
+        if let Some(old) = old {
+            self.previous.push((place, old.into()));
+        }
+        Ok(())
+    }
+
+    /// Reads the previous values, each as the type of its column.
+    pub(super) async fn previous(
+        &mut self,
+        session: &mut Session,
+        follows: &[Follow],
+        tables: &[Table],
+    ) -> Result<(), Error> {
+        for (table, follow) in follows.iter().enumerate().filter(|(_, follow)| !follow.old.is_empty()) {
+            let mine: Vec<&(usize, Box<str>)> =
+                self.previous.iter().filter(|(place, _)| self.found.rows[*place].table == table).collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let typed = follow.old.iter().zip(&tables[table].old_types).map(|(&column, ty)| {
+                format!("(o.old::jsonb ->> {})::{ty}", literal(&follow.schema.columns[column].name))
+            });
+            let sql = format!(
+                "SELECT {} FROM unnest($1::text[]) WITH ORDINALITY AS o (old, n) ORDER BY o.n",
+                typed.collect::<Vec<_>>().join(", ")
+            );
+            let texts = array(mine.iter().map(|(_, old)| ValueRef::Text(old)));
+            let values = session.run(&sql, &[texts]).await?;
+            let places: Vec<usize> = mine.iter().map(|(place, _)| *place).collect();
+            for (place, values) in places.into_iter().zip(values.iter()) {
+                self.found.rows[place].old.push(values.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the rows as they are now.
+    pub(super) async fn rows(&mut self, session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
+        for (table, follow) in follows.iter().enumerate() {
+            let keys: Vec<Value> =
+                self.found.rows.iter().filter(|row| row.table == table).map(|row| row.key.clone()).collect();
+            let mut left = vec![&keys[..]];
+            while let Some(keys) = left.pop().filter(|keys| !keys.is_empty()) {
+                match read_rows(session, &follow.schema, keys).await {
+                    Err(error) if *error.kind() == Kind::TooLarge && keys.len() > 1 => {
+                        let (one, other) = keys.split_at(keys.len() / 2);
+                        left.extend([one, other]);
+                    }
+                    Err(error) => return Err(error.context(format!("reading table {}", follow.schema.name))),
+                    Ok(rows) => {
+                        if rows.len() < keys.len() {
+                            not_rewritten(session, &follow.schema).await?;
+                        }
+                        for (key, row) in rows {
+                            let place = self.place(table, key_text(&key), || Ok(key))?;
+                            let found = &mut self.found.rows[place];
+                            match row {
+                                Ok(row) => found.row = Some(row),
+                                Err(error) => found.unfit = Some(error.to_string().into()),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows that are there, each with its key; an error is of one row, which a hot table cannot hold.
+async fn read_rows(
+    session: &mut Session,
+    schema: &Schema,
+    keys: &[Value],
+) -> Result<Vec<(Value, Result<Row, Error>)>, Error> {
+    let key = quoted(&schema.key_column().name);
+    let sql = format!(
+        "SELECT {} FROM {} WHERE {key} = ANY ($1::{})",
+        columns(schema),
+        quoted(&schema.name),
+        key_array(schema)
+    );
+    let found = session.run(&sql, &[array(keys.iter().map(Value::as_ref))]).await?;
+    let row = |values: &[Value]| (values[schema.key].clone(), row_from_values(schema, values));
+    Ok(found.iter().map(row).collect())
+}
+
+/// Refuses to take rows for deleted whose table was rewritten after the snapshot was taken (TRUNCATE, ALTER
+/// TABLE): it shows such a table as empty. By now the table cannot be rewritten before the transaction ends.
+async fn not_rewritten(session: &mut Session, schema: &Schema) -> Result<(), Error> {
+    let sql = "SELECT relfilenode IS NOT DISTINCT FROM pg_relation_filenode(oid)::oid FROM pg_class WHERE oid = to_regclass($1)";
+    let same = session.run(sql, &[Value::Text(quoted(&schema.name).into())]).await?;
+    match same.values[..] {
+        [Value::Bool(true)] => Ok(()),
+        _ => Err(Error::new(Kind::Busy, format!("table {} was rewritten meanwhile", schema.name))),
+    }
+}
+
+/// A key as the triggers write it.
+fn key_text(key: &Value) -> String {
+    match key {
+        Value::Bigint(key) => key.to_string(),
+        Value::Uuid(key) => key.to_string(),
+        Value::Text(key) => key.to_string(),
+        // No table has such a key.
+        _ => String::new(),
+    }
+}

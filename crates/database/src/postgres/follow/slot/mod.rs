@@ -1,0 +1,412 @@
+//! Following by logical decoding: a slot streams which keys have changed, in the order of commits.
+//!
+//! ```text
+//! wire      a connection in replication mode
+//! pgoutput  the messages that come over it
+//! stream    the changes of a slot, and what is confirmed
+//! setup     publication and slot: looked for, made, removed
+//! link      the connections, and how far a follower is
+//! page      one page of a pass: the stream, and the rows in one snapshot
+//! place     where a follower is, over a restart
+//! ```
+//! Values in the stream are not used: the rows of its keys are read, so that every image comes with the
+//! position of its snapshot, as by triggers. So an unchanged TOASTed value that the stream leaves out does
+//! not matter, nor what a type makes of a value.
+//!
+//! Nobody reads the stream between two polls: a server that waits for us to read keeps the changes, bounded
+//! by `max_slot_wal_keep_size`. Of a slot that is lost or gone nothing more is told: its follower has ended
+//! ([`Follower::poll`]), another begins anew, and all tables are read again.
+
+mod link;
+mod page;
+mod pgoutput;
+mod place;
+mod setup;
+mod stream;
+mod wire;
+
+use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_SERVER_MIN};
+use crate::postgres::positions::log_text;
+use crate::postgres::session::{Role, Session};
+use crate::postgres::table::{number, text};
+use crate::postgres::url::FollowBy;
+use crate::postgres::{Bulk, Postgres};
+use crate::{Error, Follow, Followed, Kind};
+use forebay_value::Value;
+use link::{Connections, Cursor, Link};
+use place::Place;
+use setup::Footing;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stream::{Positions, Stream, Watched};
+use tokio::sync::Mutex;
+use wire::{Fault, Wire, may_pass};
+
+/// One follower: what it follows, how far it is, and its connections.
+pub(super) struct Follower {
+    /// Keeps the connections' threads.
+    postgres: Arc<Postgres>,
+    link: Arc<Link>,
+    cursor: Arc<Cursor>,
+    /// What was committed up to here is not needed again; `None`: what was read.
+    held: Option<u64>,
+    /// It has begun anew, and has not said so yet.
+    is_anew: bool,
+    /// A poll that was given up may have handed over what nobody has taken.
+    is_polling: bool,
+}
+
+/// Removes all slots and the publication; what that was.
+pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
+    setup::remove(session).await
+}
+
+/// How these tables would be followed: by logical decoding, or why they cannot be. Makes nothing.
+pub(super) async fn could(
+    bulk: &Bulk,
+    session: &mut Session,
+    follows: &[Follow],
+) -> Result<Result<(), Error>, Error> {
+    match bulk.connector.settings.follow {
+        FollowBy::Triggers => Ok(Err(cannot("the URL says follow=triggers"))),
+        FollowBy::Any | FollowBy::Logical => Ok(look_for(bulk, session, follows).await?.map(drop)),
+    }
+}
+
+/// Removes the slot of this log, if there is one: nobody will read it.
+pub(super) async fn remove_own(session: &mut Session, log: u128) -> Result<(), Error> {
+    let slot = slot_name(session, log).await?;
+    setup::discard(session, &slot).await.map(drop)
+}
+
+/// The permanent slots in this database that no connection uses, but for this log's; each in words.
+pub(super) async fn idle(session: &mut Session, log: Option<u128>) -> Result<Vec<String>, Error> {
+    let own = match log {
+        Some(log) => slot_name(session, log).await?,
+        None => String::new(),
+    };
+    setup::idle(session, &own).await
+}
+
+/// What a beginning came to.
+pub(super) enum Begun {
+    /// For each table, whether it goes on from the place.
+    Follows(Box<Follower>, Vec<bool>),
+    /// Why not, and what is needed.
+    Cannot(Error),
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Follower").field("cursor", &self.cursor).finish_non_exhaustive()
+    }
+}
+
+impl Follower {
+    pub(super) async fn begin(
+        postgres: &Arc<Postgres>,
+        log: u128,
+        follows: Vec<Follow>,
+        place: Option<&str>,
+    ) -> Result<Begun, Error> {
+        if postgres.connector.settings.follow == FollowBy::Triggers {
+            return Ok(Begun::Cannot(cannot("the URL says follow=triggers")));
+        }
+        // One of another database, of another version or by triggers is none.
+        let place = place.and_then(|place| Place::parse(place).ok());
+        let begun = postgres.job(|bulk| async move {
+            let mut session = bulk.connector.connect(Role::Bulk).await?;
+            let mut link = Link {
+                log,
+                follows,
+                slot: slot_name(&mut session, log).await?,
+                connections: Mutex::default(),
+            };
+            let begun = begin(&bulk, &mut session, &link, place.as_ref()).await?;
+            Ok(begun.map(|(cursor, wire, goes_on)| {
+                let connections = Connections { session: Some(session), wire: Some(wire), stream: None };
+                *link.connections.get_mut() = connections;
+                (link, cursor, goes_on)
+            }))
+        });
+        let (link, cursor, goes_on) = match begun.await? {
+            Ok(begun) => begun,
+            Err(why) => return Ok(Begun::Cannot(why)),
+        };
+        let is_anew = !goes_on.contains(&true);
+        let follower = Follower {
+            postgres: postgres.clone(),
+            link: Arc::new(link),
+            held: (!is_anew).then_some(cursor.at),
+            cursor: Arc::new(cursor),
+            is_anew,
+            is_polling: false,
+        };
+        Ok(Begun::Follows(Box::new(follower), goes_on))
+    }
+
+    /// Who tells of changes, in words.
+    pub(super) fn told_by(&self) -> String {
+        match self.cursor.keeps {
+            Some(_) => format!("logical decoding, slot {}", self.link.slot),
+            None => format!(
+                "logical decoding, temporary slot {}: max_slot_wal_keep_size is not set, so that each start reads the tables again",
+                self.link.slot
+            ),
+        }
+    }
+
+    /// `None`: what was not yet read may be gone, and this follower has ended.
+    pub(super) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Option<Followed>, Error> {
+        let (link, cursor, wanted) = (self.link.clone(), self.cursor.clone(), wanted.to_vec());
+        let confirmed = self.held.filter(|held| cursor.can_hold(*held)).unwrap_or(cursor.at);
+        let was_given_up = std::mem::replace(&mut self.is_polling, true);
+        let polled = self.postgres.job(|bulk| async move {
+            let mut connections = link.connections.lock().await;
+            if was_given_up {
+                (connections.wire, connections.stream) = (None, None);
+            }
+            poll(&bulk, &mut connections, &link, &cursor, confirmed, &wanted).await
+        });
+        let polled = polled.await;
+        self.is_polling = false;
+        let Some((mut found, cursor)) = polled? else { return Ok(None) };
+        self.cursor = Arc::new(cursor);
+        found.anew = std::mem::take(&mut self.is_anew);
+        Ok(Some(found))
+    }
+
+    pub(super) fn place(&self) -> String {
+        Place::of(&self.link, &self.cursor).to_string()
+    }
+
+    pub(super) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
+        self.held = place.map(|place| Place::parse(place).map(|place| place.at)).transpose()?;
+        Ok(())
+    }
+}
+
+/// Slots of all databases of a server share their names.
+async fn slot_name(session: &mut Session, log: u128) -> Result<String, Error> {
+    let database = "SELECT oid::int8 FROM pg_database WHERE datname = current_database()";
+    let database = session.run(database, &[]).await?;
+    Ok(format!("forebay_{log:032x}_{}", number(&database, 0, 0)))
+}
+
+fn cannot(why: impl Into<String>) -> Error {
+    Error::new(Kind::Schema, why.into())
+}
+
+/// Has everything there that following needs, and begins where `place` says, or with a new slot; for each
+/// table, whether it goes on from the place. Or why it cannot be.
+async fn begin(
+    bulk: &Bulk,
+    session: &mut Session,
+    link: &Link,
+    place: Option<&Place>,
+) -> Result<Result<(Cursor, Wire, Vec<bool>), Error>, Error> {
+    // The publication names one of them, whatever was dropped meanwhile.
+    bulk.has_drain_tables.store(false, Ordering::Relaxed);
+    bulk.make_drain_tables(session).await?;
+    let (footing, mut wire) = match look_for(bulk, session, &link.follows).await? {
+        Ok(found) => found,
+        Err(why) => {
+            setup::withdraw(session, &link.follows).await?;
+            return Ok(Err(why));
+        }
+    };
+    let is_changed = match footing.publish(session).await {
+        Ok(is_changed) => is_changed,
+        Err(error) if error.may_retry() => return Err(error),
+        Err(error) => return Ok(Err(cannot(format!("the publication cannot be made: {error}")))),
+    };
+    let head = look(session, link).await?;
+    let place = place.filter(|place| !is_changed && place.fits(link, &head));
+    setup::release(session, &link.slot).await?;
+    let goes_on = match place {
+        Some(place) => setup::has_since(session, &link.slot, place.at, footing.lag_bytes_max).await?,
+        None => false,
+    };
+    let (at, goes_on) = match place.filter(|_| goes_on) {
+        Some(place) => (place.at, place.has(link)),
+        None => match setup::make(session, &mut wire, &link.slot, footing.keeps.is_none()).await? {
+            Ok(at) => (at, vec![false; link.follows.len()]),
+            Err(Fault::Late) => return Ok(Err(waits(session).await?)),
+            Err(fault) => return lasting(fault, "no slot can be made").map(Err),
+        },
+    };
+    forget_triggers(session, link).await?;
+    let head = look(session, link).await?;
+    let Footing { tables, own, keeps, lag_bytes_max, .. } = footing;
+    let (server, shapes, xmax) = (head.server, head.shapes, head.snapshot.xmax);
+    let cursor = Cursor { tables, own, keeps, lag_bytes_max, server, shapes, xmax, at, target: None };
+    Ok(Ok((cursor, wire, goes_on)))
+}
+
+/// What following needs, as far as nothing has to be made for it.
+async fn look_for(
+    bulk: &Bulk,
+    session: &mut Session,
+    follows: &[Follow],
+) -> Result<Result<(Footing, Wire), Error>, Error> {
+    let version = session.run("SELECT current_setting('server_version_num')::int8", &[]).await?;
+    if number(&version, 0, 0) < FOLLOW_SERVER_MIN {
+        return Ok(Err(cannot("needs PostgreSQL 13 or newer")));
+    }
+    let footing = match setup::look_for(session, follows).await? {
+        Ok(footing) => footing,
+        Err(why) => return Ok(Err(cannot(why))),
+    };
+    match Wire::connect(&bulk.connector).await {
+        Ok(wire) => Ok(Ok((footing, wire))),
+        Err(fault) => lasting(fault, "no replication connection").map(Err),
+    }
+}
+
+/// Why logical decoding cannot be had; an error where that passes.
+fn lasting(fault: Fault, what: &str) -> Result<Error, Error> {
+    match fault {
+        // Limits of the server (`max_wal_senders`, `max_replication_slots`) are taken by others for long.
+        Fault::Refused { code, message } if code.starts_with("53") || !may_pass(&code) => {
+            Ok(cannot(format!("{what}: {message}")))
+        }
+        fault => Err(fault.into_error()),
+    }
+}
+
+/// Why a slot is not made: who is waited for.
+async fn waits(session: &mut Session) -> Result<Error, Error> {
+    let oldest = "SELECT pid || ', open since ' || date_trunc('second', xact_start) FROM pg_stat_activity \
+         WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1";
+    let oldest = session.run(oldest, &[]).await?;
+    let who =
+        oldest.values.first().map_or_else(String::new, |who| format!(" (the oldest: pid {})", text(who)));
+    let message = format!("making a replication slot waits for the transactions that are open{who}");
+    Ok(Error::new(Kind::Busy, message))
+}
+
+/// Has the triggers of an earlier way tell this follower nothing.
+async fn forget_triggers(session: &mut Session, link: &Link) -> Result<(), Error> {
+    let there = session.run("SELECT to_regclass('forebay_follower') IS NOT NULL", &[]).await?;
+    if there.values == [Value::Bool(true)] {
+        session.run("DELETE FROM forebay_follower WHERE log = $1", &[log_text(link.log)]).await?;
+    }
+    Ok(())
+}
+
+async fn look(session: &mut Session, link: &Link) -> Result<page::Head, Error> {
+    session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let head = page::head(session, link).await;
+    session.end(head).await
+}
+
+/// Streams from where the cursor is.
+async fn start(mut wire: Wire, link: &Link, cursor: &Cursor) -> Result<Stream, Fault> {
+    let oid = |shape: &String| shape.split(' ').next().and_then(|oid| oid.parse().ok()).unwrap_or_default();
+    let watched = link.follows.iter().zip(&cursor.shapes).map(|(follow, shape)| {
+        let name = |column: usize| follow.schema.columns[column].name.clone();
+        let old = follow.old.iter().map(|column| name(*column)).collect();
+        (oid(shape), Watched { key: name(follow.schema.key), old })
+    });
+    let watched: HashMap<u32, Watched> = watched.collect();
+    let relation = cursor.shapes.last().map(oid).unwrap_or_default();
+    let positions = Positions { relation, log: format!("{:032x}", link.log) };
+    let (high, low) = (cursor.at >> 32, cursor.at & 0xffff_ffff);
+    let command = format!(
+        "START_REPLICATION SLOT {} LOGICAL {high:X}/{low:X} (proto_version '1', publication_names 'forebay')",
+        link.slot
+    );
+    wire.stream(&command).await?;
+    Ok(Stream::new(wire, cursor.at, watched, positions))
+}
+
+/// One poll: a page, and what must come before it. `None`: what was not yet read may be gone.
+async fn poll(
+    bulk: &Bulk,
+    connections: &mut Connections,
+    link: &Link,
+    cursor: &Cursor,
+    confirmed: u64,
+    wanted: &[(usize, Value)],
+) -> Result<Option<(Followed, Cursor)>, Error> {
+    for tries in 1..=FOLLOW_LOCK_TRIES {
+        // Taken out: an error, and a task that is given up, close it.
+        let mut session = match connections.session.take().filter(Session::is_alive) {
+            Some(session) => session,
+            None => bulk.connector.connect(Role::Bulk).await?,
+        };
+        let Some(stream) = stream_of(bulk, &mut session, connections, link, cursor).await? else {
+            return Ok(None);
+        };
+        let read = match page::read(&mut session, stream, link, cursor, confirmed, wanted).await {
+            // Most likely a statement that was prepared for a table that has been altered since. It was
+            // forgotten.
+            Err(error) if *error.kind() == Kind::Busy && tries == 1 => {
+                connections.session = Some(session);
+                continue;
+            }
+            read => read?,
+        };
+        match read {
+            Ok(page::Read::Page(page)) => {
+                let (found, mut next) = *page;
+                if next.shapes != cursor.shapes {
+                    match look_again(&mut session, link, &mut next).await {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(None),
+                        Err(error) => {
+                            // What the page has taken from it is to be streamed again.
+                            connections.stream = None;
+                            return Err(error);
+                        }
+                    }
+                }
+                connections.session = Some(session);
+                return Ok(Some((found, next)));
+            }
+            Ok(page::Read::Lost) => return Ok(None),
+            Err(fault) if !fault.may_retry() => return Ok(None),
+            // It is opened again, if the slot is still there.
+            Err(_) => connections.stream = None,
+        }
+        connections.session = Some(session);
+    }
+    Err(Error::new(Kind::Unavailable, "following by logical decoding: the stream ends again and again"))
+}
+
+/// Takes from the catalogue what an ALTER TABLE has changed; `false`: not by logical decoding any more.
+async fn look_again(session: &mut Session, link: &Link, cursor: &mut Cursor) -> Result<bool, Error> {
+    let Ok(footing) = setup::look_for(session, &link.follows).await? else { return Ok(false) };
+    (cursor.tables, cursor.own, cursor.lag_bytes_max) = (footing.tables, footing.own, footing.lag_bytes_max);
+    Ok(true)
+}
+
+/// The stream, opened where it is not; `None`: the slot does not have what is needed, or too much.
+async fn stream_of<'a>(
+    bulk: &Bulk,
+    session: &mut Session,
+    connections: &'a mut Connections,
+    link: &Link,
+    cursor: &Cursor,
+) -> Result<Option<&'a mut Stream>, Error> {
+    if connections.stream.is_none() {
+        let wire = match connections.wire.take() {
+            Some(wire) => wire,
+            None => {
+                setup::release(session, &link.slot).await?;
+                if !setup::has_since(session, &link.slot, cursor.at, cursor.lag_bytes_max).await? {
+                    return Ok(None);
+                }
+                Wire::connect(&bulk.connector).await.map_err(Fault::into_error)?
+            }
+        };
+        match start(wire, link, cursor).await {
+            Ok(stream) => connections.stream = Some(stream),
+            // Gone meanwhile, or what it kept is.
+            Err(fault) if !fault.may_retry() => return Ok(None),
+            Err(fault) => return Err(fault.into_error()),
+        }
+    }
+    Ok(connections.stream.as_mut())
+}

@@ -1,0 +1,184 @@
+//! One page of a pass: what the stream tells, and how it is now, in one snapshot.
+//!
+//! The snapshot comes first, the stream after it: once that has reached where WAL ended when the snapshot was
+//! there, all that the snapshot shows was told. Decoding may be ahead of it as well; a transaction that the
+//! snapshot does not show yet waits for the next page.
+
+use super::link::{Cursor, Link, Own};
+use super::stream::{Change, Stream};
+use super::wire::Fault;
+use crate::limits::{FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
+use crate::postgres::errors::is_missing_table;
+use crate::postgres::follow::gathered::Page;
+use crate::postgres::follow::snapshot::{Snapshot, begin};
+use crate::postgres::positions::{integer, log_text};
+use crate::postgres::session::Session;
+use crate::postgres::sql::quoted;
+use crate::postgres::table::text;
+use crate::{Error, Followed, Kind};
+use forebay_value::Value;
+use std::time::Duration;
+
+/// What reading a page came to.
+pub(super) enum Read {
+    /// The page, and how far the follower is when it is taken.
+    Page(Box<(Followed, Cursor)>),
+    /// What was not yet read may be gone.
+    Lost,
+}
+
+/// What is read first in each snapshot.
+pub(super) struct Head {
+    pub(super) snapshot: Snapshot,
+    pub(super) server: String,
+    pub(super) shapes: Vec<String>,
+    /// Where WAL ended, once the snapshot was there.
+    pub(super) end: u64,
+    position: Option<u64>,
+    note: String,
+    has_triggers: bool,
+}
+
+/// The rows are found by their keys, whatever the planner thinks of many of them. What is forbidden costs so
+/// much in its eyes that it would compile even the look into the catalogue, for a second each time.
+const SETTINGS: &str = "SET LOCAL statement_timeout = 0; \
+     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
+
+/// Reads the head, in the transaction that is open.
+pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Error> {
+    let sql = "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
+         (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, \
+         EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'forebay\\_%' AND tgenabled <> 'D'), \
+         (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
+         ARRAY(SELECT concat_ws(' ', coalesce(c.oid, 0), c.relreplident::text, coalesce(pg_get_replica_identity_index(c.oid)::oid::text, '-'), EXISTS (SELECT FROM pg_publication_rel r \
+             JOIN pg_publication o ON o.oid = r.prpubid WHERE r.prrelid = c.oid AND o.pubname = 'forebay'), c.relfilenode) \
+           FROM jsonb_array_elements_text($2::text::jsonb) WITH ORDINALITY AS f(name, n) \
+           LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n) \
+         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1";
+    let names = link.follows.iter().map(|follow| quoted(&follow.schema.name));
+    let names: Vec<String> = names.chain(["forebay_position".into()]).collect();
+    let names = serde_json::to_string(&names).expect("texts are JSON");
+    let found = session.run(sql, &[log_text(link.log), Value::Text(names.into())]).await?;
+    let [snapshot, position, note, end, has_triggers, server, shapes] = &found.values[..] else {
+        return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
+    };
+    Ok(Head {
+        snapshot: Snapshot::parse(text(snapshot))?,
+        server: text(server).into(),
+        shapes: serde_json::from_str(text(shapes)).map_err(|error| {
+            Error::new(Kind::Corrupt, "PostgreSQL's array of texts cannot be read").with_source(error)
+        })?,
+        end: integer(end).unsigned_abs(),
+        position: (!position.is_null()).then(|| integer(position).unsigned_abs()),
+        note: text(note).into(),
+        has_triggers: *has_triggers == Value::Bool(true),
+    })
+}
+
+/// A page whose snapshot is still held.
+struct Found {
+    page: Followed,
+    next: Cursor,
+    /// The places of what it has of the stream.
+    handed_over: Vec<usize>,
+    target: u64,
+}
+
+/// Reads one page after `cursor`. The stream keeps what was not handed over, and all of it when this fails.
+pub(super) async fn read(
+    session: &mut Session,
+    stream: &mut Stream,
+    link: &Link,
+    cursor: &Cursor,
+    confirmed: u64,
+    wanted: &[(usize, Value)],
+) -> Result<Result<Read, Fault>, Error> {
+    session.begin(&begin(SETTINGS)).await?;
+    let found = match head(session, link).await {
+        Ok(head) => within(session, stream, link, cursor, confirmed, wanted, head).await,
+        Err(error) if is_missing_table(&error) => {
+            session.rollback().await;
+            session.forget_all();
+            return Ok(Ok(Read::Lost));
+        }
+        Err(error) => Err(error),
+    };
+    let Found { mut page, mut next, handed_over, target } = match session.end(found).await? {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Ok(Read::Lost)),
+        Err(fault) => return Ok(Err(fault)),
+    };
+    #[cfg(feature = "planted")]
+    if crate::planted_bugs::is("position-from-the-commit") {
+        // The window is held open, as a busy server does.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = head(session, link).await?;
+        (page.position, page.note) = (now.position, now.note);
+    }
+    page.more = !stream.has_read(target) || handed_over.len() == FOLLOW_PAGE;
+    if page.more && handed_over.is_empty() && stream.kept.len() >= FOLLOW_PAGE {
+        // They were decoded long before they are visible: their commits wait for a standby.
+        tokio::time::sleep(Duration::from_millis(FOLLOW_STREAM_WAIT_MS)).await;
+    }
+    // From here on nothing fails: what is taken from the stream reaches the caller.
+    stream.hand_over(&handed_over);
+    next.at = stream.place();
+    next.target = page.more.then_some(target);
+    Ok(Ok(Read::Page(Box::new((page, next)))))
+}
+
+async fn within(
+    session: &mut Session,
+    stream: &mut Stream,
+    link: &Link,
+    cursor: &Cursor,
+    confirmed: u64,
+    wanted: &[(usize, Value)],
+    head: Head,
+) -> Result<Result<Option<Found>, Fault>, Error> {
+    // All but the file is what a table is to the stream.
+    let told = |shape: &String| shape.rsplit_once(' ').map_or_else(String::new, |(told, _)| told.to_owned());
+    let is_other = |(now, before): (&String, &String)| told(now) != told(before);
+    if head.server != cursor.server
+        || head.snapshot.xmax < cursor.xmax
+        || head.shapes.iter().zip(&cursor.shapes).any(is_other)
+    {
+        return Ok(Ok(None));
+    }
+    if head.end.saturating_sub(cursor.at) > cursor.lag_bytes_max {
+        return Ok(Ok(None));
+    }
+    let target = cursor.target.unwrap_or(head.end);
+    if let Err(fault) = stream.read(target, confirmed).await {
+        return Ok(Err(fault));
+    }
+    let mut page = Page::new(&link.follows, wanted);
+    let changed = |index: &usize| head.shapes[*index] != cursor.shapes[*index];
+    page.found.reload.extend((0..link.follows.len()).filter(changed));
+    let handed_over = hand_over(&stream.kept, &head.snapshot);
+    for change in handed_over.iter().map(|index| &stream.kept[*index]) {
+        if head.has_triggers || !is_known(cursor, change) {
+            let (key, old) = (change.key.as_deref(), change.old.as_deref());
+            page.told(&cursor.tables, i64::from(change.relation), key, old)?;
+        }
+    }
+    page.previous(session, &link.follows, &cursor.tables).await?;
+    page.rows(session, &link.follows).await?;
+    (page.found.position, page.found.note) = (head.position, head.note);
+    let mut next = cursor.clone();
+    (next.xmax, next.shapes) = (head.snapshot.xmax, head.shapes);
+    Ok(Ok(Some(Found { page: page.found, next, handed_over, target })))
+}
+
+/// The places of those that the snapshot shows, as many as make a page.
+fn hand_over(kept: &[Change], snapshot: &Snapshot) -> Vec<usize> {
+    let is_shown = |(_, change): &(usize, &Change)| snapshot.shows(change.xid);
+    kept.iter().enumerate().filter(is_shown).map(|(index, _)| index).take(FOLLOW_PAGE).collect()
+}
+
+/// Whether memory has a change already: the drain has written what memory had.
+fn is_known(cursor: &Cursor, change: &Change) -> bool {
+    let table = cursor.tables.iter().position(|table| table.oid == i64::from(change.relation));
+    let own = table.map_or(Own::Unknown, |table| cursor.own[table]);
+    change.is_own && (own == Own::All || own == Own::Inserts && change.is_insert)
+}

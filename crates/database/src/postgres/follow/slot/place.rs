@@ -1,0 +1,63 @@
+//! A follower's place as text, for a server that keeps its memory over a restart; and whether a follower can
+//! go on from one.
+//!
+//! What must stay true: everything that was committed after the place is streamed again. It is while the slot
+//! has kept WAL from there on, and nobody has told it that this is not needed any more.
+
+use super::link::{Cursor, Link};
+use super::page::Head;
+use crate::{Error, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where a follower is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Place {
+    /// What stands for the server.
+    server: String,
+    slot: String,
+    /// Everything that was committed up to here was read and applied.
+    pub(super) at: u64,
+    /// What stands for each table.
+    tables: BTreeMap<String, String>,
+}
+
+impl Place {
+    pub(super) fn of(link: &Link, cursor: &Cursor) -> Place {
+        let names = link.follows.iter().map(|follow| follow.schema.name.clone());
+        Place {
+            server: cursor.server.clone(),
+            slot: link.slot.clone(),
+            at: cursor.at,
+            tables: names.zip(cursor.shapes.iter().cloned()).collect(),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Place, Error> {
+        let unreadable =
+            |error| Error::new(Kind::Corrupt, "a follower's place is unreadable").with_source(error);
+        serde_json::from_str(text).map_err(unreadable)
+    }
+
+    /// Which tables it is of.
+    pub(super) fn has(&self, link: &Link) -> Vec<bool> {
+        link.follows.iter().map(|follow| self.tables.contains_key(&follow.schema.name)).collect()
+    }
+
+    /// Whether server, slot and tables are those that it is of.
+    pub(super) fn fits(&self, link: &Link, head: &Head) -> bool {
+        let is_same = |(name, shape): (&String, &String)| match self.tables.get(name) {
+            Some(before) => before == shape,
+            None => true,
+        };
+        let names = link.follows.iter().map(|follow| &follow.schema.name);
+        self.server == head.server && self.slot == link.slot && names.zip(&head.shapes).all(is_same)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self).expect("texts and numbers are JSON"))
+    }
+}

@@ -1,0 +1,287 @@
+//! What following by logical decoding needs in the database: a publication of the followed tables and of the
+//! drain's positions, and a slot of this log.
+//!
+//! What must stay true: no other program's statement fails because of the publication, so that only tables
+//! are in it whose replica identity has our key; a slot is permanent only where the server bounds what it
+//! keeps for slots. A slot is made after the publication is complete: its creation waits for every open
+//! transaction, so that none is streamed whose earlier changes were not.
+
+use super::link::Own;
+use super::wire::{Fault, Wire};
+use crate::limits::{
+    FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS, FOLLOW_STREAM_WAIT_MS,
+    SLOT_WAIT_MS,
+};
+use crate::postgres::follow::cursor::Table;
+use crate::postgres::follow::look::{Look, look, old_types, refused};
+use crate::postgres::follow::snapshot::Snapshot;
+use crate::postgres::follow::tables;
+use crate::postgres::session::Session;
+use crate::postgres::sql::literal;
+use crate::postgres::table::{number, text};
+use crate::postgres::url::Pooler;
+use crate::{Error, Follow, Kind};
+use forebay_value::Value;
+use std::time::Duration;
+
+/// What the server and the tables let us do.
+pub(super) struct Footing {
+    pub(super) tables: Vec<Table>,
+    pub(super) own: Vec<Own>,
+    /// Tables that are not in the publication, as SQL.
+    missing: Vec<String>,
+    /// How many bytes of WAL the server keeps for slots at most; `None`: without a bound.
+    pub(super) keeps: Option<u64>,
+    /// How far a stream may be behind; beyond it, to read the tables again costs less.
+    pub(super) lag_bytes_max: u64,
+}
+
+/// Looks whether logical decoding can be had; the reason when it cannot, with what is needed.
+pub(super) async fn look_for(
+    session: &mut Session,
+    follows: &[Follow],
+) -> Result<Result<Footing, String>, Error> {
+    let settings = "SELECT current_setting('wal_level'), pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size'), '-1'))";
+    let settings = session.run(settings, &[]).await?;
+    let level = text(&settings.values[0]);
+    if session.pooler != Pooler::None {
+        return Ok(Err("needs a URL of the server itself, without a pooler".into()));
+    }
+    if level != "logical" {
+        return Ok(Err(format!("needs wal_level = logical, and it is {level}")));
+    }
+    let keeps = match settings.values[1] {
+        Value::Bigint(bytes) => Some(bytes.unsigned_abs()),
+        _ => None,
+    };
+    let (tables, own, missing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut footing = Footing { tables, own, missing, keeps, lag_bytes_max: FOLLOW_LAG_BYTES };
+    for follow in follows {
+        let found = look(session, follow).await?;
+        if let Some(why) = refused(&found, follow) {
+            return Err(Error::new(Kind::Schema, why));
+        }
+        if let Some(why) = unfit(&found, follow) {
+            return Ok(Err(why));
+        }
+        footing.lag_bytes_max += TABLE_BYTES_READ * bytes(session, &found).await?;
+        footing.tables.push(Table {
+            oid: number(&found.0, 0, 0),
+            key_type: follow.schema.key_column().ty.unbounded(),
+            old_types: old_types(session, follow, &found).await?,
+        });
+        footing.own.push(match (follow.own || found.is("alters"), found.is("cascades")) {
+            (true, _) => Own::Unknown,
+            (false, true) => Own::Inserts,
+            (false, false) => Own::All,
+        });
+        if !found.is("published") {
+            footing.missing.push(found.table());
+        }
+    }
+    let positions = "SELECT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
+         WHERE p.pubname = 'forebay' AND r.prrelid = to_regclass('forebay_position'))";
+    if session.run(positions, &[]).await?.values != [Value::Bool(true)] {
+        footing.missing.push("forebay_position".into());
+    }
+    Ok(Ok(footing))
+}
+
+/// Takes tables out of the publication that are unfit for it by now: updates by others fail while a table is
+/// published whose rows nothing identifies.
+pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
+    for follow in follows {
+        let found = look(session, follow).await?;
+        if found.is("published") && unfit(&found, follow).is_some() {
+            session.execute(&format!("ALTER PUBLICATION forebay DROP TABLE {}", found.table())).await?;
+        }
+    }
+    Ok(())
+}
+
+/// How many bytes of WAL are decoded in the time in which one byte of a table is read again: its keys, its
+/// rows, and their way through memory.
+const TABLE_BYTES_READ: u64 = 4;
+
+/// How large a table is.
+async fn bytes(session: &mut Session, found: &Look) -> Result<u64, Error> {
+    let size = "SELECT pg_table_size($1::int8::oid)";
+    Ok(number(&session.run(size, &[found.value("oid").clone()]).await?, 0, 0).unsigned_abs())
+}
+
+/// Why a table's changes cannot be told by logical decoding.
+fn unfit(found: &Look, follow: &Follow) -> Option<String> {
+    let (table, key) = (found.table(), follow.schema.key_column().name.as_str());
+    if found.text("persistence") != "p" {
+        return Some(format!("{table} is not logged"));
+    }
+    let identifying: Vec<String> = serde_json::from_str(found.text("identifying")).unwrap_or_default();
+    if !identifying.iter().any(|name| name == key) {
+        return Some(format!(
+            "needs {key} in what identifies a row: ALTER TABLE {table} REPLICA IDENTITY FULL, or USING INDEX"
+        ));
+    }
+    (!follow.old.is_empty() && found.text("identity") != "f")
+        .then(|| format!("cached answers need previous values: ALTER TABLE {table} REPLICA IDENTITY FULL"))
+}
+
+impl Footing {
+    /// Makes the publication, or adds to it; whether there was something to do.
+    pub(super) async fn publish(&self, session: &mut Session) -> Result<bool, Error> {
+        let mut tries = 1;
+        loop {
+            session.begin(&format!("BEGIN; SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS}")).await?;
+            let published = self.publish_once(session).await;
+            match session.end(published).await {
+                Err(error) if *error.kind() == Kind::Busy && tries < FOLLOW_LOCK_TRIES => tries += 1,
+                published => return published,
+            }
+            tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
+        }
+    }
+
+    async fn publish_once(&self, session: &mut Session) -> Result<bool, Error> {
+        // Those who start together publish one after the other.
+        session.execute(tables::LOCK).await?;
+        let there = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = 'forebay'";
+        let there = session.run(there, &[]).await?;
+        let missing = self.missing.join(", ");
+        match there.values.first() {
+            None => session.execute(&format!("CREATE PUBLICATION forebay FOR TABLE {missing}")).await?,
+            Some(Value::Bool(true)) if self.missing.is_empty() => return Ok(false),
+            Some(is_whole) => {
+                if *is_whole != Value::Bool(true) {
+                    let whole =
+                        "ALTER PUBLICATION forebay SET (publish = 'insert, update, delete, truncate')";
+                    session.execute(whole).await?;
+                }
+                if !self.missing.is_empty() {
+                    session.execute(&format!("ALTER PUBLICATION forebay ADD TABLE {missing}")).await?;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether the slot has everything that was committed since `at`, and that is not more than this.
+pub(super) async fn has_since(
+    session: &mut Session,
+    slot: &str,
+    at: u64,
+    lag_bytes_max: u64,
+) -> Result<bool, Error> {
+    let sql = "SELECT plugin = 'pgoutput' AND database = current_database() AND coalesce(wal_status, 'lost') <> 'lost' \
+         AND confirmed_flush_lsn - '0/0'::pg_lsn <= $2::int8 AND pg_current_wal_insert_lsn() - '0/0'::pg_lsn BETWEEN $2::int8 AND $2::int8 + $3::int8 \
+         FROM pg_replication_slots WHERE slot_name = $1";
+    let [at, lag] = [at, lag_bytes_max].map(|bytes| Value::Bigint(bytes.min(1 << 62) as i64));
+    Ok(session.run(sql, &[Value::Text(slot.into()), at, lag]).await?.values == [Value::Bool(true)])
+}
+
+/// Ends the connection that uses the slot: an earlier one of this log, which the server has not missed yet.
+pub(super) async fn release(session: &mut Session, slot: &str) -> Result<(), Error> {
+    let release = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL";
+    for _ in 0..FOLLOW_LOCK_TRIES {
+        if session.run(release, &[Value::Text(slot.into())]).await?.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS / 10)).await;
+    }
+    Err(Error::new(Kind::Busy, format!("slot {slot} is in use by another connection")))
+}
+
+/// Makes the slot anew, over the connection that will stream from it; where it begins. What was committed
+/// before it begins is not streamed, so that every snapshot that is taken after this must show it.
+pub(super) async fn make(
+    session: &mut Session,
+    wire: &mut Wire,
+    slot: &str,
+    is_temporary: bool,
+) -> Result<Result<u64, Fault>, Error> {
+    discard(session, slot).await?;
+    let kind = if is_temporary { "TEMPORARY LOGICAL" } else { "LOGICAL" };
+    // It waits for all transactions that are open, and exports a snapshot of where the stream begins.
+    let create = format!("CREATE_REPLICATION_SLOT {slot} {kind} pgoutput EXPORT_SNAPSHOT");
+    let made = match wire.query(&create, SLOT_WAIT_MS).await {
+        Ok(row) => match &row[..] {
+            [_, Some(begin), Some(snapshot), _] => Ok((lsn(begin), snapshot.clone())),
+            _ => Err(Fault::Lost("the slot begins nowhere".into())),
+        },
+        Err(fault) => Err(fault),
+    };
+    let made = match made {
+        Ok((Some(begin), snapshot)) if is_shown(session, &snapshot).await? => Ok(begin),
+        Ok(_) => Err(Fault::Late),
+        Err(fault) => Err(fault),
+    };
+    if made.is_err() {
+        discard(session, slot).await?;
+    }
+    Ok(made)
+}
+
+/// A position as PostgreSQL writes it.
+fn lsn(text: &str) -> Option<u64> {
+    let (high, low) = text.split_once('/')?;
+    let half = |text: &str| u32::from_str_radix(text, 16).ok().map(u64::from);
+    Some(half(high)? << 32 | half(low)?)
+}
+
+/// Waits until a snapshot shows all that the exported one shows; whether it does in time. Where the stream
+/// begins, a transaction may have written its commit and not be visible yet: it waits for the disk, or for a
+/// standby.
+async fn is_shown(session: &mut Session, exported: &str) -> Result<bool, Error> {
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {}",
+        literal(exported)
+    );
+    session.begin(&begin).await?;
+    let exported = snapshot(session).await;
+    let exported = session.end(exported).await?;
+    for _ in 0..SLOT_WAIT_MS / FOLLOW_STREAM_WAIT_MS {
+        if exported.is_within(&snapshot(session).await?) {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(FOLLOW_STREAM_WAIT_MS)).await;
+    }
+    Ok(false)
+}
+
+async fn snapshot(session: &mut Session) -> Result<Snapshot, Error> {
+    let snapshot = session.run("SELECT pg_current_snapshot()::text", &[]).await?;
+    Snapshot::parse(snapshot.values.first().map_or("", text))
+}
+
+/// Removes a slot, whatever connection uses it, if it is there; whether it was.
+pub(super) async fn discard(session: &mut Session, slot: &str) -> Result<bool, Error> {
+    release(session, slot).await?;
+    let drop =
+        "SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots WHERE slot_name = $1";
+    Ok(!session.run(drop, &[Value::Text(slot.into())]).await?.is_empty())
+}
+
+/// The permanent slots in this database that no connection uses, but for this one.
+pub(super) async fn idle(session: &mut Session, but: &str) -> Result<Vec<String>, Error> {
+    let slots = "SELECT slot_name || coalesce(', which holds back ' || pg_size_pretty(pg_current_wal_lsn() - restart_lsn) || ' of WAL', '') \
+         FROM pg_replication_slots WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() \
+           AND NOT active AND NOT temporary AND slot_name <> $1 ORDER BY 1";
+    let slots = session.run(slots, &[Value::Text(but.into())]).await?;
+    Ok(slots.values.iter().map(|slot| text(slot).to_owned()).collect())
+}
+
+/// Removes all slots and the publication; what that was.
+pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    let slots = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() AND NOT temporary ORDER BY 1";
+    for slot in session.run(slots, &[]).await?.values {
+        if discard(session, text(&slot)).await? {
+            removed.push(format!("slot {}", text(&slot)));
+        }
+    }
+    let there = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = 'forebay')";
+    if session.run(there, &[]).await?.values == [Value::Bool(true)] {
+        session.execute("DROP PUBLICATION forebay").await?;
+        removed.push("publication forebay".into());
+    }
+    Ok(removed)
+}

@@ -1,0 +1,341 @@
+//! Following by logical decoding: the slot and what becomes of it, and when triggers are taken instead.
+
+use super::follow::{LOGICAL, follow, followed};
+use super::{Scratch, client, url_of};
+use crate::following::{LOG, items, plain, told};
+use forebay_database::{Follow, Follower, Kind, Options, Store};
+use forebay_value::{KeyKind, Schema, Type};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SLOTS: &str = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'forebay%'";
+
+/// Ends the connection that uses the slot, and drops it.
+async fn drop_slot(scratch: &Scratch) {
+    let release = "SELECT count(pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE database = current_database() AND active";
+    while scratch.text(release).await != "0" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    scratch
+        .execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_is_gone_is_made_anew_and_everything_is_read_again() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    drop_slot(&scratch).await;
+    assert_eq!(told(&mut follower, &schema).await, "0/: reload");
+    scratch.execute("UPDATE items SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 2");
+    for sql in [
+        "DROP PUBLICATION forebay",
+        "ALTER PUBLICATION forebay DROP TABLE items",
+        "DROP TABLE forebay_position",
+    ] {
+        scratch.execute(sql).await;
+        scratch.execute("UPDATE items SET n = n + 1").await;
+        assert!(told(&mut follower, &schema).await.starts_with("0/: reload"), "{sql}");
+        scratch.execute("UPDATE items SET name = name").await;
+        assert!(told(&mut follower, &schema).await.starts_with("0/1: a"), "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_altered_are_read_again() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    for sql in [
+        "ALTER TABLE items ALTER n TYPE int USING n * 2",
+        "DROP TABLE items; CREATE TABLE items (id bigint PRIMARY KEY, name text, n bigint)",
+        "ALTER TABLE items REPLICA IDENTITY FULL",
+    ] {
+        scratch.execute(sql).await;
+        assert!(told(&mut follower, &schema).await.starts_with("0/: reload"), "{sql}");
+        scratch.execute("INSERT INTO items VALUES (1, 'x', 1); UPDATE items SET n = 4").await;
+        assert_eq!(told(&mut follower, &schema).await, "0/1: x 4", "{sql}");
+        scratch.execute("DELETE FROM items").await;
+        assert_eq!(told(&mut follower, &schema).await, "0/1: -", "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_that_is_toasted_and_not_touched_is_there() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    scratch.execute("ALTER TABLE items ALTER name SET STORAGE EXTERNAL").await;
+    let long = "x".repeat(10_000);
+    scratch.execute(&format!("INSERT INTO items VALUES (1, '{long}', 1)")).await;
+    assert_eq!(told(&mut follower, &schema).await, format!("0/1: {long} 1"));
+    scratch.execute("UPDATE items SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, format!("0/1: {long} 2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_gone_on_from_while_the_slot_has_what_came_since() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    let place = follower.place();
+    follower.hold(Some(&place)).unwrap();
+    scratch.execute("INSERT INTO items VALUES (2, 'b', 2)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/2: b 2");
+    drop(follower);
+    scratch.execute("INSERT INTO items VALUES (3, 'c', 3)").await;
+    let follow = || from(&scratch.store, &schema, &place);
+    let (mut follower, goes_on) = follow().await;
+    assert_eq!(goes_on, [true]);
+    assert_eq!(told(&mut follower, &schema).await, "0/2: b 2 | 0/3: c 3");
+    // Nothing is held any more: what was read is confirmed, and the place is none to go on from.
+    follower.hold(None).unwrap();
+    assert_eq!(told(&mut follower, &schema).await, "");
+    scratch.execute("INSERT INTO items VALUES (4, 'd', 4)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/4: d 4");
+    assert_eq!(told(&mut follower, &schema).await, "");
+    drop(follower);
+    let (follower, goes_on) = follow().await;
+    assert_eq!(goes_on, [false]);
+    let place = follower.place();
+    drop(follower);
+    drop_slot(&scratch).await;
+    let (_, goes_on) = from(&scratch.store, &schema, &place).await;
+    assert_eq!(goes_on, [false]);
+}
+
+/// Follows from a place, once the transactions of other tests let a slot be made.
+async fn from(store: &Store, schema: &Arc<Schema>, place: &str) -> (Follower, Vec<bool>) {
+    loop {
+        match store.follow_from(LOG, vec![plain(schema)], Some(place)).await {
+            Err(error) if *error.kind() == Kind::Busy => {}
+            begun => return begun.unwrap(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_are_read_again_where_the_stream_is_too_far_behind() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    let place = follower.place();
+    let log_300_mib = "SELECT count(pg_logical_emit_message(false, 'forebay test', repeat('x', 1 << 20))) FROM generate_series(1, 300)";
+    scratch.execute(log_300_mib).await;
+    scratch.execute("UPDATE items SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/: reload");
+    scratch.execute("UPDATE items SET n = 3").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 3");
+    drop(follower);
+    scratch.execute(log_300_mib).await;
+    let (_, goes_on) = from(&scratch.store, &schema, &place).await;
+    assert_eq!(goes_on, [false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_idle_is_confirmed() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    scratch
+        .execute("CREATE TABLE others (id bigint); INSERT INTO others SELECT generate_series(1, 1000)")
+        .await;
+    let end = scratch.text("SELECT pg_current_wal_insert_lsn()").await;
+    let confirmed = format!(
+        "SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE database = current_database() AND plugin = 'pgoutput'"
+    );
+    while scratch.text(&confirmed).await != "t" {
+        assert_eq!(told(&mut follower, &schema).await, "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_must_wait_for_a_transaction_is_given_up() {
+    let schema = items();
+    let scratch = Scratch::with(Options::default(), LOGICAL).await;
+    scratch.store.create_table(&schema).await.unwrap();
+    let open = client(&url_of(&scratch.database, "")).await;
+    open.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    let error = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
+    assert_eq!(*error.kind(), Kind::Busy, "{error}");
+    assert!(error.message().contains("open since"), "{error}");
+    assert_eq!(scratch.text(SLOTS).await, "0");
+    // Unless the URL insists on a slot, triggers tell instead.
+    let store = opened(&scratch, "").await;
+    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    assert!(follower.told_by().starts_with("triggers; logical decoding: making"), "{}", follower.told_by());
+    open.batch_execute("COMMIT").await.unwrap();
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    assert_eq!(scratch.text(SLOTS).await, "0");
+    drop(follower);
+    assert!(follow(&scratch.store, plain(&schema)).await.told_by().starts_with("logical decoding, slot"));
+}
+
+/// Another store of the same database.
+async fn opened(scratch: &Scratch, query: &str) -> Store {
+    let url = url_of(&scratch.database, query);
+    let open = move || Store::open(&url, Options::default());
+    tokio::task::spawn_blocking(open).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_follows_by_triggers_from_now_on_leaves_no_slot() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema, LOGICAL).await;
+    let place = follower.place();
+    drop(follower);
+    assert_eq!(scratch.text(SLOTS).await, "1");
+    let store = opened(&scratch, "follow=triggers").await;
+    let (mut follower, goes_on) = from(&store, &schema, &place).await;
+    assert_eq!((goes_on, &*scratch.text(SLOTS).await), (vec![false], "0"));
+    assert_eq!(follower.told_by(), "triggers; logical decoding: the URL says follow=triggers");
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_by_others_go_on_where_the_primary_key_is_dropped() {
+    let schema = items();
+    let scratch = Scratch::new().await;
+    scratch.store.create_table(&schema).await.unwrap();
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    let mut follower = loop {
+        let follower = follow(&scratch.store, plain(&schema)).await;
+        if follower.told_by().starts_with("logical decoding") {
+            break follower;
+        }
+    };
+    assert_eq!(told(&mut follower, &schema).await, "");
+    scratch
+        .execute("ALTER TABLE items DROP CONSTRAINT items_pkey, ADD UNIQUE (id), ALTER id SET NOT NULL")
+        .await;
+    assert_eq!(told(&mut follower, &schema).await, "0/: reload");
+    assert!(follower.told_by().contains("needs id in what identifies a row"), "{}", follower.told_by());
+    // PostgreSQL refuses it while the table is published.
+    scratch.execute("UPDATE items SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 2");
+    assert_eq!(scratch.text(SLOTS).await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_of_servers_that_do_not_run_are_named() {
+    let schema = items();
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    let other = loop {
+        match scratch.store.follow(7, vec![plain(&schema)]).await {
+            Err(error) if *error.kind() == Kind::Busy => {}
+            other => break other.unwrap(),
+        }
+    };
+    assert_eq!(told(&mut follower, &schema).await, "");
+    drop(other);
+    let idle = follower.idle_slots().await.unwrap();
+    let name = format!("forebay_{:032x}_", 7);
+    assert!(idle.len() == 1 && idle[0].starts_with(&name) && idle[0].contains("of WAL"), "{idle:?}");
+    assert_eq!(scratch.store.idle_slots().await.unwrap().len(), 1, "the other one is in use");
+    let told_by = scratch.store.could_follow(vec![plain(&schema)]).await.unwrap();
+    assert_eq!(told_by, "logical decoding");
+    // Each has its own: what the one has read is told to the other.
+    let mut other = loop {
+        match scratch.store.follow(7, vec![plain(&schema)]).await {
+            Err(error) if *error.kind() == Kind::Busy => {}
+            other => break other.unwrap(),
+        }
+    };
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    assert_eq!(told(&mut other, &schema).await, "0/1: a 1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_toasted_and_not_touched_is_told() {
+    let schema = crate::following::schema("texts", Type::TEXT, KeyKind::Text);
+    let (scratch, mut follower) = followed(&schema, LOGICAL).await;
+    scratch.execute("ALTER TABLE texts ALTER id SET STORAGE EXTERNAL").await;
+    let key = "k".repeat(2_600);
+    scratch.execute(&format!("INSERT INTO texts VALUES ('{key}', 'a', 1)")).await;
+    assert_eq!(told(&mut follower, &schema).await, format!("0/{key}: a 1"));
+    scratch.execute("UPDATE texts SET n = 2").await;
+    assert_eq!(told(&mut follower, &schema).await, format!("0/{key}: a 2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_tell_where_logical_decoding_cannot() {
+    let schema = items();
+    let old = |old: Vec<usize>| Follow { old, own: true, ..plain(&schema) };
+    for (setup, follow, why) in [
+        ("ALTER TABLE items REPLICA IDENTITY NOTHING", plain(&schema), "needs id in what identifies a row"),
+        ("ALTER TABLE items SET UNLOGGED", plain(&schema), "is not logged"),
+        ("", old(vec![1]), "REPLICA IDENTITY FULL"),
+    ] {
+        let scratch = Scratch::new().await;
+        scratch.store.create_table(&schema).await.unwrap();
+        scratch.execute(setup).await;
+        let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
+        let told_by = follower.told_by().to_owned();
+        assert!(told_by.starts_with("triggers") && told_by.contains(why), "{told_by}");
+        assert_eq!(scratch.text(SLOTS).await, "0");
+        // Nobody else is hindered.
+        scratch.execute("INSERT INTO items VALUES (1, 'a', 1); UPDATE items SET n = 2").await;
+        assert!(told(&mut follower, &schema).await.starts_with("0/1: a 2"), "{setup}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_without_the_right_to_replicate_follows_by_triggers() {
+    let schema = items();
+    let scratch = Scratch::new().await;
+    let role = format!("owner_{}", scratch.database);
+    scratch.execute(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x'")).await;
+    scratch
+        .execute(&format!(
+            "ALTER DATABASE {} OWNER TO {role}; ALTER SCHEMA public OWNER TO {role}",
+            scratch.database
+        ))
+        .await;
+    let url = url_of(&scratch.database, "");
+    let (_, rest) = url.split_once('@').unwrap();
+    let url = format!("postgres://{role}:x@{rest}");
+    let open = move || Store::open(&url, Options::default());
+    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    store.create_table(&schema).await.unwrap();
+    let follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    assert!(follower.told_by().contains("no replication connection"), "{}", follower.told_by());
+    let place = follower.place();
+    drop(follower);
+    scratch.execute(&format!("ALTER ROLE {role} REPLICATION")).await;
+    let (mut follower, goes_on) = loop {
+        let begun = from(&store, &schema, &place).await;
+        // A slot waits for the transactions of other tests.
+        if !begun.0.told_by().contains("are open") {
+            break begun;
+        }
+    };
+    assert!(follower.told_by().starts_with("logical decoding"), "{}", follower.told_by());
+    assert_eq!(goes_on, [false]);
+    // The triggers that are still there have nobody to tell.
+    scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
+    assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
+    assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");
+    drop(follower);
+    drop(store);
+    let name = &scratch.database;
+    scratch
+        .execute(&format!("ALTER DATABASE {name} OWNER TO CURRENT_USER; REASSIGN OWNED BY {role} TO CURRENT_USER; DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unfollow_removes_slot_and_publication() {
+    let schema = items();
+    let (scratch, follower) = followed(&schema, LOGICAL).await;
+    drop(follower);
+    let removed = scratch.store.unfollow().await.unwrap();
+    assert!(removed[0].starts_with(&format!("slot forebay_{LOG:032x}_")), "{removed:?}");
+    assert_eq!(removed[1..], ["publication forebay"]);
+    assert_eq!(scratch.text(SLOTS).await, "0");
+    assert_eq!(scratch.text("SELECT count(*) FROM pg_publication").await, "0");
+    assert_eq!(scratch.store.unfollow().await.unwrap(), Vec::<String>::new());
+}
