@@ -15,6 +15,7 @@ mod kept;
 mod limits;
 mod logs;
 mod metrics;
+mod openapi;
 mod owners;
 mod poisoning;
 mod proxy;

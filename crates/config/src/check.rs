@@ -107,6 +107,7 @@ fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<V
         | Action::Handler(_)
         | Action::Proxy(_)
         | Action::Files(_)
+        | Action::OpenApi
         | Action::Constant(_) => return None,
     };
     let schema = tables.iter().find(|known| known.name == *table)?.columns.as_ref()?;

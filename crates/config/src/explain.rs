@@ -93,6 +93,7 @@ fn action(action: &Action, config: &Config) -> String {
         }
         Action::Handler(name) => format!("handler {name}"),
         Action::Constant(_) => "constant".into(),
+        Action::OpenApi => "openapi".into(),
         Action::Files(files) => format!("files ← {}", files.dir.display()),
         Action::Proxy(proxy) => {
             format!("proxy ↔ {}", proxy.upstreams.join(" | "))

@@ -31,6 +31,11 @@ pub enum Command {
   forebay check
   forebay check examples/links.toml")]
     Check(Check),
+    /// Print the routes of a config as OpenAPI 3.1. Asks the database only for columns that the config leaves
+    /// to it.
+    #[command(after_help = "Example:
+  forebay openapi examples/links.toml > openapi.json")]
+    Openapi(Openapi),
     /// Serve in a scratch folder, load every route, crash once on purpose, drain, and count what was lost.
     #[command(after_help = "Example:
   forebay demo --seconds 2")]
@@ -205,6 +210,12 @@ pub struct Warm {
     /// Only rows for which this SQL expression is true.
     #[arg(long, value_name = "SQL")]
     pub r#where: Option<String>,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Openapi {
     #[command(flatten)]
     pub config: ConfigArgs,
 }

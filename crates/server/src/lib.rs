@@ -24,6 +24,7 @@ mod jobs;
 mod limits;
 mod metrics;
 pub mod open;
+pub mod openapi;
 mod problem;
 mod read_your_writes;
 mod reload;

@@ -7,6 +7,7 @@ use crate::counters::RouteCounters;
 use crate::endpoint::answer_headers::{AnswerHeaders, NO_CONTENT};
 use crate::endpoint::answer_sink::respond_problem;
 use crate::endpoint::cached_proxy::Fronted;
+use crate::endpoint::params::Params;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
@@ -168,6 +169,12 @@ impl Routes {
                 let _ = folded.insert(route.to_ascii_lowercase(), place.clone());
             }
         }
+    }
+
+    /// The parameters of an endpoint that was added.
+    pub fn params(&self, method: Method, route: &str) -> Option<Params> {
+        let found = self.added.iter().find(|added| added.method == method && added.route == route)?;
+        Some(found.endpoint.intake.params.clone())
     }
 
     /// Requests that wait now for the database, or for rows that are not in memory.

@@ -79,9 +79,11 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
         }
         (Type::Text { .. }, _) => Err(Invalid::form("a string")),
         (Type::Bool, Some(b't' | b'f')) => from_text(ty, raw),
-        (Type::Smallint | Type::Integer | Type::Bigint | Type::Double, Some(b'-' | b'0'..=b'9')) => {
-            from_text(ty, raw)
-        }
+        (Type::Double, Some(b'-' | b'0'..=b'9')) => from_text(ty, raw),
+        (Type::Smallint | Type::Integer | Type::Bigint, Some(b'-' | b'0'..=b'9')) => match whole(raw) {
+            Some(number) => from_text(ty, &number.to_string()),
+            None => from_text(ty, raw),
+        },
         (Type::Numeric | Type::Decimal { .. }, Some(b'-' | b'0'..=b'9')) => {
             within(ty, Value::Numeric(raw.into()))
         }
@@ -90,7 +92,18 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
     }
 }
 
-/// The text of a JSON string; borrowed when nothing in it was escaped.
+/// The text of a JSON string; borrowed when nothing in it was escaped. A JSON number that has a point or an
+/// exponent and is whole all the same, as `1.0` and `1e3` are (JSON Schema 2020-12, section 6.1.1), up to
+/// where doubles skip whole numbers.
+fn whole(raw: &str) -> Option<i64> {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    if !raw.contains(['.', 'e', 'E']) {
+        return None;
+    }
+    let number: f64 = raw.parse().ok()?;
+    (number.fract() == 0.0 && number.abs() < EXACT_MAX).then_some(number as i64)
+}
+
 fn unquote(raw: &str) -> Result<std::borrow::Cow<'_, str>, Invalid> {
     let inner = &raw[1..raw.len().max(2) - 1];
     if raw.len() >= 2 && raw.ends_with('"') && !inner.bytes().any(|b| b == b'\\' || b == b'"' || b < 0x20) {
@@ -150,6 +163,13 @@ mod tests {
         check("bigint", "9223372036854775807", Ok(Value::Bigint(i64::MAX)));
         check("bigint", "9223372036854775808", Err("must be a whole number of at most 64 bits"));
         check("bigint", "1.5", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "897.0", Ok(Value::Bigint(897)));
+        check("bigint", "-1.5e3", Ok(Value::Bigint(-1500)));
+        check("bigint", "-0.0", Ok(Value::Bigint(0)));
+        check("bigint", "9007199254740992.0", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "1e400", Err("must be a whole number of at most 64 bits"));
+        check("bigint", "\"1.0\"", Err("must be a whole number of at most 64 bits"));
+        check("smallint", "4e4", Err("must be a whole number from -32768 to 32767"));
         check("bigint", "\"x\"", Err("must be a whole number of at most 64 bits"));
         check("bigint", "{}", Err("must be a whole number of at most 64 bits"));
         check("bigint", "null", Ok(Value::Null));

@@ -77,7 +77,8 @@ impl Config {
     /// names no place for data.
     pub fn keeps_nothing(&self) -> bool {
         let keeps_nothing = |action: &Action| {
-            matches!(action, Action::Proxy(_) | Action::Files(_) | Action::Constant(_) | Action::Handler(_))
+            use Action::{Constant, Files, Handler, OpenApi, Proxy};
+            matches!(action, Proxy(_) | Files(_) | Constant(_) | Handler(_) | OpenApi)
         };
         self.tables.is_empty()
             && self.jobs.is_empty()

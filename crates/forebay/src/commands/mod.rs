@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod drain;
 mod load;
+mod openapi;
 mod pages;
 mod plan;
 mod probe;
@@ -31,6 +32,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Reload(args) => reload::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Openapi(args) => openapi::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Unfollow(args) => unfollow::run(&args),
         Command::Load(args) => {

@@ -87,7 +87,7 @@ impl Compiler<'_, '_> {
             From::Generate(model::Generate { table, count, values, first }) => {
                 self.generate(table, count, values, first)?
             }
-            From::AnyOf(_) | From::Handler(_) | From::Proxy(_) | From::Files(_) => {
+            From::AnyOf(_) | From::Handler(_) | From::Proxy(_) | From::Files(_) | From::OpenApi => {
                 return Err("any_of holds actions on data, no any_of, handler or proxy".into());
             }
         })

@@ -327,7 +327,8 @@ impl Writer {
                 self.choice(7);
                 self.proxy(proxy);
             }
-            Action::Insert(_)
+            Action::OpenApi
+            | Action::Insert(_)
             | Action::Upsert(_)
             | Action::Update(_)
             | Action::Increment(_)

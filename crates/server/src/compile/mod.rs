@@ -8,6 +8,7 @@ mod actions;
 mod answer_headers;
 mod caching;
 mod context;
+pub mod described;
 mod environment;
 mod identity;
 mod keeping;
@@ -26,6 +27,7 @@ use crate::endpoint::params::Source;
 use crate::endpoint::rate::{Per, Rate};
 use crate::endpoint::waiting_requests::Waiting;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
+use crate::openapi;
 use crate::request_log::RequestLog;
 use crate::service::Routes;
 use forebay_config::model;
@@ -55,8 +57,14 @@ pub async fn compile(
     let answer_headers = answer_headers::of_server(&server.answer_headers);
     let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log, answer_headers);
     let mut errors = Vec::new();
-    for endpoint in endpoints {
-        let compiled = compile_endpoint(endpoint, context).await;
+    let describes = |endpoint: &&model::Endpoint| endpoint.action == model::Action::OpenApi;
+    // A description comes last: it says what the others take.
+    let (describing, others): (Vec<_>, Vec<_>) = endpoints.iter().partition(describes);
+    for endpoint in others.into_iter().chain(describing) {
+        let compiled = match endpoint.action {
+            model::Action::OpenApi => compile_description(endpoint, &routes, context).await,
+            _ => compile_endpoint(endpoint, context).await,
+        };
         let added =
             compiled.and_then(|e| routes.add(words::method(endpoint.method), &endpoint.route, Arc::new(e)));
         if let Err(message) = added {
@@ -66,6 +74,18 @@ pub async fn compile(
     }
     routes.finish();
     if errors.is_empty() { Ok(routes) } else { Err(errors) }
+}
+
+/// An endpoint that answers the description of all routes: it never changes until they do.
+async fn compile_description(
+    endpoint: &model::Endpoint,
+    routes: &Routes,
+    context: &Context<'_>,
+) -> Result<Endpoint, String> {
+    let params = |of: &model::Endpoint| routes.params(words::method(of.method), &of.route);
+    let document = openapi::document(context.config, context.schemas, params)?;
+    let action = model::Action::Constant(document.to_string());
+    compile_endpoint(&model::Endpoint { action, ..endpoint.clone() }, context).await
 }
 
 async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, String> {

@@ -29,6 +29,20 @@ pub fn infer<'s>(sql: &str, param: &str, schemas: impl Iterator<Item = &'s Schem
     compared(&tokens, param, &type_of).or_else(|| inserted(&tokens, param, &type_of))
 }
 
+/// The names of a statement's parameters, each once, in the order of their first use.
+pub fn params(sql: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for token in tokenize(sql) {
+        if let Token::Param(name) = token
+            && !name.is_empty()
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
 fn is_word(token: Token<'_>, word: &str) -> bool {
     matches!(token, Token::Word(found) if found.eq_ignore_ascii_case(word))
 }

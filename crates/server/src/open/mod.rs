@@ -150,6 +150,24 @@ async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Resul
     Ok(lines)
 }
 
+/// The tables whose columns are known: those that the config has, and those that it leaves to the database.
+/// Makes nothing, and asks the database only for the latter.
+///
+/// # Errors
+/// When the database cannot be asked.
+pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema>>, StartError> {
+    let declared = config.tables.iter().filter_map(|table| {
+        let columns = table.columns.clone()?;
+        Some((table.name.clone(), Arc::new(columns)))
+    });
+    let mut schemas: HashMap<_, _> = declared.collect();
+    if config.tables.iter().any(|table| table.columns.is_none()) {
+        let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
+        schemas.extend(schemas::tables_there(config, &store).await?);
+    }
+    Ok(schemas)
+}
+
 /// Opens everything. Nothing is served and nothing drained yet.
 pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
     open_telling(config, new_database, away, Trouble::default()).await

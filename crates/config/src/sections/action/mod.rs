@@ -10,8 +10,9 @@ pub(crate) mod sql;
 pub(crate) mod write;
 
 use crate::syntax::expr::Expr;
-use crate::syntax::fields::{Cursor, Fields, name};
+use crate::syntax::fields::{Cursor, Fields, flag, name};
 use crate::syntax::keys::{ActionKeys, Key, action};
+use crate::syntax::tree::Node;
 use crate::syntax::words::list;
 use scope::{Scope, Typed};
 
@@ -34,10 +35,15 @@ pub(crate) const ACTIONS: &[&ActionKeys] = &[
     &constant::CONSTANT,
     &proxy::PROXY,
     &files::FILES,
+    &OPENAPI,
 ];
 
 pub(crate) const ANY_OF: ActionKeys = action! {
     "any_of" | "array of actions" | "does one of several, each as likely" => {}
+};
+
+pub(crate) const OPENAPI: ActionKeys = action! {
+    "openapi" | "true" | "answers the description of all routes, as OpenAPI 3.1" => {}
 };
 
 pub(crate) const HANDLER: ActionKeys =
@@ -86,6 +92,8 @@ pub enum Action {
     Proxy(proxy::Proxy),
     /// A file of a folder.
     Files(files::Files),
+    /// The description of all routes.
+    OpenApi,
 }
 
 /// The one action of an endpoint; also checks the keys beside it. `common` are those that go with
@@ -144,8 +152,14 @@ pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>
         "constant" => Action::Constant(own.value.read("constant", constant::json)?),
         "proxy" => Action::Proxy(proxy::read(fields, own.value)?),
         "files" => Action::Files(files::files(typed)?),
+        "openapi" => own.value.read("openapi", wanted).map(|()| Action::OpenApi)?,
         other => unreachable!("{other} is in the list of actions but is not read"),
     })
+}
+
+/// What stands for itself: `openapi = true`.
+fn wanted(node: &Node) -> Result<(), String> {
+    if flag(node)? { Ok(()) } else { Err("must be true; without it nothing is described".into()) }
 }
 
 fn any_of(own: Cursor<'_>, scope: &Scope<'_>) -> Action {
@@ -219,6 +233,7 @@ impl Action {
             | Action::List(_)
             | Action::Redirect(_)
             | Action::Proxy(_)
+            | Action::OpenApi
             | Action::Constant(_) => None,
             _ => Some(
                 "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant, proxy",
@@ -260,6 +275,7 @@ impl Action {
             | Action::Handler(_)
             | Action::Proxy(_)
             | Action::Files(_)
+            | Action::OpenApi
             | Action::Constant(_) => {}
         }
     }

@@ -234,6 +234,9 @@ fn check_route(fields: Fields<'_>, method: Method, path: &str, action: &Action) 
     if method == Method::Any && !matches!(action, Action::Proxy(_)) {
         fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
     }
+    if matches!(action, Action::OpenApi) && method != Method::Get {
+        fields.wrong_at("route", "route: openapi needs a GET, such as GET /openapi.json");
+    }
     if matches!(action, Action::Files(_)) && (method != Method::Get || !path.ends_with("...}")) {
         let what = "route: files need a GET that ends in the rest of the path, such as GET /static/{path...}";
         fields.wrong_at("route", what);

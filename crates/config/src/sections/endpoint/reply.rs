@@ -46,6 +46,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, action: Option<&Action>) -> Reply
         Some(Action::Redirect(_)) => ("redirect", &["fields", "wrap"]),
         Some(Action::Handler(_)) => ("handler", &["fields", "wrap"]),
         Some(Action::Constant(_)) => ("constant", &["fields", "wrap"]),
+        Some(Action::OpenApi) => ("openapi", &["fields", "wrap", "status", "not_found"]),
         Some(Action::Generate(_)) => ("generate", &["fields", "wrap"]),
         Some(Action::Files(_)) => ("files", &["fields", "wrap", "status", "not_found"]),
         Some(Action::Proxy(_)) => ("proxy", &["fields", "wrap", "status", "not_found"]),

@@ -1,0 +1,80 @@
+//! Types of parameters and columns as JSON Schema.
+
+use crate::endpoint::params::Check;
+use forebay_value::Type;
+use serde_json::{Value, json};
+
+/// The longest URL that a parameter takes.
+const URL_BYTES_MAX: usize = 2048;
+
+/// What a request may give for a parameter.
+pub fn given(ty: Type, check: Check) -> Value {
+    match (ty, check) {
+        (_, Check::Url) => {
+            json!({ "type": "string", "format": "uri", "pattern": "^https?://", "maxLength": URL_BYTES_MAX })
+        }
+        (Type::Text { max_chars }, Check::Slug) => {
+            let mut schema = json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]+$" });
+            bound(&mut schema, max_chars);
+            schema
+        }
+        (ty, Check::Range(min, max)) => {
+            let mut schema = answered(ty);
+            (schema["minimum"], schema["maximum"]) = (min.into(), max.into());
+            schema
+        }
+        // As a text every digit is kept.
+        (Type::Decimal { precision, scale }, _) => {
+            let whole = precision - scale;
+            let fraction = if scale > 0 { format!("(\\.[0-9]{{1,{scale}}})?") } else { String::new() };
+            let whole = if whole > 0 { format!("[0-9]{{1,{whole}}}") } else { "0".to_owned() };
+            json!({ "type": "string", "pattern": format!("^-?{whole}{fraction}$") })
+        }
+        (Type::Text { max_chars }, _) => {
+            let mut schema = json!({ "type": "string", "pattern": "^[^\\u0000]*$" });
+            bound(&mut schema, max_chars);
+            schema
+        }
+        (ty, _) => answered(ty),
+    }
+}
+
+/// What an answer has in a column.
+pub fn answered(ty: Type) -> Value {
+    match ty {
+        Type::Bool => json!({ "type": "boolean" }),
+        Type::Smallint | Type::Integer | Type::Bigint => {
+            let (min, max) = ty.range().expect("a type of whole numbers");
+            let mut schema = json!({ "type": "integer", "minimum": min, "maximum": max });
+            if ty == Type::Bigint {
+                schema["format"] = "int64".into();
+            }
+            schema
+        }
+        Type::Double => json!({ "type": "number", "format": "double" }),
+        Type::Numeric | Type::Decimal { .. } => json!({ "type": "number" }),
+        Type::Text { max_chars } => {
+            let mut schema = json!({ "type": "string" });
+            bound(&mut schema, max_chars);
+            schema
+        }
+        Type::Uuid => json!({ "type": "string", "format": "uuid" }),
+        Type::Timestamp => json!({ "type": "string", "format": "date-time" }),
+        Type::Json => json!({}),
+        Type::Bytes => json!({ "type": "string", "contentEncoding": "base64" }),
+    }
+}
+
+/// The same, or null.
+pub fn or_null(mut schema: Value) -> Value {
+    if let Some(ty) = schema.get("type").and_then(Value::as_str) {
+        schema["type"] = json!([ty, "null"]);
+    }
+    schema
+}
+
+fn bound(schema: &mut Value, max_chars: Option<u32>) {
+    if let Some(max_chars) = max_chars {
+        schema["maxLength"] = max_chars.into();
+    }
+}
