@@ -4,7 +4,7 @@
 //! extensions and trailers are bounded. Extensions and trailers are checked and discarded.
 
 use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX, Limits, TRAILER_BYTES_MAX};
-use crate::parse::{BODY_TOO_LARGE, Reject};
+use crate::reject::{BODY_TOO_LARGE, Reject};
 use crate::target::hex_digit;
 
 /// The part of the coding that the next byte belongs to.

@@ -10,11 +10,11 @@ mod deferred_answers;
 
 use crate::Service;
 use crate::client::Origin;
-use crate::exchange::Stage;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
 use crate::local::{ConnectionKey, Counted, Local, Registration, Shared, Stopping};
 use crate::output::{Flush, Output, Pumped, SlotId};
-use crate::parse::Reject;
+use crate::reject::Reject;
+use crate::stage::Stage;
 use crate::streamed::Given;
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;

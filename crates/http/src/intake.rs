@@ -7,7 +7,8 @@
 
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::limits::{Limits, PIPE_BYTES};
-use crate::parse::{BODY_TOO_LARGE, Framing, Reject};
+use crate::parse::Framing;
+use crate::reject::{BODY_TOO_LARGE, Reject};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

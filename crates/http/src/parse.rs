@@ -11,27 +11,13 @@
 
 use crate::chunked::{ChunkedDecoder, Progress, is_token};
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
-use crate::request::Method;
+use crate::method::Method;
+use crate::reject::BODY_TOO_LARGE;
 use crate::target::{Target, is_authority};
 use httparse::{Header, Status};
 use std::mem::MaybeUninit;
 
-/// Why a request is refused: the status of the answer, and its detail for a human. The connection
-/// is closed after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reject {
-    /// HTTP status.
-    pub status: u16,
-    /// One sentence without a full stop.
-    pub detail: &'static str,
-}
-
-impl Reject {
-    /// A refusal with that status and detail.
-    pub const fn new(status: u16, detail: &'static str) -> Reject {
-        Reject { status, detail }
-    }
-}
+pub use crate::reject::Reject;
 
 const fn bad<T>(detail: &'static str) -> Result<T, Reject> {
     Err(Reject::new(400, detail))
@@ -339,9 +325,6 @@ fn content_length(value: &[u8]) -> Result<Framing, Reject> {
         .fold(0usize, |sum, digit| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
     Ok(Framing::Length(length))
 }
-
-/// The answer to a body beyond `Limits::body_bytes`.
-pub(crate) const BODY_TOO_LARGE: Reject = Reject::new(413, "the request body is too large");
 
 /// What a run of bytes holds at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]

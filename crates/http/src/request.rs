@@ -2,62 +2,12 @@
 
 use crate::client::{Client, Origin, client, is_loopback_host, is_of_proxy};
 use crate::intake::BodyStream;
+use crate::method::Method;
 use crate::networks::Networks;
 use crate::parse::{RequestHead, Version};
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-
-/// A request method. [`Method::Other`] is any valid token that is not in the list; see
-/// [`Request::method_name`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum Method {
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
-    Options,
-    Trace,
-    Connect,
-    Other,
-}
-
-impl Method {
-    /// The method of that name; case matters (RFC 9110 section 9.1).
-    pub fn from_name(name: &str) -> Method {
-        match name {
-            "GET" => Method::Get,
-            "HEAD" => Method::Head,
-            "POST" => Method::Post,
-            "PUT" => Method::Put,
-            "PATCH" => Method::Patch,
-            "DELETE" => Method::Delete,
-            "OPTIONS" => Method::Options,
-            "TRACE" => Method::Trace,
-            "CONNECT" => Method::Connect,
-            _ => Method::Other,
-        }
-    }
-
-    /// The name on the wire; empty for [`Method::Other`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Head => "HEAD",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Patch => "PATCH",
-            Method::Delete => "DELETE",
-            Method::Options => "OPTIONS",
-            Method::Trace => "TRACE",
-            Method::Connect => "CONNECT",
-            Method::Other => "",
-        }
-    }
-}
 
 /// One request whose head, and whose body unless it is [streamed](Request::take_stream), have
 /// arrived and were checked.

@@ -4,7 +4,7 @@
 //! that path and query are visible ASCII. Leaves routing and the meaning of parameters to others;
 //! a component is decoded when it is read.
 
-use crate::request::Method;
+use crate::method::Method;
 use std::borrow::Cow;
 use std::fmt;
 

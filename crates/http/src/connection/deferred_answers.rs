@@ -6,9 +6,10 @@
 use super::{Connection, Ending, NO_TUNNEL, PANICKED, Phase};
 use crate::Service;
 use crate::answer::{Answer, Persistence};
-use crate::exchange::{Stage, respond_error};
+use crate::exchange::respond_error;
 use crate::local::Local;
 use crate::output::{Closes, SlotId};
+use crate::stage::Stage;
 use crate::streamed::Given;
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;

@@ -6,8 +6,9 @@
 //! around values, a path and nothing else in `:path`.
 
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
-use crate::parse::{Framing, Reject, RequestHead, Version};
-use crate::request::Method;
+use crate::method::Method;
+use crate::parse::{Framing, RequestHead, Version};
+use crate::reject::Reject;
 use crate::target::{Target, is_authority};
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST};

@@ -1,0 +1,21 @@
+//! Requests that are refused before a service sees them.
+
+/// Why a request is refused: the status of the answer, and its detail for a human. The connection
+/// is closed after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reject {
+    /// HTTP status.
+    pub status: u16,
+    /// One sentence without a full stop.
+    pub detail: &'static str,
+}
+
+impl Reject {
+    /// A refusal with that status and detail.
+    pub const fn new(status: u16, detail: &'static str) -> Reject {
+        Reject { status, detail }
+    }
+}
+
+/// The answer to a body beyond `Limits::body_bytes`.
+pub(crate) const BODY_TOO_LARGE: Reject = Reject::new(413, "the request body is too large");
