@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Checks what deploy/ has, without an account: format, schema, a plan with credentials that open nothing, and the tests of each fleet.
+# Checks the machines of deploy/terraform without an account: format; for AWS schema, a plan with credentials that open nothing and the tests
+# of the fleet; for Hetzner and DigitalOcean, whose providers are not needed for it, that variables, outputs, ports and nodes are those of AWS.
 # Needs terraform 1.7 or newer. FOREBAY_TF_PLUGINS names a folder with providers where the registry cannot be reached.
 set -euo pipefail
-cd "$(dirname "$0")/terraform/aws"
+cd "$(dirname "$0")/terraform"
 command -v terraform >/dev/null || { echo "deploy/test.sh: needs terraform, which Debian does not have" >&2; exit 1; }
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch" .terraform.lock.hcl' EXIT
+trap 'rm -rf "$scratch" aws/.terraform.lock.hcl' EXIT
 export TF_DATA_DIR=$scratch/data TF_IN_AUTOMATION=1 TF_INPUT=0
+fail() { echo "deploy/test.sh: $*" >&2; exit 1; }
 
 terraform fmt -check -recursive -diff ..
+cd aws
 terraform init -backend=false ${FOREBAY_TF_PLUGINS:+-plugin-dir="$FOREBAY_TF_PLUGINS"} >"$scratch/init.txt" || { cat "$scratch/init.txt"; exit 1; }
 terraform validate -no-color
 export AWS_ACCESS_KEY_ID=nobody AWS_SECRET_ACCESS_KEY=nothing AWS_EC2_METADATA_DISABLED=true
@@ -16,3 +19,42 @@ terraform plan -no-color -var offline=true -var image=ami-0123456789abcdef0 -var
   -var 'operators=["203.0.113.7/32"]' -var valkey_primaries=3 -var testers=4 >"$scratch/plan.txt" || { cat "$scratch/plan.txt"; exit 1; }
 grep '^Plan:' "$scratch/plan.txt"
 terraform test -no-color
+cd ..
+
+# What a provider's folder says without its provider: variables, sizes and nodes, planned in a folder of their own.
+names() { sed -n "s/^$1 \"\(.*\)\" {/\1/p" "$2"/*.tf | grep -vx 'offline\|end_token' | sort; }
+allowed() { sed -n '/^  allowed = {/,/^  }/p' "$1/network.tf"; }
+for cloud in hetzner digitalocean; do
+  for block in variable output; do
+    diff <(names $block aws) <(names $block $cloud) || fail "$cloud has not the ${block}s of AWS"
+  done
+  diff <(allowed aws) <(allowed $cloud) || fail "$cloud lets other ports in than AWS"
+  mkdir "$scratch/$cloud"
+  cp $cloud/variables.tf $cloud/sizes.tf "$scratch/$cloud/"
+  printf 'output "kinds" {\n  value = distinct(values(local.machines)[*].kind)\n}\noutput "nodes" {\n  value = local.valkey_nodes\n}\n' >"$scratch/$cloud/outputs.tf"
+  terraform -chdir="$scratch/$cloud" init -no-color >/dev/null
+  for size in small medium large; do
+    terraform -chdir="$scratch/$cloud" plan -no-color -out plan -var key_name=me -var 'operators=["203.0.113.7/32"]' -var size=$size -var valkey_primaries=3 >"$scratch/plan.txt" ||
+      { cat "$scratch/plan.txt"; fail "$cloud cannot be planned"; }
+    terraform -chdir="$scratch/$cloud" show -json plan | python3 -c '
+import json, sys
+outputs = {name: output["value"] for name, output in json.load(sys.stdin)["planned_values"]["outputs"].items()}
+assert len(outputs["nodes"]) == 6
+for shard in range(3):
+    assert len({node["machine"] for node in outputs["nodes"] if node["shard"] == shard}) == 2, "a replica stands beside its primary"'
+  done
+  ! terraform -chdir="$scratch/$cloud" plan -no-color -var key_name=me -var 'operators=["0.0.0.0/0"]' >/dev/null 2>&1 || fail "$cloud opens SSH to everybody"
+  echo "$cloud: variables, outputs, ports and nodes as of AWS; its resources were not checked against the provider's schema"
+done
+
+# deploy/bench.sh prices every kind of every size.
+python3 - <<'PY'
+import re, tomllib
+prices = tomllib.load(open("../../crates/plan/prices.toml", "rb"))
+known = {entry["name"] for entry in prices["machine"] + prices["part"]}
+for cloud in ("aws", "digitalocean", "hetzner"):
+    for line in re.findall(r"(?:small|medium|large) +=.*", open(f"{cloud}/sizes.tf").read()):
+        for kind in re.findall(r'"(.*?)"', line):
+            assert f"{cloud} {kind}" in known, f"prices.toml has no price for {cloud} {kind}"
+print("every kind has a price")
+PY
