@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test test lint bench bench-peers load-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers load-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -89,6 +89,11 @@ dist:
 dist-test:
 	packaging/test.sh
 
-# The machines of deploy/, checked and planned without an account; needs terraform.
+# The machines of deploy/terraform, checked and planned without an account; needs terraform.
 deploy-test:
 	deploy/test.sh
+
+# A server, PostgreSQL, a Valkey cluster and testers on machines made of namespaces, by Terraform and Ansible, and
+# deploy/bench.sh from price to end; needs root and terraform. FOREBAY_BIN names the binary, else that of `make dist`.
+fleet-test:
+	deploy/test/run
