@@ -17,11 +17,15 @@
 //! failure when no round fails. FOREBAY_TEST_FOLLOW has tables followed by `logical` decoding or `triggers`
 //! in all rounds instead of in some.
 //!
+//! `histories` judges what clients of one Redis and of a cluster were told of single keys:
+//! FOREBAY_HISTORY_ROUNDS for more than one round of each.
+//!
 //! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: ten
 //! rounds in a normal run, FOREBAY_TORTURE_SHARD_ROUNDS for more.
 
 mod contested;
 mod evidence;
+mod histories;
 mod judge;
 mod model;
 mod round;
@@ -30,6 +34,7 @@ mod shards;
 mod workload;
 
 use forebay_tests::Postgres;
+use forebay_topology::Topology;
 use rand::RngExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -146,4 +151,22 @@ fn what_the_database_allows_arrives_from_all_shards() {
         }
     }
     assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn histories_of_keys_are_linearizable() {
+    let seed = from_environment("FOREBAY_TORTURE_SEED");
+    let rounds = from_environment("FOREBAY_HISTORY_ROUNDS").unwrap_or(1);
+    let first = rand::rng().random::<u64>() >> 16;
+    for number in 0..rounds {
+        let seed = seed.unwrap_or(first + number);
+        let again = format!(
+            "FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture histories_of"
+        );
+        for topology in [Topology::Single, Topology::Cluster { masters: 3, replicas: 1 }] {
+            let outcome = histories::run(seed, topology);
+            outcome
+                .unwrap_or_else(|failure| panic!("round {number} on {topology} failed; {again}\n{failure}"));
+        }
+    }
 }
