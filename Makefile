@@ -19,7 +19,8 @@ demo:
 # Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
 	@$(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace && \
-	FOREBAY_TEST_FOLLOW=triggers $(CARGO) test --workspace --test stores -- follow
+	FOREBAY_TEST_FOLLOW=triggers $(CARGO) test --workspace --test stores -- follow && \
+	FOREBAY_TEST_FOLLOW=logical $(CARGO) test --workspace --test contract -- shop
 
 # Bodies of 1 GiB through the proxy, instead of the 64 MiB of `make test`.
 test-bodies: tools
