@@ -65,7 +65,11 @@ fn dial(address: SocketAddr, ca: Option<&Certificates>) -> Box<dyn Io> {
 }
 
 /// The socket and the 101, or the answer that refused it.
-fn try_open(io: Box<dyn Io>, path: &str, headers: &[(&str, &str)]) -> Result<(Socket, Response), Response> {
+fn try_open(
+    io: Box<dyn Io>,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<(Socket, Response), Box<Response>> {
     let uri = format!("ws://localhost{path}").parse().expect("a URI");
     let mut request = ClientRequestBuilder::new(uri);
     for (name, value) in headers {
@@ -74,7 +78,7 @@ fn try_open(io: Box<dyn Io>, path: &str, headers: &[(&str, &str)]) -> Result<(So
     let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
     match client::client_with_config(request, io, Some(config)) {
         Ok(opened) => Ok(opened),
-        Err(HandshakeError::Failure(Error::Http(response))) => Err(*response),
+        Err(HandshakeError::Failure(Error::Http(response))) => Err(response),
         Err(error) => panic!("{path}: {error}"),
     }
 }
@@ -87,7 +91,8 @@ fn open(front: &Front, path: &str) -> Socket {
 #[track_caller]
 fn status(front: &Front, path: &str, headers: &[(&str, &str)]) -> u16 {
     match try_open(dial(front.server.address, None), path, headers) {
-        Ok((_, response)) | Err(response) => response.status().as_u16(),
+        Ok((_, response)) => response.status().as_u16(),
+        Err(response) => response.status().as_u16(),
     }
 }
 
