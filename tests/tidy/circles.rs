@@ -4,7 +4,7 @@
 //! passes `thing::Thing` on is an import from `thing.rs`. What a file passes on itself (`pub use`)
 //! is no import. Tests are not looked at: they may use what they test.
 
-use super::ratchet::{Breach, hold};
+use super::breach::{Breach, hold};
 use super::sources;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};

@@ -1,7 +1,7 @@
 //! Comments are as wide as the code, documents 100 columns, and a doc comment says more than the
 //! name below it.
 
-use super::ratchet::{Breach, hold};
+use super::breach::{Breach, hold};
 use super::{root, sources};
 use std::fs;
 use syn::visit::{self, Visit};

@@ -1,6 +1,6 @@
 //! One layout for all files: imports in one block, unit tests at the end.
 
-use super::ratchet::{Breach, hold};
+use super::breach::{Breach, hold};
 use super::sources;
 use syn::spanned::Spanned;
 use syn::{Attribute, Item, ItemMod, Visibility};

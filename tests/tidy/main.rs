@@ -1,14 +1,13 @@
 //! The tree keeps its own rules: every module says what it is, functions fit on a screen, files
 //! stay readable, no room depends upwards and no two files on each other ([`circles`]), comments say
 //! something within the width of the code ([`comments`]), and files are laid out alike ([`layout`]).
-//! Files that do not follow a newer rule yet are listed ([`ratchet`]).
 
+mod breach;
 mod circles;
 mod comments;
 mod layout;
-mod ratchet;
 
-use ratchet::{Breach, hold};
+use breach::{Breach, hold};
 use std::fs;
 use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;

@@ -51,13 +51,13 @@
 
 mod acceptor;
 mod answer;
-mod answer_gate;
 pub mod chunked;
 mod client;
 mod connection;
 mod date;
 mod deferred;
 mod exchange;
+mod held_answers;
 mod http2;
 mod intake;
 mod limits;
@@ -85,9 +85,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use answer::{Answer, Head, HeaderLines, InvalidField, Reply, reason};
-pub use answer_gate::Gate;
 pub use client::{Client, Origin, UNKNOWN};
 pub use deferred::{OwnedRequest, detached};
+pub use held_answers::Gate;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
 pub use method::Method;

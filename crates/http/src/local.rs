@@ -5,8 +5,8 @@
 //! timer a request, waiters of the gate woken in the order of their marks. Leaves what a deadline means to
 //! who set it, and threads to [`crate::worker`].
 
-use crate::answer_gate::Gate;
 use crate::date::Stamp;
+use crate::held_answers::Gate;
 use crate::limits::{Limits, READ_BYTES};
 use crate::networks::Networks;
 use crate::output::Pool;

@@ -6,7 +6,7 @@
 //! Promises that bytes leave in order and that none leaves before its mark is passed.
 
 use crate::answer::Form;
-use crate::answer_gate::Gate;
+use crate::held_answers::Gate;
 use crate::limits::{
     BUFFER_BYTES_START, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX, WRITE_SLICES_MAX,
 };

@@ -4,9 +4,9 @@
 use crate::Service;
 use crate::acceptor::{Acceptor, Listener, listen};
 use crate::answer::{Answer, Form, Persistence};
-use crate::answer_gate::Gate;
 use crate::date::Stamp;
 use crate::exchange::respond_error;
+use crate::held_answers::Gate;
 use crate::limits::Limits;
 use crate::local::Shared;
 use crate::networks::Networks;

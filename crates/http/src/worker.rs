@@ -4,9 +4,9 @@
 //! a deadline. Leaves what connections share to [`crate::local`].
 
 use crate::Service;
-use crate::answer_gate::Gate;
 use crate::client::Origin;
 use crate::connection::{Begun, Connection, Next};
+use crate::held_answers::Gate;
 use crate::http2;
 use crate::limits::{STOP_GRACE_MS, TICK_MS};
 use crate::local::{Counted, Local, Shared, Stopping, Timely};

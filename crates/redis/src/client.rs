@@ -6,18 +6,17 @@ use crate::discover::discover;
 use crate::error::{Error, Kind};
 use crate::facts::{Facts, Need, require};
 use crate::limits;
-use crate::map::Map;
 use crate::options::{Durability, Options, ReadFrom, Replicas, Topology};
-use crate::slot::Slot;
+use crate::topology_refresh::Inner;
 use crate::url::{self, Scheme};
 use parking_lot::RwLock;
 use redis::{Cmd, Value};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 /// A primary with its slots and replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,88 +35,9 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The state that all links of a client share.
-pub(crate) struct Inner {
-    pub(crate) dialer: Dialer,
-    pub(crate) options: Options,
-    topology: Topology,
-    map: RwLock<Arc<Map>>,
-    /// The number of the map, so that links notice a new one without a lock.
-    version: AtomicU64,
-    /// When the last refresh of the topology ended; locked during a refresh, so that one runs at a time.
-    refreshed_at: tokio::sync::Mutex<Instant>,
-    turn: AtomicUsize,
-}
-
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("target", &self.inner.dialer.target).finish_non_exhaustive()
-    }
-}
-
-impl Inner {
-    pub(crate) fn map(&self) -> Arc<Map> {
-        self.map.read().clone()
-    }
-
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    /// Whether a refresh can change the topology.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.topology != Topology::Single
-    }
-
-    /// Number of replicas that the shard of this primary has had.
-    pub(crate) fn replicas_known(&self, primary: &Address) -> u32 {
-        let map = self.map();
-        map.shards.iter().find(|shard| shard.primary == *primary).map_or(0, |shard| shard.replicas_known)
-    }
-
-    fn publish(&self, map: Map) {
-        let mut current = self.map.write();
-        if **current != map {
-            *current = Arc::new(map);
-            self.version.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    /// Refreshes the topology, unless another call has done so since this one began.
-    ///
-    /// # Errors
-    /// As [`discover`]; the map stays as it was.
-    pub(crate) async fn refresh(&self) -> Result<(), Error> {
-        if !self.is_watched() {
-            return Ok(());
-        }
-        let called_at = Instant::now();
-        let mut refreshed_at = self.refreshed_at.lock().await;
-        if *refreshed_at > called_at {
-            return Ok(());
-        }
-        sleep_until(*refreshed_at + Duration::from_millis(limits::REFRESH_MS_MIN)).await;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let found = discover(&self.dialer, Some(&self.map()), turn).await;
-        *refreshed_at = Instant::now();
-        self.publish(found?);
-        Ok(())
-    }
-
-    /// Refreshes the topology if the last refresh is [`limits::REFRESH_MS`] ago.
-    pub(crate) async fn refresh_if_old(&self) -> Result<(), Error> {
-        let old = match self.refreshed_at.try_lock() {
-            Ok(refreshed_at) => refreshed_at.elapsed() >= Duration::from_millis(limits::REFRESH_MS),
-            Err(_) => false,
-        };
-        if old { self.refresh().await } else { Ok(()) }
-    }
-
-    /// Applies a MOVED. Returns whether the node was known.
-    pub(crate) fn moved(&self, slot: Slot, address: &Address) -> bool {
-        let Some(map) = self.map().moved(slot, address) else { return false };
-        self.publish(map);
-        true
     }
 }
 

@@ -6,13 +6,13 @@
 //! dropped its future is skipped.
 
 use crate::addresses::Address;
-use crate::client::Inner;
 use crate::connection::{Connection, Purpose, checked, identify};
 use crate::error::{Error, Kind};
 use crate::facts::{Need, Role, Server, Version, require};
 use crate::job::{Meaning, Outcome, Request, Why, meaning};
 use crate::limits;
 use crate::options::{Durability, Replicas};
+use crate::topology_refresh::Inner;
 use crate::wire::{Wire, pack};
 use redis::Value;
 use std::collections::VecDeque;

@@ -29,6 +29,7 @@ mod options;
 mod script;
 mod slot;
 mod tls;
+mod topology_refresh;
 mod url;
 mod wire;
 

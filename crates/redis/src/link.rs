@@ -4,7 +4,7 @@
 //! request's deadline. It sends a request again only if it was not executed or only reads.
 
 use crate::addresses::Address;
-use crate::client::{Client, Inner};
+use crate::client::Client;
 use crate::connection::Purpose;
 use crate::error::Error;
 use crate::job::{Body, Job, Outcome, Request, Why};
@@ -14,6 +14,7 @@ use crate::map::Map;
 use crate::options::ReadFrom;
 use crate::script::Script;
 use crate::slot::Slot;
+use crate::topology_refresh::Inner;
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use std::collections::HashMap;

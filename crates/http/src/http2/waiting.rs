@@ -1,6 +1,6 @@
 //! What a request waits for: a deadline of the worker's clock, a mark of the gate.
 
-use crate::answer_gate::Gate;
+use crate::held_answers::Gate;
 use crate::local::Local;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
