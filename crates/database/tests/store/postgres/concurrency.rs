@@ -74,6 +74,9 @@ async fn a_thread_that_runs_statements_may_end_in_the_middle_of_one() {
     let scratch = Scratch::with(Options { statement_timeout_ms: 5_000, ..Options::default() }, "").await;
     let slow = scratch.store.prepare("SELECT pg_sleep(60)").await.unwrap();
     let quick = scratch.store.prepare("SELECT $n::int8").await.unwrap();
+    let pid = scratch.store.prepare("SELECT pg_backend_pid()::int8").await.unwrap();
+    let before = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE datname = current_database()";
+    let before = scratch.text(before).await;
     let (store, slow_there, quick_there) = (scratch.store.clone(), slow.clone(), quick.clone());
     let unanswered = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -82,6 +85,15 @@ async fn a_thread_that_runs_statements_may_end_in_the_middle_of_one() {
             for n in 0..100 {
                 let rows = store.run(&quick_there, vec![Value::Bigint(n)]).await.unwrap();
                 assert_eq!(rows.values, [Value::Bigint(n)]);
+            }
+            // Until a connection of this thread is there, the one that stays with the engine runs everything.
+            loop {
+                let rows = store.run(&pid, vec![]).await.unwrap();
+                let Value::Bigint(pid) = rows.values[0] else { panic!("{rows:?}") };
+                if !before.split(' ').any(|before| before == pid.to_string()) {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
             let unanswered = [store.run(&slow_there, vec![])];
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
