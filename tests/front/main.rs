@@ -23,6 +23,7 @@ mod reload;
 mod shared;
 mod smuggling;
 mod spellings;
+mod status;
 mod tls;
 mod upgrades;
 mod upstream;

@@ -13,7 +13,7 @@ pub use crate::sections::action::proxy::Proxy;
 pub use crate::sections::action::read::{Count, Get, List, Random, Redirect};
 pub use crate::sections::action::sql::{Returns, Sql, Statements};
 pub use crate::sections::action::write::{Delete, Increment, Insert, Pick, Update, Upsert};
-pub use crate::sections::admin::Admin;
+pub use crate::sections::admin::{Admin, Status};
 pub use crate::sections::auth::{Algorithm, Auth, AuthKind, Jwt, JwtKeys, KeySource};
 pub use crate::sections::cache::{CacheSettings, SharedCache};
 pub use crate::sections::cors::{AnswerHeaders, Cors};

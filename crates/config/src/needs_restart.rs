@@ -29,7 +29,8 @@ pub fn fixed(running: &Config, new: &Config) -> Vec<String> {
     key("drain.pace", old.pace_rows_per_s == now.pace_rows_per_s);
     key("drain.paused", old.paused == now.paused);
     key("drain.keep", old.keep_ms == now.keep_ms);
-    key("admin.listen", running.admin == new.admin);
+    key("admin.listen", running.admin.listen == new.admin.listen);
+    key("admin.status", running.admin.status == new.admin.status);
     for table in running.tables.iter().chain(&new.tables) {
         let is_same = same_table(running.table(&table.name), new.table(&table.name));
         let is_second =

@@ -21,9 +21,9 @@
 //! | `POST /reload` | reads the config again and serves what it says; 422 when it cannot be used |
 //! | `POST /checkpoint` | keeps memory for the next start, now |
 //!
-//! A request that a web page sent (it has an Origin, or a Host that is no loopback name) is refused: the
-//! listener has no password.
+//! The status listener gives `/health`, `/ready` and `/metrics` to other machines ([`crate::admin_access`]).
 
+use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
 use crate::conditions::Conditions;
 use crate::endpoint::answer_sink::{OwnedOut, respond_problem};
@@ -39,7 +39,6 @@ use forebay_host::Sampler;
 use forebay_http::{Answer, Head, Method, Outcome, Reply, Request, Service, Stats};
 use forebay_value::Value;
 use serde_json::json;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
@@ -66,19 +65,24 @@ pub struct Admin {
     pub cache: CacheAdmin,
 }
 
-/// The service of the admin listener.
-pub struct AdminService(pub Arc<Admin>);
+/// The service of the admin listener, and of the status listener.
+pub struct AdminService {
+    /// What there is to be asked.
+    pub admin: Arc<Admin>,
+    /// What of it this listener gives.
+    pub access: Access,
+}
 
 impl Service for AdminService {
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
-        match self.0.call(request) {
+        match self.access.check(request).and_then(|()| self.admin.call(request)) {
             Ok(Work::Now(value)) => {
                 let body = value.to_string();
                 answer.respond(&json_head(200), body.as_bytes());
                 Outcome::Done
             }
             Ok(Work::Metrics) => {
-                let work = metrics::render(self.0.sources());
+                let work = metrics::render(self.admin.sources());
                 Outcome::Later(Box::pin(async move {
                     match work.await {
                         Ok(text) => reply(metrics::CONTENT_TYPE, 200, text.into_bytes()),
@@ -170,7 +174,6 @@ fn describe(difference: &Difference) -> String {
 
 impl Admin {
     fn call(self: &Arc<Self>, request: &Request<'_>) -> Result<Work, Problem> {
-        refuse_web_pages(request)?;
         match (request.method(), request.path()) {
             (Method::Get | Method::Head, "/health") => Ok(Work::Now(self.health())),
             (Method::Get | Method::Head, "/ready") => {
@@ -329,16 +332,5 @@ impl Admin {
                 Err(error) => Err(Problem::new(500, format!("the work broke off: {error}"))),
             }
         }))
-    }
-}
-
-pub(crate) fn refuse_web_pages(request: &Request<'_>) -> Result<(), Problem> {
-    let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    let is_loopback = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    if is_loopback && request.header("Origin").is_none() {
-        Ok(())
-    } else {
-        Err(Problem::new(403, "the admin listener answers only to programs on this machine"))
     }
 }

@@ -9,6 +9,7 @@
 
 mod action;
 mod admin;
+mod admin_access;
 mod admin_cache;
 pub mod auth;
 mod body;
@@ -32,6 +33,7 @@ mod request_log;
 mod retry;
 mod row_invalidation;
 mod schedule;
+mod secret;
 mod seed;
 mod serve;
 mod service;

@@ -1,6 +1,7 @@
 //! Serving: from a checked config to a graceful stop.
 
 use crate::admin::{Admin, AdminService};
+use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, CachedRoutes, Ground, Proxies};
 use crate::conditions::Conditions;
@@ -24,7 +25,6 @@ use forebay_drain::{NewDatabase, Settings};
 use forebay_http::{Gate, Options, Server};
 use forebay_terminal::{error, say, warn};
 use parking_lot::Mutex;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -118,8 +118,7 @@ fn serve_in_place(
         reloader: reloader.clone(),
         cache: CacheAdmin::new(cache, cached_routes),
     };
-    let admin = starting.admin(Arc::new(AdminService(Arc::new(admin))))?;
-    let admin_listener = AdminListener::start(admin, &config.memory.data_dir, duties)?;
+    let admin_listeners = AdminListeners::start(&starting, config, Arc::new(admin), duties)?;
     announce(config, duties, &enforced, starting)?;
     hangups.map(|hangups| runtime.spawn(reloader.clone().at_hangups(hangups)));
 
@@ -133,7 +132,7 @@ fn serve_in_place(
     watching.abort();
     jobs.stop();
     runtime.block_on(tier.stop_drain(reloader.answering_time().saturating_sub(since(&over_at))));
-    admin_listener.stop();
+    admin_listeners.stop();
     runtime.shutdown_timeout(Duration::from_millis(500));
     forebay_terminal::flush();
     tier.close()?;
@@ -338,40 +337,57 @@ fn announce(
     starting.announce()
 }
 
-/// The admin listener on a thread of its own.
-struct AdminListener {
-    stop: oneshot::Sender<()>,
-    thread: std::thread::JoinHandle<()>,
+/// The admin listener and the status listener, each on a thread of its own.
+struct AdminListeners {
+    running: Vec<(oneshot::Sender<()>, std::thread::JoinHandle<()>)>,
     file: std::path::PathBuf,
 }
 
-impl AdminListener {
+impl AdminListeners {
     fn start(
-        server: Server<AdminService>,
-        data_dir: &Path,
+        starting: &Starting,
+        config: &Config,
+        admin: Arc<Admin>,
         duties: Duties,
-    ) -> Result<AdminListener, StartError> {
+    ) -> Result<AdminListeners, StartError> {
+        let service = |access| Arc::new(AdminService { admin: admin.clone(), access });
+        let server = starting.admin(service(Access::Everything))?;
         let address = server.addresses().map_err(StartError::from)?[0];
+        let data_dir = &config.memory.data_dir;
         let file = data_dir.join(if duties.clients { ADMIN_FILE } else { WORKER_ADMIN_FILE });
         std::fs::create_dir_all(data_dir)
             .and_then(|()| std::fs::write(&file, format!("{address}\n")))
             .map_err(|error| StartError(format!("cannot write {}: {error}", file.display())))?;
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("admin".into());
-        let thread = thread
-            .spawn(move || {
-                if let Err(error) = server.run(stopped) {
-                    error!("the admin listener failed: {error}");
-                }
-            })
-            .map_err(StartError::from)?;
-        Ok(AdminListener { stop, thread, file })
+        let mut running = vec![run("admin", server)?];
+        if let Some(status) = &config.admin.status
+            && let Some(server) = starting.status(service(status.into()))?
+        {
+            running.push(run("status", server)?);
+        }
+        Ok(AdminListeners { running, file })
     }
 
     fn stop(self) {
-        // Errors here mean that it is gone already.
-        let _ = self.stop.send(());
-        let _ = self.thread.join();
+        for (stop, thread) in self.running {
+            // Errors here mean that it is gone already.
+            let _ = stop.send(());
+            let _ = thread.join();
+        }
         let _ = std::fs::remove_file(self.file);
     }
+}
+
+/// Runs a listener on a thread of that name until the sender is used.
+fn run(
+    name: &'static str,
+    server: Server<AdminService>,
+) -> Result<(oneshot::Sender<()>, std::thread::JoinHandle<()>), StartError> {
+    let (stop, stopped) = oneshot::channel();
+    let run = move || {
+        if let Err(error) = server.run(stopped) {
+            error!("the {name} listener failed: {error}");
+        }
+    };
+    let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+    thread.map(|thread| (stop, thread)).map_err(StartError::from)
 }

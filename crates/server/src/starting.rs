@@ -5,7 +5,8 @@
 //! start is in trouble: until then, connections wait in the kernel for the endpoints. The endpoints take over
 //! the same listeners.
 
-use crate::admin::{json_head, refuse_web_pages};
+use crate::admin::json_head;
+use crate::admin_access::Access;
 use crate::condition::{Condition, State};
 use crate::conditions::shown;
 use crate::endpoint::answer_sink::respond_problem;
@@ -20,6 +21,7 @@ use forebay_http::{
 use forebay_terminal::{say, warn};
 use forebay_value::Timestamp;
 use serde_json::json;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -31,8 +33,9 @@ const ADMIN_CONNECTIONS: usize = 256;
 pub(crate) struct Starting {
     main: Server<Refusing>,
     admin: Server<Waiting>,
+    status: Option<Server<Waiting>>,
     pub trouble: Trouble,
-    /// Both listeners are answering while these are there.
+    /// All listeners are answering while these are there.
     answering: Vec<oneshot::Sender<()>>,
     /// Whether the terminal has been told the addresses.
     is_announced: bool,
@@ -43,16 +46,24 @@ impl Starting {
     pub fn bind(config: &Config, options: Options) -> Result<Starting, StartError> {
         let limits = Limits { connections: ADMIN_CONNECTIONS, ..Limits::default() };
         let trusted = Networks::default();
-        let admin =
-            Options { listen: vec![config.admin.listen.into()], workers: 1, limits, trusted, tls: None };
+        let listen_at = |address: SocketAddr| {
+            let (limits, trusted) = (limits.clone(), trusted.clone());
+            Options { listen: vec![address.into()], workers: 1, limits, trusted, tls: None }
+        };
         let trouble = Trouble::default();
         let tables = config.tables.iter().filter(|table| table.hot).map(|table| table.name.clone());
-        let waiting = Waiting { trouble: trouble.clone(), tables: tables.collect(), since: Timestamp::now() };
+        let (tables, since): (Vec<_>, _) = (tables.collect(), Timestamp::now());
+        let waiting = |access: Access, address: SocketAddr| {
+            let waiting = Waiting { access, trouble: trouble.clone(), tables: tables.clone(), since };
+            Server::bind(listen_at(address), Arc::new(waiting), Gate::new(1)).map_err(StartError::from)
+        };
+        let status = config.admin.status.as_ref().map(|status| waiting(status.into(), status.listen));
         let gate = Gate::new(options.workers);
         Ok(Starting {
             main: Server::bind(options, Arc::new(Refusing), gate).map_err(StartError::from)?,
-            admin: Server::bind(admin, Arc::new(waiting), Gate::new(1)).map_err(StartError::from)?,
-            trouble,
+            admin: waiting(Access::Everything, config.admin.listen)?,
+            status: status.transpose()?,
+            trouble: trouble.clone(),
             answering: Vec::new(),
             is_announced: false,
         })
@@ -96,6 +107,9 @@ impl Starting {
             self.announce()?;
             self.answering.push(answering(&self.main)?);
             self.answering.push(answering(&self.admin)?);
+            if let Some(status) = &self.status {
+                self.answering.push(answering(status)?);
+            }
         }
         Ok(())
     }
@@ -108,6 +122,9 @@ impl Starting {
                 say!("listening on {scheme}://{}", listen.address);
             }
             say!("admin on http://{}", self.admin.addresses().map_err(StartError::from)?[0]);
+            if let Some(status) = &self.status {
+                say!("status on http://{}", status.addresses().map_err(StartError::from)?[0]);
+            }
             supervisor::tell(supervisor::State::Listening);
         }
         Ok(())
@@ -121,6 +138,12 @@ impl Starting {
     /// The admin listener, for what it answers when there is a tier.
     pub fn admin<S: Service>(&self, service: Arc<S>) -> Result<Server<S>, StartError> {
         self.admin.beside(service, Gate::new(1)).map_err(StartError::from)
+    }
+
+    /// The same of the status listener, if there is one.
+    pub fn status<S: Service>(&self, service: Arc<S>) -> Result<Option<Server<S>>, StartError> {
+        let status = self.status.as_ref();
+        status.map(|status| status.beside(service, Gate::new(1))).transpose().map_err(StartError::from)
     }
 }
 
@@ -153,6 +176,7 @@ impl Service for Refusing {
 
 /// The admin listener of a start that waits.
 struct Waiting {
+    access: Access,
     trouble: Trouble,
     /// The hot tables.
     tables: Vec<String>,
@@ -172,7 +196,7 @@ impl Waiting {
 
 impl Service for Waiting {
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
-        let refused = refuse_web_pages(request).err();
+        let refused = self.access.check(request).err();
         let (status, body) = match (refused, request.method(), request.path()) {
             (None, Method::Get | Method::Head, "/health") => (200, json!({ "status": "ok" })),
             (None, Method::Get | Method::Head, "/ready") => {

@@ -1,6 +1,6 @@
-//! `[admin]`: the admin listener.
+//! `[admin]`: the admin listener, and the status listener beside it.
 
-use crate::syntax::fields::{Cursor, name};
+use crate::syntax::fields::{Cursor, Fields, name, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::units::address;
 use std::net::SocketAddr;
@@ -10,21 +10,35 @@ pub(crate) const ADMIN: Section = Section {
     keys: keys! {
         "listen" | "loopback address" | "\"127.0.0.1:0\"" |
             "where the admin listener is; port 0 is any free one, printed at start"
+        "status" | "address" | "(nowhere)" | "where `/health`, `/ready` and `/metrics` are answered as well, for probes and Prometheus on other machines"
+        "status_token" | "text" | "" | "what a request there must carry: `Authorization: Bearer TOKEN`; usually \"${VARIABLE}\". Needed unless `status` is loopback"
     },
 };
 
 /// `[admin]`: the admin listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     /// A loopback address; port 0: any free one, printed at start.
     pub listen: SocketAddr,
+    /// The status listener, if there is one.
+    pub status: Option<Status>,
+}
+
+/// Where others than programs on this machine ask how the server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Of any network.
+    pub listen: SocketAddr,
+    /// What a request must carry; `None` on loopback alone.
+    pub token: Option<String>,
 }
 
 /// `[admin]`
 pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Admin {
-    let mut admin = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
+    let mut admin = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)), status: None };
     if let Some(cursor) = cursor {
-        cursor.section(&ADMIN).set("listen", &mut admin.listen, |node| {
+        let fields = cursor.section(&ADMIN);
+        fields.set("listen", &mut admin.listen, |node| {
             let address = address(&name(node)?)?;
             match address.ip().is_loopback() {
                 true => Ok(address),
@@ -33,6 +47,27 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Admin {
                 )),
             }
         });
+        admin.status = status(&fields);
     }
     admin
+}
+
+fn status(fields: &Fields<'_>) -> Option<Status> {
+    let listen = fields.read("status", |node| address(&name(node)?));
+    let token = fields.read("status_token", |node| match text(node)? {
+        token if token.is_empty() => Err("is empty: is the variable set?".to_owned()),
+        token => Ok(token),
+    });
+    if fields.has("status_token") && !fields.has("status") {
+        fields
+            .wrong_at("status_token", "status_token goes with `status`, the address of the status listener");
+    }
+    let listen = listen?;
+    if !listen.ip().is_loopback() && !fields.has("status_token") {
+        fields.wrong_at(
+            "status",
+            format!("status: {listen} can be reached from outside, and needs `status_token`"),
+        );
+    }
+    Some(Status { listen, token })
 }

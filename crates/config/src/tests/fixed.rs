@@ -31,6 +31,7 @@ fn what_needs_a_restart_is_named() {
         &["cache.limit", "drain.pace"],
     );
     check(|file| format!("[admin]\nlisten = '127.0.0.1:1'\n{file}"), &["admin.listen"]);
+    check(|file| format!("[admin]\nstatus = '127.0.0.1:1'\n{file}"), &["admin.status"]);
     check(|file| file.replace("a = 'text'", "a = 'text null'"), &["table.t"]);
     check(|file| format!("[table.b]\ncolumns = {{ id = 'serial key' }}\n{file}"), &["table.b"]);
     check(|file| file.replace("[table.t]", "[table.u]"), &["table.t", "table.u"]);

@@ -1,0 +1,66 @@
+//! Who may ask the admin service what: a program on this machine everything; others, by the status listener,
+//! how the server is.
+
+use crate::problem::Problem;
+use crate::secret;
+use forebay_config::model::Status;
+use forebay_http::{Method, Request};
+use std::net::IpAddr;
+
+/// What a listener lets through.
+#[derive(Debug, Clone)]
+pub enum Access {
+    /// The admin listener, on loopback and without a password: what a web page sent is refused (it has an
+    /// Origin, or a Host that is no loopback name).
+    Everything,
+    /// The status listener: reading, with the token if there is one.
+    Status {
+        /// `None`: on loopback, as [`Access::Everything`].
+        token: Option<String>,
+    },
+}
+
+/// What the status listener answers.
+const STATUS_PATHS: [&str; 3] = ["/health", "/ready", "/metrics"];
+
+impl From<&Status> for Access {
+    fn from(status: &Status) -> Access {
+        Access::Status { token: status.token.clone() }
+    }
+}
+
+impl Access {
+    /// Why a request is refused, if it is.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Problem> {
+        match self {
+            Access::Everything | Access::Status { token: None } => refuse_web_pages(request)?,
+            Access::Status { token: Some(token) } => {
+                let given = request.header("Authorization").and_then(|given| given.strip_prefix(b"Bearer "));
+                if !given.is_some_and(|given| secret::is_same(token, given)) {
+                    return Err(Problem {
+                        headers: vec![("WWW-Authenticate", "Bearer".to_owned())],
+                        ..Problem::new(401, "the token of the status listener is missing or wrong")
+                    });
+                }
+            }
+        }
+        let reads = matches!(request.method(), Method::Get | Method::Head);
+        match self {
+            Access::Status { .. } if !reads || !STATUS_PATHS.contains(&request.path()) => {
+                Err(Problem::not_found("the status listener has /health, /ready and /metrics"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn refuse_web_pages(request: &Request<'_>) -> Result<(), Problem> {
+    let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    let is_loopback = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if is_loopback && request.header("Origin").is_none() {
+        Ok(())
+    } else {
+        Err(Problem::new(403, "the admin listener answers only to programs on this machine"))
+    }
+}
