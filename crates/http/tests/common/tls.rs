@@ -74,16 +74,29 @@ async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
     let (from_client, to_client) = plain.into_split();
     let there = tokio::spawn(copy(from_client, to_server));
     let back = Box::pin(copy(from_server, to_client));
-    let (to_client, said) = match select(there, back).await {
-        Either::Left((Ok((_, true)), back)) => back.await,
+    let (to_client, end) = match select(there, back).await {
         // The client was reset: the server sees its connection closed without a word.
-        Either::Left(_) => return,
-        Either::Right((done, there)) => {
+        Either::Left((Ok((.., End::Broken)) | Err(_), _)) => return,
+        Either::Left((Ok((mut from_client, _, end)), back)) => {
+            let (_, to_client, said) = back.await;
+            if end == End::Refused {
+                // The server takes no more. What the client still sends is read, so that its end of the
+                // connection is not reset before it has read the answer.
+                while from_client.read(&mut [0; 16 * 1024]).await.is_ok_and(|count| count > 0) {}
+            }
+            (to_client, said)
+        }
+        // The server has said its end, and may still read.
+        Either::Right(((_, to_client, End::Said), there)) => {
+            let _ended = there.await;
+            (to_client, End::Said)
+        }
+        Either::Right(((_, to_client, end), there)) => {
             there.abort();
-            done
+            (to_client, end)
         }
     };
-    if !said {
+    if end != End::Said {
         let reset = socket2::SockRef::from(to_client.as_ref()).set_linger(Some(Duration::ZERO));
         reset.expect("a live socket");
     }
@@ -91,23 +104,34 @@ async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
     to_client.forget();
 }
 
-/// Copies to the end and shuts down; gives back where to, and whether the end was said.
-async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(mut from: R, mut to: W) -> (W, bool) {
+/// How copying ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At the end of what was to be read, which was passed on.
+    Said,
+    /// What is read from is broken.
+    Broken,
+    /// What is written to takes no more.
+    Refused,
+}
+
+/// Copies to the end and shuts down; gives both back.
+async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(mut from: R, mut to: W) -> (R, W, End) {
     let mut buffer = vec![0; 16 * 1024];
-    let said = loop {
+    let end = loop {
         match from.read(&mut buffer).await {
-            Ok(0) => break true,
-            Ok(count) if to.write_all(&buffer[..count]).await.is_err() => break false,
-            Ok(_) if to.flush().await.is_err() => break false,
+            Ok(0) => break End::Said,
+            Ok(count) if to.write_all(&buffer[..count]).await.is_err() => break End::Refused,
+            Ok(_) if to.flush().await.is_err() => break End::Refused,
             Ok(_) => {}
             // The server has given up; whether that is an end the client must know from what it has.
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => break true,
-            Err(_) => break false,
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => break End::Said,
+            Err(_) => break End::Broken,
         }
     };
-    if said {
+    if end == End::Said {
         // One that is gone already needs no end.
         let _ended = to.shutdown().await;
     }
-    (to, said)
+    (from, to, end)
 }
