@@ -201,7 +201,11 @@ fn strict_orders_are_committed_or_refused(
         assert_eq!(answer.json()["constraint"].as_str(), *constraint, "{answer:?}");
     }
     assert_eq!(shop.archive.number("SELECT count(*) FROM orders"), before);
-    let drain = shop.server.drain_state();
+    // A batch is counted after its clients were answered.
+    let drain = wait_for("the last batch is counted", || {
+        let drain = shop.server.drain_state();
+        (drain["backlog_rows"] == 0 && drain["batch_in_hand"] == false).then_some(drain)
+    });
     assert_eq!(
         (&drain["dead_total"], &drain["refused_total"]),
         (&json!(0), &json!(refused.len())),
