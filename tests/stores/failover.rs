@@ -45,7 +45,9 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     writers.wait_for_more(SOME);
     // What is not drained goes over with the streams, and so do the leases of a drainer that will not come
     // back.
-    assert!(first.drain_state()["shards_held"].as_u64() > Some(0), "{}", first.drain_state());
+    forebay_tests::wait_for("the first server drains a shard", || {
+        (first.drain_state()["shards_held"].as_u64() > Some(0)).then_some(())
+    });
     ground.memory.kill("node-1").expect("a node can be killed");
     first.kill();
     let promoted = ground.memory.nodes().iter().find(|node| node.name == "node-2").expect("a node");
