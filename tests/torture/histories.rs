@@ -128,7 +128,7 @@ enum Reply {
     Said(Said),
     /// It was not done.
     Undone,
-    /// Nobody knows.
+    /// The outcome is not known.
     Unknown,
 }
 
@@ -167,7 +167,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Asks until it is done, or nobody knows.
+    /// Asks until it is done, or its outcome cannot be known.
     fn one(&mut self, key: i64, op: Op) -> Result<(), String> {
         let began = Instant::now();
         loop {

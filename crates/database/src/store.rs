@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// How long a statement goes on at most once [`Store::run`] has begun it, whether or not somebody waits
+    /// How long a statement goes on at most once [`Store::run`] has begun it, whether or not a caller waits
     /// for it.
     pub fn statement_limit(&self) -> Duration {
         on!(self, engine => engine.statement_limit())

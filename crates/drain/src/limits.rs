@@ -88,7 +88,7 @@ const _: () = assert!(BACK_OFF_FIRST_MS < BACK_OFF_LAST_MS);
 /// change is to be seen.
 pub const FOLLOW_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often replication slots that nobody uses are looked for.
+/// How often replication slots that no server uses are looked for.
 pub const IDLE_SLOTS_PAUSE: Duration = Duration::from_secs(600);
 
 /// Keys of a table that one poll reads because they are wanted: about what a page of told changes has.

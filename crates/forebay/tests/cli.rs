@@ -78,7 +78,7 @@ fn a_config_is_named_in_four_ways() {
     }
 }
 
-/// A log is drained by the server that has it: there is nobody to leave it to.
+/// A log is drained by the server that has it: no other process can.
 #[test]
 fn what_only_the_server_of_an_embedded_tier_can_do_is_not_left_to_others() {
     let folder = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ impl<A: Into<SocketAddr>> From<A> for Listen {
 /// Where and how to serve.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; nowhere, and nobody is served.
+    /// Where to listen; nowhere, and no client is served.
     pub listen: Vec<Listen>,
     /// Worker threads; one per core is right.
     pub workers: usize,

@@ -27,7 +27,7 @@ impl Default for Duties {
 }
 
 impl Duties {
-    /// Refuses to leave to others what nobody else can do.
+    /// Refuses to leave to other processes what only this one can do.
     pub(crate) fn check(self, config: &Config) -> Result<(), StartError> {
         let why = match (&config.memory.tier, self.clients, self.drain) {
             (model::Tier::Embedded, false, _) => {

@@ -40,7 +40,7 @@ pub(super) struct Runner {
     back_off: BackOff,
     /// Whether the database was behind what memory has seen of it.
     went_back: bool,
-    /// When slots that nobody uses were looked for.
+    /// When slots that no server uses were looked for.
     looked_at: Option<Instant>,
 }
 

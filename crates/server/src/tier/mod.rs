@@ -188,7 +188,7 @@ impl Tier {
         }))
     }
 
-    /// Who tells of changes, by followed table; and the replication slots that nobody uses.
+    /// Who tells of changes, by followed table; and the replication slots that no server uses.
     pub(crate) fn followed(&self) -> Option<(Value, Vec<String>)> {
         let state = self.follow.get()?.state();
         let following = self.following().filter(|_| !state.told_by.is_empty())?;

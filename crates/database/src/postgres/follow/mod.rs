@@ -134,7 +134,7 @@ impl Postgres {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             slot::remove_own(&mut session, log).await
         });
-        // Nobody reads it any more, and the server would keep WAL for it.
+        // No follower reads it any more, and the server would keep WAL for it.
         removed.await.map_err(|error| error.context("removing the replication slot that was used before"))?;
         let (follower, goes_on) = by_triggers::Follower::begin(self, log, follows.to_vec(), place).await?;
         Ok((Way::Triggers(follower), by_triggers(&why_not), goes_on))

@@ -414,7 +414,7 @@ async fn a_follower_outlives_its_connection(way: &str) {
     }
 }
 
-/// Waits until somebody waits for a lock on this table.
+/// Waits until a session waits for a lock on this table.
 async fn wait_blocked(scratch: &Scratch) {
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'items'::regclass";
     while scratch.text(waits).await == "0" {

@@ -12,7 +12,7 @@ async fn a_follower_that_was_forgotten_reads_everything_again() {
     let schema = items();
     let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
-    // As if it had not been heard of for an hour, and somebody had cleaned up.
+    // As if it had not been heard of for an hour, and another server had cleaned up.
     scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
     scratch.execute("DELETE FROM forebay_change; INSERT INTO items VALUES (2, 'b', 2)").await;
     assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");

@@ -277,7 +277,7 @@ async fn triggers_tell_where_logical_decoding_cannot() {
         let told_by = follower.told_by().to_owned();
         assert!(told_by.starts_with("triggers") && told_by.contains(why), "{told_by}");
         assert_eq!(scratch.text(SLOTS).await, "0");
-        // Nobody else is hindered.
+        // No other client is hindered.
         scratch.execute("INSERT INTO items VALUES (1, 'a', 1); UPDATE items SET n = 2").await;
         assert!(told(&mut follower, &schema).await.starts_with("0/1: a 2"), "{setup}");
     }
@@ -315,7 +315,7 @@ async fn a_role_without_the_right_to_replicate_follows_by_triggers() {
     };
     assert!(follower.told_by().starts_with("logical decoding"), "{}", follower.told_by());
     assert_eq!(goes_on, [false]);
-    // The triggers that are still there have nobody to tell.
+    // The triggers are still there, and no follower is registered for them.
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
     assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");

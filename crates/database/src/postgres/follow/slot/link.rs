@@ -20,8 +20,8 @@ pub(super) struct Link {
 #[derive(Default)]
 pub(super) struct Connections {
     pub(super) session: Option<Session>,
-    /// The one that will stream. It does from the first poll on: before, while tables are loaded, nobody
-    /// reads it, and the server gives up a stream that nobody reads.
+    /// The one that will stream. It does from the first poll on: while tables are loaded the follower does
+    /// not read it, and the server gives up a stream that is not read.
     pub(super) wire: Option<Wire>,
     pub(super) stream: Option<Stream>,
 }

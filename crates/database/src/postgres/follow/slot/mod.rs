@@ -13,9 +13,9 @@
 //! position of its snapshot, as by triggers. So an unchanged TOASTed value that the stream leaves out does
 //! not matter, nor what a type makes of a value.
 //!
-//! Nobody reads the stream between two polls: a server that waits for us to read keeps the changes, bounded
-//! by `max_slot_wal_keep_size`. Of a slot that is lost or gone nothing more is told: its follower has ended
-//! ([`Follower::poll`]), another begins anew, and all tables are read again.
+//! The follower does not read the stream between two polls: a server that waits for us to read keeps the
+//! changes, bounded by `max_slot_wal_keep_size`. Of a slot that is lost or gone nothing more is told: its
+//! follower has ended ([`Follower::poll`]), another begins anew, and all tables are read again.
 
 mod link;
 mod page;
@@ -53,7 +53,7 @@ pub(super) struct Follower {
     held: Option<u64>,
     /// It has begun anew, and has not said so yet.
     is_anew: bool,
-    /// A poll that was given up may have handed over what nobody has taken.
+    /// A poll that was given up may have handed over changes that its caller never got.
     is_polling: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn could(
     }
 }
 
-/// Removes the slot of this log, if there is one: nobody will read it.
+/// Removes the slot of this log, if there is one, because this server reads it no more.
 pub(super) async fn remove_own(session: &mut Session, log: u128) -> Result<(), Error> {
     let slot = slot_name(session, log).await?;
     setup::discard(session, &slot).await.map(drop)

@@ -2,7 +2,7 @@
 //! go on from one.
 //!
 //! What must stay true: everything that was committed after the place is streamed again. It is while the slot
-//! has kept WAL from there on, and nobody has told it that this is not needed any more.
+//! has kept WAL from there on, and no follower has confirmed that this is not needed any more.
 
 use super::link::{Cursor, Link};
 use super::page::Head;
