@@ -1,12 +1,19 @@
-//! Another clock for a process: libfaketime, preloaded.
+//! Another clock for a process: libfaketime, preloaded. A time namespace would not do: it has no time of day
+//! of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The environment in which a program believes that it is earlier or later: `clock("-1d")`. Only the time
 /// of day; what passes is measured as ever.
 ///
 /// # Panics When libfaketime is not installed.
 pub fn clock(offset: &str) -> Vec<(&'static str, String)> {
+    let mut environment = preloaded();
+    environment.push(("FAKETIME", offset.to_owned()));
+    environment
+}
+
+fn preloaded() -> Vec<(&'static str, String)> {
     let library = std::fs::read_dir("/usr/lib")
         .into_iter()
         .flatten()
@@ -15,9 +22,36 @@ pub fn clock(offset: &str) -> Vec<(&'static str, String)> {
         .map(|entry| entry.path().join("faketime/libfaketimeMT.so.1"))
         .find(|path: &PathBuf| path.exists())
         .expect("libfaketime is not installed: scripts/services up does it");
-    vec![
-        ("LD_PRELOAD", library.display().to_string()),
-        ("FAKETIME", offset.to_owned()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-    ]
+    vec![("LD_PRELOAD", library.display().to_string()), ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned())]
+}
+
+/// A clock that jumps while its process runs.
+pub struct JumpingClock {
+    file: PathBuf,
+}
+
+impl JumpingClock {
+    /// One that is right, kept in a file of this name.
+    pub fn new(file: &Path) -> JumpingClock {
+        let clock = JumpingClock { file: file.to_owned() };
+        clock.jump(0);
+        clock
+    }
+
+    /// For the process that has this clock.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut environment = preloaded();
+        environment.push(("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()));
+        // The file is read again after a second.
+        environment.push(("FAKETIME_CACHE_DURATION", "1".to_owned()));
+        environment
+    }
+
+    /// From now on it is this much later than it should be, or earlier.
+    pub fn jump(&self, offset_s: i64) {
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, format!("{offset_s:+}")).expect("a file can be written");
+        // It is never read half written.
+        std::fs::rename(&next, &self.file).expect("a file can be renamed");
+    }
 }

@@ -5,9 +5,9 @@
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
 //! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to
 //!   look into
-//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`Certificates`]: a PostgreSQL that may
-//!   die, a pooler before it, a network that may be cut, one that does harm at a chosen message, a clock
-//!   that is wrong, TLS
+//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`JumpingClock`], [`Certificates`]: a
+//!   PostgreSQL that may die, a pooler before it, a network that may be cut, one that does harm at a chosen
+//!   message, a clock that is wrong, one that jumps, TLS
 //! - [`SlowDisk`]: a disk whose syncs are held, or fail
 //! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
@@ -40,7 +40,7 @@ pub use bouncer::Bouncer;
 pub use cable::Cable;
 pub use certificates::Certificates;
 pub use client::{Answer, Client, request_bytes};
-pub use clock::clock;
+pub use clock::{JumpingClock, clock};
 pub use database::Database;
 pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};

@@ -1,14 +1,17 @@
-//! Histories of keys on Redis: clients that ask any server write and read the same keys, while servers and
-//! nodes of Redis are killed. Each history must be linearizable: there is an order of all that was done, in
+//! Histories of keys on Valkey: clients that ask any server write and read the same keys, while servers and
+//! nodes are killed, cut off, and have clocks that jump (`ground`). Each history must be linearizable: there is an order of all that was done, in
 //! which every answer is right, and which nothing contradicts that ended before something else began. What
 //! nobody knows the outcome of was done at any time after it was asked for, or never.
 //!
-//! One Redis syncs, and every answer counts. On a cluster replicas make writes durable, and a read or a
+//! One Valkey syncs, and every answer counts. On a cluster replicas make writes durable, and a read or a
 //! refusal may show what a failover loses (docs/stores.md): there the answers to writes count, and what is
 //! read when everything has ended.
 
-use forebay_tests::{Client, Folder, Server, Start, Stores, binary};
-use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+mod ground;
+
+use forebay_tests::Client;
+use forebay_topology::Topology;
+use ground::Ground;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -25,8 +28,6 @@ const CLIENTS: usize = 3;
 const OPS_PER_KEY: usize = 8;
 /// How long a round is written and read.
 const LENGTH: Duration = Duration::from_secs(8);
-/// How long a node of a cluster stays dead at most: some live through it, some see a failover.
-const DEAD_MAX_MS: u64 = 4_000;
 /// How long a client asks for an answer.
 const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(30);
@@ -245,87 +246,7 @@ fn is_linearizable(history: &[(usize, Event)]) -> bool {
     tester.is_consistent()
 }
 
-/// What runs in a round.
-struct Ground<'a> {
-    memory: Local,
-    /// A node that is dead, and when it is started again.
-    dead: Option<(String, Instant)>,
-    start: Start,
-    servers: Vec<Server>,
-    addresses: &'a Mutex<Vec<SocketAddr>>,
-    folder: Folder,
-    _stores: Stores,
-}
-
-impl<'a> Ground<'a> {
-    fn new(topology: Topology, addresses: &'a Mutex<Vec<SocketAddr>>) -> Ground<'a> {
-        let (folder, stores) = (Folder::new(), Stores::postgres());
-        let config = folder.write("histories.toml", CONFIG);
-        let spec = Spec::new(topology).on(Flavour::Redis).keep(Persistence::Always);
-        let memory = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
-        let durability = if topology == Topology::Single { "sync" } else { "replicated(all)" };
-        let start = Start::new(binary(), &folder, &config)
-            .stores(&stores, &folder)
-            .memory(&memory.url())
-            .set(&format!("memory.durability={durability}"));
-        let servers = Vec::new();
-        let mut ground = Ground { memory, dead: None, start, servers, addresses, folder, _stores: stores };
-        for at in 0..2 {
-            let server = ground.start_server(at);
-            ground.servers.push(server);
-        }
-        ground.publish();
-        ground
-    }
-
-    fn start_server(&self, at: usize) -> Server {
-        let server = self.start.clone().data(self.folder.path().join(format!("server-{at}"))).start();
-        server.wait_healthy();
-        server
-    }
-
-    fn publish(&self) {
-        *self.addresses.lock().expect("no thread panics") =
-            self.servers.iter().map(|server| server.address).collect();
-    }
-
-    /// Kills a server, or a node of Redis, and starts it again: one node at a time, for with its replica dead
-    /// as well, what a primary has is nowhere else. A server does not start while a node is dead.
-    fn harm(&mut self, random: &mut StdRng) {
-        let is_cluster = self.memory.topology() != Topology::Single;
-        if let Some((_, until)) = &self.dead {
-            if *until <= Instant::now() {
-                self.revive();
-            }
-            return;
-        }
-        if random.random() {
-            let nodes = self.memory.topology().servers();
-            let name = self.memory.nodes()[random.random_range(0..nodes)].name.clone();
-            self.memory.kill(&name).expect("a node can be killed");
-            let dead_ms = if is_cluster { random.random_range(0..DEAD_MAX_MS) } else { 0 };
-            self.dead = Some((name, Instant::now() + Duration::from_millis(dead_ms)));
-            return;
-        }
-        self.servers.remove(0).kill();
-        self.publish();
-        let server = self.start_server(random.random_range(2..1_000_000));
-        self.servers.push(server);
-        self.publish();
-    }
-}
-
-impl Ground<'_> {
-    /// Starts the node that is dead, and waits until all are in step.
-    fn revive(&mut self) {
-        if let Some((name, _)) = self.dead.take() {
-            self.memory.start(&name).expect("a node can be started");
-            self.memory.wait_ready().expect("all nodes are ready");
-        }
-    }
-}
-
-/// One round. The error names the key whose history has no order.
+/// One round. The error names the key whose history has no order, or what the database does not have.
 pub fn run(seed: u64, topology: Topology) -> Result<(), String> {
     let is_read_sure = topology == Topology::Single;
     let mut random = StdRng::seed_from_u64(seed);
@@ -346,7 +267,7 @@ pub fn run(seed: u64, topology: Topology) -> Result<(), String> {
         askers.into_iter().map(|asker| asker.join().expect("it does not panic")).collect()
     });
     outcome?;
-    ground.revive();
+    ground.mend();
     let next =
         histories.lock().expect("no thread panics").values().flatten().map(|(number, _)| *number).max();
     let next = next.expect("something was asked");
@@ -354,8 +275,12 @@ pub fn run(seed: u64, topology: Topology) -> Result<(), String> {
     let keys: Vec<i64> = histories.lock().expect("no thread panics").keys().copied().collect();
     keys.into_iter().try_for_each(|key| last.one(key, Op::Get))?;
     let histories = histories.into_inner().expect("no thread panics");
-    let wrong = histories.iter().find(|(_, history)| !is_linearizable(history));
-    wrong.map_or(Ok(()), |(key, history)| Err(format!("no order of what was done to {key}: {history:#?}")))
+    if let Some((key, history)) = histories.iter().find(|(_, history)| !is_linearizable(history)) {
+        return Err(format!("no order of what was done to {key}: {history:#?}"));
+    }
+    ground.judge()?;
+    println!("{topology}: {} keys, {:?}", histories.len(), ground.happened);
+    Ok(())
 }
 
 #[test]

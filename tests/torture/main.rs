@@ -18,7 +18,8 @@
 //! in all rounds instead of in some.
 //!
 //! `histories` judges what clients of one Redis and of a cluster were told of single keys:
-//! FOREBAY_HISTORY_ROUNDS for more than one round of each.
+//! FOREBAY_HISTORY_ROUNDS for more than one round of each, and FOREBAY_PLANTED as above
+//! (`make torture-histories-planted`). `suffixes` judges what a cluster that syncs nothing loses.
 //!
 //! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: ten
 //! rounds in a normal run, FOREBAY_TORTURE_SHARD_ROUNDS for more.
@@ -31,6 +32,7 @@ mod model;
 mod round;
 mod schema;
 mod shards;
+mod suffixes;
 mod workload;
 
 use forebay_tests::Postgres;
@@ -157,6 +159,7 @@ fn what_the_database_allows_arrives_from_all_shards() {
 fn histories_of_keys_are_linearizable() {
     let seed = from_environment("FOREBAY_TORTURE_SEED");
     let rounds = from_environment("FOREBAY_HISTORY_ROUNDS").unwrap_or(1);
+    let planted = std::env::var("FOREBAY_PLANTED").ok();
     let first = rand::rng().random::<u64>() >> 16;
     for number in 0..rounds {
         let seed = seed.unwrap_or(first + number);
@@ -165,8 +168,25 @@ fn histories_of_keys_are_linearizable() {
         );
         for topology in [Topology::Single, Topology::Cluster { masters: 3, replicas: 1 }] {
             let outcome = histories::run(seed, topology);
+            if let (Some(bug), Err(failure)) = (&planted, &outcome) {
+                return println!("{bug}: found in round {number} on {topology}\n{failure}");
+            }
             outcome
                 .unwrap_or_else(|failure| panic!("round {number} on {topology} failed; {again}\n{failure}"));
         }
+    }
+    assert_eq!(planted, None, "it is planted, and none of {rounds} rounds found it");
+}
+
+#[test]
+fn what_async_loses_is_the_end_of_each_shard() {
+    let seed = from_environment("FOREBAY_TORTURE_SEED");
+    let rounds = from_environment("FOREBAY_SUFFIX_ROUNDS").unwrap_or(3);
+    let first = rand::rng().random::<u64>() >> 16;
+    for number in 0..rounds {
+        let seed = seed.unwrap_or(first + number);
+        suffixes::run(seed).unwrap_or_else(|failure| {
+            panic!("round {number} failed; FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture what_async\n{failure}")
+        });
     }
 }

@@ -1,0 +1,219 @@
+//! What runs in a round of histories, and what happens to it: servers are killed; a node is killed; a network
+//! is parted; clocks jump.
+//!
+//! One Valkey is parted from one of two servers by a cable: the other one goes on, takes the leases over, and
+//! what the first one has sent arrives when the cable is mended, long after its clients were answered. A node
+//! of a cluster is stopped by SIGSTOP: it is parted from servers, replica and the other nodes alike, its
+//! replica takes over, and what it had been sent is there when it goes on as the primary that it was.
+
+use super::CONFIG;
+use forebay_tests::{Cable, Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+const SERVERS: usize = 2;
+/// How long something stays dead or parted at most: longer than an answer of Redis is waited for, and than a
+/// lease lasts.
+const BROKEN_MAX_MS: u64 = 8_000;
+/// By how much a clock is wrong.
+const OFFSETS_S: [i64; 5] = [-3_600, -10, 0, 10, 3_600];
+/// The same on a cluster: nodes that went back by more forgive each other, and vote, only when that has
+/// passed.
+const CLUSTER_OFFSETS_S: [i64; 3] = [-5, 0, 5];
+
+/// What does not work, until it is mended.
+enum Broken {
+    /// A node, killed.
+    Dead(String),
+    /// A node, stopped.
+    Still(String),
+    /// The cable of a server.
+    Cut(usize),
+}
+
+/// Everything that runs.
+pub struct Ground<'a> {
+    memory: Local,
+    /// Between each server and one Valkey; none before a cluster.
+    cables: Vec<Cable>,
+    broken: Option<(Broken, Instant)>,
+    /// How often what happened.
+    pub happened: BTreeMap<&'static str, usize>,
+    /// Of nodes and servers, by name.
+    clocks: BTreeMap<String, JumpingClock>,
+    start: Start,
+    servers: Vec<Server>,
+    starts: usize,
+    addresses: &'a Mutex<Vec<SocketAddr>>,
+    stores: Stores,
+    folder: Folder,
+}
+
+fn server_name(at: usize) -> String {
+    format!("server-{at}")
+}
+
+impl<'a> Ground<'a> {
+    pub fn new(topology: Topology, addresses: &'a Mutex<Vec<SocketAddr>>) -> Ground<'a> {
+        let (folder, stores) = (Folder::new(), Stores::postgres());
+        let config = folder.write("histories.toml", CONFIG);
+        // Not Debian's Redis: its jemalloc asks for the time before libfaketime can tell it.
+        let spec = Spec::new(topology).on(Flavour::Valkey).keep(Persistence::Always);
+        let memory = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
+        let is_cluster = topology != Topology::Single;
+        let durability = if is_cluster { "replicated(all)" } else { "sync" };
+        let start = Start::new(binary(), &folder, &config)
+            .stores(&stores, &folder)
+            .memory(&memory.url())
+            .set(&format!("memory.durability={durability}"));
+        let cables = if is_cluster { 0 } else { SERVERS };
+        let cables = (0..cables).map(|_| Cable::to(memory.nodes()[0].port)).collect();
+        let names = memory.nodes().iter().map(|node| node.name.clone()).chain((0..SERVERS).map(server_name));
+        let clock = |name: String| (name.clone(), JumpingClock::new(&folder.path().join(name + ".clock")));
+        let mut ground = Ground {
+            clocks: names.map(clock).collect(),
+            memory,
+            cables,
+            broken: None,
+            happened: BTreeMap::new(),
+            start,
+            servers: Vec::new(),
+            starts: 0,
+            addresses,
+            stores,
+            folder,
+        };
+        ground.wind_up();
+        for at in 0..SERVERS {
+            let server = ground.start_server(at);
+            ground.servers.push(server);
+        }
+        ground.publish();
+        ground
+    }
+
+    /// Gives all nodes their clocks.
+    fn wind_up(&self) {
+        let names: Vec<&str> = self.memory.nodes().iter().map(|node| node.name.as_str()).collect();
+        names.iter().for_each(|name| self.memory.kill(name).expect("a node can be killed"));
+        names.iter().for_each(|name| self.start_node(name));
+        self.memory.wait_ready().expect("all nodes are ready");
+    }
+
+    fn start_node(&self, name: &str) {
+        let environment = self.clocks[name].environment();
+        let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.memory.start_in(name, &environment).expect("a node can be started");
+    }
+
+    fn start_server(&mut self, at: usize) -> Server {
+        self.starts += 1;
+        let mut start = self.start.clone().data(self.folder.path().join(format!("data-{}", self.starts)));
+        for (name, value) in self.clocks[&server_name(at)].environment() {
+            start = start.environment(name, &value);
+        }
+        if let Some(cable) = self.cables.get(at) {
+            start = start.memory(&format!("redis://{}", cable.address));
+        }
+        // A replica whose clock has jumped connects again, and until then is missing.
+        let server = wait_for("a server starts", || match start.try_start() {
+            Ok(server) => Some(server),
+            Err(ended) => {
+                println!("not yet: {ended:?}");
+                None
+            }
+        });
+        server.wait_healthy();
+        server
+    }
+
+    fn publish(&self) {
+        *self.addresses.lock().expect("no thread panics") =
+            self.servers.iter().map(|server| server.address).collect();
+    }
+
+    /// Something happens. Only one thing is broken at a time: with its replica dead as well, what a primary
+    /// has is nowhere else, and a server does not start while a node is dead.
+    pub fn harm(&mut self, random: &mut StdRng) {
+        if let Some((_, until)) = &self.broken {
+            if *until <= Instant::now() {
+                self.mend();
+            }
+            return;
+        }
+        let is_cluster = self.memory.topology() != Topology::Single;
+        let mut broken_ms = random.random_range(0..BROKEN_MAX_MS);
+        let node = self.memory.nodes().choose(random).expect("there are some").name.clone();
+        const HARMS: [&str; 4] = ["nodes killed", "partitions", "clocks that jumped", "servers killed"];
+        let harm = random.random_range(0..HARMS.len());
+        *self.happened.entry(HARMS[harm]).or_default() += 1;
+        let broken = match harm {
+            0 => {
+                self.memory.kill(&node).expect("a node can be killed");
+                broken_ms *= u64::from(is_cluster);
+                Broken::Dead(node)
+            }
+            1 if is_cluster => {
+                self.memory.pause(&node).expect("a node can be stopped");
+                Broken::Still(node)
+            }
+            1 => {
+                let at = random.random_range(0..SERVERS);
+                self.cables[at].cut();
+                Broken::Cut(at)
+            }
+            2 => {
+                let offsets = if is_cluster { &CLUSTER_OFFSETS_S[..] } else { &OFFSETS_S };
+                let offset_s = *offsets.choose(random).expect("there are some");
+                let names: Vec<&String> = self.clocks.keys().collect();
+                let name = *names.choose(random).expect("there are some");
+                return self.clocks[name].jump(offset_s);
+            }
+            _ => return self.replace_server(random.random_range(0..SERVERS)),
+        };
+        self.broken = Some((broken, Instant::now() + Duration::from_millis(broken_ms)));
+    }
+
+    /// Kills a server, and starts another one in its place.
+    fn replace_server(&mut self, at: usize) {
+        self.servers.remove(at).kill();
+        self.publish();
+        let server = self.start_server(at);
+        self.servers.insert(at, server);
+        self.publish();
+    }
+
+    /// Ends what is broken, and waits until all nodes are in step.
+    pub fn mend(&mut self) {
+        match self.broken.take() {
+            Some((Broken::Dead(name), _)) => self.start_node(&name),
+            Some((Broken::Still(name), _)) => self.memory.cont(&name).expect("a node can go on"),
+            Some((Broken::Cut(at), _)) => self.cables[at].mend(),
+            None => return,
+        }
+        self.memory.wait_ready().expect("all nodes are ready");
+    }
+
+    /// Memory and database hold the same, and nothing was refused.
+    pub fn judge(&self) -> Result<(), String> {
+        let server = self.servers.first().expect("a server runs");
+        server.drain();
+        let letters = self.stores.archive(&self.folder).rows("SELECT row, reason FROM forebay_dead_letter");
+        if !letters.is_empty() {
+            return Err(format!("letters: {letters:#?}"));
+        }
+        let checks = server.admin("POST", "/verify").expect(200);
+        let is_clean = |check: &Value| check["clean"] == true && check["undrained"] == 0;
+        match checks["checks"].as_array() {
+            Some(all) if all.iter().all(is_clean) => Ok(()),
+            _ => Err(format!("memory is not the database: {checks}")),
+        }
+    }
+}
