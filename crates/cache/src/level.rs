@@ -108,7 +108,7 @@ impl Shared {
     /// could undo is not shown to others.
     ///
     /// # Errors
-    /// When a server does not answer.
+    /// When a server does not answer, or cannot tell this process of drops by others.
     pub async fn new(
         client: Client,
         name: &str,
@@ -117,7 +117,7 @@ impl Shared {
         is_durable: impl Fn(u64) -> bool + Send + Sync + 'static,
     ) -> Result<Shared, Error> {
         let bound_bytes = bound::of(&client, limit_bytes).await?;
-        Ok(Shared {
+        let shared = Shared {
             client,
             place_bytes: bound_bytes.map(|bytes| bytes / limits::SHARED_PLACES),
             root: format!("fb:{name}:c:"),
@@ -126,7 +126,10 @@ impl Shared {
             generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
             is_durable: Box::new(is_durable),
             pending_tags: Arc::default(),
-        })
+        };
+        let needed_by = "`shared` in an endpoint's cache needs";
+        shared.client.require_invalidations(shared.tag_prefix().as_bytes(), needed_by).await?;
+        Ok(shared)
     }
 
     /// Options for its client: short time-outs, since a fill is always the alternative.

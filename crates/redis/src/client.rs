@@ -80,14 +80,16 @@ impl Client {
     /// Whether every primary supports what the options promise.
     async fn check(&self) -> Result<(), Error> {
         for node in self.primaries() {
-            let facts = self.inner.dialer.connect(&node.address).await?.facts;
-            require(&facts, Need::Scripts)?;
+            let mut session = self.session(&node.address).await?;
+            let facts = session.facts();
+            require(facts, Need::Scripts)?;
             match self.inner.options.durability {
                 Durability::Async => {}
-                Durability::Sync => require(&facts, Need::Sync)?,
-                Durability::Replicated(Replicas::Count(count)) => require(&facts, Need::Replicas(count))?,
-                Durability::Replicated(Replicas::All) => require(&facts, Need::Replicas(1))?,
+                Durability::Sync => require(facts, Need::Sync)?,
+                Durability::Replicated(Replicas::Count(count)) => require(facts, Need::Replicas(count))?,
+                Durability::Replicated(Replicas::All) => require(facts, Need::Replicas(1))?,
             }
+            self.check_confirmation(&mut session).await?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! when one is lost, and after FLUSHALL.
 
 use crate::addresses::Address;
+use crate::capability::tracking;
 use crate::client::Client;
 use crate::connection::{checked, request};
 use crate::error::Error;
@@ -94,11 +95,7 @@ async fn listen(client: Client, address: Address, prefix: Vec<u8>, sender: mpsc:
 
 async fn connect(client: &Client, address: &Address, prefix: &[u8]) -> Result<Wire, Error> {
     let mut wire = client.dial(address).await?;
-    let mut hello = redis::cmd("HELLO");
-    hello.arg(3);
-    let mut tracking = redis::cmd("CLIENT");
-    tracking.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(prefix);
-    for answer in request(&mut wire, &[hello, tracking]).await? {
+    for answer in request(&mut wire, &tracking(prefix)).await? {
         answer?;
     }
     Ok(wire)

@@ -14,6 +14,7 @@
 //! scripts.
 
 mod addresses;
+mod capability;
 mod client;
 mod connection;
 mod discover;

@@ -43,6 +43,39 @@ async fn sync_without_a_disk_is_refused() {
     assert!(info.contains("cmdstat_waitaof"), "{info}");
 }
 
+/// Whether a server was built without a command, has it under another name, or keeps it from the user.
+#[tokio::test]
+async fn a_command_that_a_setting_needs_is_named_with_the_setting() {
+    let sync = Options { durability: Durability::Sync, ..quick() };
+    let replicated = Options { durability: Durability::Replicated(Replicas::Count(1)), ..quick() };
+    let wait_aof = "does not run WAITAOF, or not for this user, and durability = \"sync\" needs";
+    let wait = "does not run WAIT, or not for this user, and durability = \"replicated\" needs it";
+    for directive in ["rename-command", "user default on nopass ~* &* +@all"] {
+        let without = |topology, flavour, command: &str| {
+            let line = match directive {
+                "rename-command" => format!("rename-command {command} \"\""),
+                user => format!("{user} -{command}"),
+            };
+            let spec = Spec::new(topology).on(flavour).keep(Persistence::EverySecond);
+            Local::up(spec.directive(line)).unwrap()
+        };
+        let local = without(Topology::Single, Flavour::Valkey, "waitaof");
+        says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, wait_aof);
+        // A setting that does without it.
+        Client::connect(&local.url(), quick()).await.unwrap();
+        let local = without(Topology::Replicas { replicas: 1 }, Flavour::Redis, "wait");
+        says(&refused(&local.url(), replicated.clone()).await, &Kind::Unsupported, wait);
+        let local = without(Topology::Single, Flavour::Redis, "client");
+        let client = Client::connect(&local.url(), quick()).await.unwrap();
+        let error = client.require_invalidations(b"tag:", "the cache needs").await.unwrap_err();
+        let expected = "does not run CLIENT TRACKING, or not for this user, and the cache needs it";
+        says(&error, &Kind::Unsupported, expected);
+    }
+    let local = up(Topology::Single, Flavour::Redis);
+    let client = Client::connect(&local.url(), quick()).await.unwrap();
+    client.require_invalidations(b"tag:", "the cache needs").await.unwrap();
+}
+
 #[tokio::test]
 async fn passwords_are_asked_for_and_not_shown() {
     let mut spec = Spec::new(Topology::Single).on(Flavour::Redis).keep(Persistence::None);

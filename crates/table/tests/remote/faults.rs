@@ -355,6 +355,22 @@ fn what_a_server_lacks_is_named() {
     }
 }
 
+/// There is no server without the library to be had: here a script cannot see it.
+#[test]
+fn a_server_without_the_library_struct_is_named() {
+    let local = up(SINGLE);
+    let probe = concat!("local struct\n", include_str!("../../src/remote/scripts/probe.lua"));
+    block_on(async {
+        let client =
+            forebay_redis::Client::connect(&local.url(), forebay_redis::Options::default()).await.unwrap();
+        let mut eval = Command::new();
+        eval.arg("EVAL").arg(probe).arg(1).arg("key");
+        let answers = client.on_each_primary(&eval).await.unwrap();
+        let said = format!("{:?}", answers[0].1);
+        assert!(said.contains("no such library of Lua"), "{said}");
+    });
+}
+
 fn spec_of_things() -> forebay_table::TableSpec {
     spec(KeyKind::Bigint)
 }

@@ -11,6 +11,11 @@ local function try(...)
     refused[#refused + 1] = answer.err
   end
 end
+-- The library is asked as the scripts do; where there is none, its name alone is an error.
+local has_struct, packed = pcall(function() return struct.unpack('<I2', struct.pack('<BI7', 7, 0)) end)
+if not has_struct or packed ~= 7 then
+  refused[1], refused[2] = 'struct', 'scripts have no such library of Lua, by which they read and write rows: ' .. tostring(packed)
+end
 try('DEL', key)
 for _, command in ipairs({
   { 'HSET', key, 'a', '1' }, { 'HSETNX', key, 'b', '1' }, { 'HGET', key, 'a' }, { 'HMGET', key, 'a', 'b' }, { 'HEXISTS', key, 'a' },
