@@ -5,6 +5,7 @@ use super::{CONFIG, Ground};
 use forebay_tests::wait_for;
 use forebay_topology::{Flavour, Topology};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use std::process::Child;
 
 const SOME: usize = 200;
@@ -25,6 +26,35 @@ impl Drop for Worker {
         let _ = self.0.kill();
         self.0.wait().expect("a child can be waited for");
     }
+}
+
+/// `/ready` names the workers; that there is none, or none any more, is told there, and on one line.
+#[test]
+fn a_server_that_leaves_the_drain_to_others_says_whether_there_are_any() {
+    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let server = ground.start("a", "sync").argument("--without").argument("drain").start();
+    server.wait_healthy();
+    let ready = || server.admin("GET", "/ready").json();
+    let has_none = || {
+        let told = ready();
+        let is_told = told["conditions"][0]["state"] == "no worker";
+        (is_told && told["status"] == "degraded" && told["workers"] == json!([])).then_some(())
+    };
+    wait_for("it is told that there is no worker", has_none);
+    let worker = Worker(ground.start("b", "sync").argument("--forever").spawn("drain"));
+    let has_one = || {
+        let told = ready();
+        let workers = told["workers"].as_array()?;
+        let is_it =
+            workers.len() == 1 && workers[0].as_str()?.ends_with(&format!("(process {})", worker.0.id()));
+        (is_it && told["conditions"] == json!([])).then_some(())
+    };
+    wait_for("it is told who drains", has_one);
+    drop(worker);
+    wait_for("it is told that there is none any more", has_none);
+    // One when it began, one when it was over, and one when it began again.
+    let lines = server.output().lines().filter(|line| line.contains("no worker")).count();
+    assert_eq!(lines, 3, "{}", server.output());
 }
 
 /// Nothing is drained and no job runs before there is a worker. Each of two that are killed is followed by

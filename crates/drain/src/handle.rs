@@ -129,6 +129,7 @@ impl Drain {
             held_since: totals.held.map(|(_, since)| since),
             shards,
             shards_held,
+            workers: totals.workers.clone().filter(|_| control.elsewhere),
             rows_total: totals.rows,
             changes_total: totals.changes,
             dead_total: totals.dead,

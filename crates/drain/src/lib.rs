@@ -54,6 +54,6 @@ pub use reconcile::{NewDatabase, Start, beat, give_back, reconcile};
 pub use remote::{backlog_remote, load_remote, verify_remote, warm_remote};
 pub use replay::{Replayed, replay};
 pub use seed::seed;
-pub use state::{DrainState, Settings, Status, Stop};
+pub use state::{DrainState, Settings, Status, Stop, Workers};
 pub use stopped::{Reached, StoppedTable};
 pub use verify::{Difference, Differences};

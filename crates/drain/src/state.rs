@@ -7,6 +7,7 @@ use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_value::Timestamp;
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -100,6 +101,8 @@ pub struct DrainState {
     pub shards: u16,
     /// Those that this drain works on; the others are another drain's.
     pub shards_held: u16,
+    /// Who drains instead of this process, when it leaves that to others and has looked.
+    pub workers: Option<Workers>,
     /// Records drained since the start.
     pub rows_total: u64,
     /// Changes that they were after coalescing.
@@ -128,6 +131,15 @@ pub struct DrainState {
     pub last_error: Option<String>,
 }
 
+/// Those who hold leases of queues, as it was looked last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workers {
+    /// As they call themselves.
+    pub names: BTreeSet<String>,
+    /// Since when there are any, or none.
+    pub since: Timestamp,
+}
+
 /// What the drain was told.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Control {
@@ -153,6 +165,8 @@ pub(crate) struct Totals {
     pub shards_held: u16,
     /// How many changes are held, and since when.
     pub held: Option<(u64, Timestamp)>,
+    /// On Redis, while this drain has no shards.
+    pub workers: Option<Workers>,
     rate: f64,
     rate_at: Option<Instant>,
 }
@@ -173,6 +187,13 @@ impl Totals {
         let now = Instant::now();
         self.rate = self.rate_at(now) + committed.rows as f64 / RATE_WINDOW.as_secs_f64();
         self.rate_at = Some(now);
+    }
+
+    /// Notes who holds leases now.
+    pub(crate) fn saw_workers(&mut self, names: BTreeSet<String>) {
+        let before = self.workers.take().filter(|before| before.names.is_empty() == names.is_empty());
+        let since = before.map_or_else(Timestamp::now, |before| before.since);
+        self.workers = Some(Workers { names, since });
     }
 
     /// Rows a second: each row counts fully when it comes and fades with the window.

@@ -17,6 +17,8 @@ pub enum State {
     DrainFenced,
     /// The drain has stopped for good.
     DrainFailed,
+    /// The drain is left to other processes, and there is none.
+    NoWorker,
     /// The drain waits, and tries again.
     DrainBackingOff,
     /// The changes of a table wait, those of others are drained.
@@ -46,6 +48,7 @@ impl State {
             State::TierFull => "tier full",
             State::DrainFenced => "drain fenced",
             State::DrainFailed => "drain failed",
+            State::NoWorker => "no worker",
             State::DrainBackingOff => "drain backing off",
             State::TableStopped => "table stopped",
             State::ChangesHeld => "changes held",
@@ -64,6 +67,7 @@ impl State {
             self,
             Repair
                 | TierFull
+                | NoWorker
                 | DrainBackingOff
                 | TableStopped
                 | ChangesHeld

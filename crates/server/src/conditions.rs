@@ -67,6 +67,9 @@ impl Conditions {
                 answer["idle_slots"] = idle_slots.into();
             }
         }
+        if let Some(workers) = self.tier.workers() {
+            answer["workers"] = workers;
+        }
         (if is_ready { 200 } else { 503 }, answer)
     }
 

@@ -9,7 +9,7 @@ use forebay_redis::Link;
 use forebay_table::{HotError, Queue, QueueStatus};
 use forebay_value::Schema;
 use futures_util::future::try_join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,13 @@ impl Queues {
 
     async fn all(&self) -> Result<Vec<QueueStatus>, Error> {
         try_join_all((0..self.queue.shard_count()).map(|shard| self.status(shard))).await
+    }
+
+    /// Who holds leases.
+    pub(super) async fn holders(&self) -> Result<BTreeSet<String>, Error> {
+        let shards = 0..self.queue.shard_count();
+        let asked = shards.map(|shard| bounded(self.queue.holder(&self.link, shard)));
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 
     /// By shard: the position of its newest record.

@@ -313,7 +313,8 @@ impl Runner {
         }
     }
 
-    /// Counts now and then what others are to drain. What cannot be counted stays as it was counted last.
+    /// Counts now and then what others are to drain, and looks who they are. What cannot be counted stays as
+    /// it was counted last.
     async fn count_of_others(&mut self) {
         if self.counted_at > Instant::now() {
             return;
@@ -324,6 +325,9 @@ impl Runner {
         }
         if let Ok(held) = self.database.held_count().await {
             self.shared.totals.lock().held = held;
+        }
+        if let Ok(names) = self.queues.holders().await {
+            self.shared.totals.lock().saw_workers(names);
         }
     }
 

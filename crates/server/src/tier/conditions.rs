@@ -9,6 +9,9 @@ use forebay_value::Timestamp;
 /// Changes are held for moments while all is well.
 const HELD_US: i64 = 10_000_000;
 
+/// A lease that has ended is taken by another worker within two rounds of leases.
+const UNATTENDED_US: i64 = 3_000_000;
+
 /// Those of a drain.
 pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
     let why = || state.last_error.clone().unwrap_or_default();
@@ -20,6 +23,15 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
             Vec::new()
         }
     };
+    if let Some(workers) = state.workers.as_ref().filter(|workers| workers.names.is_empty())
+        && workers.since.0 + UNATTENDED_US < Timestamp::now().0
+    {
+        let why = format!(
+            "no process holds a lease of the queues since {}: none of forebay drain --forever runs, or it is paused",
+            workers.since
+        );
+        found.push(Condition::new(State::NoWorker, why));
+    }
     let stopped = |table: &forebay_drain::StoppedTable| {
         Condition::new(State::TableStopped, &table.reason).of(&table.table)
     };

@@ -254,6 +254,12 @@ impl Tier {
         Ok(value)
     }
 
+    /// Who drains instead of this process, when it leaves that to others.
+    pub(crate) fn workers(&self) -> Option<Value> {
+        let workers = self.drain.get()?.state().workers?;
+        Some(workers.names.into_iter().collect())
+    }
+
     /// How full it is, and how far behind its drain.
     pub fn gauges(&self) -> Gauges {
         let state = self.drain.get().map(Drain::state);

@@ -151,12 +151,19 @@ impl Queue {
         if wire::number("lease", &held)? == 1 {
             return Ok(None);
         }
-        let holder = wire::bytes("lease", one)?;
-        let owner = holder.splitn(2, |&byte| byte == b' ').nth(1).unwrap_or_default();
-        Ok(Some(Leased::Busy {
-            owner: String::from_utf8_lossy(owner).into_owned(),
-            left_ms: wire::number("lease", &other).unwrap_or(0),
-        }))
+        let owner = owner(&wire::bytes("lease", one)?);
+        Ok(Some(Leased::Busy { owner, left_ms: wire::number("lease", &other).unwrap_or(0) }))
+    }
+
+    /// Who holds the lease of a shard.
+    ///
+    /// # Errors
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn holder(&self, link: &Link, shard: u16) -> Result<Option<String>, HotError> {
+        let mut command = Command::new();
+        command.arg("GET").arg(&self.tier.shards[usize::from(shard)].lease);
+        let token = wire::optional_bytes("lease", self.tier.read(link, shard, command).await?)?;
+        Ok(token.map(|token| owner(&token)))
     }
 
     /// Gives the lease up, so that another drainer may take it at once.
@@ -268,4 +275,10 @@ impl Queue {
         *self.tier.catalogue.write() = catalogue.clone();
         Ok(catalogue)
     }
+}
+
+/// The name behind the random bytes of a lease's token.
+fn owner(token: &[u8]) -> String {
+    let owner = token.splitn(2, |&byte| byte == b' ').nth(1).unwrap_or_default();
+    String::from_utf8_lossy(owner).into_owned()
 }
