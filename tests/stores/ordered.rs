@@ -45,6 +45,17 @@ values = { id = "$id" }
 reply = { status = 201 }
 
 [[endpoint]]
+route = "POST /owners/{id}/named"
+insert = "owners"
+values = { id = "$id", code = "$code" }
+reply = { status = 201 }
+
+[[endpoint]]
+route = "PATCH /owners/{id}"
+update = "owners"
+values = { code = "$code" }
+
+[[endpoint]]
 route = "DELETE /owners/{id}"
 delete = "owners"
 
@@ -146,8 +157,8 @@ delete = "seats"
 const POSTGRES: &str = "
 CREATE TABLE parents (id uuid PRIMARY KEY);
 CREATE TABLE children (id uuid PRIMARY KEY, parent uuid NOT NULL REFERENCES parents);
-CREATE TABLE owners (id uuid PRIMARY KEY);
-CREATE TABLE things (id uuid PRIMARY KEY, owner uuid NOT NULL REFERENCES owners ON DELETE CASCADE);
+CREATE TABLE owners (id uuid PRIMARY KEY, code text UNIQUE);
+CREATE TABLE things (id uuid PRIMARY KEY, owner uuid NOT NULL REFERENCES owners ON DELETE CASCADE ON UPDATE CASCADE);
 CREATE TABLE parts (id uuid PRIMARY KEY, thing uuid NOT NULL REFERENCES things ON DELETE CASCADE);
 CREATE TABLE notes (id uuid PRIMARY KEY, owner uuid REFERENCES owners ON DELETE SET NULL);
 CREATE TABLE seats (id uuid PRIMARY KEY, hall bigint NOT NULL, place bigint NOT NULL, UNIQUE (hall, place));
@@ -159,8 +170,9 @@ CREATE TRIGGER few BEFORE INSERT ON seats FOR EACH ROW EXECUTE FUNCTION few();";
 const SQLITE: &str = "
 CREATE TABLE parents (id UUID TEXT PRIMARY KEY NOT NULL);
 CREATE TABLE children (id UUID TEXT PRIMARY KEY NOT NULL, parent UUID TEXT NOT NULL REFERENCES parents);
-CREATE TABLE owners (id UUID TEXT PRIMARY KEY NOT NULL);
-CREATE TABLE things (id UUID TEXT PRIMARY KEY NOT NULL, owner UUID TEXT NOT NULL REFERENCES owners ON DELETE CASCADE);
+CREATE TABLE owners (id UUID TEXT PRIMARY KEY NOT NULL, code TEXT UNIQUE);
+CREATE TABLE things
+  (id UUID TEXT PRIMARY KEY NOT NULL, owner UUID TEXT NOT NULL REFERENCES owners ON DELETE CASCADE ON UPDATE CASCADE);
 CREATE TABLE parts (id UUID TEXT PRIMARY KEY NOT NULL, thing UUID TEXT NOT NULL REFERENCES things ON DELETE CASCADE);
 CREATE TABLE notes (id UUID TEXT PRIMARY KEY NOT NULL, owner UUID TEXT REFERENCES owners ON DELETE SET NULL);
 CREATE TABLE seats (id UUID TEXT PRIMARY KEY NOT NULL, hall INTEGER NOT NULL, place INTEGER NOT NULL, UNIQUE (hall, place));
@@ -281,6 +293,7 @@ on_all_shapes!(
     a_delete_that_cascades_comes_behind_what_was_written_before_it,
 );
 on!(held_changes_of_a_tier_that_was_lost_are_counted:);
+on!(rows_that_follow_an_update_are_refused:);
 
 /// A row that is deleted frees its value for another row; a parent comes before its child, and goes after it.
 fn pairs_arrive(ordered: &Ordered) {
@@ -443,6 +456,79 @@ fn a_delete_that_cascades_comes_behind_what_was_written_before_it(ordered: &Orde
     let left: Vec<_> = gone.iter().filter(|(thing, _)| all.contains(thing)).collect();
     assert!(left.is_empty(), "{} things outlived their owners", left.len());
     assert_eq!(archive.number("SELECT count(*) FROM notes"), PAIRS as i64);
+}
+
+/// A thing moves to an owner whose insert is held, because its first code is another row's by then; its old
+/// owner is deleted. The delete waits for the thing, which waits for the new owner, which has a code of its
+/// own in the end: the thing stays.
+#[test]
+fn a_move_that_is_held_comes_before_the_delete_of_the_old_owner() {
+    let ordered = Ordered::new(Stores::postgres, Topology::Single, 8);
+    let server = ordered.start("a").start();
+    server.wait_healthy();
+    let mut writer = Writer(server.client());
+    let families: Vec<[String; 3]> = (0..8).map(|_| [id(), id(), id()]).collect();
+    for [old, _, thing] in &families {
+        writer.post("/owners", &json!({ "id": old }));
+        writer.post("/things", &json!({ "id": thing, "owner": old }));
+    }
+    let first = id();
+    writer.post("/owners", &json!({ "id": first }));
+    ordered.assert_settled(&server);
+    let other = ordered.start("b").start();
+    other.wait_healthy();
+    let archive = ordered.archive();
+    for at in 0..families.len() {
+        archive.rows(&format!("INSERT INTO owners (id, code) VALUES ('{}', 'code {at}')", id()));
+    }
+    // No cut is passed while one shard stands still.
+    archive.rows("ALTER TABLE notes RENAME TO notes_of_before");
+    writer.post("/notes", &json!({ "id": id(), "owner": first }));
+    wait_for("a table is stopped", || {
+        (server.drain_state()["stopped_tables"][0]["table"] == "notes").then_some(())
+    });
+    let wait_held = |count: usize| {
+        wait_for("they are held", || {
+            (archive.number("SELECT count(*) FROM forebay_held") == count as i64).then_some(())
+        });
+    };
+    for (at, [_, new, _]) in families.iter().enumerate() {
+        writer.post(&format!("/owners/{new}/named"), &json!({ "code": format!("code {at}") }));
+    }
+    wait_held(families.len());
+    for (at, [old, new, thing]) in families.iter().enumerate() {
+        writer.patch("/things", thing, &json!({ "owner": new }));
+        writer.patch("/owners", new, &json!({ "code": format!("own {at}") }));
+        writer.delete("/owners", old);
+    }
+    wait_held(4 * families.len());
+    // The other drain reads a cut that is for all of them.
+    server.pause_drain(true);
+    wait_for("it has the leases", || (other.drain_state()["shards_held"] == 8).then_some(()));
+    archive.rows("ALTER TABLE notes_of_before RENAME TO notes");
+    ordered.assert_settled(&other);
+    for [_, new, thing] in &families {
+        let answer = writer.0.ask("GET", &format!("/things/{thing}"), None);
+        assert_eq!(answer.expect(200)["owner"], **new);
+        let stored =
+            archive.number(&format!("SELECT count(*) FROM things WHERE id = '{thing}' AND owner = '{new}'"));
+        assert_eq!(stored, 1, "{thing}");
+    }
+}
+
+/// The rows of one hot table follow a column of another one, which is not its key: a key never changes.
+fn rows_that_follow_an_update_are_refused(ordered: &Ordered) {
+    ordered.start("a").start().wait_healthy();
+    let sql = "ALTER TABLE notes ADD COLUMN owner_code text REFERENCES owners (code) ON UPDATE CASCADE";
+    if ordered.ground.stores.is_postgres() {
+        ordered.archive().rows(sql);
+    } else {
+        let file = rusqlite::Connection::open(ordered.ground.folder.database()).expect("a file");
+        file.execute_batch(sql).expect("a column is added");
+    }
+    let ended = ordered.start("a").try_start().err().expect("the start is refused");
+    assert!(ended.output.contains("table notes: its rows follow"), "{}", ended.output);
+    assert!(ended.output.contains("code of owners by ON UPDATE"), "{}", ended.output);
 }
 
 /// A tier holds a change, and is lost: the one that follows it tells of the change, which nobody settles.

@@ -5,7 +5,8 @@
 //! The catalogue gives the foreign keys as edges between tables. Those between two tables of the drain, by
 //! way of tables that are none of its, become one statement each: the keys of the rows that the delete of one
 //! row acts on.
-//! The rows themselves are looked for by `reached`.
+//! The rows themselves are looked for by `reached`. Of updates it is only told which have actions of that
+//! kind: a drain of several queues cannot do justice to those.
 
 use forebay_value::Schema;
 use std::sync::Arc;
@@ -17,6 +18,18 @@ const BETWEEN_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cascades {
     pub(crate) reaches: Vec<Reach>,
+    updates: Vec<UpdateAction>,
+}
+
+/// An update of columns in one table acts on rows of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdateAction {
+    /// The table that is updated.
+    pub from: String,
+    /// Its columns that are referred to; not its key, which stays what it is.
+    pub columns: Vec<String>,
+    /// The table whose rows follow.
+    pub to: String,
 }
 
 /// A delete in one table acts on rows of another one.
@@ -35,6 +48,8 @@ pub(crate) struct Edge {
     pub child_columns: Vec<String>,
     pub parent: String,
     pub parent_columns: Vec<String>,
+    /// Whether deletes act, and whether updates do.
+    pub on: (bool, bool),
 }
 
 /// A table of the drain's.
@@ -55,7 +70,7 @@ impl Cascades {
             // Tables whose rows are acted on, the condition that those meet, and how far they are.
             let mut open = vec![(from.table.as_str(), rows, 0)];
             while let Some((table, rows, between)) = open.pop() {
-                for edge in edges.iter().filter(|edge| edge.parent == table) {
+                for edge in edges.iter().filter(|edge| edge.parent == table && edge.on.0) {
                     let (columns, of) = (edge.child_columns.join(", "), edge.parent_columns.join(", "));
                     let rows = format!("({columns}) IN (SELECT {of} FROM {table} WHERE {rows})");
                     match nodes.iter().find(|node| node.table == edge.child) {
@@ -70,11 +85,33 @@ impl Cascades {
                 }
             }
         }
-        Cascades { reaches }
+        Cascades { reaches, updates: updates(nodes, edges) }
+    }
+
+    /// Updates between the tables that act on other rows: ON UPDATE CASCADE, SET NULL or SET DEFAULT.
+    pub fn updates(&self) -> &[UpdateAction] {
+        &self.updates
     }
 
     /// Whether deletes of a table act on rows of one of the others, or on other rows of itself.
     pub fn has(&self, table: &str) -> bool {
         self.reaches.iter().any(|reach| reach.from == table)
     }
+}
+
+fn updates(nodes: &[Node], edges: &[Edge]) -> Vec<UpdateAction> {
+    let node = |table: &str| nodes.iter().find(|node| node.table == table);
+    let action = |edge: &Edge| {
+        let (from, to) = (node(&edge.parent)?, node(&edge.child)?);
+        let is_key = matches!(&edge.parent_columns[..], [column] if bare(column) == bare(&from.key));
+        let (from, to) = (from.schema.name.clone(), to.schema.name.clone());
+        let columns = edge.parent_columns.iter().map(|column| bare(column).to_owned()).collect();
+        (edge.on.1 && !is_key).then_some(UpdateAction { from, columns, to })
+    };
+    edges.iter().filter_map(action).collect()
+}
+
+/// A name that may be quoted.
+fn bare(name: &str) -> &str {
+    name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(name)
 }

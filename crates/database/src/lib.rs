@@ -41,7 +41,7 @@ mod store;
 mod unwritten_letters;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
-pub use cascades::Cascades;
+pub use cascades::{Cascades, UpdateAction};
 pub use claim::{Claim, Claimed, Expected, Holder, Queue};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};

@@ -1,4 +1,4 @@
-//! Foreign keys with actions on deletes, from the catalogue, and the rows that a delete acts on.
+//! Foreign keys with actions, from the catalogue, and the rows that a delete acts on.
 
 use super::Postgres;
 use super::session::Session;
@@ -14,8 +14,10 @@ const EDGES: &str = "SELECT c.conrelid::regclass::text, c.confrelid::regclass::t
        ARRAY(SELECT quote_ident(a.attname) FROM unnest(c.conkey) WITH ORDINALITY k(attnum, n) \
          JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY n), \
        ARRAY(SELECT quote_ident(a.attname) FROM unnest(c.confkey) WITH ORDINALITY k(attnum, n) \
-         JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY n) \
-     FROM pg_constraint c WHERE c.contype = 'f' AND c.conparentid = 0 AND c.confdeltype IN ('c', 'n', 'd') ORDER BY c.oid";
+         JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY n), \
+       c.confdeltype IN ('c', 'n', 'd'), c.confupdtype IN ('c', 'n', 'd') \
+     FROM pg_constraint c WHERE c.contype = 'f' AND c.conparentid = 0 \
+       AND (c.confdeltype IN ('c', 'n', 'd') OR c.confupdtype IN ('c', 'n', 'd')) ORDER BY c.oid";
 
 impl Postgres {
     pub(crate) async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
@@ -44,7 +46,9 @@ async fn read(session: &mut Session, schemas: &[Arc<Schema>]) -> Result<Cascades
     let mut edges = Vec::new();
     for row in session.run(EDGES, &[]).await?.iter() {
         let (child, parent) = (text(&row[0]).to_owned(), text(&row[1]).to_owned());
-        edges.push(Edge { child, parent, child_columns: names(&row[2]), parent_columns: names(&row[3]) });
+        let (child_columns, parent_columns) = (names(&row[2]), names(&row[3]));
+        let on = (row[4] == Value::Bool(true), row[5] == Value::Bool(true));
+        edges.push(Edge { child, parent, child_columns, parent_columns, on });
     }
     if edges.is_empty() {
         return Ok(Cascades::default());

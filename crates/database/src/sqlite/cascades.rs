@@ -1,4 +1,4 @@
-//! Foreign keys with actions on deletes, from the pragmas, and the rows that a delete acts on.
+//! Foreign keys with actions, from the pragmas, and the rows that a delete acts on.
 
 use super::errors::map;
 use super::schema::quoted;
@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 /// A column that is referred to without a name is the one of the same place in the primary key.
 const EDGES: &str = "SELECT m.name, p.name, f.id, f.\"from\", \
-       coalesce(f.\"to\", (SELECT k.name FROM pragma_table_info(p.name) k WHERE k.pk = f.seq + 1)) \
+       coalesce(f.\"to\", (SELECT k.name FROM pragma_table_info(p.name) k WHERE k.pk = f.seq + 1)), \
+       f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT'), f.on_update IN ('CASCADE', 'SET NULL', 'SET DEFAULT') \
      FROM sqlite_schema m, pragma_foreign_key_list(m.name) f \
      JOIN sqlite_schema p ON p.type = 'table' AND p.name = f.\"table\" COLLATE NOCASE \
-     WHERE m.type = 'table' AND f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT') ORDER BY m.name, f.id, f.seq";
+     WHERE m.type = 'table' ORDER BY m.name, f.id, f.seq";
 
 impl Sqlite {
     pub(crate) async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
@@ -52,7 +53,8 @@ fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Er
         let place = Some((child.clone(), id));
         if place != last {
             let (child_columns, parent_columns) = (Vec::new(), Vec::new());
-            edges.push(Edge { child, child_columns, parent, parent_columns });
+            let on = (row.get(5).map_err(map)?, row.get(6).map_err(map)?);
+            edges.push(Edge { child, child_columns, parent, parent_columns, on });
             last = place;
         }
         if let Some(edge) = edges.last_mut() {

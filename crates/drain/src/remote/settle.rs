@@ -8,7 +8,7 @@
 //! 1. The *cut* is read: the newest entry of every shard, after the change was held.
 //! 2. When every shard's position in the database has passed the cut, the held changes are tried again, one
 //!    by one, as long as any is taken; what is left then as a whole (`whole`): one change a row, in one
-//!    transaction.
+//!    transaction; both again, as long as either brings something.
 //! 3. What is refused even so waits for the next cut. A row that is refused at [`CUTS`] cuts in a row, with
 //!    no change more or less held of it, has its changes become dead letters, one by one.
 //!
@@ -236,19 +236,23 @@ impl Settler {
         let mut acting: Vec<_> = acting.into_iter().filter(|row| cut.held.contains(&row[0].id)).collect();
         // Not tried: those of tables that are not known, and deletes that another cut is for.
         let unready = before - waiting.len() - acting.iter().map(Vec::len).sum::<usize>();
+        // Each step is taken when those before it bring nothing more.
         loop {
             waiting = self.until_none_is_taken(&schemas, waiting).await?;
-            let count = acting.len();
-            for is_last in [false, true] {
-                if count > 0 && acting.len() == count {
-                    acting = self.act(&schemas, acting, (&waiting, cut), is_last).await?;
-                }
+            let (others, deletes) = (waiting.len(), acting.len());
+            if deletes > 0 {
+                acting = self.act(&schemas, acting, (&waiting, cut), false).await?;
             }
-            if acting.len() == count {
+            if acting.len() == deletes {
+                waiting = self.as_a_whole(&schemas, waiting).await?;
+            }
+            if deletes > 0 && (waiting.len(), acting.len()) == (others, deletes) {
+                acting = self.act(&schemas, acting, (&waiting, cut), true).await?;
+            }
+            if (waiting.len(), acting.len()) == (others, deletes) {
                 break;
             }
         }
-        let mut waiting = self.as_a_whole(&schemas, waiting).await?;
         waiting.extend(acting.into_iter().flatten());
         waiting.sort_by_key(|entry| entry.id);
         let dead = self.judge(&waiting);

@@ -8,7 +8,7 @@ use crate::retry::{Trouble, until_answered};
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
 use forebay_config::model::{self, Durability};
-use forebay_database::Store;
+use forebay_database::{Store, UpdateAction};
 use forebay_drain::{
     BEAT, Differences, Drain, DrainState, Loaded, Progress, Settings, backlog_remote, claim_remote,
     load_remote, verify_remote, warm_remote,
@@ -16,6 +16,7 @@ use forebay_drain::{
 use forebay_redis::{Client, Command, Link, Slot};
 use forebay_table::{HotError, Others, RemoteOptions, RemoteTable, RemoteTables, Repairing, TableSpec};
 use forebay_terminal::{say, warn};
+use forebay_value::Schema;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -82,11 +83,13 @@ impl Remote {
             shards: at.shards,
             limit_bytes: memory.limit_bytes,
         };
+        let schemas: Vec<_> = specs.iter().map(|spec| Arc::new(spec.schema.clone())).collect();
         let tables = until_answered(&trouble, "opening the memory tier", || {
             let (specs, options) = (specs.clone(), options.clone());
             RemoteTables::open(&client, &link, specs, options, source.clone(), source.clone())
         });
         let tables = tables.await.map_err(|error| failed(&error))?;
+        refuse_update_actions(&schemas, store, &trouble).await?;
         let claim = || claim_remote(&tables, store);
         wait_for(async || until_answered(&trouble, "claiming the tables", claim).await).await?;
         Ok(Remote { client, tables, link, trouble })
@@ -233,6 +236,23 @@ impl Remote {
         let Some(table) = self.tables.get(name) else { return Ok(()) };
         table.clear(&self.link).await.map_err(|error| unavailable(&error))
     }
+}
+
+/// Rows that follow an update of another row change in the database alone, and no order of the queues keeps
+/// what is written to them beside it.
+async fn refuse_update_actions(
+    schemas: &[Arc<Schema>],
+    store: &Store,
+    trouble: &Trouble,
+) -> Result<(), StartError> {
+    let cascades = until_answered(trouble, "opening the memory tier", || store.cascades(schemas)).await;
+    let Some(action) = cascades.map_err(StartError::from)?.updates().first().cloned() else { return Ok(()) };
+    let UpdateAction { from, columns, to } = action;
+    let columns = columns.join(", ");
+    Err(StartError(format!(
+        "table {to}: its rows follow {columns} of {from} by ON UPDATE, which memory on Redis or Valkey is not told of; \
+         make the foreign key ON UPDATE NO ACTION, let it refer to the key of {from}, or keep memory in the process"
+    )))
 }
 
 fn full(why: String) -> Condition {

@@ -5,7 +5,8 @@
 //! refused. It is held without being tried (`queue`), and applied here, behind everything that lies before a
 //! cut that was read after it was held: whatever was acknowledged before the delete is in the database by
 //! then, or held. Of what is held the rest is tried first, and a delete that acts on a row with held changes
-//! waits for those as long as any other delete can be applied.
+//! waits for those as long as any other delete can be applied, and as a whole what else is held: a move to a
+//! parent that is held comes before the delete of the old parent.
 //!
 //! What was acknowledged *after* the delete may be in the database as well by then. That cannot be told from
 //! what came before it, because queues keep no order between them; so the delete counts as the last of all
