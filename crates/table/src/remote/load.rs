@@ -20,12 +20,13 @@ use crate::hash::{Fingerprint, NO_VALUE};
 use crate::key::row_key;
 use crate::limits::{REMOTE_LOAD_LEASE_MS, REMOTE_LOAD_ROWS, REMOTE_STAGE_SHARDS_MAX, REMOTE_TRIES};
 use crate::reads::check_fetched;
-use forebay_redis::Link;
+use forebay_redis::{Command, Link};
 use forebay_value::{Row, Value};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The script's first key of a counter.
@@ -76,16 +77,33 @@ impl RemoteTable {
         if !table.lock_load(link, &token).await? {
             return Ok(None);
         }
-        let began = table.hold(link).await?;
-        let stage = table.stage(&token, &began);
+        let began = table.hold(link, &token).await?;
+        let stage = table.stage(link, &token, &began).await?;
         Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), began, stage }))
     }
 
-    /// Where nothing is loaded yet, on one primary with one history, rows can be staged.
-    fn stage(&self, token: &[u8], began: &[Began]) -> Option<Stage> {
-        let is_empty = began.iter().all(|shard| !shard.is_loaded && shard.epoch == began[0].epoch);
-        let is_suitable = !self.tier.is_cluster && began.len() <= REMOTE_STAGE_SHARDS_MAX;
-        (is_empty && is_suitable).then(|| Stage::new(token, began[0].epoch.clone(), began.len()))
+    /// Where nothing is loaded yet, and in a cluster nothing is reserved, rows can be staged.
+    async fn stage(&self, link: &Link, token: &[u8], began: &[Began]) -> Result<Option<Stage>, HotError> {
+        let is_empty = began.iter().all(|shard| !shard.is_loaded);
+        if !is_empty || began.len() > REMOTE_STAGE_SHARDS_MAX || self.has_reservations(link).await? {
+            return Ok(None);
+        }
+        Ok(Some(Stage::new(token, began.iter().map(|shard| shard.epoch.clone()).collect())))
+    }
+
+    async fn has_reservations(&self, link: &Link) -> Result<bool, HotError> {
+        if !self.tier.is_cluster || self.schema.unique_columns().next().is_none() {
+            return Ok(false);
+        }
+        if self.is_reserved.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let asked = self.tier.shards.iter().map(|shard| async {
+            let mut command = Command::new();
+            command.arg("EXISTS").arg(&self.names(shard.number).uniques);
+            wire::number("EXISTS", &link.change(shard.slot, command).await?)
+        });
+        Ok(try_join_all(asked).await?.iter().any(|found| *found > 0))
     }
 
     async fn lock_load(&self, link: &Link, token: &[u8]) -> Result<bool, HotError> {
@@ -96,12 +114,12 @@ impl RemoteTable {
         Ok(wire::number("a lock", &answer)? == 1)
     }
 
-    async fn hold(&self, link: &Link) -> Result<Vec<Began>, HotError> {
+    async fn hold(&self, link: &Link, token: &[u8]) -> Result<Vec<Began>, HotError> {
         let asked = self.tier.shards.iter().map(|shard| async {
             let call = || Call {
                 script: &scripts::BEGIN_LOAD,
                 keys: vec![shard.meta.clone(), shard.hold.clone()],
-                args: vec![self.loaded_field.clone(), wire::digits(REMOTE_LOAD_LEASE_MS)],
+                args: vec![self.loaded_field.clone(), wire::digits(REMOTE_LOAD_LEASE_MS), token.to_vec()],
             };
             let answer = self.tier.write(link, shard.number, call).await?;
             let [loaded, drained, epoch] = wire::tuple("begin_load", answer)?;
@@ -221,7 +239,7 @@ impl RemoteLoad {
         if !self.table.lock_load(link, &self.token).await? {
             return Err(lost());
         }
-        self.table.hold(link).await.map(drop)
+        self.table.hold(link, &self.token).await.map(drop)
     }
 
     /// Says that the scan has ended and everything was given to [`RemoteLoad::rows`]: all shards are loaded.

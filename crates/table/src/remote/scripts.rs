@@ -29,6 +29,7 @@ scripts! {
     LOAD = "load",
     LOCK = "lock",
     LOOK_UP = "look_up",
+    PLACE_RESERVED = "place_reserved",
     PLACE_STAGED = "place_staged",
     PROBE = "probe",
     REBUILD = "rebuild",

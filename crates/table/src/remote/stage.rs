@@ -1,10 +1,19 @@
-//! A stage: all rows of a table on their way into a tier on one primary that has none of them yet.
+//! A stage: all rows of a table on their way into a tier that has none of them yet.
 //!
-//! They are written beside their places by plain commands, many to a command, which costs the server about
+//! They are written beside their places by plain commands, many to a command, which costs the servers about
 //! half of what a script does; one script a shard then puts them in their place. Until a shard is loaded
-//! nothing else writes there, so that this loses nothing, and whoever has lost the lease of the load
-//! meanwhile is refused by that script. What was staged and never put in place goes by itself after a while.
+//! nothing else writes rows there, so that this loses nothing. The hold of each shard bears the name of the
+//! load that began last, and that script refuses every other one: whoever has lost the lease meanwhile. What
+//! was staged and never put in place goes by itself after a while.
+//!
+//! **On a cluster** values are reserved in other shards than those of their rows. Reservations are put in
+//! place first, and counted as made, in all shards; the scripts of the rows then note on how many of which
+//! generation they rely, as every writer does (`unique`). Where reservations are in place already (of an
+//! attempt that found no table, or of a load that did not end) none are put there, and the next load reserves
+//! value by value. In between, reservations name rows that are not there, in shards that are not loaded:
+//! nobody can look at such a row, and so nobody overtakes its reservation.
 
+use super::commit::Relied;
 use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
 use super::table::{Place, RemoteTable};
 use super::tier::Call;
@@ -12,7 +21,7 @@ use super::unique::UNHELD;
 use super::{scripts, wire};
 use crate::error::HotError;
 use crate::limits::{REMOTE_LOAD_ROWS, REMOTE_STAGE_MS};
-use forebay_redis::{Command, Link};
+use forebay_redis::{Command, Link, Slot};
 use forebay_value::Row;
 use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
@@ -29,17 +38,20 @@ pub(super) struct Loading<'a> {
 pub(super) struct Stage {
     /// What the names of its keys end with.
     suffix: Vec<u8>,
-    /// The epoch in which it was begun: a server that has changed over may lack a part of it.
-    epoch: Vec<u8>,
+    /// By shard: the epoch in which it was begun. A server that has changed over may lack a part of it.
+    epochs: Vec<Vec<u8>>,
     /// By shard.
     rows: Vec<AtomicU64>,
+    /// By shard, how many values are reserved there.
+    reserved: Vec<AtomicU64>,
 }
 
 impl Stage {
-    pub fn new(token: &[u8], epoch: Vec<u8>, shards: usize) -> Stage {
+    pub fn new(token: &[u8], epochs: Vec<Vec<u8>>) -> Stage {
         let digits: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
         let suffix = format!(":{digits}").into_bytes();
-        Stage { suffix, epoch, rows: (0..shards).map(|_| AtomicU64::new(0)).collect() }
+        let zeros = || epochs.iter().map(|_| AtomicU64::new(0)).collect();
+        Stage { suffix, rows: zeros(), reserved: zeros(), epochs }
     }
 
     fn beside(&self, place: &[u8]) -> Vec<u8> {
@@ -61,7 +73,7 @@ impl Stage {
         commands.counters(table, by_shard);
         commands.claims(table, by_shard);
         commands.lifetimes(table);
-        let sent = commands.commands.into_iter().map(|command| link.change(table.tier.names.slot, command));
+        let sent = commands.commands.into_iter().map(|(slot, command)| link.change(slot, command));
         try_join_all(sent).await.map_err(HotError::from)?;
         Ok(by_shard.iter().map(|rows| rows.len() as u64).sum())
     }
@@ -74,63 +86,91 @@ impl Stage {
         token: &[u8],
         since: &[u64],
     ) -> Result<bool, HotError> {
-        let placed = table.tier.shards.iter().map(|shard| async {
-            let number = usize::from(shard.number);
-            let names = table.names(shard.number);
-            let call = || {
-                let mut keys = vec![
-                    shard.meta.clone(),
-                    table.tier.names.loader(table.id),
-                    names.deleted.clone(),
-                    names.rows.clone(),
-                ];
-                keys.push(self.beside(&names.rows));
-                for place in parts(table, shard.number) {
-                    keys.extend([place.clone(), self.beside(place)]);
-                }
-                let args = vec![
-                    table.loaded_field.clone(),
-                    wire::digits(since[number]),
-                    token.to_vec(),
-                    self.epoch.clone(),
-                    wire::digits(self.rows[number].load(Ordering::Relaxed)),
-                ];
-                Call { script: &scripts::PLACE_STAGED, keys, args }
-            };
-            wire::number("place", &table.tier.write(link, shard.number, call).await?)
+        let Some(relied) = self.put_reservations(table, link, token).await? else { return Ok(false) };
+        let placed = table.tier.shards.iter().zip(since).map(|(shard, since)| {
+            let (relied, number) = (&relied, usize::from(shard.number));
+            async move {
+                let names = table.names(shard.number);
+                let call = || {
+                    let mut keys = vec![shard.meta.clone(), shard.hold.clone(), names.deleted.clone()];
+                    let places = [&names.rows, &names.order].into_iter().chain(&names.counters);
+                    for place in places.chain(names.uniques.iter().filter(|_| !table.tier.is_cluster)) {
+                        keys.extend([place.clone(), self.beside(place)]);
+                    }
+                    let mut args = vec![
+                        table.loaded_field.clone(),
+                        wire::digits(*since),
+                        token.to_vec(),
+                        self.epochs[number].clone(),
+                        wire::digits(self.rows[number].load(Ordering::Relaxed)),
+                    ];
+                    args.extend(relied.iter().flat_map(Relied::args));
+                    Call { script: &scripts::PLACE_STAGED, keys, args }
+                };
+                wire::number("place", &table.tier.write(link, shard.number, call).await?)
+            }
         });
         Ok(try_join_all(placed).await?.into_iter().all(|is_placed| is_placed == 1))
     }
 
+    /// In a cluster, puts reservations in their place: what the rows rely on. `None`: it has to begin again.
+    async fn put_reservations(
+        &self,
+        table: &RemoteTable,
+        link: &Link,
+        token: &[u8],
+    ) -> Result<Option<Vec<Relied>>, HotError> {
+        if !table.tier.is_cluster {
+            return Ok(Some(Vec::new()));
+        }
+        let counts = self.reserved.iter().map(|count| count.load(Ordering::Relaxed));
+        let with_some = table.tier.shards.iter().zip(counts).filter(|(_, count)| *count > 0);
+        let placed = with_some.map(|(shard, count)| async move {
+            let call = || {
+                let mut keys = vec![shard.meta.clone(), shard.hold.clone()];
+                for place in &table.names(shard.number).uniques {
+                    keys.extend([place.clone(), self.beside(place)]);
+                }
+                let epoch = self.epochs[usize::from(shard.number)].clone();
+                let args = vec![table.loaded_field.clone(), token.to_vec(), epoch, wire::digits(count)];
+                Call { script: &scripts::PLACE_RESERVED, keys, args }
+            };
+            let answer = wire::array("place", table.tier.write(link, shard.number, call).await?)?;
+            let Ok([generation, number]) = <[_; 2]>::try_from(answer) else { return Ok(None) };
+            let (generation, number) = (wire::bytes("place", generation)?, wire::number("place", &number)?);
+            Ok::<_, HotError>(Some(Relied { shard: shard.number, generation, number }))
+        });
+        let relied: Option<Vec<Relied>> = try_join_all(placed).await?.into_iter().collect();
+        // The next load is not to find the same again.
+        table.is_reserved.fetch_or(relied.is_none(), Ordering::Relaxed);
+        Ok(relied)
+    }
+
     /// Takes everything away that was not put in its place.
     pub async fn clear(&self, table: &RemoteTable, link: &Link) -> Result<(), HotError> {
-        let mut command = Command::new();
-        command.arg("UNLINK");
-        for_each_place(table, |place| {
-            command.arg(self.beside(place));
+        let cleared = table.tier.shards.iter().map(|shard| {
+            let mut command = Command::new();
+            command.arg("UNLINK");
+            for place in places(table, shard.number) {
+                command.arg(self.beside(place));
+            }
+            link.change(shard.slot, command)
         });
-        link.change(table.tier.names.slot, command).await?;
+        try_join_all(cleared).await?;
         Ok(())
     }
 }
 
-/// What stands in a shard beside its rows.
-fn parts(table: &RemoteTable, shard: u16) -> impl Iterator<Item = &Vec<u8>> {
+/// What is staged for a shard.
+fn places(table: &RemoteTable, shard: u16) -> impl Iterator<Item = &Vec<u8>> {
     let names = table.names(shard);
-    [&names.order].into_iter().chain(&names.counters).chain(&names.uniques)
-}
-
-fn for_each_place(table: &RemoteTable, mut visit: impl FnMut(&[u8])) {
-    for shard in 0..table.tier.shard_count() {
-        visit(&table.names(shard).rows);
-        parts(table, shard).for_each(|place| visit(place));
-    }
+    [&names.rows, &names.order].into_iter().chain(&names.counters).chain(&names.uniques)
 }
 
 /// The commands of one part of a load.
 struct Commands<'s> {
     stage: &'s Stage,
-    commands: Vec<Command>,
+    commands: Vec<(Slot, Command)>,
 }
 
 impl Commands<'_> {
@@ -141,7 +181,7 @@ impl Commands<'_> {
     }
 
     fn rows(&mut self, table: &RemoteTable, shard: usize, rows: &[Loading<'_>]) {
-        let names = &table.names[shard];
+        let (names, slot) = (&table.names[shard], table.tier.shards[shard].slot);
         for rows in rows.chunks(REMOTE_LOAD_ROWS) {
             let mut command = self.begin("HSET", &names.rows);
             let mut entry = Vec::new();
@@ -152,13 +192,13 @@ impl Commands<'_> {
                 entry.extend_from_slice(&row.0);
                 command.arg(&place.key).arg(&entry);
             }
-            self.commands.push(command);
+            self.commands.push((slot, command));
             if table.is_ordered {
                 let mut command = self.begin("ZADD", &names.order);
                 for Loading { place, .. } in rows {
                     command.arg(0).arg(&place.key);
                 }
-                self.commands.push(command);
+                self.commands.push((slot, command));
             }
         }
     }
@@ -174,7 +214,7 @@ impl Commands<'_> {
             for ((index, value), sum) in sums {
                 let mut command = self.begin("HINCRBY", &table.names[shard].counters[index]);
                 command.arg(&value.to_le_bytes()).arg(sum);
-                self.commands.push(command);
+                self.commands.push((table.tier.shards[shard].slot, command));
             }
         }
     }
@@ -188,17 +228,21 @@ impl Commands<'_> {
                     .entry((unique.index, shard))
                     .or_insert_with(|| self.begin("HSET", &table.names(shard).uniques[unique.index]));
                 command.arg(&unique.value.to_le_bytes()).arg([&UNHELD[..], &place.key].concat());
+                self.stage.reserved[usize::from(shard)].fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.commands.extend(claims.into_values());
+        let slot = |shard: u16| table.tier.shards[usize::from(shard)].slot;
+        self.commands.extend(claims.into_iter().map(|((_, shard), command)| (slot(shard), command)));
     }
 
     /// All of them together, so that none goes before another.
     fn lifetimes(&mut self, table: &RemoteTable) {
-        for_each_place(table, |place| {
-            let mut command = self.begin("PEXPIRE", place);
-            command.arg(REMOTE_STAGE_MS);
-            self.commands.push(command);
-        });
+        for shard in &table.tier.shards {
+            for place in places(table, shard.number) {
+                let mut command = self.begin("PEXPIRE", place);
+                command.arg(REMOTE_STAGE_MS);
+                self.commands.push((shard.slot, command));
+            }
+        }
     }
 }

@@ -40,6 +40,8 @@ pub struct RemoteTable {
     pub(crate) highest_key: AtomicI64,
     pub(crate) flights: Flights<Result<Option<Row>, HotError>>,
     is_loaded: AtomicBool,
+    /// A writer was quicker to reserve values than a load that had staged some.
+    pub(crate) is_reserved: AtomicBool,
     counts: Mutex<Counts>,
     is_counting: AtomicBool,
 }
@@ -83,6 +85,7 @@ impl RemoteTable {
             highest_key: AtomicI64::new(i64::MIN),
             flights: Flights::default(),
             is_loaded: AtomicBool::new(false),
+            is_reserved: AtomicBool::new(false),
             counts: Mutex::default(),
             is_counting: AtomicBool::new(false),
             tier,

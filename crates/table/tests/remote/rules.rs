@@ -213,9 +213,71 @@ fn rows_of_the_record_store_are_there_when_loaded() {
     }
 }
 
+/// A reservation in a place where a load has staged some: it goes on, row by row, and both stand there.
+#[test]
+fn reservations_that_come_before_those_of_a_load_are_kept() {
+    let local = up(CLUSTER);
+    block_on(async {
+        let record = Record::default();
+        for id in 0..300 {
+            let row = new_row(id, Some(&format!("code {id}")));
+            record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
+        }
+        let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
+        let staging = one.table.begin_load(&one.link).await.unwrap().unwrap();
+        let rows: Vec<Row> = record.store.rows.lock().unwrap().values().cloned().collect();
+        assert_eq!(staging.rows(&one.link, &rows).await.unwrap(), 300);
+        let mut reserve = Command::new();
+        reserve.arg("EVAL").arg(
+            "local staged = redis.call('KEYS', 'fb:*:u*:*')[1] \
+             local place = string.match(staged, '^(.*):%x+$') \
+             return redis.call('HSET', place, string.rep('v', 16), string.rep('\\0', 8) .. 'a row is')",
+        );
+        reserve.arg(0);
+        one.client.on_each_primary(&reserve).await.unwrap();
+        assert_eq!(staging.finish(&one.link).await.unwrap_err().kind(), HotKind::Unavailable);
+        assert_eq!(one.contents().await.len(), 0);
+        let mut expire = Command::new();
+        expire.arg("EVAL").arg(NO_LEASE).arg(0);
+        one.client.on_each_primary(&expire).await.unwrap();
+        assert_eq!(one.warm().await, 300);
+        assert_eq!(one.contents().await.len(), 300);
+        for id in [0, 1, 2, 297, 298, 299] {
+            let row = new_row(1000, Some(&format!("code {id}")));
+            let taken = one.table.insert(&one.link, row.as_ref()).await.unwrap_err();
+            assert_eq!(taken.kind(), HotKind::Conflict { rule: CODE }, "{id}");
+        }
+        let mut count = Command::new();
+        count.arg("EVAL").arg(
+            "local found = 0 \
+             for _, key in ipairs(redis.call('KEYS', 'fb:*:u*')) do \
+               if string.match(key, ':u%d+$') then found = found + redis.call('HLEN', key) end \
+             end \
+             return found",
+        );
+        count.arg(0);
+        let found = one.client.on_each_primary(&count).await.unwrap();
+        let numbers = found.into_iter().map(|(_, found)| match found {
+            forebay_redis::Value::Int(found) => found,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(numbers.sum::<i64>(), 303, "one of each row, and the three");
+    });
+}
+
+/// Takes the lease of who loads a table away.
+const NO_LEASE: &str =
+    "for _, key in ipairs(redis.call('KEYS', 'fb:{tier}:w*')) do redis.call('DEL', key) end";
+
 #[test]
 fn a_load_that_has_lost_its_lease_puts_nothing_in_place() {
-    let local = up(SINGLE);
+    for topology in [SINGLE, CLUSTER] {
+        loses_its_lease(topology);
+    }
+}
+
+fn loses_its_lease(topology: Topology) {
+    let local = up(topology);
     block_on(async {
         let record = Record::default();
         record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(1)), new_row(1, Some("a")));
@@ -223,7 +285,7 @@ fn a_load_that_has_lost_its_lease_puts_nothing_in_place() {
         let slow = one.table.begin_load(&one.link).await.unwrap().unwrap();
         assert_eq!(slow.rows(&one.link, &[new_row(1, Some("a"))]).await.unwrap(), 1);
         let mut expire = Command::new();
-        expire.arg("EVAL").arg("return redis.call('DEL', unpack(redis.call('KEYS', 'fb:{tier}:w*')))").arg(0);
+        expire.arg("EVAL").arg(NO_LEASE).arg(0);
         one.client.on_each_primary(&expire).await.unwrap();
         let two = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         let quick = two.table.begin_load(&two.link).await.unwrap().expect("the lease is free");
@@ -291,9 +353,9 @@ fn a_load_that_was_broken_off_is_made_whole_by_the_next() {
             assert_eq!(try_join_all(parts).await.unwrap(), [50, 50], "two parts at once");
             broken_off.abandon(&one.link).await.unwrap();
             assert!(!one.table.check_loaded(&one.link).await.unwrap());
-            // On one primary they were put aside only.
-            let left = if topology == SINGLE { 300 } else { 200 };
-            assert_eq!(one.warm().await, left, "of those that are there already none again");
+            // They were put aside only.
+            assert_eq!(one.contents().await.len(), 0);
+            assert_eq!(one.warm().await, 300);
             assert_eq!(one.contents().await.len(), 300);
             assert_eq!(one.table.count(&one.link).await.unwrap(), 300);
             assert_eq!(one.table.count_by(&one.link, NAME, text("n").as_ref()).await.unwrap(), 300);
