@@ -1,7 +1,8 @@
 //! Histories of keys on Valkey: clients that ask any server write and read the same keys, while servers and
-//! nodes are killed, cut off, and have clocks that jump (`ground`). Each history must be linearizable: there is an order of all that was done, in
-//! which every answer is right, and which nothing contradicts that ended before something else began. What
-//! nobody knows the outcome of was done at any time after it was asked for, or never.
+//! nodes are killed, cut off, and have clocks that jump (`ground`). Each history must be linearizable: there
+//! is an order of all that was done, in which every answer is right, and which nothing contradicts that
+//! ended before something else began. What nobody knows the outcome of was done at any time after it was
+//! asked for, or never.
 //!
 //! One Valkey syncs, and every answer counts. On a cluster replicas make writes durable, and a read or a
 //! refusal may show what a failover loses (docs/stores.md): there the answers to writes count, and what is
