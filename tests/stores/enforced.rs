@@ -8,11 +8,12 @@ use forebay_topology::{Flavour, Topology};
 use serde_json::{Value, json};
 
 const TABLE: &str = "CREATE TYPE colour AS ENUM ('red', 'green');
-    CREATE DOMAIN small AS numeric(4,1) NOT NULL;
+    CREATE DOMAIN small AS numeric(4,1) NOT NULL CONSTRAINT visible CHECK (VALUE > 0.04);
     CREATE TABLE things (
-      id bigint PRIMARY KEY, tiny smallint NOT NULL, count integer NOT NULL DEFAULT 0, price numeric(8,2), amount numeric,
+      id bigint PRIMARY KEY, tiny smallint NOT NULL, count integer NOT NULL DEFAULT 0 CHECK (count >= 0), price numeric(8,2), amount numeric,
       label varchar(3), code char(4), colour colour DEFAULT 'red', size small DEFAULT 1, ratio real, doc jsonb, day date,
-      hour time, at timestamptz(0), share numeric UNIQUE, pair integer, CHECK (pair > 0), UNIQUE (pair, label))";
+      hour time, at timestamptz(0), share numeric UNIQUE, pair integer, CHECK (pair > 0),
+      CHECK (label IN ('abc', 'ab ', 'x', 'äöü', 'abcde')), UNIQUE (pair, label))";
 
 const CONFIG: &str = r#"
 [table.things]
@@ -79,6 +80,9 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ("label", json!("\u{0}"), "NUL"),
         ("day", json!("2016-02-30"), "a date"),
         ("hour", json!("25:00"), "a time of day"),
+        ("pair", json!(0), "`pair` must satisfy CHECK things_pair_check (pair > 0)"),
+        ("label", json!("y"), "must satisfy CHECK things_label_check"),
+        ("size", json!("0.04"), "must satisfy CHECK visible of domain small"),
     ]
 }
 
@@ -98,6 +102,8 @@ fn refuses(server: &Server) {
     client.post_json("/things", &thing(2, &[("share", json!("1.00"))])).expect_problem(409, "share");
     client.ask("PATCH", "/things/1", Some(r#"{"colour":"blue"}"#)).expect_problem(422, "colour");
     client.ask("PATCH", "/things/1", Some(r#"{"tiny":null}"#)).expect_problem(422, "tiny");
+    client.ask("PATCH", "/things/1", Some(r#"{"label":"y"}"#)).expect_problem(422, "label");
+    client.post_json("/things/1/count", r#"{"by":-1}"#).expect_problem(422, "`count` must be a sum");
     client.post_json("/things/1/count", r#"{"by":2147483647}"#).expect(200);
     client
         .post_json("/things/1/count", r#"{"by":1}"#)
@@ -342,7 +348,8 @@ fn what_sqlite_enforces_is_judged_or_listed() {
     let database = rusqlite::Connection::open(folder.database()).expect("a file can be made");
     let sql = "CREATE TABLE parents (id INTEGER PRIMARY KEY);
         CREATE TABLE things (id INTEGER PRIMARY KEY, tiny integer NOT NULL, price decimal(8,2) UNIQUE, label varchar(3),
-          parent integer REFERENCES parents, CONSTRAINT positive CHECK (tiny > 0), UNIQUE (tiny, label));
+          parent integer REFERENCES parents, CONSTRAINT positive CHECK (tiny > 0), CHECK (label IN ('longer', 'x')),
+          CHECK (tiny <> id + 100), UNIQUE (tiny, label));
         CREATE TRIGGER stamps AFTER INSERT ON things BEGIN SELECT 1; END";
     database.execute_batch(sql).expect("the tables can be made");
     let config = "[table.things]\n[[endpoint]]\nroute = \"POST /things\"\ninsert = \"things\"\n\
@@ -353,16 +360,20 @@ fn what_sqlite_enforces_is_judged_or_listed() {
         Start::new(binary(), &folder, &config).database(&format!("sqlite:{}", folder.database().display()));
     let said = String::from_utf8_lossy(&start.run("check", &[]).stdout).into_owned();
     for line in [
-        "things: CHECK (tiny > 0) is judged by the database alone",
+        "things: CHECK (tiny <> id + 100) is judged by the database alone",
         "things: FOREIGN KEY (parent) REFERENCES parents is judged by the database alone",
         "things: TRIGGER stamps AFTER INSERT runs in the database alone",
     ] {
         assert!(said.contains(line), "{line}\n{said}");
     }
+    assert!(!said.contains("tiny > 0"), "memory judges it: {said}");
     let server = start.start();
     server.wait_healthy();
     let mut client = server.client();
     client.post_json("/things", &thing(1, &[("tiny", json!(null))])).expect_problem(422, "tiny");
+    let unsatisfied = "`tiny` must satisfy CHECK (tiny > 0)";
+    client.post_json("/things", &thing(1, &[("tiny", json!(0))])).expect_problem(422, unsatisfied);
+    client.post_json("/things", &thing(1, &[("label", json!("X"))])).expect_problem(422, "label");
     client
         .post_json("/things", &thing(1, &[("price", json!("1.50")), ("label", json!("longer"))]))
         .expect(201);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const TABLES: &str = "
     CREATE TABLE owners (id bigint PRIMARY KEY, name text NOT NULL);
     CREATE TABLE things (id bigint PRIMARY KEY, owner bigint NOT NULL REFERENCES owners, slug text UNIQUE,
-        name text NOT NULL, stock bigint NOT NULL DEFAULT 0, CONSTRAINT few CHECK (stock < 100));
+        name text NOT NULL, stock bigint NOT NULL DEFAULT 0, CONSTRAINT few CHECK (stock * 1 < 100));
     CREATE UNIQUE INDEX by_lower_name ON things (lower(name));
     INSERT INTO owners VALUES (1, 'one');
     INSERT INTO things VALUES (1, 1, 'lamp', 'Lamp', 5), (2, 1, 'desk', 'Desk', 3)";

@@ -8,7 +8,7 @@ use forebay_topology::{Flavour, Topology};
 use serde_json::Value;
 
 const TABLE: &str =
-    "CREATE TABLE docs (id bigint PRIMARY KEY, code text CONSTRAINT not_bad CHECK (code <> 'bad'))";
+    "CREATE TABLE docs (id bigint PRIMARY KEY, code text CONSTRAINT not_bad CHECK (lower(code) <> 'bad'))";
 
 const CONFIG: &str = r#"
 [table.docs]

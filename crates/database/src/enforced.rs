@@ -1,7 +1,8 @@
 //! What a database enforces on a table: what can be told from the values of one row, and what only the
 //! database can judge, listed for people.
 
-use forebay_value::{Rule, Rules, Schema};
+use crate::checks::{Columns, Compares};
+use forebay_value::{Check, Column, Condition, Rule, Rules, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
@@ -82,6 +83,8 @@ impl fmt::Display for Means {
 #[derive(Debug, Default)]
 pub(crate) struct ColumnFacts {
     pub rule: Rule,
+    /// How its values compare; `None` where that is not certain.
+    pub compares: Option<Compares>,
     pub is_fixed: bool,
 }
 
@@ -97,6 +100,25 @@ pub(crate) struct Found {
 impl Found {
     pub fn list(&mut self, what: String, means: Means) {
         self.listed.push(Listed { what: shortened(&what), means });
+    }
+
+    /// Makes a CHECK a rule of its column when it can be judged in memory; whether it is one now. `value`:
+    /// the column that `VALUE` means.
+    pub fn judge(
+        &mut self,
+        read: fn(&str, &Columns<'_>) -> Option<(usize, Condition)>,
+        condition: &str,
+        text: &str,
+        schema: &Schema,
+        value: Option<usize>,
+    ) -> bool {
+        let facts = |column: &Column| self.columns.get(&column.name).and_then(|facts| facts.compares);
+        let compares: Vec<_> = schema.columns.iter().map(facts).collect();
+        let understood = read(condition, &Columns { schema, compares: &compares, value });
+        let Some((column, condition)) = understood else { return false };
+        let facts = self.columns.get_mut(&schema.columns[column].name).expect("it compares");
+        facts.rule.checks.push(Check { text: shortened(text).into(), condition });
+        true
     }
 
     /// Those of the columns that a schema has.

@@ -22,6 +22,7 @@
 
 mod batch;
 mod cascades;
+mod checks;
 mod claim;
 mod dead_letter;
 mod enforced;

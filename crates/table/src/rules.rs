@@ -51,13 +51,13 @@ impl LiveRules {
         Ok(())
     }
 
-    /// Whether a sum is within its column's range.
+    /// Whether a column takes a sum.
     pub(crate) fn allows(&self, column: usize, sum: i64) -> bool {
         !self.is_there.load(Ordering::Relaxed) || self.rules.read().allows(column, sum)
     }
 
-    /// Whether the column has a range.
-    pub(crate) fn has_range(&self, column: usize) -> bool {
-        self.is_there.load(Ordering::Relaxed) && self.rules.read().range(column).is_some()
+    /// Whether a column may refuse a sum.
+    pub(crate) fn is_bounded(&self, column: usize) -> bool {
+        self.is_there.load(Ordering::Relaxed) && self.rules.read().is_bounded(column)
     }
 }

@@ -5,6 +5,7 @@
 //! perhaps a point with digits and an exponent.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 /// Digits that PostgreSQL's `numeric` holds before and behind the point.
 const WHOLE_MAX: i64 = 131_072;
@@ -43,6 +44,27 @@ pub fn canonical(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// How two numbers compare by value; `None` when one of them is none, or has more digits than PostgreSQL
+/// holds.
+pub fn compared(left: &str, right: &str) -> Option<Ordering> {
+    let [left, right] = [Parts::checked(left)?, Parts::checked(right)?];
+    let size = |parts: &Parts| {
+        let whole = parts.whole.trim_start_matches('0').to_owned();
+        (whole.len(), whole, parts.fraction.trim_end_matches('0').to_owned())
+    };
+    let (left_size, right_size) = (size(&left), size(&right));
+    let sign = |parts: &Parts, size: &(usize, String, String)| match size.0 == 0 && size.2.is_empty() {
+        true => 0,
+        false if parts.is_negative => -1,
+        false => 1,
+    };
+    let (left_sign, right_sign) = (sign(&left, &left_size), sign(&right, &right_size));
+    Some(left_sign.cmp(&right_sign).then_with(|| match left_sign {
+        -1 => right_size.cmp(&left_size),
+        _ => left_size.cmp(&right_size),
+    }))
+}
+
 /// The same number with `scale` digits behind the point, rounded half away from zero; `None` when it then has
 /// more than `precision - scale` digits before the point.
 pub fn rounded(text: &str, precision: u16, scale: u16) -> Option<String> {
@@ -60,6 +82,13 @@ struct Parts {
 }
 
 impl Parts {
+    /// [`Parts::of`] a text that may be no number.
+    fn checked(text: &str) -> Option<Parts> {
+        let is_digits = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        let parts = Parts::of(text)?;
+        (is_digits(&parts.whole) && is_digits(&parts.fraction)).then_some(parts)
+    }
+
     fn of(text: &str) -> Option<Parts> {
         let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
@@ -149,6 +178,23 @@ mod tests {
             ("NaN", "NaN"),
         ] {
             assert_eq!(canonical(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_compare_by_value() {
+        let ordered =
+            ["-1e3", "-10.5", "-10", "-9.99", "-0.01", "0", "0.009", "0.01", "0.1", "9", "10", "1e2"];
+        for (at, left) in ordered.iter().enumerate() {
+            for (other, right) in ordered.iter().enumerate() {
+                assert_eq!(compared(left, right), Some(at.cmp(&other)), "{left} {right}");
+            }
+        }
+        for (left, right) in [("1.50", "1.5"), ("-0", "0.00"), ("1e2", "100"), ("007", "7")] {
+            assert_eq!(compared(left, right), Some(Ordering::Equal), "{left} {right}");
+        }
+        for text in ["NaN", "inf", "1e999999", "x", "-", "1.x"] {
+            assert!(compared(text, "1").is_none() || text == "-", "{text}");
         }
     }
 

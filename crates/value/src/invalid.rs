@@ -23,6 +23,11 @@ impl Invalid {
         Invalid { is_beyond: true, ..Invalid::form(expected) }
     }
 
+    /// It is a value of its type that a CHECK refuses.
+    pub fn refused(check: &str) -> Invalid {
+        Invalid { what: format!("must satisfy {check}"), is_beyond: true }
+    }
+
     /// It is null where there must be a value.
     pub fn null() -> Invalid {
         Invalid { what: "must not be null".into(), is_beyond: true }

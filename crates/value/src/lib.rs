@@ -8,6 +8,7 @@
 //! What must not move in: anything that stores, sends or logs a value, and any SQL.
 
 mod bounds;
+mod check;
 pub mod decimal;
 mod invalid;
 pub mod json;
@@ -21,6 +22,7 @@ mod types;
 mod value;
 
 pub use bounds::check_bounds;
+pub use check::{Check, Comparison, Condition};
 pub use invalid::Invalid;
 pub use parse::{from_json, from_text};
 pub use row::{InvalidRow, Row, RowRef, encode_row};

@@ -1,10 +1,10 @@
 //! What a database enforces on columns and can be told from one value; and what it makes of a value that it
 //! takes, so that memory shows what the database will hold.
 //!
-//! What is not here: what needs another row, another table or the database's own language (CHECK, foreign
-//! keys, triggers).
+//! What is not here: what needs another column, row or table, or the database's own language (most of CHECK,
+//! foreign keys, triggers).
 
-use crate::{Invalid, Schema, Timestamp, Type, Value, decimal, jsonb};
+use crate::{Check, Invalid, Schema, Timestamp, Type, Value, decimal, jsonb};
 use serde::{Deserialize, Serialize};
 
 /// The labels of an enum that an error names.
@@ -180,15 +180,22 @@ pub struct Rule {
     pub not_null: bool,
     /// What values it takes.
     pub bound: Option<Bound>,
+    /// What is asked of them beyond that.
+    #[serde(default)]
+    pub checks: Vec<Check>,
 }
 
 impl Rule {
     fn judge(&self, value: Value) -> Result<Value, Invalid> {
-        match (&self.bound, value) {
-            (_, Value::Null) if self.not_null => Err(Invalid::null()),
-            (_, Value::Null) => Ok(Value::Null),
-            (Some(bound), value) => bound.judge(value),
-            (None, value) => Ok(value),
+        let value = match (&self.bound, value) {
+            (_, Value::Null) if self.not_null => return Err(Invalid::null()),
+            (_, Value::Null) => return Ok(Value::Null),
+            (Some(bound), value) => bound.judge(value)?,
+            (None, value) => value,
+        };
+        match self.checks.iter().find(|check| !check.condition.keeps(&value)) {
+            Some(check) => Err(Invalid::refused(&check.text)),
+            None => Ok(value),
         }
     }
 }
@@ -210,7 +217,8 @@ impl Rules {
                 bound => bound,
             };
             let not_null = rule.not_null && column.nullable;
-            (not_null || bound.is_some()).then_some(Rule { not_null, bound })
+            let is_needed = not_null || bound.is_some() || !rule.checks.is_empty();
+            is_needed.then_some(Rule { not_null, bound, checks: rule.checks })
         };
         Rules(rules.into_iter().enumerate().map(relevant).collect())
     }
@@ -231,17 +239,15 @@ impl Rules {
         }
     }
 
-    /// Whether a whole number is within a column's range.
+    /// Whether a column takes a whole number.
     pub fn allows(&self, column: usize, number: i64) -> bool {
-        self.range(column).is_none_or(|(min, max)| (min..=max).contains(&number))
+        self.judge(column, Value::Bigint(number)).is_ok()
     }
 
-    /// The range of a column of whole numbers, if it has one.
-    pub fn range(&self, column: usize) -> Option<(i64, i64)> {
-        match self.0.get(column)?.as_ref()?.bound {
-            Some(Bound::Range { min, max }) => Some((min, max)),
-            _ => None,
-        }
+    /// Whether a column may refuse a whole number.
+    pub fn is_bounded(&self, column: usize) -> bool {
+        let rule = self.0.get(column).and_then(Option::as_ref);
+        rule.is_some_and(|rule| matches!(rule.bound, Some(Bound::Range { .. })) || !rule.checks.is_empty())
     }
 }
 
@@ -252,6 +258,10 @@ mod tests {
 
     fn text(text: &str) -> Value {
         Value::Text(text.into())
+    }
+
+    fn bounded(not_null: bool, bound: Bound) -> Rule {
+        Rule { not_null, bound: Some(bound), ..Rule::default() }
     }
 
     fn number(text: &str) -> Value {
@@ -330,11 +340,11 @@ mod tests {
         ];
         let schema = Schema::new("things", columns, 0, KeyKind::Bigint).unwrap();
         let rules = |name: Rule| {
-            let qty = Rule { not_null: true, bound: Some(Bound::Range { min: -32_768, max: 32_767 }) };
-            Rules::new(&schema, [Rule { not_null: true, bound: None }, qty, name])
+            let qty = bounded(true, Bound::Range { min: -32_768, max: 32_767 });
+            Rules::new(&schema, [Rule { not_null: true, ..Rule::default() }, qty, name])
         };
-        assert!(rules(Rule { not_null: false, bound: Some(Bound::Chars(9)) }).is_empty());
-        let narrower = rules(Rule { not_null: true, bound: Some(Bound::Chars(7)) });
+        assert!(rules(bounded(false, Bound::Chars(9))).is_empty());
+        let narrower = rules(bounded(true, Bound::Chars(7)));
         assert!(!narrower.is_empty());
         assert_eq!(narrower.judge(2, Value::Null), Err(Invalid::null()));
         assert_eq!(narrower.judge(2, text("1234567 ")), Ok(text("1234567")));

@@ -5,6 +5,7 @@ use super::Postgres;
 use super::session::Session;
 use super::sql::quoted;
 use super::table::{number, text};
+use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Found, Means};
 use crate::{Enforced, Error};
 use forebay_value::{Bound, Rule, Schema, Value};
@@ -21,7 +22,9 @@ const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      SELECT d.attname::text, d.refuses_null, d.attidentity::text, \
        CASE WHEN t.typtype = 'e' THEN 'enum' WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END, \
        d.modifier::int8, ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder), \
-       format_type(t.oid, d.modifier), pg_get_expr(def.adbin, def.adrelid) \
+       format_type(t.oid, d.modifier), pg_get_expr(def.adbin, def.adrelid), \
+       NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation \
+         WHERE a.attrelid = $1::int8::oid AND a.attnum = d.attnum AND NOT l.collisdeterministic) \
      FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' \
      LEFT JOIN pg_attrdef def ON def.adrelid = $1::int8::oid AND def.adnum = d.attnum ORDER BY d.attnum";
 
@@ -35,17 +38,19 @@ const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.i
          OR EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used WHERE NOT l.collisdeterministic) \
      FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT i.indisprimary AND i.indislive ORDER BY c.relname";
 
-/// Constraints of the table, of its columns' domains, and of other tables that refer to it.
-const CONSTRAINTS: &str = "WITH RECURSIVE down(type) AS ( \
-     SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped \
-     UNION SELECT t.typbasetype FROM down JOIN pg_type t ON t.oid = down.type AND t.typtype = 'd') \
+/// Constraints of the table, of its columns' domains (with the columns), and of other tables that refer to
+/// it.
+const CONSTRAINTS: &str = "WITH RECURSIVE down(type, of) AS ( \
+     SELECT a.atttypid, a.attname FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped \
+     UNION SELECT t.typbasetype, down.of FROM down JOIN pg_type t ON t.oid = down.type AND t.typtype = 'd') \
      SELECT c.contype::text, c.conname::text, pg_get_constraintdef(c.oid), c.conrelid = $1::int8::oid OR c.contypid <> 0, \
-       coalesce(c.contypid::regtype::text, ''), coalesce(c.conrelid::regclass::text, '') \
+       coalesce(c.contypid::regtype::text, ''), coalesce(c.conrelid::regclass::text, ''), \
+       pg_get_expr(c.conbin, c.conrelid), c.convalidated, ARRAY(SELECT of::text FROM down WHERE type = c.contypid ORDER BY of) \
      FROM pg_constraint c WHERE c.contype IN ('c', 'f', 'x') AND c.conparentid = 0 \
        AND (c.conrelid = $1::int8::oid OR c.confrelid = $1::int8::oid OR c.contypid IN (SELECT type FROM down)) ORDER BY c.conname";
 
-/// Triggers of others; Forebay's own change nothing.
-const TRIGGERS: &str = "SELECT tgname::text, pg_get_triggerdef(oid) FROM pg_trigger \
+/// Triggers of others, and whether they may change a row before it is judged; Forebay's own change nothing.
+const TRIGGERS: &str = "SELECT tgname::text, pg_get_triggerdef(oid), tgtype & 2 <> 0 AND tgtype & 20 <> 0 FROM pg_trigger \
      WHERE tgrelid = $1::int8::oid AND NOT tgisinternal AND tgname !~ '^forebay_' AND tgenabled IN ('O', 'A') ORDER BY tgname";
 
 const TABLE: &str = "SELECT c.oid::int8, row_security_active(c.oid), c.relkind = 'p', getdatabaseencoding()::text \
@@ -79,14 +84,19 @@ async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error>
     for row in session.run(UNIQUE, &oid).await?.iter() {
         unique(row, &mut found);
     }
-    for row in session.run(CONSTRAINTS, &oid).await?.iter() {
-        constraint(row, &mut found);
-    }
+    let mut rewrites_rows = false;
     for row in session.run(TRIGGERS, &oid).await?.iter() {
         // Its events stand between its name and the table's.
         let events = text(&row[1]).split_once(text(&row[0])).map_or("", |(_, rest)| rest);
         let events = events.trim_start_matches('"').split(" ON ").next().unwrap_or_default();
         found.list(format!("TRIGGER {} {events}", text(&row[0])), Means::Acts);
+        rewrites_rows |= row[2] == Value::Bool(true);
+    }
+    for row in session.run(CONSTRAINTS, &oid).await?.iter() {
+        // What a trigger makes of a row is not known here.
+        if rewrites_rows || !judge(row, schema, &mut found) {
+            constraint(row, &mut found);
+        }
     }
     Ok(found.of(schema))
 }
@@ -105,8 +115,15 @@ fn column(row: &[Value], schema: &Schema, found: &mut Found) {
     if is_computed && column.fill.is_none() && column.nullable {
         found.list(format!("DEFAULT {default} of {name}"), Means::Default);
     }
-    let rule = Rule { not_null: row[1] == Value::Bool(true), bound };
-    found.columns.insert(name.into(), ColumnFacts { rule, is_fixed: text(&row[2]) == "a" });
+    let rule = Rule { not_null: row[1] == Value::Bool(true), bound, ..Rule::default() };
+    let compares = match text(&row[3]) {
+        "int2" | "int4" | "int8" => Some(Compares::Whole),
+        "numeric" => Some(Compares::Decimal),
+        "float4" | "float8" => Some(Compares::Double),
+        "text" | "varchar" if row[8] == Value::Bool(true) => Some(Compares::Text),
+        _ => None,
+    };
+    found.columns.insert(name.into(), ColumnFacts { rule, compares, is_fixed: text(&row[2]) == "a" });
 }
 
 /// What a base type takes and makes of it.
@@ -164,18 +181,47 @@ fn unique(row: &[Value], found: &mut Found) {
     }
 }
 
+/// Makes a CHECK a rule of its column, or of each column of its domain; whether memory judges all of it then.
+fn judge(row: &[Value], schema: &Schema, found: &mut Found) -> bool {
+    let is_own = row[3] == Value::Bool(true);
+    if text(&row[0]) != "c" || !is_own {
+        return false;
+    }
+    let of = if let Value::Json(columns) = &row[8] { columns } else { "[]" };
+    let of: Vec<String> = serde_json::from_str(of).unwrap_or_default();
+    let text_of_check = check_text(row);
+    // Rows that were there before a CHECK that is not validated may break it, and be changed in other
+    // columns.
+    let is_validated = row[7] == Value::Bool(true);
+    match of.is_empty() {
+        true => found.judge(checks::of_postgres, text(&row[6]), &text_of_check, schema, None) && is_validated,
+        // A column that the schema does not have is none of Forebay's.
+        false => {
+            let columns = of.iter().filter_map(|name| schema.position(name)).collect::<Vec<usize>>();
+            let judged = columns.iter().map(|column| {
+                found.judge(checks::of_postgres, text(&row[6]), &text_of_check, schema, Some(*column))
+            });
+            judged.fold(is_validated, |all, is_judged| all & is_judged)
+        }
+    }
+}
+
+/// A CHECK by its name and condition.
+fn check_text(row: &[Value]) -> String {
+    let (name, definition, domain) = (text(&row[1]), text(&row[2]), text(&row[4]));
+    let condition = definition.strip_prefix("CHECK ").unwrap_or(definition);
+    let inner = condition.strip_prefix("((").and_then(|rest| rest.strip_suffix("))"));
+    let condition = inner.map_or_else(|| condition.to_owned(), |inner| format!("({inner})"));
+    let of = if matches!(domain, "" | "-") { String::new() } else { format!(" of domain {domain}") };
+    format!("CHECK {name}{of} {condition}")
+}
+
 fn constraint(row: &[Value], found: &mut Found) {
     let (kind, name, definition) = (text(&row[0]), text(&row[1]), text(&row[2]));
-    let (is_own, domain, table) = (row[3] == Value::Bool(true), text(&row[4]), text(&row[5]));
+    let (is_own, table) = (row[3] == Value::Bool(true), text(&row[5]));
     match kind {
         _ if !is_own => found.list(format!("FOREIGN KEY {name} of {table}"), Means::DeletesRefused),
-        "c" => {
-            let condition = definition.strip_prefix("CHECK ").unwrap_or(definition);
-            let inner = condition.strip_prefix("((").and_then(|rest| rest.strip_suffix("))"));
-            let condition = inner.map_or_else(|| condition.to_owned(), |inner| format!("({inner})"));
-            let of = if matches!(domain, "" | "-") { String::new() } else { format!(" of domain {domain}") };
-            found.list(format!("CHECK {name}{of} {condition}"), Means::Refused);
-        }
+        "c" => found.list(check_text(row), Means::Refused),
         "f" => {
             let of = definition.strip_prefix("FOREIGN KEY ").unwrap_or(definition);
             found.list(format!("FOREIGN KEY {name} {of}"), Means::Refused);

@@ -2,10 +2,11 @@
 //! CHECK, foreign keys, triggers; and what its NUMERIC affinity makes of decimals.
 //!
 //! The length in `varchar(40)` is none of it: SQLite takes longer texts. A CHECK that Forebay wrote itself
-//! ([`create_sql`](super::schema::create_sql)) is judged in memory, every other one by SQLite alone.
+//! ([`create_sql`](super::schema::create_sql)) is a bound of its column.
 
 use super::errors::map;
 use super::{Sqlite, types};
+use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Found, Means};
 use crate::{Enforced, Error};
 use forebay_value::{Bound, Rule, Schema, Type};
@@ -23,14 +24,20 @@ fn read(connection: &Connection, schema: &Schema) -> Result<Enforced, Error> {
     let table = &schema.name;
     let sql = "SELECT coalesce(sql, '') FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
     let definition: Vec<String> = rows(connection, sql, table, |row| row.get(0))?;
-    let mut own = Vec::new();
-    for check in definition.iter().flat_map(|sql| checks(sql)) {
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for check in definition.iter().flat_map(|sql| conditions(sql)) {
         match own_bound(&check, schema) {
             Some(bound) => own.push(bound),
-            None => found.list(format!("CHECK ({check})"), Means::Refused),
+            None => others.push(check),
         }
     }
     columns(connection, schema, &own, &mut found)?;
+    for check in others {
+        let text = format!("CHECK ({check})");
+        if !found.judge(checks::of_sqlite, &check, &text, schema, None) {
+            found.list(text, Means::Refused);
+        }
+    }
     uniques(connection, table, &mut found)?;
     references(connection, table, &mut found)?;
     let sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND substr(name, 1, 8) <> 'forebay_' AND tbl_name = ?1 COLLATE NOCASE";
@@ -82,9 +89,37 @@ fn columns(
             Type::Numeric if types::is_numeric(&declared) => Some(Bound::Affinity),
             _ => own.iter().find(|(of, _)| *of == index).map(|(_, bound)| bound.clone()),
         };
-        found.columns.insert(name, ColumnFacts { rule: Rule { not_null, bound }, is_fixed: false });
+        let compares = compares(connection, schema, index, &declared)?;
+        let rule = Rule { not_null, bound, ..Rule::default() };
+        // The schema's spelling of the name, which may have another case.
+        found.columns.insert(column.name.clone(), ColumnFacts { rule, compares, is_fixed: false });
     }
     Ok(())
+}
+
+/// How a column compares; its declaration decides what becomes of its values
+/// (<https://www.sqlite.org/datatype3.html>, section 3.1), which must be what the schema says.
+fn compares(
+    connection: &Connection,
+    schema: &Schema,
+    index: usize,
+    declared: &str,
+) -> Result<Option<Compares>, Error> {
+    let column = &schema.columns[index];
+    let upper = declared.to_ascii_uppercase();
+    let has = |words: &[&str]| words.iter().any(|word| upper.contains(word));
+    Ok(match column.ty.unbounded() {
+        ty if ty.range().is_some() && has(&["INT"]) => Some(Compares::Whole),
+        // It may be kept as a double.
+        Type::Numeric if types::is_numeric(declared) => Some(Compares::Double),
+        Type::Double if has(&["REAL", "FLOA", "DOUB"]) && !has(&["INT"]) => Some(Compares::Double),
+        Type::Text { .. } if has(&["CHAR", "CLOB", "TEXT"]) && !has(&["INT"]) => {
+            let facts = connection.column_metadata(None::<&str>, schema.name.as_str(), column.name.as_str());
+            let (_, collation, ..) = facts.map_err(map)?;
+            collation.is_some_and(|name| name.to_bytes() == b"BINARY").then_some(Compares::Text)
+        }
+        _ => None,
+    })
 }
 
 fn uniques(connection: &Connection, table: &str, found: &mut Found) -> Result<(), Error> {
@@ -125,7 +160,7 @@ fn references(connection: &Connection, table: &str, found: &mut Found) -> Result
 }
 
 /// The conditions of the CHECKs in a table's SQL; names, literals and comments are not looked into.
-fn checks(sql: &str) -> Vec<String> {
+fn conditions(sql: &str) -> Vec<String> {
     let bytes = sql.as_bytes();
     let (mut at, mut found, mut word_start) = (0, Vec::new(), None);
     let mut is_check = false;
@@ -216,7 +251,7 @@ mod tests {
             ("CREATE TABLE t (a int -- CHECK (no)\n, b /* CHECK (no) */ int)", vec![]),
             ("CREATE TABLE t (recheck int, a int DEFAULT (1))", vec![]),
         ] {
-            assert_eq!(checks(sql), expected, "{sql}");
+            assert_eq!(conditions(sql), expected, "{sql}");
         }
     }
 }

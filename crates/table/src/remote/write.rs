@@ -118,7 +118,7 @@ impl RemoteTable {
         let is_counter = self.schema.columns[column].ty == Type::Bigint && column != self.schema.key;
         assert!(is_counter, "only bigints are counted up");
         let is_tracked = super::encode::tracked_columns(&self.schema).any(|tracked| tracked == column);
-        if is_tracked || self.rules.has_range(column) {
+        if is_tracked || self.rules.is_bounded(column) {
             // Its value matters beyond the row, or must be judged: an update like any other.
             let add = |row: RowRef<'_>| match row.get(&self.schema, column) {
                 ValueRef::Bigint(number) => {
