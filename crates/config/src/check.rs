@@ -1,7 +1,8 @@
 //! What can only be said when everything has been read: routes that clash, answers that show what
 //! is not there.
 
-use crate::sections::action::{Action, read, write};
+use crate::sections::action::Action;
+use crate::sections::action::facts::{Facts, Shows};
 use crate::sections::database::Dialect;
 use crate::sections::endpoint::params::ParamKind;
 use crate::sections::endpoint::route::Method;
@@ -87,30 +88,12 @@ fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
 
 /// The columns of the rows that an action answers, when the file says.
 fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<Vec<&'a str>> {
-    let table = match action {
-        Action::Get(read::Get { table, .. })
-        | Action::Insert(write::Insert { table, .. })
-        | Action::Upsert(write::Upsert { table, .. })
-        | Action::Update(write::Update { table, .. })
-        | Action::Increment(write::Increment { table, .. })
-        | Action::Delete(write::Delete { table, .. })
-        | Action::Random(read::Random { table })
-        | Action::List(read::List { table, .. }) => table,
-        Action::Count(count) => {
-            return Some(count.by.iter().map(|(column, _)| column.as_str()).chain(["count"]).collect());
-        }
-        // What these answer is not known here, or has a shape of its own.
-        Action::Sql(_)
-        | Action::AnyOf(_)
-        | Action::Redirect(_)
-        | Action::Generate(_)
-        | Action::Handler(_)
-        | Action::Proxy(_)
-        | Action::Files(_)
-        | Action::OpenApi
-        | Action::Constant(_) => return None,
-    };
-    let schema = tables.iter().find(|known| known.name == *table)?.columns.as_ref()?;
+    // What other actions answer is not known here, or has a shape of its own.
+    let Facts { table, shows, .. } = action.facts()?;
+    if let Shows::Count(by) = shows {
+        return Some(by.into_iter().chain(["count"]).collect());
+    }
+    let schema = tables.iter().find(|known| known.name == table)?.columns.as_ref()?;
     Some(schema.columns.iter().map(|column| column.name.as_str()).collect())
 }
 

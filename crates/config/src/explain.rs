@@ -1,6 +1,6 @@
 //! A config in words: one line a route and a job, with the way that its data takes.
 
-use crate::model::{Action, Config, Endpoint, Job, Others, Pick, Returns, Tier};
+use crate::model::{Access, Action, Config, Endpoint, Facts, Job, Others, Returns, Tier};
 use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
@@ -59,23 +59,6 @@ fn action(action: &Action, config: &Config) -> String {
             let arrow = if sql.returns == Returns::None || writes(statement) { "→" } else { "←" };
             format!("sql {arrow} {database}")
         }
-        Action::Insert(insert) => written(format!("insert {}", insert.table)),
-        Action::Upsert(upsert) => written(format!("upsert {}", upsert.table)),
-        Action::Update(update) => written(format!("update {}", update.table)),
-        Action::Increment(increment) => {
-            written(format!("increment {}.{}", increment.table, increment.column))
-        }
-        Action::Delete(delete) => written(match delete.pick {
-            Pick::Key(_) => format!("delete {}", delete.table),
-            Pick::Random { .. } => format!("delete a random row of {}", delete.table),
-        }),
-        Action::Get(get) => read(format!("get {}", get.table), &get.table),
-        Action::Random(random) => format!("random {} ← memory", random.table),
-        Action::Count(count) => match &count.by {
-            None => format!("count {} ← memory", count.table),
-            Some((column, _)) => format!("count {} by {column} ← memory", count.table),
-        },
-        Action::List(list) => format!("list {} ← memory", list.table),
         Action::Redirect(redirect) => {
             let table = &redirect.table;
             let shown = read(format!("redirect {table}"), table);
@@ -98,5 +81,10 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Proxy(proxy) => {
             format!("proxy ↔ {}", proxy.upstreams.join(" | "))
         }
+        action => action.facts().map_or_else(String::new, |Facts { does, access, table, .. }| match access {
+            Access::Write => written(does),
+            Access::Row => read(does, table),
+            Access::Memory => format!("{does} ← memory"),
+        }),
     }
 }

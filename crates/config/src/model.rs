@@ -7,12 +7,13 @@
 //! endpoints: columns that are read from the database, and what the SQL says.
 
 pub use crate::sections::action::Action;
+pub use crate::sections::action::facts::{Access, Facts, Shows, Wants};
 pub use crate::sections::action::files::Files;
 pub use crate::sections::action::generate::Generate;
 pub use crate::sections::action::proxy::Proxy;
-pub use crate::sections::action::read::{Count, Get, List, Random, Redirect};
+pub use crate::sections::action::read::*;
 pub use crate::sections::action::sql::{Returns, Sql, Statements};
-pub use crate::sections::action::write::{Delete, Increment, Insert, Pick, Update, Upsert};
+pub use crate::sections::action::write::*;
 pub use crate::sections::admin::{Admin, Status};
 pub use crate::sections::auth::{Algorithm, Auth, AuthKind, Jwt, JwtKeys, KeySource};
 pub use crate::sections::cache::{CacheSettings, SharedCache};

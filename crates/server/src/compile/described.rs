@@ -7,7 +7,7 @@ use super::actions::row_plan;
 use super::params::{Columns, ParamTable, Wanted};
 use super::{sql_claims, sql_types};
 use crate::endpoint::params::Params;
-use forebay_config::model::{self, Action, Expr};
+use forebay_config::model::{self, Action, Expr, Facts, Shows, Wants};
 use forebay_value::{Schema, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,43 +48,38 @@ impl Described<'_> {
     fn action(&self, action: &Action, params: &mut ParamTable) -> Result<(), String> {
         match action {
             Action::Sql(sql) => self.sql(sql, params),
-            Action::Get(model::Get { table, key })
-            | Action::Redirect(model::Redirect { table, key, .. })
-            | Action::Delete(model::Delete { table, pick: model::Pick::Key(key) }) => {
-                self.key(table, key, params)
-            }
-            Action::Insert(model::Insert { table, values, .. }) => self.row(table, values, params),
-            Action::Upsert(model::Upsert { table, key, values }) => {
-                let Some(schema) = self.schemas.get(table) else { return Ok(()) };
-                let mut all = vec![(schema.key_column().name.clone(), key.clone())];
-                all.extend(values.iter().cloned());
-                self.row(table, &all, params)
-            }
-            Action::Update(model::Update { table, key, values }) => {
-                self.key(table, key, params)?;
-                for (column, value) in values {
-                    let wanted = Wanted { ty: self.column(table, column), may_be_null: true };
-                    params.compile(value, wanted, Columns::None)?;
-                }
-                Ok(())
-            }
-            Action::Increment(model::Increment { table, key, by, .. }) => {
-                self.key(table, key, params)?;
-                params.compile(by, Wanted::typed(Type::Bigint), Columns::None).map(drop)
-            }
-            Action::Count(model::Count { table, by: Some((column, value)) }) => {
-                let wanted = Wanted { ty: self.column(table, column), may_be_null: false };
-                params.compile(value, wanted, Columns::None).map(drop)
-            }
-            Action::List(model::List { table, after, limit }) => {
-                let key = self.schemas.get(table).map(|schema| schema.key_column().ty);
-                params.compile(after, Wanted { ty: key, may_be_null: true }, Columns::None)?;
-                params.compile(limit, Wanted::typed(Type::Bigint), Columns::None).map(drop)
-            }
+            Action::Redirect(model::Redirect { table, key, .. }) => self.key(table, key, params),
             Action::Generate(model::Generate { table, count, values, .. }) => {
                 params.compile(count, Wanted::typed(Type::Bigint), Columns::None)?;
                 self.row(table, values, params)
             }
+            action => action.facts().map_or(Ok(()), |facts| self.hot(&facts, params)),
+        }
+    }
+
+    fn hot(&self, facts: &Facts<'_>, params: &mut ParamTable) -> Result<(), String> {
+        let key = self.schemas.get(facts.table).map(|schema| schema.key_column());
+        let mut row = Vec::new();
+        for &(wants, value) in &facts.values {
+            let (ty, may_be_null) = match wants {
+                Wants::Key => (key.map(|key| key.ty), false),
+                Wants::KeyOrNull => (key.map(|key| key.ty), true),
+                Wants::Column(column) => (self.column(facts.table, column), false),
+                Wants::Change(column) => (self.column(facts.table, column), true),
+                Wants::Whole => (Some(Type::Bigint), false),
+                Wants::NewRow(column) => {
+                    row.push((column.to_owned(), value.clone()));
+                    continue;
+                }
+                Wants::NewKey => {
+                    row.extend(key.map(|key| (key.name.clone(), value.clone())));
+                    continue;
+                }
+            };
+            params.compile(value, Wanted { ty, may_be_null }, Columns::None)?;
+        }
+        match facts.shows {
+            Shows::NewRow => self.row(facts.table, &row, params),
             _ => Ok(()),
         }
     }
@@ -129,15 +124,5 @@ impl Described<'_> {
 
 /// The table whose rows an action answers.
 pub fn table_of(action: &Action) -> Option<&str> {
-    match action {
-        Action::Get(model::Get { table, .. })
-        | Action::Random(model::Random { table })
-        | Action::List(model::List { table, .. })
-        | Action::Insert(model::Insert { table, .. })
-        | Action::Upsert(model::Upsert { table, .. })
-        | Action::Update(model::Update { table, .. })
-        | Action::Increment(model::Increment { table, .. })
-        | Action::Delete(model::Delete { table, .. }) => Some(table),
-        _ => None,
-    }
+    action.facts().filter(|facts| !matches!(facts.shows, Shows::Count(_))).map(|facts| facts.table)
 }

@@ -1,7 +1,7 @@
 //! The identity of an endpoint's kept answers: what their keys begin with, on every server that shares a
 //! cache.
 //!
-//! Consistencys that two endpoints have the same identity only when their answers may stand in for each
+//! Promises that two endpoints have the same identity only when their answers may stand in for each
 //! other. Everything that an answer, its life or its tags depend on is part of it; what only decides who
 //! may ask, how often and how patiently (`guard`, `rate`, `timeout`, `concurrency`), or how a kept answer
 //! is sent (`etag`, `compress`), is not.
@@ -20,11 +20,11 @@
 
 use super::answer_headers;
 use forebay_config::model::{
-    Action, Caching, Consistency, Constraint, Count, Endpoint, Expr, Function, Get, Heed, List, Literal,
-    Param, ParamKind, ParamType, Part, Proxied, Proxy, Random, Redirect, Reply, Returns, Sql, Statements,
+    Access, Action, Caching, Consistency, Constraint, Endpoint, Expr, Function, Heed, Literal, Param,
+    ParamKind, ParamType, Part, Proxied, Proxy, Redirect, Reply, Returns, Sql, Statements,
 };
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The identity of an endpoint that has `cache`, with the database that it asks and the URL that `base_url()`
 /// gives.
@@ -287,29 +287,6 @@ impl Writer {
                     Returns::None => 2,
                 });
             }
-            Action::Get(Get { table, key }) => {
-                self.choice(1);
-                self.text(table);
-                self.expr(key);
-            }
-            Action::Random(Random { table }) => {
-                self.choice(2);
-                self.text(table);
-            }
-            Action::Count(Count { table, by }) => {
-                self.choice(3);
-                self.text(table);
-                self.option(by.as_ref(), |writer, (column, value)| {
-                    writer.text(column);
-                    writer.expr(value);
-                });
-            }
-            Action::List(List { table, after, limit }) => {
-                self.choice(4);
-                self.text(table);
-                self.expr(after);
-                self.expr(limit);
-            }
             Action::Redirect(Redirect { table, key, location, status, increment, expires }) => {
                 self.choice(5);
                 self.text(table);
@@ -327,16 +304,14 @@ impl Writer {
                 self.choice(7);
                 self.proxy(proxy);
             }
-            Action::OpenApi
-            | Action::Insert(_)
-            | Action::Upsert(_)
-            | Action::Update(_)
-            | Action::Increment(_)
-            | Action::Delete(_)
-            | Action::Files(_)
-            | Action::AnyOf(_)
-            | Action::Generate(_)
-            | Action::Handler(_) => return Err("answers of this action are not kept".into()),
+            action => {
+                let facts = action.facts().filter(|facts| facts.access != Access::Write);
+                let facts = facts.ok_or("answers of this action are not kept")?;
+                self.choice(1);
+                // It names the table as well.
+                self.text(&facts.does);
+                self.list(&facts.values, |writer, (_, value)| writer.expr(value));
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::types::{answered, or_null};
 use crate::compile::described::{Described, table_of};
-use forebay_config::model::{self, Action, Expr, Method};
+use forebay_config::model::{self, Action, Expr, Method, Shows};
 use serde_json::{Map, Value, json};
 
 /// The answers, by status.
@@ -58,9 +58,8 @@ fn problems(endpoint: &model::Endpoint, has_params: bool) -> Vec<(u16, &'static 
     let any = |is: fn(&Action) -> bool| endpoint.action.each().iter().any(is);
     let reads_row = any(|action| match action {
         Action::Sql(sql) => sql.returns == model::Returns::One,
-        Action::Get(_) | Action::Random(_) | Action::Update(_) | Action::Increment(_) => true,
-        Action::Delete(_) | Action::Redirect(_) | Action::Files(_) => true,
-        _ => false,
+        Action::Redirect(_) | Action::Files(_) => true,
+        action => action.facts().is_some_and(|facts| matches!(facts.shows, Shows::Row | Shows::RowOrNulls)),
     });
     let writes = any(|action| action.written_table().is_some() || matches!(action, Action::Sql(_)));
     let mut problems = vec![(400, "The request is malformed.")];
@@ -111,17 +110,16 @@ fn refusals(guard: &model::Guard, problems: &mut Vec<(u16, &'static str)>) {
 /// The answer of success.
 fn success(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) -> (u16, Value) {
     let default = match action {
-        Action::Insert(_) => 201,
         Action::Generate(_) => 202,
         Action::Redirect(redirect) => redirect.status,
-        _ => 200,
+        action => action.facts().map_or(200, |facts| facts.status),
     };
     let status = endpoint.reply.status.unwrap_or(default);
     let description = match action {
-        Action::Insert(_) => "The new row.",
         Action::Redirect(_) => "Where to go on.",
         Action::Generate(_) => "The job that has begun.",
         Action::OpenApi => "The description of this API.",
+        _ if default == 201 => "The new row.",
         _ => "The answer.",
     };
     let mut response = json!({ "description": description });
@@ -143,9 +141,8 @@ fn success(endpoint: &model::Endpoint, action: &Action, described: Described<'_>
 /// The body of the answer of success.
 fn body(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) -> Value {
     let is_array = match action {
-        Action::List(_) => true,
         Action::Sql(sql) => sql.returns == model::Returns::Many,
-        _ => false,
+        action => action.facts().is_some_and(|facts| facts.shows == Shows::Rows),
     };
     let row = match action {
         Action::Constant(_) | Action::Handler(_) => return json!({}),
@@ -165,14 +162,16 @@ fn body(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) -
 /// One row of an answer.
 fn row(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) -> Value {
     let schema = table_of(action).and_then(|table| described.schemas.get(table));
-    let is_any_row = matches!(action, Action::Delete(model::Delete { pick: model::Pick::Random { .. }, .. }));
+    let shows = action.facts().map(|facts| facts.shows);
     let column = |name: &str| {
-        let count = matches!(action, Action::Count(_)) && name == "count";
+        let count = matches!(shows, Some(Shows::Count(_))) && name == "count";
         let found = schema.and_then(|schema| schema.columns.iter().find(|column| column.name == name));
         match found {
             _ if count => json!({ "type": "integer", "minimum": 0 }),
             // With no row left, one of nulls is answered.
-            Some(column) if column.nullable || is_any_row => or_null(answered(column.ty)),
+            Some(column) if column.nullable || shows == Some(Shows::RowOrNulls) => {
+                or_null(answered(column.ty))
+            }
             Some(column) => answered(column.ty),
             None => json!({}),
         }
@@ -181,11 +180,10 @@ fn row(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) ->
         let shown = |value: &Expr| if let Expr::Param(name) = value { column(name) } else { json!({}) };
         return object(fields.iter().map(|(name, value)| (name.as_str(), shown(value))));
     }
+    if let Some(Shows::Count(by)) = shows {
+        return object(by.into_iter().chain(["count"]).map(|name| (name, column(name))));
+    }
     match (action, schema) {
-        (Action::Count(count), _) => {
-            let by = count.by.iter().map(|(name, _)| name.as_str());
-            object(by.chain(["count"]).map(|name| (name, column(name))))
-        }
         (Action::Sql(sql), _) if sql.returns == model::Returns::None => {
             object(std::iter::once(("changed", json!({ "type": "integer", "minimum": 0 }))))
         }

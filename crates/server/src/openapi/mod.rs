@@ -162,17 +162,6 @@ fn in_path(plan: Option<&ParamPlan>) -> Value {
 fn summary(action: &Action) -> String {
     match action {
         Action::Sql(_) => "Runs a statement".into(),
-        Action::Insert(insert) => format!("Adds a row to {}", insert.table),
-        Action::Get(get) => format!("Reads a row of {}", get.table),
-        Action::Upsert(upsert) => format!("Adds or replaces a row of {}", upsert.table),
-        Action::Update(update) => format!("Changes a row of {}", update.table),
-        Action::Increment(increment) => {
-            format!("Adds to {} of a row of {}", increment.column, increment.table)
-        }
-        Action::Delete(delete) => format!("Removes a row of {}", delete.table),
-        Action::Random(random) => format!("Reads a random row of {}", random.table),
-        Action::Count(count) => format!("Counts rows of {}", count.table),
-        Action::List(list) => format!("Lists rows of {}", list.table),
         Action::Redirect(redirect) => format!("Redirects to where a row of {} says", redirect.table),
         Action::AnyOf(_) => "Does one of several things".into(),
         Action::Generate(generate) => format!("Fills {} in the background", generate.table),
@@ -181,6 +170,7 @@ fn summary(action: &Action) -> String {
         Action::Proxy(_) => "Passes the request on".into(),
         Action::Files(_) => "Answers a file".into(),
         Action::OpenApi => "Describes this API".into(),
+        action => action.facts().map_or_else(String::new, |facts| facts.summary),
     }
 }
 

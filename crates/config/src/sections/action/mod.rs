@@ -1,6 +1,7 @@
 //! Actions: what an endpoint does, from the key that says so.
 
 pub(crate) mod constant;
+pub(crate) mod facts;
 pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod proxy;
@@ -14,6 +15,7 @@ use crate::syntax::fields::{Cursor, Fields, flag, name};
 use crate::syntax::keys::{ActionKeys, Key, action};
 use crate::syntax::tree::Node;
 use crate::syntax::words::list;
+use facts::{Access, Facts};
 use scope::{Scope, Typed};
 
 /// Every action.
@@ -205,20 +207,38 @@ impl Action {
         }
     }
 
+    /// What an action says of itself that works on rows of a hot table.
+    pub fn facts(&self) -> Option<Facts<'_>> {
+        Some(match self {
+            Action::Get(action) => action.facts(),
+            Action::Insert(action) => action.facts(),
+            Action::Upsert(action) => action.facts(),
+            Action::Update(action) => action.facts(),
+            Action::Increment(action) => action.facts(),
+            Action::Delete(action) => action.facts(),
+            Action::Random(action) => action.facts(),
+            Action::Count(action) => action.facts(),
+            Action::List(action) => action.facts(),
+            Action::Sql(_)
+            | Action::Redirect(_)
+            | Action::AnyOf(_)
+            | Action::Generate(_)
+            | Action::Handler(_)
+            | Action::Constant(_)
+            | Action::Proxy(_)
+            | Action::Files(_)
+            | Action::OpenApi => return None,
+        })
+    }
+
     /// The hot table that a client waits for this action to write.
     pub fn written_table(&self) -> Option<&str> {
-        match self {
-            Action::Insert(write::Insert { table, .. })
-            | Action::Upsert(write::Upsert { table, .. })
-            | Action::Update(write::Update { table, .. })
-            | Action::Increment(write::Increment { table, .. })
-            | Action::Delete(write::Delete { table, .. }) => Some(table),
-            _ => None,
-        }
+        self.facts().filter(|facts| facts.access == Access::Write).map(|facts| facts.table)
     }
 
     /// Why its answers cannot be kept.
     pub(crate) fn why_not_kept(&self) -> Option<&'static str> {
+        const NOT_KEPT: &str = "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant, proxy";
         match self {
             Action::Sql(sql) if sql.statements.iter().any(sql::begins_writing) => {
                 Some("the statement writes, and would not be run for a kept answer")
@@ -227,17 +247,11 @@ impl Action {
                 Some("a redirect that counts would not count what is answered from the cache")
             }
             Action::Sql(_)
-            | Action::Get(_)
-            | Action::Random(_)
-            | Action::Count(_)
-            | Action::List(_)
             | Action::Redirect(_)
             | Action::Proxy(_)
             | Action::OpenApi
             | Action::Constant(_) => None,
-            _ => Some(
-                "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant, proxy",
-            ),
+            action => action.facts().is_none_or(|facts| facts.access == Access::Write).then_some(NOT_KEPT),
         }
     }
 
@@ -249,34 +263,18 @@ impl Action {
     }
 
     fn each_expr<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
-        let mut all = |values: &'a [(String, Expr)]| values.iter().for_each(|(_, value)| f(value));
         match self {
-            Action::Insert(insert) => all(&insert.values),
-            Action::Upsert(write::Upsert { key, values, .. })
-            | Action::Update(write::Update { key, values, .. }) => {
-                all(values);
-                f(key);
-            }
             Action::Generate(generate) => {
-                all(&generate.values);
-                generate.first.iter().for_each(|row| all(row));
+                let rows = std::iter::once(&generate.values).chain(&generate.first);
+                rows.flatten().for_each(|(_, value)| f(value));
                 f(&generate.count);
             }
-            Action::Get(read::Get { key, .. })
-            | Action::Redirect(read::Redirect { key, .. })
-            | Action::Delete(write::Delete { pick: write::Pick::Key(key), .. }) => f(key),
-            Action::Increment(increment) => [&increment.key, &increment.by].into_iter().for_each(f),
-            Action::Count(count) => count.by.iter().for_each(|(_, value)| f(value)),
-            Action::List(list) => [&list.after, &list.limit].into_iter().for_each(f),
+            Action::Redirect(redirect) => f(&redirect.key),
             Action::AnyOf(actions) => actions.iter().for_each(|action| action.each_expr(f)),
-            Action::Sql(_)
-            | Action::Random(_)
-            | Action::Delete(_)
-            | Action::Handler(_)
-            | Action::Proxy(_)
-            | Action::Files(_)
-            | Action::OpenApi
-            | Action::Constant(_) => {}
+            action => {
+                let values = action.facts().map(|facts| facts.values).unwrap_or_default();
+                values.into_iter().for_each(|(_, value)| f(value));
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Actions that read a hot table: `get`, `random`, `count`, `list`, `redirect`.
 
+use super::facts::{Access, Facts, Shows, Wants};
 use super::scope::Typed;
 use crate::sections::table::TableConfig;
 use crate::sections::values;
@@ -29,6 +30,21 @@ pub(crate) fn get(typed: Typed<'_>) -> Option<Get> {
     Some(Get { key: typed.key(table)?, table: table.name.clone() })
 }
 
+impl Get {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Get { table, key } = self;
+        Facts {
+            table,
+            does: format!("get {table}"),
+            summary: format!("Reads a row of {table}"),
+            access: Access::Row,
+            shows: Shows::Row,
+            status: 200,
+            values: vec![(Wants::Key, key)],
+        }
+    }
+}
+
 pub(crate) const RANDOM: ActionKeys = action! { "random" | "table" | "answers a random row" => {} };
 
 /// A random row. Answers with the row.
@@ -40,6 +56,21 @@ pub struct Random {
 
 pub(crate) fn random(typed: Typed<'_>) -> Option<Random> {
     typed.hot_table().map(|table| Random { table: table.name.clone() })
+}
+
+impl Random {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Random { table } = self;
+        Facts {
+            table,
+            does: format!("random {table}"),
+            summary: format!("Reads a random row of {table}"),
+            access: Access::Memory,
+            shows: Shows::Row,
+            status: 200,
+            values: Vec::new(),
+        }
+    }
 }
 
 pub(crate) const COUNT: ActionKeys = action! {
@@ -61,6 +92,22 @@ pub(crate) fn count(typed: Typed<'_>) -> Option<Count> {
     let table = typed.hot_table()?;
     let by = typed.fields.get("by").and_then(|by| counted(by, typed, table));
     Some(Count { table: table.name.clone(), by })
+}
+
+impl Count {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Count { table, by } = self;
+        let by_column = by.as_ref().map(|(column, _)| column.as_str());
+        Facts {
+            table,
+            does: by_column.map_or_else(|| format!("count {table}"), |by| format!("count {table} by {by}")),
+            summary: format!("Counts rows of {table}"),
+            access: Access::Memory,
+            shows: Shows::Count(by_column),
+            status: 200,
+            values: by.iter().map(|(column, value)| (Wants::Column(column), value)).collect(),
+        }
+    }
 }
 
 /// `by`: one column and its value.
@@ -107,6 +154,21 @@ pub(crate) fn list(typed: Typed<'_>) -> Option<List> {
         after: typed.value("after").unwrap_or(Expr::Param("after".into())),
         limit: typed.value("limit").unwrap_or(Expr::Param("limit".into())),
     })
+}
+
+impl List {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let List { table, after, limit } = self;
+        Facts {
+            table,
+            does: format!("list {table}"),
+            summary: format!("Lists rows of {table}"),
+            access: Access::Memory,
+            shows: Shows::Rows,
+            status: 200,
+            values: vec![(Wants::KeyOrNull, after), (Wants::Whole, limit)],
+        }
+    }
 }
 
 pub(crate) const REDIRECT: ActionKeys = action! {

@@ -1,5 +1,6 @@
 //! Actions that write a row of a hot table: `insert`, `upsert`, `update`, `increment`, `delete`.
 
+use super::facts::{Access, Facts, Shows, Wants};
 use super::scope::Typed;
 use crate::sections::table::TableConfig;
 use crate::sections::values::{self, literal_fits};
@@ -37,6 +38,26 @@ pub(crate) fn insert(typed: Typed<'_>) -> Option<Insert> {
     let values = typed.complete_values(table);
     let retry = typed.fields.read("retry", integer(0, 1000)).map_or(RETRY, |retry| retry as u32);
     Some(Insert { table: table.name.clone(), values, retry })
+}
+
+impl Insert {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Insert { table, values, retry: _ } = self;
+        Facts {
+            table,
+            does: format!("insert {table}"),
+            summary: format!("Adds a row to {table}"),
+            access: Access::Write,
+            shows: Shows::NewRow,
+            status: 201,
+            values: new_row(values).collect(),
+        }
+    }
+}
+
+/// The values of a new row.
+fn new_row(values: &[(String, Expr)]) -> impl Iterator<Item = (Wants<'_>, &Expr)> {
+    values.iter().map(|(column, value)| (Wants::NewRow(column), value))
 }
 
 pub(crate) const UPSERT: ActionKeys = action! {
@@ -79,6 +100,21 @@ pub(crate) fn upsert(typed: Typed<'_>) -> Option<Upsert> {
     Some(Upsert { table: table.name.clone(), key, values })
 }
 
+impl Upsert {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Upsert { table, key, values } = self;
+        Facts {
+            table,
+            does: format!("upsert {table}"),
+            summary: format!("Adds or replaces a row of {table}"),
+            access: Access::Write,
+            shows: Shows::NewRow,
+            status: 200,
+            values: std::iter::once((Wants::NewKey, key)).chain(new_row(values)).collect(),
+        }
+    }
+}
+
 pub(crate) const UPDATE: ActionKeys = action! {
     "update" | "table" | "changes the row with this key and answers it" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
@@ -116,6 +152,22 @@ pub(crate) fn update(typed: Typed<'_>) -> Option<Update> {
     Some(Update { table: table.name.clone(), key: key?, values })
 }
 
+impl Update {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Update { table, key, values } = self;
+        let changes = values.iter().map(|(column, value)| (Wants::Change(column), value));
+        Facts {
+            table,
+            does: format!("update {table}"),
+            summary: format!("Changes a row of {table}"),
+            access: Access::Write,
+            shows: Shows::Row,
+            status: 200,
+            values: std::iter::once((Wants::Key, key)).chain(changes).collect(),
+        }
+    }
+}
+
 pub(crate) const INCREMENT: ActionKeys = action! {
     "increment" | "table" | "adds to a bigint column of the row with this key and answers the row" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
@@ -147,6 +199,21 @@ pub(crate) fn increment(typed: Typed<'_>) -> Option<Increment> {
         typed.fields.wrong_at("by", "by: must be a whole number");
     }
     Some(Increment { table: table.name.clone(), key: key?, column, by })
+}
+
+impl Increment {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Increment { table, key, column, by } = self;
+        Facts {
+            table,
+            does: format!("increment {table}.{column}"),
+            summary: format!("Adds to {column} of a row of {table}"),
+            access: Access::Write,
+            shows: Shows::Row,
+            status: 200,
+            values: vec![(Wants::Key, key), (Wants::Whole, by)],
+        }
+    }
 }
 
 pub(crate) const DELETE: ActionKeys = action! {
@@ -197,6 +264,25 @@ pub(crate) fn delete(typed: Typed<'_>) -> Option<Delete> {
         except.items(&what).into_iter().filter_map(|item| spared(item, table)).collect()
     });
     Some(Delete { table: table.name.clone(), pick: Pick::Random { except } })
+}
+
+impl Delete {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Delete { table, pick } = self;
+        let (does, shows, key) = match pick {
+            Pick::Key(key) => (format!("delete {table}"), Shows::Row, Some(key)),
+            Pick::Random { .. } => (format!("delete a random row of {table}"), Shows::RowOrNulls, None),
+        };
+        Facts {
+            table,
+            does,
+            summary: format!("Removes a row of {table}"),
+            access: Access::Write,
+            shows,
+            status: 200,
+            values: key.map(|key| (Wants::Key, key)).into_iter().collect(),
+        }
+    }
 }
 
 /// A key that `row = "random"` spares.

@@ -40,7 +40,7 @@ fn the_bytes_are_these() {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
     let number = |number: u64| number.to_le_bytes().to_vec();
     let expected = [
-        vec![2],                                       // version
+        vec![3],                                       // version
         text("sqlite:x"),                              // database
         vec![0],                                       // public URL: none
         text("GET"),                                   // method
@@ -65,9 +65,10 @@ fn the_bytes_are_these() {
         vec![0, 0],                                    // upstream: heed; private: no
         vec![0; 8],                                    // ignore, strip: none
         number(forebay_cache::limits::UPSTREAM_BYTES), // largest
-        vec![1],                                       // action: get
-        text("t"),                                     //   of this table
-        [vec![0], text("id")].concat(),                //   by this parameter
+        vec![1],                                       // action: on a hot table
+        text("get t"),                                 //   that does this
+        vec![1, 0, 0, 0],                              //   with one value,
+        [vec![0], text("id")].concat(),                //   this parameter
     ];
     assert_eq!(identity(lines), expected.concat());
 }
