@@ -36,6 +36,18 @@ pub trait HotAction: Sized + Send + Sync + 'static {
         out.respond(head, |_| {}, row.0.len() + PUNCTUATION_BYTES, write);
     }
 
+    /// Answers with an array of rows.
+    fn respond_rows(&self, rows: &[Row], slots: &Slots, out: &mut impl Out) {
+        let Answering { head, shape, .. } = self.answering();
+        let length_hint: usize = rows.iter().map(|row| row.0.len() + PUNCTUATION_BYTES).sum();
+        let write = |body: &mut Vec<u8>| {
+            if let Some(shape) = shape {
+                shape.write_rows(self.table().schema(), rows, &Scope::new(slots), body);
+            }
+        };
+        out.respond(head, |_| {}, length_hint, write);
+    }
+
     /// Finishes a call that has answered with its row when it is done.
     fn finish_row(
         self: &Arc<Self>,

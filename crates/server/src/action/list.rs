@@ -1,13 +1,13 @@
 //! `list`: rows of a hot table in the order of their keys, page by page (key-set pages: `after` is the last
 //! key seen).
 
-use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
+use super::hot::{HotAction, hot_action};
 use super::{Answering, Step};
 use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::problem::Problem;
 use forebay_table::HotTable;
-use forebay_value::{Row, Type, Value};
+use forebay_value::{Type, Value};
 use std::sync::Arc;
 
 hot_action!(List);
@@ -31,22 +31,11 @@ impl List {
         let after = Some(after.evaluate_as(*ty, name, &scope)?).filter(|after| !after.is_null());
         let limit = self.limit(&scope)?;
         let called = self.table.list(after.as_ref().map(Value::as_ref), limit);
-        let called = called.map(|called| called.map(|rows| self.respond(&rows, slots, out)));
+        let called = called.map(|called| called.map(|rows| self.respond_rows(&rows, slots, out)));
         self.finish(called, slots, out, |me, rows, slots, out| {
-            me.respond(&rows, slots, out);
+            me.respond_rows(&rows, slots, out);
             Ok(())
         })
-    }
-
-    /// Answers with these rows.
-    fn respond(&self, rows: &[Row], slots: &Slots, out: &mut impl Out) {
-        let length_hint: usize = rows.iter().map(|row| row.0.len() + PUNCTUATION_BYTES).sum();
-        let write = |body: &mut Vec<u8>| {
-            if let Some(shape) = &self.answering.shape {
-                shape.write_rows(self.table.schema(), rows, &Scope::new(slots), body);
-            }
-        };
-        out.respond(&self.answering.head, |_| {}, length_hint, write);
     }
 
     fn limit(&self, scope: &Scope<'_>) -> Result<usize, Problem> {

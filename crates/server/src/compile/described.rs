@@ -67,6 +67,7 @@ impl Described<'_> {
                 Wants::Column(column) => (self.column(facts.table, column), false),
                 Wants::Change(column) => (self.column(facts.table, column), true),
                 Wants::Whole => (Some(Type::Bigint), false),
+                Wants::Text => (Some(Type::Text { max_chars: None }), false),
                 Wants::NewRow(column) => {
                     row.push((column.to_owned(), value.clone()));
                     continue;

@@ -8,8 +8,8 @@ use crate::syntax::expr::Expr;
 pub struct Facts<'a> {
     /// The hot table.
     pub table: &'a str,
-    /// What it does, in the config's words: `count orders by status`. Two that do different things for the same
-    /// `values` say so here.
+    /// What it does, in the config's words: `count orders by status`. Two that do different things for
+    /// the same `values` say so here.
     pub does: String,
     /// The same as a sentence: `Counts rows of orders`.
     pub summary: String,
@@ -30,7 +30,7 @@ pub enum Access {
     Row,
     /// What memory knows of the table.
     Memory,
-    /// It writes.
+    /// A new row, or a change or the end of one that is there.
     Write,
 }
 
@@ -52,7 +52,7 @@ pub enum Shows<'a> {
 /// What a value must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wants<'a> {
-    /// A key.
+    /// The key of a row that is there.
     Key,
     /// A key, or null.
     KeyOrNull,
@@ -66,4 +66,6 @@ pub enum Wants<'a> {
     NewKey,
     /// A whole number.
     Whole,
+    /// Text of any length.
+    Text,
 }
