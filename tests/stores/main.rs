@@ -36,6 +36,7 @@ mod refusals;
 mod refused;
 mod repair;
 mod servers;
+mod several;
 mod starting;
 mod strict;
 mod tls;

@@ -8,6 +8,7 @@
 mod answering;
 pub mod any_of;
 pub mod generate;
+pub mod get_many;
 pub mod hot;
 pub mod list;
 pub mod proxy;
@@ -36,6 +37,8 @@ pub enum Action {
     Sql(Arc<sql::SqlAction>),
     /// Reads one row of a hot table by key.
     Get(Arc<read::Get>),
+    /// Reads several rows of a hot table by their keys.
+    GetMany(Arc<get_many::GetMany>),
     /// Reads a random row of a hot table.
     Random(Arc<read::Random>),
     /// Counts rows of a hot table.
@@ -67,6 +70,7 @@ impl Action {
             }
             Action::Sql(action) => Ok(action.run(slots)),
             Action::Get(action) => action.run(slots, out),
+            Action::GetMany(action) => action.run(slots, out),
             Action::Random(action) => action.run(slots, out),
             Action::Count(action) => action.run(slots, out),
             Action::List(action) => action.run(slots, out),

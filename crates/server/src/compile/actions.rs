@@ -4,6 +4,7 @@ use super::context::Context;
 use super::params::{Columns, ParamTable, Wanted, literal_value, no_column};
 use super::{sql_claims, sql_types};
 use crate::action::generate::{Generate, Target};
+use crate::action::get_many::GetMany;
 use crate::action::list::List;
 use crate::action::read::{Count, Get, Random, counters_of};
 use crate::action::redirect::Redirect;
@@ -17,7 +18,7 @@ use forebay_table::HotTable;
 use forebay_value::{KeyKind, Schema, Type};
 use std::sync::Arc;
 
-/// The most rows of one page of a list.
+/// The most rows of one page of a list, and the most keys of `get_many`.
 const LIST_ROWS_MAX: usize = 1_000;
 /// The most rows that one job generates.
 const GENERATE_ROWS_MAX: i64 = 1_000_000_000;
@@ -57,6 +58,7 @@ impl Compiler<'_, '_> {
             }
             From::Sql(model::Sql { statements, returns }) => self.sql(statements, *returns).await?,
             From::Get(model::Get { table, key }) => self.get(table, key)?,
+            From::GetMany(model::GetMany { table, keys }) => self.get_many(table, keys)?,
             From::Random(model::Random { table }) => {
                 let table = self.table(table)?;
                 Action::Random(Arc::new(Random { answering: self.row_answer(&table, 200)?, table }))
@@ -99,6 +101,15 @@ impl Compiler<'_, '_> {
         let answering = self.row_answer(&table, 200)?;
         let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
         Ok(Action::Get(Arc::new(Get { table, key, counters, answering })))
+    }
+
+    fn get_many(&mut self, table: &str, keys: &Expr) -> Result<Action, String> {
+        let table = self.table(table)?;
+        let text = Wanted::typed(Type::Text { max_chars: None });
+        let keys = (self.params.compile(keys, text, Columns::None)?, name_of(keys, "keys"));
+        let answering = self.row_answer(&table, 200)?;
+        let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
+        Ok(Action::GetMany(Arc::new(GetMany { table, keys, keys_max: LIST_ROWS_MAX, counters, answering })))
     }
 
     fn update(&mut self, table: &str, key: &Expr, values: &[(String, Expr)]) -> Result<Action, String> {

@@ -22,6 +22,7 @@ use scope::{Scope, Typed};
 pub(crate) const ACTIONS: &[&ActionKeys] = &[
     &sql::SQL,
     &read::GET,
+    &read::GET_MANY,
     &write::INSERT,
     &write::UPSERT,
     &write::UPDATE,
@@ -66,6 +67,8 @@ pub enum Action {
     Insert(write::Insert),
     /// One row by its key.
     Get(read::Get),
+    /// Several rows by their keys.
+    GetMany(read::GetMany),
     /// A new row, or new values for the one that is there.
     Upsert(write::Upsert),
     /// New values for a row that must be there.
@@ -139,6 +142,7 @@ pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>
     Some(match own.key {
         "sql" => Action::Sql(sql::read(fields, own.value)?),
         "get" => Action::Get(read::get(typed)?),
+        "get_many" => Action::GetMany(read::get_many(typed)?),
         "insert" => Action::Insert(write::insert(typed)?),
         "upsert" => Action::Upsert(write::upsert(typed)?),
         "update" => Action::Update(write::update(typed)?),
@@ -211,6 +215,7 @@ impl Action {
     pub fn facts(&self) -> Option<Facts<'_>> {
         Some(match self {
             Action::Get(action) => action.facts(),
+            Action::GetMany(action) => action.facts(),
             Action::Insert(action) => action.facts(),
             Action::Upsert(action) => action.facts(),
             Action::Update(action) => action.facts(),
@@ -238,7 +243,7 @@ impl Action {
 
     /// Why its answers cannot be kept.
     pub(crate) fn why_not_kept(&self) -> Option<&'static str> {
-        const NOT_KEPT: &str = "answers of this action are not kept; what can be: sql, get, random, count, list, redirect, constant, proxy";
+        const NOT_KEPT: &str = "answers of this action are not kept; what can be: sql, get, get_many, random, count, list, redirect, constant, proxy";
         match self {
             Action::Sql(sql) if sql.statements.iter().any(sql::begins_writing) => {
                 Some("the statement writes, and would not be run for a kept answer")

@@ -1,4 +1,4 @@
-//! Actions that read a hot table: `get`, `random`, `count`, `list`, `redirect`.
+//! Actions that read a hot table: `get`, `get_many`, `random`, `count`, `list`, `redirect`.
 
 use super::facts::{Access, Facts, Shows, Wants};
 use super::scope::Typed;
@@ -41,6 +41,43 @@ impl Get {
             shows: Shows::Row,
             status: 200,
             values: vec![(Wants::Key, key)],
+        }
+    }
+}
+
+pub(crate) const GET_MANY: ActionKeys = action! {
+    "get_many" | "table" | "answers the rows with these keys, in this order, without those that are not there" => {
+        "keys" | "value" | "\"$keys\"" | "the keys with commas between them (`?keys=1,2,3`), 1000 at most"
+    }
+};
+
+/// Several rows by their keys. Answers with an array.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetMany {
+    /// The hot table that is read.
+    pub table: String,
+    /// The keys with commas between them.
+    pub keys: Expr,
+}
+
+pub(crate) fn get_many(typed: Typed<'_>) -> Option<GetMany> {
+    typed.hot_table().map(|table| GetMany {
+        table: table.name.clone(),
+        keys: typed.value("keys").unwrap_or(Expr::Param("keys".into())),
+    })
+}
+
+impl GetMany {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let GetMany { table, keys } = self;
+        Facts {
+            table,
+            does: format!("get_many {table}"),
+            summary: format!("Reads rows of {table} by their keys"),
+            access: Access::Row,
+            shows: Shows::Rows,
+            status: 200,
+            values: vec![(Wants::Text, keys)],
         }
     }
 }

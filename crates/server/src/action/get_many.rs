@@ -1,0 +1,87 @@
+//! `get_many`: the rows with several keys, in the order in which they were asked for.
+
+use super::hot::{HotAction, hot_action};
+use super::{Answering, Step};
+use crate::endpoint::answer_sink::{Out, OwnedOut};
+use crate::endpoint::eval::{Eval, Scope, Slots};
+use crate::problem::Problem;
+use forebay_table::{Called, Counters, HotKind, HotTable, completed};
+use forebay_value::{Row, RowRef, Type, Value, from_text};
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+hot_action!(GetMany);
+
+/// The action.
+pub struct GetMany {
+    pub table: HotTable,
+    /// The keys with commas between them, and the name that errors use.
+    pub keys: (Eval, String),
+    /// More keys than this are refused.
+    pub keys_max: usize,
+    /// Whether the answer shows what increments change.
+    pub counters: Counters,
+    pub answering: Answering,
+}
+
+impl GetMany {
+    pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
+        let keys = self.keys(slots)?;
+        let mut rows = Vec::with_capacity(keys.len());
+        for key in &keys {
+            match self.table.get(key.as_ref(), self.counters, copied) {
+                Ok(Called::Now(row, mark)) => {
+                    rows.push(row);
+                    out.hold_until(mark);
+                }
+                Ok(Called::First(_) | Called::Later(_)) => return Ok(self.read_later(keys, slots)),
+                Err(error) if error.kind() == HotKind::Missing => out.hold_until(error.mark()),
+                Err(error) => return Err(self.problem(&error)),
+            }
+        }
+        self.respond_rows(&rows, slots, out);
+        Ok(Step::Done)
+    }
+
+    /// Reads all of them at one time, from wherever they are.
+    fn read_later(self: &Arc<Self>, keys: Vec<Value>, slots: &Arc<Slots>) -> Step {
+        let (me, slots) = (self.clone(), slots.clone());
+        Step::reply(async move {
+            let read = |key: Value| {
+                let me = &me;
+                async move { completed(|| me.table.get(key.as_ref(), me.counters, copied)).await }
+            };
+            let (mut rows, mut out) = (Vec::with_capacity(keys.len()), OwnedOut::default());
+            for found in join_all(keys.into_iter().map(read)).await {
+                match found {
+                    Ok((row, mark)) => {
+                        rows.push(row);
+                        out.hold_until(mark);
+                    }
+                    Err(error) if error.kind() == HotKind::Missing => out.hold_until(error.mark()),
+                    Err(error) => return Err(me.problem(&error)),
+                }
+            }
+            me.respond_rows(&rows, &slots, &mut out);
+            Ok(out.into_reply())
+        })
+    }
+
+    fn keys(&self, slots: &Slots) -> Result<Vec<Value>, Problem> {
+        let (keys, name) = &self.keys;
+        let Value::Text(keys) = keys.evaluate_as(Type::Text { max_chars: None }, name, &Scope::new(slots))?
+        else {
+            return Err(Problem::parameter(name, "is required"));
+        };
+        let ty = self.table.schema().key_column().ty;
+        let parts = keys.split(',').filter(|part| !part.is_empty());
+        if parts.clone().count() > self.keys_max {
+            return Err(Problem::parameter(name, format!("must have at most {} keys", self.keys_max)));
+        }
+        parts.map(|part| from_text(ty, part).map_err(|invalid| Problem::invalid(name, &invalid))).collect()
+    }
+}
+
+fn copied(row: RowRef<'_>) -> Row {
+    Row(row.0.into())
+}

@@ -1,0 +1,75 @@
+//! `get_many`: rows from memory, from the database, and from Redis, in the order of the keys.
+
+use super::Ground;
+use super::beside::Beside;
+use forebay_tests::{Client, Start, binary};
+use forebay_topology::{Flavour, Topology};
+
+const TABLE: &str = "CREATE TABLE docs (id bigint PRIMARY KEY, code text)";
+
+const CONFIG: &str = r#"
+[table.docs]
+follow = false
+
+[[endpoint]]
+route = "PUT /docs/{id}"
+upsert = "docs"
+values = { code = "$code" }
+
+[[endpoint]]
+route = "GET /docs"
+get_many = "docs"
+keys = "$ids"
+
+[[endpoint]]
+route = "GET /codes"
+get_many = "docs"
+reply = { wrap = "codes", fields = { code = "$code" } }
+"#;
+
+/// Asks for rows of which 3 is in the database alone, and 4 nowhere.
+#[track_caller]
+fn answers_in_order(client: &mut Client) {
+    for (id, code) in [(1, "one"), (2, "two")] {
+        client.ask("PUT", &format!("/docs/{id}"), Some(&format!(r#"{{"code":"{code}"}}"#))).expect(200);
+    }
+    let answered = client.get("/docs?ids=3,2,4,1,2").expect(200);
+    let ids: Vec<i64> =
+        answered.as_array().expect("rows").iter().filter_map(|row| row["id"].as_i64()).collect();
+    assert_eq!(ids, [3, 2, 1, 2]);
+    assert_eq!(answered[0]["code"], "three");
+    let shaped = client.get("/codes?keys=2,1").expect(200);
+    assert_eq!(shaped.to_string(), r#"{"codes":[{"code":"two"},{"code":"one"}]}"#);
+    assert_eq!(client.get("/docs?ids=").expect(200).to_string(), "[]");
+    assert_eq!(client.get("/docs?ids=4").expect(200).to_string(), "[]");
+    client.get("/docs").expect_problem(400, "ids");
+    client.get("/docs?ids=1,x").expect_problem(400, "`ids` must be a whole number");
+    let thousand = vec!["1"; 1_000].join(",");
+    assert_eq!(
+        client.get(&format!("/docs?ids={thousand}")).expect(200).as_array().map(Vec::len),
+        Some(1_000)
+    );
+    client.get(&format!("/docs?ids={thousand},1")).expect_problem(400, "at most 1000 keys");
+}
+
+#[test]
+fn several_rows_are_read_from_memory_and_from_the_database() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let server = beside.start().start();
+    server.wait_healthy();
+    beside.sql("INSERT INTO docs VALUES (3, 'three')");
+    answers_in_order(&mut server.client());
+}
+
+#[test]
+fn several_rows_are_read_from_redis() {
+    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let archive = ground.stores.archive(&ground.folder);
+    archive.rows(TABLE);
+    archive.rows("INSERT INTO docs VALUES (3, 'three')");
+    let config = ground.folder.write("several.toml", CONFIG);
+    let start = Start::new(binary(), &ground.folder, &config).stores(&ground.stores, &ground.folder);
+    let server = start.memory(&ground.memory.url()).set("memory.durability=async").start();
+    server.wait_healthy();
+    answers_in_order(&mut server.client());
+}
