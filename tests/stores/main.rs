@@ -31,6 +31,7 @@ mod others;
 mod pooler;
 mod postgresql;
 mod promoted;
+mod query_plans;
 mod ready;
 mod refusals;
 mod refused;

@@ -1,7 +1,8 @@
 //! Databases: the archive behind the hot tables, and what direct SQL runs on: SQLite and PostgreSQL.
 //!
 //! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in
-//! the store, what the store enforces on a table ([`Enforced`]), blocks of serial keys, scans,
+//! the store, what the store enforces on a table ([`Enforced`]), what of a plan
+//! grows with its table ([`Growing`]), blocks of serial keys, scans,
 //! [`Store::apply`], the drain's transaction, the changes that it holds ([`Held`]) and the dead letters that
 //! it leaves, which [`Store::replay`] applies again; what others commit ([`Store::follow`]). [`Store`] is a
 //! thin handle; `sqlite/` and `postgres/` are the engines behind it.
@@ -28,6 +29,7 @@ mod dead_letter;
 mod enforced;
 mod error;
 mod follow;
+mod follower;
 mod held_changes;
 pub mod limits;
 mod options;
@@ -35,6 +37,7 @@ mod options;
 pub mod planted_bugs;
 mod position;
 mod postgres;
+mod query_plan;
 mod reached;
 mod sqlite;
 mod statement;
@@ -47,9 +50,11 @@ pub use claim::{Claim, Claimed, Expected, Holder, Queue};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};
 pub use follow::{Follow, Followed, FollowedRow};
+pub use follower::Follower;
 pub use held_changes::Held;
 pub use options::{Options, ServerFacts};
 pub use position::{Scan, StoredPosition};
+pub use query_plan::{Growing, Planning, Work};
 pub use statement::{ResultColumn, Rows, Statement};
-pub use store::{Dialect, Follower, Store};
+pub use store::{Dialect, Store};
 pub use unwritten_letters::{KeepLetters, UnwrittenLetter};

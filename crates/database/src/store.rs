@@ -2,13 +2,13 @@
 //!
 //! Every method says what any engine must do; `Engine` is matched here and nowhere else.
 
+use crate::follower::{Follower, Following};
 use crate::postgres::Postgres;
-use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::Sqlite;
-use crate::sqlite::follow::Follower as SqliteFollower;
 use crate::{
-    Applied, Batch, Cascades, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Followed, Held, HeldId,
-    KeepLetters, Kind, Options, Rows, Scan, ServerFacts, Statement, StoredPosition, UnwrittenLetter,
+    Applied, Batch, Cascades, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Growing, Held, HeldId,
+    KeepLetters, Kind, Options, Planning, Rows, Scan, ServerFacts, Statement, StoredPosition,
+    UnwrittenLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Value};
 use futures_util::future::Either;
@@ -168,6 +168,17 @@ impl Store {
             Engine::Sqlite(sqlite) => Either::Left(sqlite.run(statement, params)),
             Engine::Postgres(postgres) => Either::Right(postgres.run(statement, params)),
         }
+    }
+
+    /// The names of all tables that statements find without a schema's name, in order; Forebay's own are left
+    /// out.
+    pub async fn tables(&self) -> Result<Vec<String>, Error> {
+        on!(self, engine => engine.tables().await)
+    }
+
+    /// What of a statement's plan grows with a table. Runs nothing.
+    pub async fn growing(&self, sql: &str, planning: Planning) -> Result<Vec<Growing>, Error> {
+        on!(self, engine => engine.growing(sql, planning).await)
     }
 
     /// Has statements that are asked for on this thread run on this thread's runtime, which is asked at its
@@ -430,64 +441,5 @@ impl Store {
     /// Removes what following has made in the database, once no server follows; what that was.
     pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.unfollow().await)
-    }
-}
-
-/// Polls one database for the server of one log.
-#[derive(Debug)]
-pub struct Follower {
-    engine: Following,
-}
-
-#[derive(Debug)]
-enum Following {
-    Sqlite(SqliteFollower),
-    Postgres(PostgresFollower),
-}
-
-impl Follower {
-    /// Reads what has changed since the last poll, and these rows. After an error, or when this is dropped
-    /// before it ends, the next poll goes on where the last one that ended left off.
-    pub async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
-        match &mut self.engine {
-            Following::Sqlite(follower) => follower.poll(wanted).await,
-            Following::Postgres(follower) => follower.poll(wanted).await,
-        }
-    }
-
-    /// Who tells of changes in this database, in words; and why not a way that would cost less.
-    pub fn told_by(&self) -> &str {
-        match &self.engine {
-            Following::Sqlite(_) => "triggers",
-            Following::Postgres(follower) => follower.told_by(),
-        }
-    }
-
-    /// As [`Store::idle_slots`], without its own.
-    pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
-        match &self.engine {
-            Following::Sqlite(_) => Ok(Vec::new()),
-            Following::Postgres(follower) => follower.idle_slots().await,
-        }
-    }
-
-    /// Where it is, for [`Store::follow_from`]: once the caller has everything that was found.
-    pub fn place(&self) -> String {
-        match &self.engine {
-            Following::Sqlite(follower) => follower.place(),
-            Following::Postgres(follower) => follower.place(),
-        }
-    }
-
-    /// Has the database keep what was committed since this place, until it is told another; `None`: what was
-    /// read is not kept.
-    ///
-    /// # Errors
-    /// [`Kind::Corrupt`]: the place is none of this database.
-    pub fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
-        match &mut self.engine {
-            Following::Sqlite(follower) => follower.hold(place),
-            Following::Postgres(follower) => follower.hold(place),
-        }
     }
 }

@@ -27,6 +27,7 @@ mod metrics;
 pub mod open;
 pub mod openapi;
 mod problem;
+mod query_plans;
 mod read_your_writes;
 mod reload;
 mod request_log;

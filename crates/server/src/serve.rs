@@ -10,6 +10,7 @@ use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{self, Away, Watched};
 use crate::problem::Problem;
+use crate::query_plans::QueryPlans;
 use crate::reload::{self, ReadConfig, Reloader};
 use crate::request_log;
 use crate::schedule::Schedule;
@@ -104,7 +105,7 @@ fn serve_in_place(
     let tier = Arc::new(tier);
     let conditions = Arc::new(Conditions::new(tier.clone()));
     ground.proxies.start(runtime.handle());
-    let (jobs, uncounted) = (ground.jobs.clone(), ground.uncounted.clone());
+    let (jobs, uncounted, plans) = (ground.jobs.clone(), ground.uncounted.clone(), ground.plans.clone());
     let served = (routes, cached_routes.clone());
     let reloader = Reloader::new(ground, config, seen, options.read, served, server.replacer());
     let admin = Admin {
@@ -125,7 +126,8 @@ fn serve_in_place(
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config, duties), listener, failed));
-    runtime.spawn(enforced.watch(store));
+    runtime.spawn(enforced.watch(store.clone()));
+    runtime.spawn(plans.watch(store));
     let ((failed_with, result), over_at) = (std::sync::mpsc::channel(), OnceLock::new());
     let ended = server.run(until_over(stop, failure, failed_with, &over_at));
     // What a stop does to the drain is no condition.
@@ -275,6 +277,7 @@ fn ground(
         uncounted: Arc::default(),
         proxies: Proxies::new(workers),
         following: tier.following(),
+        plans: QueryPlans::default(),
     };
     (ground, tier)
 }

@@ -31,6 +31,7 @@ mod lane;
 mod numeric;
 mod one_by_one;
 mod positions;
+mod query_plan;
 mod scan;
 mod schema;
 mod serial_keys;
@@ -217,6 +218,10 @@ impl Postgres {
         let table = table.to_owned();
         self.job(|bulk| async move { schema::describe(&mut *bulk.sessions.lease().await?, &table).await })
             .await
+    }
+
+    pub(crate) async fn tables(&self) -> Result<Vec<String>, Error> {
+        self.job(|bulk| async move { schema::tables(&mut *bulk.sessions.lease().await?).await }).await
     }
 
     pub(crate) async fn create_table(&self, schema: &Schema) -> Result<(), Error> {

@@ -105,6 +105,17 @@ fn default(fill: &Fill, column: &Column) -> Result<String, Error> {
     })
 }
 
+/// Tables that a name alone finds, without the partitions of others.
+const TABLES: &str = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND pg_table_is_visible(c.oid) \
+     AND n.nspname !~ '^(pg_|information_schema$)' AND c.relname !~ '^forebay_' ORDER BY c.relname";
+
+/// The names of all tables but Forebay's own.
+pub(super) async fn tables(session: &mut Session) -> Result<Vec<String>, Error> {
+    let found = session.run(TABLES, &[]).await?;
+    Ok(found.iter().map(|row| text(&row[0]).to_owned()).collect())
+}
+
 const TABLE: &str = "SELECT c.oid::int8, c.relkind::text FROM pg_class c WHERE c.oid = to_regclass($1)";
 
 const COLUMNS: &str = "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypmod::int8, a.attnotnull, a.attidentity::text, \

@@ -28,6 +28,8 @@ pub(super) struct Parsed {
     pub(super) looks: Looks,
     /// Whether the rows that it touches are changed rows.
     pub(super) counts: bool,
+    /// Its first word, in capitals.
+    pub(super) verb: String,
 }
 
 /// Statements that would end a transaction that others share, change a connection, or take it over.
@@ -121,8 +123,9 @@ pub(super) fn parse(sql: &str) -> Result<Parsed, Error> {
         return Err(Error::new(Kind::Syntax, "the SQL holds a NUL character"));
     }
     let looks = looks(&words);
-    let counts = matches!(first.as_str(), "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "WITH");
-    Ok(Parsed { sql: out, params, looks, counts: counts && looks != Looks::Read })
+    let verb = first.clone();
+    let counts = matches!(verb.as_str(), "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "WITH");
+    Ok(Parsed { sql: out, params, looks, counts: counts && looks != Looks::Read, verb })
 }
 
 fn looks(words: &[String]) -> Looks {

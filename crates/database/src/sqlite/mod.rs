@@ -16,6 +16,7 @@ pub(crate) mod follow;
 mod held_changes;
 mod open;
 mod positions;
+mod query_plan;
 mod readers;
 mod scan;
 mod schema;
@@ -74,6 +75,10 @@ impl Sqlite {
     pub(crate) async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         let table = table.to_owned();
         self.readers.submit(move |connection| schema::describe(connection, &table)).await
+    }
+
+    pub(crate) async fn tables(&self) -> Result<Vec<String>, Error> {
+        self.readers.submit(schema::tables).await
     }
 
     pub(crate) async fn create_table(&self, schema: &Schema) -> Result<(), Error> {

@@ -110,6 +110,15 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
     })
 }
 
+/// The names of all tables but SQLite's and Forebay's own.
+pub(super) fn tables(connection: &Connection) -> Result<Vec<String>, Error> {
+    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' \
+         AND substr(name, 1, 8) <> 'forebay_' ORDER BY name";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let names = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect);
+    names.map_err(map)
+}
+
 /// Reads a table's schema; `None` when there is no such table.
 pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Schema>, Error> {
     let found: Option<(String, String, String)> = connection

@@ -5,12 +5,14 @@ use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Eval, Scope, Slots, coerce};
 use crate::endpoint::shape::RowValues;
 use crate::problem::Problem;
+use crate::query_plans::Timed;
 use crate::read_your_writes::Seen;
 use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
 use forebay_terminal::error;
 use forebay_value::{Type, Value, ValueRef};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How many rows the answer shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct SqlAction {
     pub answering: Answering,
     /// What follows what it writes.
     pub seen: Seen,
+    /// How long it takes.
+    pub timed: Arc<Timed>,
 }
 
 impl SqlAction {
@@ -43,7 +47,10 @@ impl SqlAction {
         let (me, slots) = (self.clone(), slots.clone());
         let running = self.bound(&slots).map(|values| self.store.run(&self.statement, values));
         Step::Reply(Box::pin(async move {
-            let rows = running?.await.map_err(|error| sql_problem(&error))?;
+            let started = Instant::now();
+            let rows = running?.await;
+            me.timed.add(started.elapsed());
+            let rows = rows.map_err(|error| sql_problem(&error))?;
             me.seen.wait().await;
             me.answer(&rows, &slots)
         }))

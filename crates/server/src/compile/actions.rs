@@ -203,7 +203,9 @@ impl Compiler<'_, '_> {
         let answering = self.answering(&columns, &columns.clone(), 200)?;
         let store = self.context.store.clone();
         let seen = crate::read_your_writes::Seen(self.context.following.clone().filter(|_| statement.writes));
-        Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering, seen })))
+        let name = format!("{} {}", self.endpoint.method.name(), self.endpoint.route);
+        let timed = self.context.plans.add_timed(name, sql);
+        Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering, seen, timed })))
     }
 
     fn count(&mut self, table: &str, by: Option<&(String, Expr)>) -> Result<Action, String> {

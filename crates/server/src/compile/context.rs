@@ -6,6 +6,7 @@ use crate::auth::Auth;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
+use crate::query_plans::QueryPlans;
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_table::{Following, HotTables};
@@ -49,6 +50,8 @@ pub struct Context<'a> {
     pub proxies: &'a Proxies,
     /// The tables that follow what others write.
     pub following: Option<Following>,
+    /// Statements whose plans are looked at.
+    pub plans: &'a QueryPlans,
 }
 
 impl Context<'_> {

@@ -7,6 +7,7 @@ use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
 use crate::problem::Problem;
+use crate::query_plans::QueryPlans;
 use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
@@ -49,6 +50,8 @@ pub struct Ground {
     pub proxies: Proxies,
     /// The tables that follow what others write.
     pub following: Option<Following>,
+    /// Statements whose plans are looked at.
+    pub plans: QueryPlans,
 }
 
 impl Ground {
@@ -76,6 +79,7 @@ impl Ground {
             uncounted: self.uncounted.clone(),
             proxies: &self.proxies,
             following: self.following.clone(),
+            plans: &self.plans,
         };
         let routes = compile(&config.endpoints, &context).await;
         let routes = routes.map_err(|errors| in_file(config, &errors))?;
@@ -110,6 +114,12 @@ impl Ground {
     pub async fn schedule(&self, config: &Config) -> Result<Schedule, StartError> {
         let (store, dialect) = (&self.store, config.database.dialect());
         let following = self.following.as_ref();
+        for job in &config.jobs {
+            job.statements
+                .in_dialect(dialect)
+                .into_iter()
+                .for_each(|sql| self.plans.add(format!("job {}", job.name), sql));
+        }
         let schedule = Schedule::compile(&config.jobs, store, &self.known, dialect, &self.cache, following);
         schedule.await.map_err(|errors| in_file(config, &errors))
     }

@@ -16,7 +16,7 @@ mod mode;
 mod params;
 mod proxies;
 mod row_invalidation;
-mod sql_claims;
+pub mod sql_claims;
 mod sql_types;
 mod words;
 

@@ -6,6 +6,7 @@ mod enforced;
 mod known;
 mod schemas;
 
+use crate::query_plans;
 use crate::retry::{Trouble, until_answered};
 use crate::start_error::StartError;
 use crate::tier::Tier;
@@ -98,8 +99,8 @@ async fn database_or_known(
     Ok((store, schemas, known))
 }
 
-/// What only the database can judge of the hot tables that are there: a line each; and how they are followed.
-/// Makes nothing.
+/// What only the database can judge of the hot tables that are there: a line each; how they are followed;
+/// and which statements grow with a table. Makes nothing.
 ///
 /// # Errors
 /// When the database cannot be asked, or a table cannot be a hot one.
@@ -115,6 +116,7 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     let mut lines =
         Watched::begin(config, &store, &Known::new(&Trouble::default()), &mut specs).await?.lines();
     lines.extend(following(config, &store, &specs).await?);
+    lines.extend(query_plans::of_config(config, &store).await);
     Ok(lines)
 }
 

@@ -7,6 +7,7 @@ mod dead_letters;
 mod fencing;
 mod held;
 mod keys;
+mod query_plans;
 mod statements;
 pub(crate) mod tables;
 

@@ -1,0 +1,158 @@
+//! Statements that grow with their table: `forebay check` and the log name them with the index or the hot
+//! form, and one whose plan turns bad while it is served is told once.
+
+use forebay_tests::{Folder, Start, Stores, binary, wait_for};
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = r#"
+[table.account]
+columns = { id = "bigint key", name = "text", email = "text" }
+hot = false
+
+[[endpoint]]
+route = "GET /accounts/count"
+sql = "SELECT count(*) AS count FROM account WHERE name = $name"
+
+[[endpoint]]
+route = "GET /accounts/random"
+sql = "SELECT id FROM account ORDER BY random() LIMIT 1"
+
+[[endpoint]]
+route = "GET /accounts/by-mail"
+sql = "SELECT id FROM account WHERE email = $email"
+returns = "many"
+
+[[endpoint]]
+route = "GET /accounts/{id}"
+any_of = [{ sql = "SELECT id FROM account WHERE id = $id" }, { sql = "SELECT id, name FROM account WHERE id = $id" }]
+
+[[job]]
+name = "tidy"
+every = "1h"
+sql = "DELETE FROM account WHERE email LIKE 'x%'"
+"#;
+
+struct Ground {
+    folder: Folder,
+    stores: Stores,
+}
+
+impl Ground {
+    fn new(stores: Stores) -> Ground {
+        let ground = Ground { folder: Folder::new(), stores };
+        ground.sql("CREATE TABLE account (id bigint PRIMARY KEY, name text, email text); CREATE INDEX mails ON account (email)");
+        ground
+    }
+
+    fn sql(&self, sql: &str) {
+        if self.stores.is_postgres() {
+            let url = self.stores.database_url(&self.folder);
+            postgres::Client::connect(&url, postgres::NoTls).unwrap().batch_execute(sql).unwrap();
+        } else {
+            let connection = rusqlite::Connection::open(self.folder.database()).unwrap();
+            connection.busy_timeout(Duration::from_secs(10)).unwrap();
+            connection.execute_batch(sql).unwrap();
+        }
+    }
+
+    fn start(&self) -> Start {
+        Start::new(binary(), &self.folder, &self.folder.write("plans.toml", CONFIG))
+            .stores(&self.stores, &self.folder)
+    }
+}
+
+/// What is told of every statement, and of no other.
+fn expected(ground: &Ground) -> Vec<String> {
+    let index = if ground.stores.is_postgres() {
+        "CREATE INDEX CONCURRENTLY ON"
+    } else {
+        "CREATE INDEX account_name ON"
+    };
+    let rows = "with 10,000,000 rows;";
+    vec![
+        format!(
+            "warning: GET /accounts/count reads every row of account: about 1 s a request {rows} {index} account (name); \
+             or a hot table with `count = \"account\"`"
+        ),
+        format!(
+            "warning: GET /accounts/random reads every row and shuffles all of account: about 2 s a request {rows} \
+             use a hot table with `random = \"account\"`"
+        ),
+        format!(
+            "warning: job tidy reads every row of account: about 1 s a request {rows} no index is known that helps: add a \
+             LIMIT, or `cache` its answer"
+        ),
+    ]
+}
+
+fn warned(text: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|line| Some(line[line.find("warning: ")?..].to_owned()));
+    let mut lines: Vec<String> = lines.collect();
+    lines.sort();
+    lines
+}
+
+fn growing_statements_are_told(stores: Stores) {
+    let ground = Ground::new(stores);
+    let checked = ground.start().run("check", &[]);
+    assert!(checked.status.success(), "{checked:?}");
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(warned(&said), expected(&ground), "{said}");
+    let server = ground.start().start();
+    let said = wait_for("three warnings", || Some(server.output()).filter(|said| warned(said).len() >= 3));
+    assert_eq!(warned(&said), expected(&ground), "{said}");
+}
+
+#[test]
+fn growing_statements_are_told_of_sqlite() {
+    growing_statements_are_told(Stores::sqlite());
+}
+
+#[test]
+fn growing_statements_are_told_of_postgres() {
+    growing_statements_are_told(Stores::postgres());
+}
+
+/// An index is dropped while its statement is served.
+fn a_plan_that_turns_bad_is_told_once(stores: Stores) {
+    let ground = Ground::new(stores);
+    ground.sql(
+        "INSERT INTO account WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) \
+         SELECT i, 'a name', 'mail' || i FROM n",
+    );
+    let server = ground.start().start();
+    let mut client = server.client();
+    let turned = |said: &str| {
+        said.lines().filter(|line| line.contains("GET /accounts/by-mail") && line.contains(" ms now")).count()
+    };
+    let mut ask_for = |period: Duration| {
+        let begun = Instant::now();
+        while begun.elapsed() < period {
+            client.get("/accounts/by-mail?email=mail77").expect(200);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // Long enough for two looks at the times.
+    ask_for(Duration::from_secs(11));
+    assert_eq!(turned(&server.output()), 0, "{}", server.output());
+    ground.sql("DROP INDEX mails");
+    wait_for("the warning", || {
+        ask_for(Duration::from_secs(1));
+        (turned(&server.output()) > 0).then_some(())
+    });
+    let said = server.output();
+    let line = said.lines().find(|line| line.contains(" ms now")).expect("the line");
+    assert!(line.contains("account (email)"), "{line}");
+    ask_for(Duration::from_secs(11));
+    assert_eq!(turned(&server.output()), 1, "{}", server.output());
+}
+
+#[test]
+fn a_plan_that_turns_bad_is_told_once_of_sqlite() {
+    a_plan_that_turns_bad_is_told_once(Stores::sqlite());
+}
+
+#[test]
+fn a_plan_that_turns_bad_is_told_once_of_postgres() {
+    a_plan_that_turns_bad_is_told_once(Stores::postgres());
+}
