@@ -23,6 +23,7 @@ mod full;
 mod generating;
 mod history;
 mod hosts;
+mod init;
 mod letters;
 mod migrations;
 mod named;

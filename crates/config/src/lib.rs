@@ -4,12 +4,13 @@
 //! [`model`]. The way there is [`load`]: read the tree, lay the environment and the command line
 //! over it (`overrides`), read section by section (`sections`), cross-check (`check`). Nothing
 //! stops at the first mistake. The keys of the sections are what files are checked against and what
-//! the documentation shows (`key_tables`).
+//! the documentation shows (`key_tables`). [`draft`] goes the other way: from tables to a file.
 //!
 //! What must not move in: opening anything that the config names, and the types of any other room
 //! but `value`.
 
 mod check;
+pub mod draft;
 mod explain;
 mod key_tables;
 pub mod limits;

@@ -26,11 +26,17 @@ pub enum Command {
   forebay serve links.toml --memory redis://10.0.0.1 --without drain,jobs
   forebay serve links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
     Serve(Serve),
-    /// Explain a config, or every mistake in it; list what only its database can judge, if that answers.
+    /// Explain a config, or every mistake in it; if its database answers, list what only that can judge and
+    /// which statements grow with a table.
     #[command(after_help = "Examples:
   forebay check
   forebay check examples/links.toml")]
     Check(Check),
+    /// Write a commented config for the tables that a database has.
+    #[command(after_help = "Examples:
+  forebay init postgres://me@localhost/shop
+  forebay init sqlite:shop.db -o -")]
+    Init(Init),
     /// Print the routes of a config as OpenAPI 3.1. Asks the database only for columns that the config leaves
     /// to it.
     #[command(after_help = "Example:
@@ -261,6 +267,15 @@ pub struct Unfollow {
 pub struct Check {
     #[command(flatten)]
     pub config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The database: sqlite:PATH or postgres://USER@HOST/NAME.
+    pub url: String,
+    /// Where the config goes; it must not be there yet. - prints it.
+    #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+    pub output: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod doctor;
 mod drain;
+mod init;
 mod load;
 mod openapi;
 mod pages;
@@ -32,6 +33,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Reload(args) => reload::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Openapi(args) => openapi::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Unfollow(args) => unfollow::run(&args),

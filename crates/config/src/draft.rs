@@ -1,0 +1,197 @@
+//! A config for tables that are there already, as a beginning: what `forebay init` writes.
+//!
+//! Promises: the text passes the checks of this crate; a table that cannot be served from memory stands in
+//! it as a comment that says why.
+
+use crate::Overrides;
+use crate::syntax::words::without_password;
+use forebay_value::{Fill, KeyKind, Schema};
+use std::fmt::Write;
+
+/// A table of a database: its schema, or why it cannot be a hot table.
+pub struct Found {
+    /// As statements write it.
+    pub name: String,
+    /// What it holds, or why memory cannot hold it.
+    pub schema: Result<Schema, String>,
+}
+
+/// The environment variable that the config reads a URL with a password from.
+pub const URL_VARIABLE: &str = "DATABASE_URL";
+
+/// The config. `url` is written as it is, unless it holds a password: then [`URL_VARIABLE`] is read.
+pub fn draft(url: &str, tables: &[Found]) -> String {
+    let described = without_password(url);
+    let is_secret = described != url;
+    let written = if is_secret { format!("${{{URL_VARIABLE}}}") } else { url.to_owned() };
+    let secret = if is_secret {
+        format!(" The environment variable {URL_VARIABLE} holds its URL, because that has a password.")
+    } else {
+        String::new()
+    };
+    let mut out = format!(
+        "# What Forebay serves of {described}, as `forebay init` found it: a beginning, to be cut down to the routes that you need.\n\
+         #{secret} `forebay check` explains this file, and says what the database alone enforces; docs/configuration.md has every key.\n\n\
+         [server]\nlisten = \"127.0.0.1:3000\"\n\n\
+         [database]\nurl = {}\n\n\
+         # Rows are in this process; acknowledged writes are in the log in this folder until they are in the database.\n\
+         [memory]\nurl = \"embedded:data\"\n",
+        quoted(&written)
+    );
+    for table in tables {
+        let section = match &table.schema {
+            Ok(schema) => served(schema).unwrap_or_else(|why| left_out(&table.name, &why)),
+            Err(why) => left_out(&table.name, why),
+        };
+        out.push('\n');
+        out.push_str(&section);
+    }
+    out
+}
+
+/// The routes of a table, if this crate takes them.
+fn served(schema: &Schema) -> Result<String, String> {
+    let text = routes(schema);
+    crate::parse(&schema.name, &text, &Overrides::default(), &|_| None)
+        .map_err(|errors| errors.errors.first().map_or_else(String::new, |error| error.what.clone()))?;
+    Ok(text)
+}
+
+fn left_out(name: &str, why: &str) -> String {
+    let why = why.strip_prefix(&format!("table {name} ")).unwrap_or(why);
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!(
+        "# {}: not in memory: {why}. SQL reaches it all the same (`sql = \"SELECT …\"`).\n",
+        one_line(name)
+    )
+}
+
+fn routes(schema: &Schema) -> String {
+    let (name, key) = (&schema.name, &schema.columns[schema.key].name);
+    let mut out = format!("# {}\n", columns(schema));
+    let mut put = |line: String| {
+        out.push_str(&line);
+        out.push('\n');
+    };
+    put("# Others may write to it: what they commit is followed.".to_owned());
+    put(format!("[table.{name}]\n"));
+    put(format!("[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"\n"));
+    // The database has a value for what is left out.
+    let is_given = |index: usize| {
+        let column = &schema.columns[index];
+        !(index == schema.key && schema.key_kind == KeyKind::Serial) && column.fill.is_none()
+    };
+    let given: Vec<_> = (0..schema.columns.len())
+        .filter(|index| is_given(*index))
+        .map(|index| &schema.columns[index])
+        .collect();
+    let filled =
+        schema.columns.iter().filter(|column| column.fill.is_some()).map(|column| column.name.as_str());
+    let filled: Vec<&str> = filled.collect();
+    put("# 201 when it is in Forebay's log. With `durability = \"database\"`: when it is committed in the database.".to_owned());
+    if !filled.is_empty() {
+        put(format!("# With their defaults: {}. `values` can set them.", filled.join(", ")));
+    }
+    put(format!("[[endpoint]]\nroute = \"POST /{name}\"\ninsert = \"{name}\""));
+    let optional: Vec<String> = given
+        .iter()
+        .filter(|column| column.nullable)
+        .map(|column| format!("{} = \"{}?\"", column.name, column.ty))
+        .collect();
+    if !optional.is_empty() {
+        put(format!("params = {{ {} }}", optional.join(", ")));
+    }
+    let values: Vec<String> = given.iter().map(|column| format!("{0} = \"${0}\"", column.name)).collect();
+    put(format!("values = {{ {} }}", values.join(", ")));
+    put("reply = { status = 201 }".to_owned());
+    out
+}
+
+/// What a table holds, in words.
+fn columns(schema: &Schema) -> String {
+    let mut out = format!("{}: ", one_line(&schema.name));
+    for (index, column) in schema.columns.iter().enumerate() {
+        let comma = if index > 0 { ", " } else { "" };
+        write!(out, "{comma}{} {}", one_line(&column.name), column.ty).expect("a String takes everything");
+        let words = [
+            (index == schema.key, " key"),
+            (column.unique, " unique"),
+            (column.nullable, " null"),
+            (matches!(column.fill, Some(Fill::Now)), " = now()"),
+        ];
+        words.iter().filter(|(is, _)| *is).for_each(|(_, word)| out.push_str(word));
+    }
+    out
+}
+
+/// A name without what would end a comment.
+fn one_line(name: &str) -> String {
+    name.replace(char::is_control, " ")
+}
+
+/// A text as TOML has it.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, ConfigErrors};
+    use forebay_value::{Column, Type, Value};
+
+    fn column(name: &str, ty: Type, nullable: bool, fill: Option<Fill>) -> Column {
+        Column { name: name.into(), ty, nullable, unique: false, indexed: false, fill }
+    }
+
+    fn read(text: &str) -> Result<Config, ConfigErrors> {
+        let env =
+            |name: &str| (name == URL_VARIABLE).then(|| "postgres://me:secret@localhost/shop".to_owned());
+        crate::parse("draft.toml", text, &Overrides::default(), &env)
+    }
+
+    fn orders() -> Schema {
+        let pending = Fill::Value(Value::Text("pending".into()));
+        let columns = vec![
+            column("id", Type::Bigint, false, None),
+            column("total", Type::Decimal { precision: 8, scale: 2 }, false, None),
+            column("note", Type::Text { max_chars: Some(40) }, true, None),
+            column("status", Type::TEXT, false, Some(pending)),
+        ];
+        Schema::new("orders", columns, 0, KeyKind::Serial).unwrap()
+    }
+
+    #[test]
+    fn a_draft_passes_the_checks() {
+        let odd = Schema::new("odd name", orders().columns, 0, KeyKind::Serial).unwrap();
+        let tables = [
+            Found { name: "orders".into(), schema: Ok(orders()) },
+            Found { name: "odd name".into(), schema: Ok(odd) },
+            Found {
+                name: "log\nline".into(),
+                schema: Err("table log\nline has no PRIMARY KEY; a hot table\nneeds one".into()),
+            },
+        ];
+        let text = draft("postgres://me:secret@localhost/shop", &tables);
+        assert!(!text.contains("secret@"), "{text}");
+        let config = read(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert_eq!(config.database.url, "postgres://me:secret@localhost/shop");
+        let routes: Vec<_> = config
+            .endpoints
+            .iter()
+            .map(|endpoint| format!("{} {}", endpoint.method.name(), endpoint.route))
+            .collect();
+        assert_eq!(routes, ["GET /orders/{id}", "POST /orders"]);
+        for line in [
+            "# orders: id bigint key, total numeric(8,2), note text(40) null, status text",
+            "# With their defaults: status. `values` can set them.",
+            "params = { note = \"text(40)?\" }",
+            "values = { total = \"$total\", note = \"$note\" }",
+            "# odd name: not in memory: `odd name`: ",
+            "# log line: not in memory: has no PRIMARY KEY; a hot table needs one. SQL reaches",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        read(&draft("sqlite:/tmp/a \"quoted\" path.db", &[])).unwrap();
+    }
+}
