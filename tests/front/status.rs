@@ -59,6 +59,31 @@ fn a_web_page_does_not_reach_a_status_listener_without_a_token() {
     }
 }
 
+#[test]
+fn the_admin_listener_is_steered_by_its_own_page_and_by_no_other() {
+    let front = Front::start(CONFIG);
+    front.server.wait_healthy();
+    let admin = front.server.admin;
+    let host = admin.to_string();
+    let own = format!("http://{host}");
+    for origin in ["http://a.example", "null", "", "http://localhost", &format!("https://{host}"), &host] {
+        let fields = [("Host", host.as_str()), ("Origin", origin)];
+        assert_eq!(call(admin, "POST", "/drain/pause", &fields).status, 403, "{origin}");
+    }
+    // A name that resolves to loopback is not the listener's own.
+    let rebound = [("Host", "a.example:1"), ("Origin", "http://a.example:1")];
+    assert_eq!(call(admin, "POST", "/drain/pause", &rebound).status, 403);
+    assert_eq!(front.server.drain_state()["status"], "running", "nothing paused it");
+    let page = [("Host", host.as_str()), ("Origin", &own)];
+    assert_eq!(call(admin, "POST", "/drain/pause", &page).status, 200);
+    let answer = call(admin, "GET", "/", &[("Host", &host)]);
+    let policy = answer.header("content-security-policy").expect("a policy");
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    let status = front.server.address_behind("status on http://").expect("it is announced");
+    let token = ("Authorization", "Bearer a token of the probes");
+    assert_eq!(call(status, "GET", "/", &[("Host", "localhost"), token]).status, 404);
+}
+
 /// The first field is the Host.
 fn call(address: SocketAddr, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
     let ((_, host), fields) = fields.split_first().expect("a Host");

@@ -3,11 +3,14 @@
 //!
 //! | request | answer |
 //! |---|---|
+//! | `GET /` | the [`crate::dashboard`] |
 //! | `GET /health` | 200: the process is alive; asks neither database nor tier |
 //! | `GET /ready` | 200 when hot requests are served, else 503; which [`crate::conditions`] hold |
 //! | `GET /drain` | where the drain stands |
 //! | `POST /drain/pause`, `/drain/resume` | stops it, lets it go on |
 //! | `POST /drain/finish` | answers when everything that is in the log now is in the database |
+//! | `GET /dead-letters` | how many the database keeps, and the newest of them |
+//! | `POST /drain/replay` | applies dead letters again |
 //! | `GET /follow` | whether what others commit reaches memory |
 //! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
 //! | `GET /tables` | rows and memory |
@@ -26,6 +29,7 @@
 use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
 use crate::conditions::Conditions;
+use crate::dashboard;
 use crate::endpoint::answer_sink::{OwnedOut, respond_problem};
 use crate::handler::find_query;
 use crate::jobs::Jobs;
@@ -33,6 +37,7 @@ use crate::metrics;
 use crate::problem::{Problem, write_problem};
 use crate::reload::Reloader;
 use crate::schedule::Schedule;
+use crate::statement_counters::Statements;
 use crate::tier::Tier;
 use forebay_drain::{Difference, Differences};
 use forebay_host::Sampler;
@@ -57,6 +62,8 @@ pub struct Admin {
     pub runtime: Handle,
     /// The numbers of the main listener.
     pub stats: Stats,
+    /// The numbers of endpoints' statements.
+    pub statements: Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
     /// What the main listener serves, and how that changes.
@@ -75,7 +82,11 @@ pub struct AdminService {
 
 impl Service for AdminService {
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
-        match self.access.check(request).and_then(|()| self.admin.call(request)) {
+        let allowed = self.access.check(request);
+        if allowed.is_ok() && dashboard::answer(request, answer) {
+            return Outcome::Done;
+        }
+        match allowed.and_then(|()| self.admin.call(request)) {
             Ok(Work::Now(value)) => {
                 let body = value.to_string();
                 answer.respond(&json_head(200), body.as_bytes());
@@ -183,6 +194,9 @@ impl Admin {
             (Method::Get | Method::Head, "/drain") => {
                 Ok(self.ask(|tier| async move { tier.drain_state().await }))
             }
+            (Method::Get | Method::Head, "/dead-letters") => {
+                Ok(self.ask(|tier| async move { tier.letters().await }))
+            }
             (Method::Get | Method::Head, "/jobs") => {
                 let (jobs, scheduled) = (self.jobs.states(), self.schedule.states());
                 Ok(Work::Now(json!({ "jobs": jobs, "scheduled": scheduled })))
@@ -202,13 +216,14 @@ impl Admin {
             (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
             (Method::Post, "/drain/finish") => Ok(self.finish_drain()),
+            (Method::Post, "/drain/replay") => Ok(self.replay()),
             (Method::Post, "/warm") => self.warm(request),
             (Method::Post, "/refresh") => self.refresh(request),
             (Method::Post, "/verify") => Ok(self.verify()),
             (Method::Post, "/checkpoint") => Ok(self.checkpoint()),
             (Method::Post, "/reload") => Ok(self.reload()),
             _ => Err(Problem::not_found(
-                "the admin listener has nothing here; see /health, /ready, /drain, /follow, /jobs, /tables, /cache, /host, /metrics",
+                "the admin listener has nothing here; see /, /health, /ready, /drain, /dead-letters, /follow, /jobs, /tables, /cache, /host, /metrics",
             )),
         }
     }
@@ -225,6 +240,7 @@ impl Admin {
     fn sources(&self) -> metrics::Sources {
         metrics::Sources {
             routes: self.reloader.routes(),
+            statements: self.statements.clone(),
             stats: self.stats.clone(),
             tier: self.tier.clone(),
             conditions: self.conditions.clone(),
@@ -277,6 +293,11 @@ impl Admin {
             tier.finish_drain().await?;
             tier.drain_state().await
         })
+    }
+
+    fn replay(&self) -> Work {
+        let tier = self.tier.clone();
+        self.later(async move { tier.replay().await })
     }
 
     fn warm(&self, request: &Request<'_>) -> Result<Work, Problem> {

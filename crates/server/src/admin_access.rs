@@ -11,7 +11,7 @@ use std::net::IpAddr;
 #[derive(Debug, Clone)]
 pub enum Access {
     /// The admin listener, on loopback and without a password: what a web page sent is refused (it has an
-    /// Origin, or a Host that is no loopback name).
+    /// Origin, or a Host that is no loopback name), unless the page is the listener's own.
     Everything,
     /// The status listener: reading, with the token if there is one.
     Status {
@@ -58,7 +58,8 @@ fn refuse_web_pages(request: &Request<'_>) -> Result<(), Problem> {
     let host = request.header("Host").and_then(|host| std::str::from_utf8(host).ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     let is_loopback = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    if is_loopback && request.header("Origin").is_none() {
+    let is_own = |origin: &[u8]| origin.strip_prefix(b"http://") == Some(host.as_bytes());
+    if is_loopback && request.header("Origin").is_none_or(is_own) {
         Ok(())
     } else {
         Err(Problem::new(403, "the admin listener answers only to programs on this machine"))

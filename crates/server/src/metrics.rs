@@ -1,5 +1,5 @@
 //! `GET /metrics` of the admin listener, for Prometheus: what the workers count by route
-//! ([`crate::counters`]), and what drain, tier, cache and process tell of themselves when they are asked.
+//! ([`crate::counters`]) and by statement, and what drain, tier, cache and process tell of themselves when they are asked.
 //!
 //! Promises names and units as Prometheus recommends them (`_total`, seconds, bytes), and that a scrape takes
 //! no lock that a request waits for. What each means: docs/operations.md.
@@ -8,6 +8,7 @@ use crate::conditions::Conditions;
 use crate::counters::{BOUNDS_S, Durations};
 use crate::problem::Problem;
 use crate::service::Routes;
+use crate::statement_counters::Statements;
 use crate::tier::Tier;
 use forebay_host::Sampler;
 use forebay_http::Stats;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 /// What is asked for numbers.
 pub(crate) struct Sources {
     pub routes: Arc<Routes>,
+    pub statements: Statements,
     /// Of the listener that serves the routes.
     pub stats: Stats,
     pub tier: Arc<Tier>,
@@ -120,6 +122,7 @@ fn each<T>(
 pub(crate) async fn render(from: Sources) -> Result<String, Problem> {
     let mut numbers = Numbers::default();
     of_routes(&from.routes, &mut numbers);
+    of_statements(&from.statements, &mut numbers);
     of_listener(&from, &mut numbers);
     of_tier(&from, &mut numbers).await;
     of_cache(&from.cache, &mut numbers);
@@ -148,6 +151,20 @@ fn of_routes(routes: &Routes, numbers: &mut Numbers) {
         help: "From a request to its answer, before the answer waits for the log and the client.",
         family: Family::Histogram(durations),
     });
+}
+
+fn of_statements(statements: &Statements, numbers: &mut Numbers) {
+    let (mut runs, mut seconds, mut in_flight) = (Vec::new(), Vec::new(), Vec::new());
+    for statement in statements.all() {
+        let labels = || vec![("statement", statement.name.clone())];
+        let (ended, time) = statement.ended();
+        runs.push((labels(), ended as f64));
+        seconds.push((labels(), time.as_secs_f64()));
+        in_flight.push((labels(), statement.in_flight() as f64));
+    }
+    numbers.counters("forebay_statements", "Statements of endpoints that have ended.", runs);
+    numbers.counters("forebay_statement_seconds", "Their time, from when they were queued.", seconds);
+    numbers.gauges("forebay_statements_in_flight", "Those that are queued or run.", in_flight);
 }
 
 fn of_listener(from: &Sources, numbers: &mut Numbers) {
@@ -179,6 +196,9 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
         numbers.gauge("forebay_drain_backlog_rows", "Changes that are not in the database.", rows as f64);
     }
     numbers.gauge("forebay_drain_backlog_bytes", "Bytes of them in the log.", gauges.backlog_bytes as f64);
+    if let Some(lag) = gauges.lag {
+        numbers.gauge("forebay_drain_lag_seconds", "Age of the oldest of them.", lag.as_secs_f64());
+    }
     numbers.counter("forebay_drain_rows", "Changes that reached the database.", from.tier.drained_rows());
     numbers.counter(
         "forebay_dead_letters",

@@ -17,6 +17,7 @@ use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
 use crate::starting::Starting;
+use crate::statement_counters::Statements;
 use crate::supervisor;
 use crate::tier::{Listener, Tier};
 use crate::tls;
@@ -106,6 +107,7 @@ fn serve_in_place(
     let conditions = Arc::new(Conditions::new(tier.clone()));
     ground.proxies.start(runtime.handle());
     let (jobs, uncounted, plans) = (ground.jobs.clone(), ground.uncounted.clone(), ground.plans.clone());
+    let statements = ground.statements.clone();
     let served = (routes, cached_routes.clone());
     let reloader = Reloader::new(ground, config, seen, options.read, served, server.replacer());
     let admin = Admin {
@@ -116,6 +118,7 @@ fn serve_in_place(
         runtime: runtime.handle().clone(),
         stats: server.stats(),
         uncounted,
+        statements,
         reloader: reloader.clone(),
         cache: CacheAdmin::new(cache, cached_routes),
     };
@@ -275,6 +278,7 @@ fn ground(
         enforced,
         known,
         uncounted: Arc::default(),
+        statements: Statements::default(),
         proxies: Proxies::new(workers),
         following: tier.following(),
         plans: QueryPlans::default(),

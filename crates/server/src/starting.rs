@@ -9,6 +9,7 @@ use crate::admin::json_head;
 use crate::admin_access::Access;
 use crate::condition::{Condition, State};
 use crate::conditions::shown;
+use crate::dashboard;
 use crate::endpoint::answer_sink::respond_problem;
 use crate::problem::{Problem, write_problem};
 use crate::retry::Trouble;
@@ -121,7 +122,10 @@ impl Starting {
                 let scheme = if listen.scheme == Scheme::Https { "https" } else { "http" };
                 say!("listening on {scheme}://{}", listen.address);
             }
-            say!("admin on http://{}", self.admin.addresses().map_err(StartError::from)?[0]);
+            say!(
+                "admin on http://{} (the dashboard, in a browser)",
+                self.admin.addresses().map_err(StartError::from)?[0]
+            );
             if let Some(status) = &self.status {
                 say!("status on http://{}", status.addresses().map_err(StartError::from)?[0]);
             }
@@ -197,6 +201,9 @@ impl Waiting {
 impl Service for Waiting {
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
         let refused = self.access.check(request).err();
+        if refused.is_none() && dashboard::answer(request, answer) {
+            return Outcome::Done;
+        }
         let (status, body) = match (refused, request.method(), request.path()) {
             (None, Method::Get | Method::Head, "/health") => (200, json!({ "status": "ok" })),
             (None, Method::Get | Method::Head, "/ready") => {

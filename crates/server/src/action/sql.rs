@@ -7,6 +7,7 @@ use crate::endpoint::shape::RowValues;
 use crate::problem::Problem;
 use crate::query_plans::Timed;
 use crate::read_your_writes::Seen;
+use crate::statement_counters::StatementCounters;
 use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
 use forebay_terminal::error;
@@ -39,16 +40,22 @@ pub struct SqlAction {
     pub seen: Seen,
     /// How long it takes.
     pub timed: Arc<Timed>,
+    pub counters: Arc<StatementCounters>,
 }
 
 impl SqlAction {
     /// Starts the statement; the answer follows when it is done.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>) -> Step {
         let (me, slots) = (self.clone(), slots.clone());
-        let running = self.bound(&slots).map(|values| self.store.run(&self.statement, values));
+        let running = self.bound(&slots).map(|values| {
+            let run = self.counters.begin();
+            (run, self.store.run(&self.statement, values))
+        });
         Step::Reply(Box::pin(async move {
             let started = Instant::now();
-            let rows = running?.await;
+            let (run, rows) = running?;
+            let rows = rows.await;
+            drop(run);
             me.timed.add(started.elapsed());
             let rows = rows.map_err(|error| sql_problem(&error))?;
             me.seen.wait().await;

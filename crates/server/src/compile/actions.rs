@@ -205,7 +205,17 @@ impl Compiler<'_, '_> {
         let seen = crate::read_your_writes::Seen(self.context.following.clone().filter(|_| statement.writes));
         let name = format!("{} {}", self.endpoint.method.name(), self.endpoint.route);
         let timed = self.context.plans.add_timed(name, sql);
-        Ok(Action::Sql(Arc::new(SqlAction { store, statement, bind, shows, answering, seen, timed })))
+        let counters = self.context.statements.of(sql);
+        Ok(Action::Sql(Arc::new(SqlAction {
+            store,
+            statement,
+            bind,
+            shows,
+            answering,
+            seen,
+            timed,
+            counters,
+        })))
     }
 
     fn count(&mut self, table: &str, by: Option<&(String, Expr)>) -> Result<Action, String> {

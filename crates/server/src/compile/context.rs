@@ -7,6 +7,7 @@ use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
 use crate::query_plans::QueryPlans;
+use crate::statement_counters::Statements;
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_table::{Following, HotTables};
@@ -44,6 +45,8 @@ pub struct Context<'a> {
     pub incremented: HashMap<String, Vec<usize>>,
     /// The response cache, and what of the config it depends on.
     pub keeping: Keeping<'a>,
+    /// The numbers of statements.
+    pub statements: &'a Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
     /// The servers behind.

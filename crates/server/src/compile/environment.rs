@@ -11,6 +11,7 @@ use crate::query_plans::QueryPlans;
 use crate::schedule::Schedule;
 use crate::service::Routes;
 use crate::start_error::StartError;
+use crate::statement_counters::Statements;
 use forebay_cache::Cache;
 use forebay_config::{Config, model};
 use forebay_database::Store;
@@ -44,6 +45,8 @@ pub struct Ground {
     pub enforced: Watched,
     /// What else it said.
     pub known: Known,
+    /// The numbers of statements.
+    pub statements: Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
     /// The servers behind.
@@ -76,6 +79,7 @@ impl Ground {
             enforced: &self.enforced,
             known: &self.known,
             incremented: incremented_columns(&config.endpoints, &self.schemas),
+            statements: &self.statements,
             uncounted: self.uncounted.clone(),
             proxies: &self.proxies,
             following: self.following.clone(),

@@ -42,7 +42,7 @@ pub(super) struct Embedded {
     start: SetOnce<Start>,
     /// Serial keys that the database's sequences must not lie below, and that it was not told yet.
     highest_keys: Mutex<Vec<(Arc<Table>, i64)>>,
-    data_dir: PathBuf,
+    pub(super) data_dir: PathBuf,
     /// The checkpoint that memory was loaded from, once it is.
     loaded: SetOnce<Option<Saved>>,
     pub(super) checkpoints: SetOnce<Checkpoints>,

@@ -10,6 +10,9 @@ mod conditions;
 mod early_following;
 mod embedded;
 mod following;
+mod gauges;
+mod lag;
+mod letters;
 mod remote;
 
 pub(crate) use early_following::Begun;
@@ -29,6 +32,7 @@ use forebay_drain::{
 use forebay_http::Gate;
 use forebay_table::{Following, HotTables, TableSpec};
 use forebay_terminal::say;
+use lag::Lag;
 use remote::Remote;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -43,6 +47,7 @@ pub struct Tier {
     drain: SetOnce<Drain>,
     /// Once memory is loaded, when a table is followed.
     follow: SetOnce<Follow>,
+    lag: Lag,
 }
 
 /// Where the rows are.
@@ -55,18 +60,6 @@ enum Memory {
 
 /// Rows that a command or request moved, by table.
 pub type RowsByTable = Vec<(String, u64)>;
-
-/// How full a tier is and how far behind its drain, as far as is known without asking anyone.
-pub struct Gauges {
-    /// Records that are not in the database.
-    pub backlog_rows: Option<u64>,
-    /// Bytes of them in the log; 0 for a tier over the network.
-    pub backlog_bytes: u64,
-    /// Memory that hot tables take; 0 for a tier over the network.
-    pub used_bytes: u64,
-    /// Memory that they may take.
-    pub limit_bytes: u64,
-}
 
 /// Calls the same method of whichever there is.
 macro_rules! either {
@@ -98,7 +91,7 @@ impl Tier {
                 Memory::Remote(Remote::open(at, memory, specs, &store, trouble).await?)
             }
         };
-        Ok(Tier { memory, store, drain: SetOnce::new(), follow: SetOnce::new() })
+        Ok(Tier { memory, store, drain: SetOnce::new(), follow: SetOnce::new(), lag: Lag::default() })
     }
 
     /// The hot tables.
@@ -139,12 +132,16 @@ impl Tier {
         }
     }
 
-    /// Looks after what a tier may lose while it is served: loads again what a server that changed over does
-    /// not have any more. Never ends.
+    /// Looks after a tier while it is served: notes how far the log is; of a tier over the network, loads
+    /// again what a server that changed over does not have any more. Never ends.
     pub async fn watch(&self) {
         match &self.memory {
-            // Memory and log of this process are not lost without the process.
-            Memory::Embedded(_) => std::future::pending().await,
+            Memory::Embedded(_) => loop {
+                if let Some((end, drained)) = self.drain.get().map(gauges::ends) {
+                    self.lag.note(Instant::now(), end, drained);
+                }
+                tokio::time::sleep(lag::EVERY).await;
+            },
             Memory::Remote(remote) => remote.watch(&self.store).await,
         }
     }
@@ -258,30 +255,6 @@ impl Tier {
     pub(crate) fn workers(&self) -> Option<Value> {
         let workers = self.drain.get()?.state().workers?;
         Some(workers.names.into_iter().collect())
-    }
-
-    /// How full it is, and how far behind its drain.
-    pub fn gauges(&self) -> Gauges {
-        let state = self.drain.get().map(Drain::state);
-        Gauges {
-            backlog_rows: state.as_ref().and_then(|state| state.backlog_rows),
-            backlog_bytes: state.as_ref().map_or(0, |state| state.backlog_bytes),
-            used_bytes: match &self.memory {
-                Memory::Embedded(embedded) => embedded.tables.used_bytes(),
-                Memory::Remote(_) => 0,
-            },
-            limit_bytes: either!(&self.memory, memory => memory.tables.limit_bytes()),
-        }
-    }
-
-    /// Rows drained since the start.
-    pub fn drained_rows(&self) -> u64 {
-        self.drain.get().map_or(0, |drain| drain.state().rows_total)
-    }
-
-    /// Changes that became dead letters since the start.
-    pub fn dead_letters(&self) -> u64 {
-        self.drain.get().map_or(0, |drain| drain.state().dead_total)
     }
 
     /// Stops the drain, or lets it go on, as soon as there is one.

@@ -1,0 +1,51 @@
+//! Dead letters of a running server: shown, and applied again.
+
+use super::{Memory, Tier};
+use crate::problem::Problem;
+use forebay_database::DeadLetter;
+use forebay_drain::{Error, Progress, replay, take_letters};
+use serde_json::{Value, json};
+
+/// Letters that are shown one by one.
+const LETTERS_SHOWN: usize = 100;
+
+impl Tier {
+    /// Applies dead letters again, after what is queued now, and has memory read their rows.
+    pub(crate) async fn replay(&self) -> Result<Value, Problem> {
+        let drain = self.drain.wait().await;
+        if drain.state().paused {
+            return Err(Problem::new(
+                409,
+                "the drain is paused, and what is queued may be newer: resume it first",
+            ));
+        }
+        self.finish_drain().await?;
+        let failed = |error: Error| Problem::unavailable(error.to_string());
+        if let Memory::Embedded(embedded) = &self.memory {
+            take_letters(&embedded.data_dir, &self.store).await.map_err(failed)?;
+        }
+        let tables = self.tables();
+        let schemas = tables.all().iter().map(|table| (table.schema().name.clone(), table.schema().clone()));
+        let schemas = schemas.collect();
+        let replayed = replay(&self.store, &schemas, &Progress::default()).await;
+        let replayed = replayed.map_err(failed)?;
+        for (table, key) in replayed.rows {
+            self.refresh(&table, key).await?;
+        }
+        let refused =
+            replayed.refused.iter().map(|(letter, reason)| json!({ "id": letter.id, "reason": reason }));
+        Ok(json!({ "applied": replayed.applied, "refused": refused.collect::<Vec<_>>() }))
+    }
+
+    /// The newest dead letters that the database keeps, and how many there are.
+    pub(crate) async fn letters(&self) -> Result<Value, Problem> {
+        let failed = |error: forebay_database::Error| Problem::unavailable(error.to_string());
+        let count = self.store.dead_letter_count().await.map_err(failed)?;
+        let letters = self.store.dead_letters(LETTERS_SHOWN).await.map_err(failed)?;
+        let letters = letters.into_iter().map(|letter| {
+            let DeadLetter { id, table, op, row, reason, at, .. } = letter;
+            json!({ "id": id, "table": table, "op": op, "row": row, "reason": reason, "at": at.to_string() })
+        });
+        Ok(json!({ "count": count, "letters": letters.collect::<Vec<_>>() }))
+    }
+}
