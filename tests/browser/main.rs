@@ -1,6 +1,6 @@
-//! What a person sees of a real server under load: its dashboard ([`dashboard`]); the verdict of `--monitor`
-//! on a real `forebay serve`, and the page of that run in a real browser. The page's layout is held to account
-//! in `crates/load/tests/report_browser.rs`.
+//! What a person sees of a real server under load: its dashboard ([`dashboard`]); the verdict of
+//! `--monitor` on a real `forebay serve`, and the page of that run in a real browser. The page's layout is
+//! held to account in `crates/load/tests/report_browser.rs`.
 
 mod chromium;
 mod dashboard;

@@ -112,6 +112,42 @@ fn a_line_says_what_happened_and_no_secret() {
 }
 
 #[test]
+fn a_request_that_the_engine_refuses_has_an_id_and_a_line() {
+    let front = Front::start(
+        "[server.limits]\nbody = '100B'\nhead_timeout = '1s'\n\
+         [log]\nformat = 'json'\naccess = 1\nrequest_id = 'X-Request-Id'\n\
+         [[endpoint]]\nroute = 'POST /a'\nconstant = { a = '$a' }\n",
+    );
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100_000));
+    let fields = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(100_000));
+    let large = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n";
+    let mut expected = Vec::new();
+    for (sent, status) in [
+        ("GET /secret?token=secret HTTP/1.1\r\nHost a\r\n\r\n", 400),
+        (&long, 414),
+        (&fields, 431),
+        (large, 413),
+        ("GET / HTTP/7.0\r\n\r\n", 505),
+        ("GET /half-of-it", 408),
+    ] {
+        let mut client = front.server.client();
+        client.send(sent.as_bytes()).expect("it is sent");
+        let answer = client.receive(false).expect("an answer");
+        assert_eq!(answer.status, status, "{answer:?}");
+        let id = answer.header("x-request-id").unwrap_or_else(|| panic!("no id: {answer:?}"));
+        expected.push((u64::from(status), id.to_owned(), answer.json()["detail"].clone()));
+    }
+    let told = wait_for_lines(&front, expected.len());
+    let of = |line: &Value| {
+        assert_eq!((&line["client"], &line["level"]), (&"127.0.0.1".into(), &"info".into()), "{line}");
+        let id = line["request_id"].as_str().expect("an id").to_owned();
+        (line["status"].as_u64().expect("a status"), id, line["refused"].clone())
+    };
+    assert_eq!(told.iter().map(of).collect::<Vec<_>>(), expected);
+    assert!(!front.server.output().contains("secret"));
+}
+
+#[test]
 fn everything_that_is_said_is_json_when_that_is_asked_for() {
     let front =
         Front::start("[log]\nformat = 'json'\n[[endpoint]]\nroute = 'GET /a'\nconstant = { a = 1 }\n");

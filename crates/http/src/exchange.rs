@@ -16,7 +16,7 @@ use crate::method::Method;
 use crate::networks::Networks;
 use crate::output::SlotId;
 use crate::parse::{Framing, RequestHead, Version, field_slots, parse_head};
-use crate::reject::Reject;
+use crate::reject::{Refused, Reject};
 use crate::request::Request;
 use crate::stage::{ChunkedBody, Stage};
 use crate::streamed::Given;
@@ -299,7 +299,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         local.requests += 1;
         let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
-        respond_error(&mut answer, &*self.shared.service, reject);
+        refuse(&mut answer, &*self.shared.service, self.origin, reject);
         self.finish_serving();
     }
 }
@@ -388,6 +388,12 @@ impl Pending {
             }
         }
     }
+}
+
+/// Answers a request that the service does not see.
+pub(crate) fn refuse<S: Service>(answer: &mut Answer<'_>, service: &S, origin: Origin, reject: Reject) {
+    service.refuses(&Refused { origin, status: reject.status, detail: reject.detail }, answer);
+    respond_error(answer, service, reject);
 }
 
 /// Lets the service render an error of the engine.

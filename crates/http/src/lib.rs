@@ -93,6 +93,7 @@ pub use limits::Limits;
 pub use method::Method;
 pub use networks::Networks;
 pub use path::{CanonicalPath, PathError, canonical_path};
+pub use reject::Refused;
 pub use request::{Label, Request};
 pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
@@ -126,6 +127,10 @@ pub trait Service: Send + Sync + 'static {
     fn streams(&self, _request: &Request<'_>) -> Option<u64> {
         None
     }
+
+    /// The engine refuses a request that [`Service::call`] does not see: one that is malformed, too large or
+    /// too slow. What is added to the answer goes with the error that [`Service::error`] writes.
+    fn refuses(&self, _refused: &Refused, _answer: &mut Answer<'_>) {}
 
     /// The body of an error that the engine found (400, 408, 413, 414, 417, 431, 500, 501, 503,
     /// 505), as problem details (RFC 9457). `detail` is a phrase without characters that JSON would

@@ -1,5 +1,7 @@
 //! Requests that are refused before a service sees them.
 
+use crate::client::Origin;
+
 /// Why a request is refused: the status of the answer, and its detail for a human. The connection
 /// is closed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,18 @@ impl Reject {
     pub const fn new(status: u16, detail: &'static str) -> Reject {
         Reject { status, detail }
     }
+}
+
+/// A refused request, as a service is told of it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Refused {
+    /// Who sent it.
+    pub origin: Origin,
+    /// HTTP status.
+    pub status: u16,
+    /// Why, as in [`Reject`].
+    pub detail: &'static str,
 }
 
 /// The answer to a body beyond `Limits::body_bytes`.

@@ -1,5 +1,6 @@
 //! `GET /metrics` of the admin listener, for Prometheus: what the workers count by route
-//! ([`crate::counters`]) and by statement, and what drain, tier, cache and process tell of themselves when they are asked.
+//! ([`crate::counters`]) and by statement, and what drain, tier, cache and process tell of themselves when
+//! they are asked.
 //!
 //! Promises names and units as Prometheus recommends them (`_total`, seconds, bytes), and that a scrape takes
 //! no lock that a request waits for. What each means: docs/operations.md.

@@ -8,7 +8,9 @@
 use crate::counters::RouteCounters;
 use crate::functions::uuid7;
 use forebay_config::model::{self, LogFormat, LogLevel};
-use forebay_http::{Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Request};
+use forebay_http::{
+    Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Refused, Request,
+};
 use forebay_terminal::{Event, Format, Level, Value, enqueue};
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -61,15 +63,44 @@ impl RequestLog {
     pub fn begin(&self, request: &Request<'_>) -> Logged {
         let mut lines = Vec::new();
         let id = self.id_field.as_ref().map(|field| {
-            let id = id_of(request, field).unwrap_or_else(|| uuid7().to_string().into());
+            let id = id_of(request, field).unwrap_or_else(new_id);
             HeaderLines::new(&mut lines).add(field, &*id).expect("name and id were checked");
             id
         });
         let label = Arc::new(Label { id, ..Label::default() });
-        let is_chosen = self.share >= 1.0 || (self.share > 0.0 && rand::random::<f64>() < self.share);
-        let entry = is_chosen.then(|| Entry::begin(request, label.clone()));
+        let entry = self.chooses().then(|| Entry::begin(request, label.clone()));
         Logged { label, lines, entry }
     }
+
+    fn chooses(&self) -> bool {
+        self.share >= 1.0 || (self.share > 0.0 && rand::random::<f64>() < self.share)
+    }
+
+    /// Gives a request that the engine refuses an id, and a line if it is chosen. What of it could be read is
+    /// not known here: it may have no method and no path.
+    pub fn refused(&self, refused: &Refused, answer: &mut Answer<'_>) {
+        let id = self.id_field.as_ref().map(|field| {
+            let (id, mut lines) = (new_id(), Vec::new());
+            HeaderLines::new(&mut lines).add(field, &*id).expect("name and id were checked");
+            answer.add_lines(&lines);
+            id
+        });
+        if !self.chooses() {
+            return;
+        }
+        let client = refused.origin.peer.ip().to_string();
+        let mut fields = vec![
+            ("status", Value::Count(refused.status.into())),
+            ("refused", Value::Text(refused.detail)),
+            ("client", Value::Text(&client)),
+        ];
+        fields.extend(id.as_deref().map(|id| ("request_id", Value::Text(id))));
+        enqueue(&Event { level: Level::Info, message: format_args!("request"), fields: &fields });
+    }
+}
+
+fn new_id() -> Box<str> {
+    uuid7().to_string().into()
 }
 
 /// The id that a trusted proxy gave a request.

@@ -12,7 +12,9 @@ use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
 use forebay_database::Store;
-use forebay_http::{Answer, CanonicalPath, Given, Method, Outcome, Request, Service, canonical_path};
+use forebay_http::{
+    Answer, CanonicalPath, Given, Method, Outcome, Refused, Request, Service, canonical_path,
+};
 use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -453,6 +455,12 @@ impl Service for Routes {
         match &self.routers.find(request.method(), &path)?.value.endpoint.mode {
             Mode::Passed(passed) | Mode::Fronted(Fronted { passed, .. }) => Some(passed.proxy.body_bytes_max),
             _ => None,
+        }
+    }
+
+    fn refuses(&self, refused: &Refused, answer: &mut Answer<'_>) {
+        if let Some(log) = &self.log {
+            log.refused(refused, answer);
         }
     }
 

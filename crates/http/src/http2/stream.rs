@@ -12,7 +12,7 @@ use super::waiting::{now_ms, passed, until};
 use crate::Service;
 use crate::client::Origin;
 use crate::connection::{NO_TUNNEL, PANICKED};
-use crate::exchange::{Pending, call, request};
+use crate::exchange::{Pending, call, refuse, request};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::{BODIES_BYTES_MAX, Limits, PIPE_BYTES};
 use crate::local::{Local, Shared};
@@ -116,6 +116,13 @@ impl<S: Service> Stream<S> {
 
     fn error(&self, local: &Local, reject: Reject) -> Rendered {
         Rendered::error(&*self.shared.service, &local.stamp, self.head_only(), reject)
+    }
+
+    /// The answer to a request that the service does not see.
+    fn refused(&self, local: &Local, reject: Reject) -> Rendered {
+        let (service, origin) = (&*self.shared.service, self.origin);
+        let write = |answer: &mut crate::Answer<'_>| refuse(answer, service, origin, reject);
+        Rendered::write(&local.stamp, self.head_only(), write).1
     }
 
     fn answer_now(mut self, rendered: Rendered) -> Step {
@@ -270,7 +277,7 @@ impl<S: Service> Stream<S> {
 
     async fn refuse(mut self, refusal: Refusal) -> Ended {
         match refusal {
-            Refusal::Answer(reject) => match Local::with(|local| self.error(local, reject)) {
+            Refusal::Answer(reject) => match Local::with(|local| self.refused(local, reject)) {
                 Some(rendered) => self.answer(rendered).await,
                 None => Ended::Reset,
             },

@@ -1,5 +1,6 @@
 //! The numbers of a tier that are known without asking anyone.
 
+use super::lag::ends;
 use super::{Memory, Tier};
 use forebay_drain::Drain;
 use std::time::{Duration, Instant};
@@ -53,10 +54,4 @@ impl Tier {
     pub fn dead_letters(&self) -> u64 {
         self.drain.get().map_or(0, |drain| drain.state().dead_total)
     }
-}
-
-/// Where the log ends, and up to where it is in the database.
-pub(super) fn ends(drain: &Drain) -> (u64, u64) {
-    let state = drain.state();
-    (state.position.0 + state.backlog_bytes, state.position.0)
 }

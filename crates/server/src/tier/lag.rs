@@ -4,6 +4,7 @@
 //! it was there: what lies behind it was appended later. What is told is at most one interval too much. Of
 //! changes from before the start it is the time since the start.
 
+use forebay_drain::Drain;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -51,6 +52,12 @@ impl Lag {
         let before = notes.iter().take_while(|(_, end)| *end <= drained).last();
         before.or(notes.front()).map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
+}
+
+/// Where the log ends, and up to where it is in the database.
+pub(super) fn ends(drain: &Drain) -> (u64, u64) {
+    let state = drain.state();
+    (state.position.0 + state.backlog_bytes, state.position.0)
 }
 
 #[cfg(test)]

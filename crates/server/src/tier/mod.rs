@@ -137,7 +137,7 @@ impl Tier {
     pub async fn watch(&self) {
         match &self.memory {
             Memory::Embedded(_) => loop {
-                if let Some((end, drained)) = self.drain.get().map(gauges::ends) {
+                if let Some((end, drained)) = self.drain.get().map(lag::ends) {
                     self.lag.note(Instant::now(), end, drained);
                 }
                 tokio::time::sleep(lag::EVERY).await;
