@@ -74,7 +74,7 @@ fn routes(schema: &Schema) -> String {
         out.push('\n');
     };
     put("# Others may write to it: what they commit is followed.".to_owned());
-    put(format!("[table.{name}]\n"));
+    put(format!("[table.{}]\n", bare_or_quoted(name)));
     put(format!("[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"\n"));
     // The database has a value for what is left out.
     let is_given = |index: usize| {
@@ -130,6 +130,12 @@ fn one_line(name: &str) -> String {
 }
 
 /// A text as TOML has it.
+/// A key of TOML.
+fn bare_or_quoted(name: &str) -> String {
+    let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    if is_bare && !name.is_empty() { name.to_owned() } else { quoted(name) }
+}
+
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -187,7 +193,7 @@ mod tests {
             "# With their defaults: status. `values` can set them.",
             "params = { note = \"text(40)?\" }",
             "values = { total = \"$total\", note = \"$note\" }",
-            "# odd name: not in memory: `odd name`: ",
+            "# odd name: not in memory: table `odd name`: a name is made of up to 63 letters",
             "# log line: not in memory: has no PRIMARY KEY; a hot table needs one. SQL reaches",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
