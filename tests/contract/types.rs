@@ -25,6 +25,12 @@ values = { qty = "$qty", stock = "$stock", total = "$total", email = "$email" }
 route = "GET /qty"
 params = { qty = "smallint" }
 sql = "SELECT CAST($qty AS bigint) AS qty"
+
+[[endpoint]]
+route = "GET /among"
+params = { ids = "bigint[]" }
+sql = "SELECT value AS id FROM json_each($ids) WHERE value IN (1, 3)"
+returns = "many"
 "#;
 
 #[test]
@@ -58,6 +64,8 @@ fn bounds_are_held_before_the_answer() {
     }
     client.post_json("/orders", "{}").expect_problem(400, "qty");
     client.get("/qty?qty=32767").expect(200);
+    client.get("/qty?qty=1&qty=1").expect_problem(400, "more than once");
+    assert_eq!(client.get("/among?ids=3&ids=2&ids=1").expect(200).to_string(), r#"[{"id":3},{"id":1}]"#);
     client.get("/qty?qty=32768").expect_problem(422, "from -32768 to 32767");
     app.server.drain();
     let archive = app.archive();

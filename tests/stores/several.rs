@@ -22,6 +22,18 @@ get_many = "docs"
 keys = "$ids"
 
 [[endpoint]]
+route = "POST /docs"
+get_many = "docs"
+keys = "$ids"
+params = { ids = "bigint[] 1..9" }
+
+[[endpoint]]
+route = "GET /sql"
+sql = "SELECT id FROM docs WHERE id = ANY($ids) ORDER BY id"
+returns = "many"
+params = { ids = "bigint[]?" }
+
+[[endpoint]]
 route = "GET /codes"
 get_many = "docs"
 reply = { wrap = "codes", fields = { code = "$code" } }
@@ -42,6 +54,21 @@ fn answers_in_order(client: &mut Client) {
     assert_eq!(shaped.to_string(), r#"{"codes":[{"code":"two"},{"code":"one"}]}"#);
     assert_eq!(client.get("/docs?ids=").expect(200).to_string(), "[]");
     assert_eq!(client.get("/docs?ids=4").expect(200).to_string(), "[]");
+    let posted = client.post_json("/docs", r#"{"ids":[2, 3]}"#).expect(200);
+    assert_eq!(
+        (&posted[0]["id"], &posted[1]["id"], posted.as_array().map(Vec::len)),
+        (&2.into(), &3.into(), Some(2))
+    );
+    for (body, wrong) in [
+        (r#"{"ids":[1,10]}"#, "between 1 and 9"),
+        (r#"{"ids":["x"]}"#, "a whole number"),
+        (r#"{"ids":[1,null]}"#, "must not have null in it"),
+        (r#"{"ids":1}"#, "must be an array"),
+        (r#"{"ids":null}"#, "is required"),
+        ("{}", "is required"),
+    ] {
+        client.post_json("/docs", body).expect_problem(400, wrong);
+    }
     client.get("/docs").expect_problem(400, "ids");
     client.get("/docs?ids=1,x").expect_problem(400, "`ids` must be a whole number");
     let thousand = vec!["1"; 1_000].join(",");
@@ -59,6 +86,14 @@ fn several_rows_are_read_from_memory_and_from_the_database() {
     server.wait_healthy();
     beside.sql("INSERT INTO docs VALUES (3, 'three')");
     answers_in_order(&mut server.client());
+    server.drain();
+    let mut client = server.client();
+    assert_eq!(
+        client.get("/sql?ids=3&other=2&ids=1&ids=9").expect(200).to_string(),
+        r#"[{"id":1},{"id":3}]"#
+    );
+    assert_eq!(client.get("/sql").expect(200).to_string(), "[]");
+    client.get("/sql?ids=3&ids=x").expect_problem(400, "`ids` must be a whole number");
 }
 
 #[test]

@@ -116,10 +116,15 @@ fn headers(placed: &Placed, mistakes: &Mistakes<'_>) {
             .params
             .iter()
             .any(|declared| declared.name == *param && matches!(declared.kind, ParamKind::Computed(_)));
-        for (is_it, other) in [(is_in_route, "the route"), (is_computed, "an expression")] {
+        let is_array =
+            endpoint.params.iter().any(|declared| declared.name == *param && declared.kind.is_array());
+        for (is_it, why) in [
+            (is_in_route, "it comes from the route"),
+            (is_computed, "it comes from an expression"),
+            (is_array, "it is an array"),
+        ] {
             if is_it {
-                let what =
-                    format!("parameter {param} cannot come from the header {header}: it comes from {other}");
+                let what = format!("parameter {param} cannot come from the header {header}: {why}");
                 mistakes.add(*route_at, format!("headers: {what}"));
             }
         }

@@ -92,12 +92,20 @@ impl<'a> Call<'a> {
 /// The pair of this name in a query. Two of them are an error: of such, servers take the first, the last or
 /// both.
 pub(crate) fn find_query<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
-    let mut found = None;
-    for pair in query_pairs(query.unwrap_or_default()) {
-        let (candidate, value) = pair.map_err(|error| Problem::new(400, format!("the query has {error}")))?;
-        if candidate == name && found.replace(value).is_some() {
-            return Err(Problem::parameter(name, "is given more than once"));
-        }
+    let mut found = find_queries(query, name);
+    match (found.next().transpose()?, found.next().transpose()?) {
+        (_, Some(_)) => Err(Problem::parameter(name, "is given more than once")),
+        (found, None) => Ok(found),
     }
-    Ok(found)
+}
+
+/// The values of all pairs of this name in a query.
+pub(crate) fn find_queries<'a>(
+    query: Option<&'a str>,
+    name: &str,
+) -> impl Iterator<Item = Result<Cow<'a, str>, Problem>> {
+    query_pairs(query.unwrap_or_default()).filter_map(move |pair| match pair {
+        Ok((candidate, value)) => (candidate == name).then_some(Ok(value)),
+        Err(error) => Some(Err(Problem::new(400, format!("the query has {error}")))),
+    })
 }

@@ -65,11 +65,16 @@ fn braces_without_a_dollar_only_declare_parts_of_routes() {
 #[test]
 fn params_are_typed_or_computed() {
     let given = |ty: Option<(Type, Constraint)>, default, optional| ParamKind::Given {
-        ty: ty.map(|(ty, constraint)| ParamType { ty, constraint }),
+        ty: ty.map(|(ty, constraint)| ParamType { ty, constraint, is_array: false }),
         default,
         optional,
     };
     let range = |min, max| Constraint::Range { min, max };
+    let array = |ty, constraint, optional| ParamKind::Given {
+        ty: Some(ParamType { ty, constraint, is_array: true }),
+        default: None,
+        optional,
+    };
     for (written, expected) in [
         ("'uuid'", given(Some((Type::Uuid, Constraint::None)), None, false)),
         ("'text?'", given(Some((Type::TEXT, Constraint::None)), None, true)),
@@ -96,6 +101,9 @@ fn params_are_typed_or_computed() {
             ParamKind::Computed(Expr::Template(vec![Part::Text("a-".into()), Part::Expr(param("b"))])),
         ),
         ("7", ParamKind::Computed(int(7))),
+        ("'bigint[] 1..10'", array(Type::Bigint, range(1, 10), false)),
+        ("'uuid[]?'", array(Type::Uuid, Constraint::None, true)),
+        ("'slug(9)[]'", array(Type::Text { max_chars: Some(9) }, Constraint::Slug, false)),
     ] {
         let written =
             format!("route = 'GET /'\nsql = 'SELECT 1'\nparams = {{ b = 'bigint', p = {written} }}");

@@ -6,8 +6,9 @@ use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::problem::Problem;
 use forebay_table::{Called, Counters, HotKind, HotTable, completed};
-use forebay_value::{Row, RowRef, Type, Value, from_text};
+use forebay_value::{Invalid, Row, RowRef, Value, from_json, from_text};
 use futures_util::future::join_all;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 
 hot_action!(GetMany);
@@ -15,7 +16,7 @@ hot_action!(GetMany);
 /// The action.
 pub struct GetMany {
     pub table: HotTable,
-    /// The keys with commas between them, and the name that errors use.
+    /// The keys, an array or a text with commas between them, and the name that errors use.
     pub keys: (Eval, String),
     /// More keys than this are refused.
     pub keys_max: usize,
@@ -69,17 +70,26 @@ impl GetMany {
 
     fn keys(&self, slots: &Slots) -> Result<Vec<Value>, Problem> {
         let (keys, name) = &self.keys;
-        let Value::Text(keys) = keys.evaluate_as(Type::Text { max_chars: None }, name, &Scope::new(slots))?
-        else {
-            return Err(Problem::parameter(name, "is required"));
-        };
         let ty = self.table.schema().key_column().ty;
-        let parts = keys.split(',').filter(|part| !part.is_empty());
-        if parts.clone().count() > self.keys_max {
+        let read = match keys.evaluate(&Scope::new(slots))? {
+            Value::Json(array) => serde_json::from_str::<Vec<&RawValue>>(&array)
+                .map_err(|_| Invalid::form("an array of keys"))
+                .and_then(|keys| keys.into_iter().map(|key| not_null(from_json(ty, key.get())?)).collect()),
+            Value::Text(list) => {
+                list.split(',').filter(|key| !key.is_empty()).map(|key| from_text(ty, key)).collect()
+            }
+            _ => return Err(Problem::parameter(name, "is required")),
+        };
+        let keys: Vec<Value> = read.map_err(|invalid| Problem::invalid(name, &invalid))?;
+        if keys.len() > self.keys_max {
             return Err(Problem::parameter(name, format!("must have at most {} keys", self.keys_max)));
         }
-        parts.map(|part| from_text(ty, part).map_err(|invalid| Problem::invalid(name, &invalid))).collect()
+        Ok(keys)
     }
+}
+
+fn not_null(key: Value) -> Result<Value, Invalid> {
+    if key.is_null() { Err(Invalid::null()) } else { Ok(key) }
 }
 
 fn copied(row: RowRef<'_>) -> Row {

@@ -133,8 +133,9 @@ impl Writer {
         }
     }
 
-    fn param_type(&mut self, ParamType { ty, constraint }: &ParamType) {
+    fn param_type(&mut self, ParamType { ty, constraint, is_array }: &ParamType) {
         self.text(&ty.to_string());
+        self.flag(*is_array);
         match constraint {
             Constraint::None => self.choice(0),
             Constraint::Url => self.choice(1),

@@ -88,10 +88,10 @@ impl ParamTable {
     }
 
     fn declare(&mut self, param: &model::Param) -> Result<(), String> {
-        let (source, ty, constraint, missing) = match &param.kind {
+        let (source, given, missing) = match &param.kind {
             model::ParamKind::Computed(expr) => {
                 let eval = self.compile(expr, Wanted::ANY.or_null(), Columns::None)?;
-                (Source::Computed(eval), None, Constraint::None, Missing::Null)
+                (Source::Computed(eval), None, Missing::Null)
             }
             model::ParamKind::Given { ty, default, optional } => {
                 let missing = match default {
@@ -102,19 +102,24 @@ impl ParamTable {
                     None if *optional => Missing::Null,
                     None => Missing::Refuse,
                 };
-                let constraint = ty.map_or(Constraint::None, |ty| ty.constraint);
-                (self.source(&param.name), ty.map(|ty| ty.ty), constraint, missing)
+                (self.source(&param.name), *ty, missing)
             }
         };
-        let check = match constraint {
+        let check = match given.map_or(Constraint::None, |given| given.constraint) {
             Constraint::None => Check::None,
             Constraint::Url => Check::Url,
             Constraint::Slug => Check::Slug,
             Constraint::Range { min, max } => Check::Range(min, max),
         };
-        let plan =
-            ParamPlan { name: param.name.clone(), source, ty: ty.unwrap_or(Type::TEXT), check, missing };
-        self.entries.push(Entry { plan, is_typed: ty.is_some(), is_implicit: false });
+        let plan = ParamPlan {
+            name: param.name.clone(),
+            source,
+            ty: given.map_or(Type::TEXT, |given| given.ty),
+            is_array: given.is_some_and(|given| given.is_array),
+            check,
+            missing,
+        };
+        self.entries.push(Entry { plan, is_typed: given.is_some(), is_implicit: false });
         Ok(())
     }
 
@@ -141,8 +146,14 @@ impl ParamTable {
         let slot = self.entries.iter().position(|entry| entry.plan.name == name).unwrap_or_else(|| {
             let source = self.source(name);
             let missing = if wanted.may_be_null { Missing::Null } else { Missing::Refuse };
-            let plan =
-                ParamPlan { name: name.to_owned(), source, ty: Type::TEXT, check: Check::None, missing };
+            let plan = ParamPlan {
+                name: name.to_owned(),
+                source,
+                ty: Type::TEXT,
+                is_array: false,
+                check: Check::None,
+                missing,
+            };
             self.entries.push(Entry { plan, is_typed: false, is_implicit: true });
             self.entries.len() - 1
         });
@@ -164,6 +175,7 @@ impl ParamTable {
             name: BASE_URL.to_owned(),
             source: Source::BaseUrl(self.public_url.clone()),
             ty: Type::TEXT,
+            is_array: false,
             check: Check::None,
             missing: Missing::Null,
         };

@@ -7,11 +7,13 @@
 use super::eval::{Eval, Scope, Slots, coerce};
 use super::matched_request::Matched;
 use crate::body;
-use crate::handler::find_query;
+use crate::handler::{find_queries, find_query};
 use crate::problem::Problem;
 use fluent_uri::Uri;
 use forebay_http::{Method, Request, percent_decode};
+use forebay_value::json::write_value;
 use forebay_value::{Invalid, Type, Value, from_json, from_text, jsonb};
+use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 /// One parameter, compiled.
@@ -21,8 +23,10 @@ pub struct ParamPlan {
     pub name: String,
     /// Where it comes from.
     pub source: Source,
-    /// Its type.
+    /// Its type, or that of its elements.
     pub ty: Type,
+    /// Whether it is a JSON array of such values.
+    pub is_array: bool,
     /// What it must satisfy besides.
     pub check: Check,
     /// What happens when it is not there.
@@ -141,6 +145,10 @@ impl ParamPlan {
                     .map_err(|error| Problem::parameter(&self.name, format!("has {error}")))?;
                 self.parse_text(&text).map(Some)
             }
+            Source::Field(index) if self.is_array => match in_body[*index] {
+                Some(raw) => self.array_of_json(raw).map(Some),
+                None => self.array_of_query(request.query()),
+            },
             Source::Field(index) => match in_body[*index] {
                 Some(raw) => from_json(self.ty, raw)
                     .map(Some)
@@ -174,6 +182,41 @@ impl ParamPlan {
         from_text(self.ty, text).map_err(|invalid| Problem::invalid(&self.name, &invalid))
     }
 
+    /// The array that stands in a body, or null.
+    fn array_of_json(&self, raw: &str) -> Result<Value, Problem> {
+        if raw == "null" {
+            return Ok(Value::Null);
+        }
+        let elements: Vec<&RawValue> = serde_json::from_str(raw)
+            .map_err(|_| Problem::invalid(&self.name, &Invalid::form("an array")))?;
+        let values = elements.into_iter().map(|element| match from_json(self.ty, element.get()) {
+            Ok(Value::Null) => Err(Problem::parameter(&self.name, "must not have null in it")),
+            read => read.map_err(|invalid| Problem::invalid(&self.name, &invalid)),
+        });
+        self.array(values)
+    }
+
+    /// The array of all values that a query has for it, if there is one.
+    fn array_of_query(&self, query: Option<&str>) -> Result<Option<Value>, Problem> {
+        let mut texts = find_queries(query, &self.name).peekable();
+        match texts.peek() {
+            None => Ok(None),
+            Some(_) => self.array(texts.map(|text| self.parse_text(&text?))).map(Some),
+        }
+    }
+
+    fn array(&self, values: impl Iterator<Item = Result<Value, Problem>>) -> Result<Value, Problem> {
+        let mut text = vec![b'['];
+        for value in values {
+            if text.len() > 1 {
+                text.push(b',');
+            }
+            write_value(self.checked(value?)?.as_ref(), &mut text);
+        }
+        text.push(b']');
+        Ok(Value::Json(String::from_utf8(text).expect("JSON is UTF-8").into()))
+    }
+
     /// Fills in what is missing and checks what is there.
     fn settle(&self, found: Option<Value>, slots: &Slots) -> Result<Value, Problem> {
         let is_given = found.is_some();
@@ -191,6 +234,11 @@ impl ParamPlan {
             }
             (value, _) => value,
         };
+        self.checked(value)
+    }
+
+    /// A value that satisfies what there is besides its type; the elements of an array did before.
+    fn checked(&self, value: Value) -> Result<Value, Problem> {
         match (self.check, &value) {
             (Check::Url, Value::Text(text)) if !is_web_url(text) => Err(Problem::parameter(
                 &self.name,

@@ -113,7 +113,7 @@ fn operation(
         let must = matches!(plan.missing, Missing::Refuse | Missing::NotNull);
         match &plan.source {
             Source::Field(_) if takes_body => {
-                let schema = types::given(plan.ty, plan.check);
+                let schema = types::given_as(plan);
                 fields.insert(plan.name.clone(), if must { schema } else { types::or_null(schema) });
                 required.extend(must.then(|| plan.name.clone()));
             }
@@ -145,13 +145,12 @@ fn operation(
 }
 
 fn parameter(name: &str, place: &str, required: bool, plan: &ParamPlan) -> Value {
-    json!({ "name": name, "in": place, "required": required, "schema": types::given(plan.ty, plan.check) })
+    json!({ "name": name, "in": place, "required": required, "schema": types::given_as(plan) })
 }
 
 /// A part of a path is never empty, and has nothing that servers read differently.
 fn in_path(plan: Option<&ParamPlan>) -> Value {
-    let mut schema =
-        plan.map_or_else(|| json!({ "type": "string" }), |plan| types::given(plan.ty, plan.check));
+    let mut schema = plan.map_or_else(|| json!({ "type": "string" }), types::given_as);
     let is_text = plan.is_none_or(|plan| matches!(plan.ty, Type::Text { .. }));
     if is_text && schema.get("format").is_none() && schema["pattern"] != "^[A-Za-z0-9_-]+$" {
         schema["pattern"] = "^(?!\\.{1,2}$)[^/\\\\\\u0000]+$".into();

@@ -1,6 +1,6 @@
 //! Types of parameters and columns as JSON Schema.
 
-use crate::endpoint::params::Check;
+use crate::endpoint::params::{Check, ParamPlan};
 use forebay_value::Type;
 use serde_json::{Value, json};
 
@@ -8,7 +8,13 @@ use serde_json::{Value, json};
 const URL_BYTES_MAX: usize = 2048;
 
 /// What a request may give for a parameter.
-pub fn given(ty: Type, check: Check) -> Value {
+pub fn given_as(plan: &ParamPlan) -> Value {
+    let schema = given(plan.ty, plan.check);
+    if plan.is_array { json!({ "type": "array", "items": schema }) } else { schema }
+}
+
+/// What a request may give for one value.
+fn given(ty: Type, check: Check) -> Value {
     match (ty, check) {
         (_, Check::Url) => {
             json!({ "type": "string", "format": "uri", "pattern": "^https?://", "maxLength": URL_BYTES_MAX })

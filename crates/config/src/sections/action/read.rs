@@ -47,7 +47,7 @@ impl Get {
 
 pub(crate) const GET_MANY: ActionKeys = action! {
     "get_many" | "table" | "answers the rows with these keys, in this order, without those that are not there" => {
-        "keys" | "value" | "\"$keys\"" | "the keys with commas between them (`?keys=1,2,3`), 1000 at most"
+        "keys" | "value" | "\"$keys\"" | "the keys, 1000 at most: an array (`params = { keys = \"bigint[]\" }`), or a text with commas between them (`?keys=1,2,3`)"
     }
 };
 
@@ -56,7 +56,7 @@ pub(crate) const GET_MANY: ActionKeys = action! {
 pub struct GetMany {
     /// The hot table that is read.
     pub table: String,
-    /// The keys with commas between them.
+    /// The keys: an array, or a text with commas between them.
     pub keys: Expr,
 }
 

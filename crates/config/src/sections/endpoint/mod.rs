@@ -314,7 +314,11 @@ fn add_page_params(after: &Expr, limit: &Expr, scope: &Scope<'_>, params: &mut V
         }
     };
     add(after, ParamKind::Given { ty: None, default: None, optional: true });
-    let ty = ParamType { ty: Type::Bigint, constraint: Constraint::Range { min: 1, max: LIST_LIMIT.1 } };
+    let ty = ParamType {
+        ty: Type::Bigint,
+        constraint: Constraint::Range { min: 1, max: LIST_LIMIT.1 },
+        is_array: false,
+    };
     let default = Some(Expr::Literal(Literal::Int(LIST_LIMIT.0)));
     add(limit, ParamKind::Given { ty: Some(ty), default, optional: false });
 }

@@ -40,6 +40,13 @@ pub enum ParamKind {
     Computed(Expr),
 }
 
+impl ParamKind {
+    /// Whether it is declared to be an array.
+    pub(crate) fn is_array(&self) -> bool {
+        matches!(self, ParamKind::Given { ty: Some(ParamType { is_array: true, .. }), .. })
+    }
+}
+
 /// The type of a parameter and what it must satisfy besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamType {
@@ -47,6 +54,8 @@ pub struct ParamType {
     pub ty: Type,
     /// What it must satisfy besides.
     pub constraint: Constraint,
+    /// Whether there are any number of them: the parameter is a JSON array.
+    pub is_array: bool,
 }
 
 /// What a parameter must satisfy besides its type.
@@ -97,6 +106,9 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, path: &[String]) -> Vec<Param> {
                 "params.{name}: is in the route and so always given; only its type can be declared"
             ));
         }
+        if path.iter().any(|path| path == name) && kind.is_array() {
+            field.value.wrong(format!("params.{name}: is in the route, where no array can be"));
+        }
         params.push(Param { name: name.to_owned(), kind, line: field.value.mistakes.line(field.at) });
     }
     params
@@ -128,12 +140,20 @@ fn kind(node: &Node) -> Result<ParamKind, String> {
         "" if optional || default.is_some() => None,
         declaration => Some(param_type(declaration)?),
     };
+    if default.is_some() && ty.is_some_and(|ty| ty.is_array) {
+        return Err("an array has no default; with `?` it is null when it is missing".into());
+    }
     let default = default.map(|default| self::default(default, ty)).transpose()?;
     Ok(ParamKind::Given { ty, default, optional })
 }
 
 fn param_type(text: &str) -> Result<ParamType, String> {
     let (word, range) = split_type(text);
+    let (word, range, is_array) = match (word.strip_suffix("[]"), range.strip_prefix("[]")) {
+        (Some(element), _) => (element, range, true),
+        (_, Some(range)) => (word, range, true),
+        _ => (word, range, false),
+    };
     let range = Some(range.trim()).filter(|range| !range.is_empty());
     let slug = match word.strip_prefix("slug") {
         Some("") => Some(Type::TEXT),
@@ -155,7 +175,7 @@ fn param_type(text: &str) -> Result<ParamType, String> {
             }
         },
     };
-    let Some(range) = range else { return Ok(ParamType { ty, constraint }) };
+    let Some(range) = range else { return Ok(ParamType { ty, constraint, is_array }) };
     let Some((least, greatest)) = ty.range() else {
         return Err(format!("`{range}`: only a whole number (bigint, integer, smallint) has a range"));
     };
@@ -167,7 +187,9 @@ fn param_type(text: &str) -> Result<ParamType, String> {
         Some((bound(low, least)?, bound(high, greatest)?))
     });
     match bounds {
-        Some((min, max)) if min <= max => Ok(ParamType { ty, constraint: Constraint::Range { min, max } }),
+        Some((min, max)) if min <= max => {
+            Ok(ParamType { ty, constraint: Constraint::Range { min, max }, is_array })
+        }
         _ => Err(format!("`{range}` is not a range; write 1..100, 1.. or ..100")),
     }
 }
@@ -188,7 +210,7 @@ fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, String> {
         _ => None,
     };
     let literal = literal.unwrap_or_else(|| Literal::Text(plain.clone()));
-    if let Some(ParamType { ty, constraint }) = ty {
+    if let Some(ParamType { ty, constraint, is_array: _ }) = ty {
         literal_fits(&literal, ty).map_err(|what| format!("the default: {what}"))?;
         if let (Constraint::Range { min, max }, Literal::Int(number)) = (constraint, &literal)
             && !(min..=max).contains(number)
