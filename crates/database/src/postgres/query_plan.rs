@@ -42,8 +42,8 @@ impl Postgres {
 fn beginning(planning: Planning) -> String {
     let without = match planning {
         Planning::AsItIs => "",
-        // Neither is forbidden: it is what is left where no index serves.
-        Planning::WithEveryIndex => "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off;",
+        // It is not forbidden: it is what is left where no index serves.
+        Planning::WithEveryIndex => "SET LOCAL enable_seqscan = off;",
     };
     format!(
         "BEGIN READ ONLY; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
@@ -125,6 +125,10 @@ fn whole_table(node: &Json, above: &Above) -> Option<Growing> {
     };
     let alias = node["Alias"].as_str().unwrap_or(table);
     let index = (work != Work::Shuffle).then(|| index_for(table, alias, filter, above)).flatten();
+    if above.is_limited && work == Work::Scan && index.is_none() {
+        // It ends at the first rows that pass: most do, where nothing could be looked for.
+        return None;
+    }
     Some(Growing { table: table.to_owned(), work, index })
 }
 

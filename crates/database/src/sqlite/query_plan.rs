@@ -37,6 +37,9 @@ fn growing(connection: &Connection, sql: &str) -> Result<Vec<Growing>, Error> {
             Work::Shuffle => None,
             _ => index_for(connection, sql, &name, &table)?,
         };
+        if work == Work::Scan && index.is_none() && ends_early(sql) {
+            continue;
+        }
         found.push(Growing { table, work, index });
     }
     Ok(found)
@@ -77,11 +80,8 @@ impl Plan {
     /// What is scanned to its end, with the table that it is.
     fn scanned(&self, connection: &Connection, sql: &str) -> Result<Vec<(String, String)>, Error> {
         let words: Vec<&str> = words(sql).collect();
-        let has =
-            |any: &[&str]| words.iter().any(|word| any.iter().any(|name| word.eq_ignore_ascii_case(name)));
-        let aggregates = ["count", "sum", "avg", "total", "min", "max", "group_concat", "group", "distinct"];
-        // With a LIMIT and nothing that asks for more, the first rows are enough.
-        if has(&["limit"]) && !has(&["where"]) && !has(&aggregates) && !self.sorts {
+        // The first rows are enough.
+        if !self.sorts && ends_early(sql) && !names(sql, &["where"]) {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
@@ -116,6 +116,16 @@ fn table_of(connection: &Connection, words: &[&str], name: &str) -> Result<Optio
     Ok(None)
 }
 
+/// Whether a statement needs no more rows than its LIMIT, unless they must be sorted.
+fn ends_early(sql: &str) -> bool {
+    let all = ["count", "sum", "avg", "total", "min", "max", "group_concat", "group", "distinct"];
+    names(sql, &["limit"]) && !names(sql, &all)
+}
+
+fn names(sql: &str, any: &[&str]) -> bool {
+    words(sql).any(|word| any.iter().any(|name| word.eq_ignore_ascii_case(name)))
+}
+
 fn orders_at_random(sql: &str) -> bool {
     let words: Vec<String> = words(sql).map(str::to_ascii_lowercase).collect();
     words.windows(3).any(|three| three == ["order", "by", "random"])
@@ -130,16 +140,16 @@ fn index_for(connection: &Connection, sql: &str, name: &str, table: &str) -> Res
     // A schema that needs what only its own program has (functions, modules) cannot be copied.
     let Ok(copy) = copied(connection) else { return Ok(None) };
     let columns = named_columns(connection, sql, table)?;
+    let scans = |plan: &Plan| plan.scans.iter().filter(|scan| *scan == name).count();
+    let scans_now = scans(&Plan::of(&copy, sql)?);
     let found_by = |column: &String| -> Result<Option<bool>, Error> {
         let plan = with_index(&copy, table, std::slice::from_ref(column), sql)?;
-        let searched = plan.steps.iter().find(|step| step.starts_with(&format!("SEARCH {name} USING")));
-        let searched = searched.filter(|step| !step.contains(" AUTOMATIC "));
-        Ok(searched.and_then(|step| {
-            let by = |operator: &str| {
-                step.to_lowercase().contains(&format!("{}{operator}", column.to_lowercase()))
-            };
-            if by("=") { Some(true) } else { (by(">") || by("<")).then_some(false) }
-        }))
+        if scans(&plan) >= scans_now {
+            return Ok(None);
+        }
+        let column = column.to_lowercase();
+        let found = plan.steps.iter().filter(|step| step.starts_with(&format!("SEARCH {name} USING")));
+        Ok(Some(found.into_iter().any(|step| step.to_lowercase().contains(&format!("{column}=")))))
     };
     let (mut keys, mut range, mut others) = (Vec::new(), None, Vec::new());
     for column in columns {

@@ -23,6 +23,14 @@ const PLANS: &[(&str, &[Expected])] = &[
     ("UPDATE account SET name = $name WHERE id = $id", &[]),
     ("SELECT 1 AS one", &[]),
     ("SELECT a.name FROM purchase AS p JOIN account AS a ON a.id = p.account_id WHERE p.id = $id", &[]),
+    ("SELECT id FROM account WHERE id NOT IN (1, 2) ORDER BY id LIMIT 1", &[]),
+    ("SELECT * FROM purchase WHERE state = $state ORDER BY id DESC LIMIT 20", &[]),
+    ("SELECT * FROM purchase WHERE state = $state ORDER BY id", &[]),
+    (
+        "DELETE FROM account WHERE id = coalesce((SELECT id FROM account WHERE id >= $id AND id NOT IN (1, 2) ORDER BY id LIMIT 1), \
+         (SELECT id FROM account WHERE id NOT IN (1, 2) ORDER BY id LIMIT 1))",
+        &[],
+    ),
     ("SELECT count(*) AS count FROM account", &[("account", Work::Scan, None)]),
     ("SELECT * FROM account WHERE name = $name", &[("account", Work::Scan, Some("name"))]),
     (
