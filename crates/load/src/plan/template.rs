@@ -1,5 +1,5 @@
 //! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{client_int(1,1000)}`, `{pick(a,b)}`,
-//! `{row(file.csv,col)}`.
+//! `{row(file.csv,col)}`, `{env(NAME)}`.
 //!
 //! A brace that does not begin `{name(` is itself, so that JSON needs no escapes.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
-const FUNCTIONS: [&str; 5] = ["uuid", "random_int", "client_int", "pick", "row"];
+const FUNCTIONS: [&str; 6] = ["uuid", "random_int", "client_int", "pick", "row", "env"];
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 enum Part {
@@ -186,8 +186,17 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
             };
             Ok(Part::Row { file: place, column: rows[place].find(column)? })
         }
-        ("uuid" | "random_int" | "client_int" | "pick" | "row", _) => Err(format!(
-            "{name}({arguments}): write uuid(), random_int(1,1000), client_int(1,1000), pick(a,b) or row(file.csv,column)"
+        ("env", [variable, default @ ..]) if !variable.is_empty() && default.len() < 2 => {
+            let value = std::env::var(variable).ok().or_else(|| default.first().map(ToString::to_string));
+            let missing = || {
+                format!(
+                    "env({variable}): it is not set; write env({variable},DEFAULT) for one that may be missing"
+                )
+            };
+            value.map(|value| Part::Text(value.into_bytes())).ok_or_else(missing)
+        }
+        ("uuid" | "random_int" | "client_int" | "pick" | "row" | "env", _) => Err(format!(
+            "{name}({arguments}): write uuid(), random_int(1,1000), client_int(1,1000), pick(a,b), row(file.csv,column) or env(NAME)"
         )),
         _ => Err(match nearest(name, &FUNCTIONS) {
             Some(near) => format!("no function `{name}`; did you mean `{near}`?"),
@@ -212,6 +221,10 @@ mod tests {
     fn holes() {
         assert_eq!(render("{\"a\":{\"b\":1}}"), "{\"a\":{\"b\":1}}");
         assert_eq!(render("{pick(x)}{random_int(5,5)}!"), "x5!");
+        assert_eq!(
+            render("?home={env(CARGO_PKG_NAME)}&none={env(NOT_SET,)}&a={env(NOT_SET,b)}"),
+            "?home=forebay-load&none=&a=b"
+        );
         assert_eq!(render("{client_int(1,100)} {client_int(1,100)}"), "51 51");
         assert_eq!(render("/{uuid()}").len(), 37);
         for _ in 0..100 {

@@ -91,6 +91,14 @@ pub fn warnings(results: &Results) -> Vec<String> {
             requests.rate_per_s * 100.0 / offered
         ));
     }
+    if let Some((status, number)) = results.statuses.first_key_value()
+        && *status >= 400
+        && *number == requests.completed
+    {
+        warnings.push(format!(
+            "Every answer was {status}: this run measures how fast the server refuses, not what it serves."
+        ));
+    }
     let lost = [
         (requests.unexpected, "answered with a status that was not expected"),
         (requests.timeouts, "not answered in time"),
@@ -124,4 +132,28 @@ pub(super) fn hidden_note(results: &Results) -> Option<String> {
             milliseconds(due)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Requests;
+
+    #[test]
+    fn a_report_of_refusals_says_so() {
+        for (statuses, says) in [
+            (&[(404, 10)][..], true),
+            (&[(404, 9), (200, 1)], false),
+            (&[(404, 9), (503, 1)], false),
+            (&[(200, 10)], false),
+            (&[], false),
+        ] {
+            let completed = statuses.iter().map(|(_, number)| number).sum();
+            let requests = Requests { completed, ..Requests::default() };
+            let results =
+                Results { statuses: statuses.iter().copied().collect(), requests, ..Results::default() };
+            let found = warnings(&results).iter().any(|warning| warning.starts_with("Every answer was 404:"));
+            assert_eq!(found, says, "{statuses:?}");
+        }
+    }
 }
