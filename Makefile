@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers load-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers load-long agents-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -47,6 +47,15 @@ bench-peers: tools
 load-long: tools
 	$(CARGO) build --release --bin forebay
 	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test --workspace --test load -- --nocapture memory
+
+# 60 testers in 60 network namespaces hold 100,000 connections open for ten minutes: what they count is what the server
+# counts, also with three of them killed. Needs root. `make test` has 6 testers and 600 connections for some seconds.
+agents-long: tools
+	$(CARGO) build --release --bin forebay
+	ulimit -Hn 400000 && ulimit -n 400000 && FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_FLEET_AGENTS=60 \
+	FOREBAY_FLEET_CONNECTIONS=100000 FOREBAY_FLEET_RATE=$${FOREBAY_FLEET_RATE:-6000} \
+	FOREBAY_FLEET_SECONDS=$${FOREBAY_FLEET_SECONDS:-600} \
+	$(CARGO) test --workspace --test load -- --nocapture --test-threads 1 fleet
 
 # A million reads and ten thousand writes through two servers, by each promise, one server cut off for 10 s: what the readers saw is printed.
 # `make test` does the same with some thousand.

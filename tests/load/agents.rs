@@ -15,6 +15,13 @@ pub struct Running {
     pub address: String,
 }
 
+impl Running {
+    /// As the kernel ends a process whose machine is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("killed");
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         // Killed already is as good.

@@ -3,6 +3,7 @@
 
 mod agents;
 mod ends;
+mod fleet;
 mod memory;
 mod network;
 mod redis;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A bridge, and namespaces with a link to it. Gone when dropped.
-struct Network {
+pub struct Network {
     name: String,
     net: String,
     count: usize,
@@ -25,7 +25,7 @@ fn run(line: &str) {
 
 impl Network {
     /// `None`, with a word why, where namespaces cannot be made.
-    fn make(count: usize, kind: char) -> Option<Network> {
+    pub fn make(count: usize, kind: char) -> Option<Network> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: network namespaces can be made by root only");
             return None;
@@ -33,7 +33,8 @@ impl Network {
         let id = std::process::id();
         // Names of links have at most 15 letters.
         let name = format!("fb{kind}{:x}", id % 0xff_ffff);
-        let net = format!("10.{}.{}", 128 + id % 64 + if kind == 'a' { 0 } else { 64 }, id / 64 % 250);
+        // Several of one program's tests run at a time.
+        let net = format!("10.{}.{}", 100 + u32::from(kind) % 100, id % 250);
         let network = Network { name, net, count };
         let (name, net) = (&network.name, &network.net);
         run(&format!("ip link add {name} type bridge"));
@@ -52,17 +53,22 @@ impl Network {
         Some(network)
     }
 
-    fn space(&self, place: usize) -> String {
+    pub fn space(&self, place: usize) -> String {
         format!("{}s{place}", self.name)
     }
 
-    fn address(&self, place: usize) -> String {
+    pub fn address(&self, place: usize) -> String {
         format!("{}.{}", self.net, 10 + place)
     }
 
     /// A server on this side of the bridge.
     fn server(&self) -> SocketAddr {
-        serve_at(&format!("{}.1:0", self.net), HI, Duration::from_millis(1))
+        serve_at(&self.here(), HI, Duration::from_millis(1))
+    }
+
+    /// An address of this side, with a free port.
+    pub fn here(&self) -> String {
+        format!("{}.1:0", self.net)
     }
 }
 

@@ -1,0 +1,139 @@
+//! A fleet of testers, each on a machine of its own as far as the kernel can tell: what they count together
+//! is what the server counts, also when some are killed.
+//!
+//! `make test` has a few; `make agents-long` has 60 that hold 100,000 connections open for ten minutes.
+
+use crate::agents::{Running, agent_in};
+use crate::network::Network;
+use crate::{forebay, shown};
+use forebay_tests::{Folder, Server, Start, binary, example, wait_for};
+use serde_json::Value;
+use std::process::{Child, Output};
+
+/// How large a fleet is.
+struct Size {
+    agents: usize,
+    connections: u64,
+    rate_per_s: u64,
+    seconds: u64,
+}
+
+impl Size {
+    fn new() -> Size {
+        let number = |name: &str, default| {
+            std::env::var(name)
+                .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
+        };
+        Size {
+            agents: number("FOREBAY_FLEET_AGENTS", 6) as usize,
+            connections: number("FOREBAY_FLEET_CONNECTIONS", 600),
+            rate_per_s: number("FOREBAY_FLEET_RATE", 600),
+            seconds: number("FOREBAY_FLEET_SECONDS", 8),
+        }
+    }
+}
+
+struct Fleet {
+    size: Size,
+    server: Server,
+    agents: Vec<Running>,
+    _network: Network,
+    _folder: Folder,
+}
+
+impl Fleet {
+    fn start(kind: char) -> Option<Fleet> {
+        let size = Size::new();
+        let network = Network::make(size.agents, kind)?;
+        let folder = Folder::new();
+        let limit = format!("server.limits.connections={}", size.connections + 100);
+        let start = Start::new(binary(), &folder, &example("codes.toml")).set(&limit);
+        let server = start.listen(&network.here()).start();
+        let agent = |place: usize| {
+            let before = ["ip", "netns", "exec", &network.space(place)].map(str::to_owned);
+            agent_in(
+                &before,
+                &format!("{}:7070", network.address(place)),
+                &folder.path().join(format!("agent{place}")),
+            )
+        };
+        let agents = (0..size.agents).map(agent).collect();
+        Some(Fleet { size, server, agents, _network: network, _folder: folder })
+    }
+
+    /// A load of all of them, under way: every connection is open.
+    fn begin(&self) -> Child {
+        let places: Vec<&str> = self.agents.iter().map(|agent| agent.address.as_str()).collect();
+        let target = format!("http://{}/simple", self.server.address);
+        let Size { connections, rate_per_s, seconds, .. } = self.size;
+        let numbers = [connections, rate_per_s, rate_per_s * seconds].map(|number| number.to_string());
+        let how = ["load", "--agents", &places.join(","), "--token", "secret", "-w", "1", "--json", "-"]
+            .map(str::to_owned);
+        let how: Vec<&str> = how.iter().map(String::as_str).collect();
+        let load = ["-c", &numbers[0], "-R", &numbers[1], "-a", &numbers[2], &target];
+        let child = forebay(&[&how[..], &load[..]].concat()).spawn().expect("it runs");
+        wait_for("every connection", || {
+            (self.counted("forebay_http_connections") >= connections).then_some(())
+        });
+        child
+    }
+
+    /// A number of the server's own.
+    fn counted(&self, name: &str) -> u64 {
+        let metrics = self.server.admin("GET", "/metrics");
+        let lines = metrics.text().lines().filter_map(|line| line.strip_prefix(name));
+        let values = lines.filter_map(|rest| rest.strip_prefix(' ')?.parse::<f64>().ok());
+        values.sum::<f64>() as u64
+    }
+
+    fn requests(&self) -> u64 {
+        self.counted("forebay_http_requests_received_total")
+    }
+}
+
+fn json(output: Output) -> Value {
+    let (code, out, error) = shown(output);
+    assert_eq!(code, 0, "{error}");
+    serde_json::from_str(&out).expect("JSON")
+}
+
+fn sum(agents: &[Value], is_complete: bool) -> u64 {
+    let of = agents.iter().filter(|agent| agent["complete"] == is_complete);
+    of.map(|agent| agent["completed"].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn a_fleet_counts_what_the_server_counts() {
+    let Some(fleet) = Fleet::start('f') else { return };
+    let report = json(fleet.begin().wait_with_output().expect("it ends"));
+    let all = fleet.size.rate_per_s * fleet.size.seconds;
+    assert_eq!(report["complete"], true, "{}", report["partial_reason"]);
+    assert_eq!((&report["requests"]["completed"], &report["statuses"]["200"]), (&all.into(), &all.into()));
+    assert_eq!(fleet.requests(), all);
+    assert_eq!(report["connects"]["open_max"].as_u64(), Some(fleet.size.connections));
+    assert_eq!(report["agents"].as_array().map(|agents| sum(agents, true)), Some(all));
+}
+
+#[test]
+fn a_fleet_of_which_half_is_killed_counts_what_is_left() {
+    let Some(mut fleet) = Fleet::start('k') else { return };
+    let running = fleet.begin();
+    // So that each has delivered something: that is counted.
+    let share = fleet.requests() + fleet.size.rate_per_s * 2;
+    wait_for("two more seconds", || (fleet.requests() >= share).then_some(()));
+    fleet.agents.iter_mut().take(3).for_each(Running::kill);
+    let report = json(running.wait_with_output().expect("it ends"));
+    assert_eq!(report["complete"], false);
+    let agents = report["agents"].as_array().expect("a list");
+    let (count, killed) =
+        (agents.len() as u64, agents.iter().filter(|agent| agent["complete"] == false).count());
+    assert_eq!((count, killed), (fleet.size.agents as u64, 3));
+    let (left, lost) = (sum(agents, true), sum(agents, false));
+    assert_eq!(report["requests"]["completed"].as_u64(), Some(left + lost));
+    assert_eq!(report["latency_ms"]["count"].as_u64(), Some(left + lost));
+    let all = fleet.size.rate_per_s * fleet.size.seconds;
+    assert_eq!(left, all * (count - 3) / count, "those that are left do their own part, to the request");
+    let served = fleet.requests();
+    // What the killed ones sent after their last word is known to the server alone.
+    assert!(lost > 0 && served >= left + lost && served < all, "{served} of {all}: {left} and {lost}");
+}
