@@ -5,6 +5,7 @@
 //!
 //! Real servers, started by each test; writers that go on through the fault and note what they were told.
 
+mod advise;
 mod beside;
 mod checking;
 mod checkpoints;

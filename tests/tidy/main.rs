@@ -27,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("terminal", &[]),
     ("load", &["host", "terminal"]),
+    ("advise", &[]),
     ("plan", &[]),
     ("redis", &[]),
     ("cache", &["http", "redis"]),
@@ -46,8 +47,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "forebay",
         &[
-            "config", "doctor", "drain", "http", "load", "log", "database", "plan", "server", "terminal",
-            "topology", "value",
+            "advise", "config", "doctor", "drain", "http", "load", "log", "database", "plan", "server",
+            "terminal", "topology", "value",
         ],
     ),
 ];

@@ -96,6 +96,13 @@ pub enum Command {
   forebay plan report.json -R 200k --growth 5 --months 12
   forebay plan --point 1=52k --point 2=98k --point 4=170k --workers 16")]
     Plan(Box<plan::Plan>),
+    /// Read the access log of an application, or what its database counts of statements: a config fragment,
+    /// and what that would save.
+    #[command(after_help = "Examples:
+  forebay advise /var/log/nginx/access.log
+  forebay advise access.log.1 access.log --database postgres://me@localhost/shop
+  zcat access.log.*.gz | forebay advise -")]
+    Advise(Advise),
     /// Ask the running server of a config for its health; exit code 1 when it is not well.
     #[command(after_help = "Examples:
   forebay probe health
@@ -267,6 +274,19 @@ pub struct Unfollow {
 pub struct Check {
     #[command(flatten)]
     pub config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Advise {
+    /// Access logs in the combined format or Forebay's JSON, the oldest first; - is standard input.
+    #[arg(value_name = "FILE", required_unless_present = "database")]
+    pub files: Vec<PathBuf>,
+    /// A PostgreSQL that counts statements (pg_stat_statements).
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// The application, as the fragment names it.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub app: String,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod advise;
 mod agent;
 mod check;
 mod demo;
@@ -46,6 +47,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
             agent::run(&args)
         }
         Command::Doctor(args) => doctor::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Pages(pages) => pages::run(&pages),
