@@ -132,8 +132,9 @@ pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
         !is_own(found.log) && names.any(|name| tables.contains(name))
     };
     let given_back = found.iter().filter(had).map(|found| found.log).collect();
-    // The newest sign of life says whether a tier of several queues lives.
-    let newest = others.iter().min_by_key(|(other, _)| other.age_ms);
+    // The newest sign of life says whether a tier of several queues lives. By its age, which is less exact,
+    // it would be now one queue's and now another's, as if there were newer ones.
+    let newest = others.iter().max_by_key(|(other, _)| other.updated_at);
     if let Some((_, holder)) = newest.filter(|(other, _)| other.age_ms < CLAIM_MS.cast_signed()) {
         return Err(Claimed::Held(holder.clone()));
     }
@@ -153,4 +154,32 @@ pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
 
 fn names(tables: &str) -> impl Iterator<Item = &str> {
     tables.split(',').filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queues of a tier are claimed one after the other, within the same millisecond.
+    #[test]
+    fn of_several_queues_the_one_that_was_claimed_last_is_the_holder() {
+        let found = |log: u128, updated_us: i64| Found {
+            log,
+            tables: "things".into(),
+            server: "other".into(),
+            updated_at: Timestamp(updated_us),
+            age_ms: 5_000,
+            taken_by: String::new(),
+        };
+        let queue = Queue { log: 9, first: 0, expected: Expected::Nothing };
+        let (opening, tables, server) = (String::new(), vec!["things".into()], "own".into());
+        let claim = Claim { queues: vec![queue], opening, tables, server };
+        for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
+            let found: Vec<Found> = order.iter().map(|&log| found(log, log as i64)).collect();
+            match plan(&claim, &found) {
+                Err(Claimed::Held(holder)) => assert_eq!((holder.log, holder.seen_at), (3, Timestamp(3))),
+                _ => panic!("it is held"),
+            }
+        }
+    }
 }
