@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers load-long agents-long freshness-long torture torture-database torture-database-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers load-long agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -81,6 +81,16 @@ torture-database-planted:
 	$(CARGO) build --workspace --bin forebay
 	@$(WITH_SERVICES) export FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/forebay-planted && for bug in $(PLANTED); do \
 		FOREBAY_PLANTED=$$bug FOREBAY_TORTURE_ROUNDS=50 $(CARGO) test --workspace --test torture -- --nocapture nothing_is || exit 1; \
+	done
+
+# Whether histories of keys find a server that says of a write of unknown outcome that it was not done.
+HISTORIES_PLANTED ?= unknown-told-as-undone
+torture-histories-planted:
+	$(CARGO) build --workspace --bin forebay --features planted
+	cp $${CARGO_TARGET_DIR:-target}/debug/forebay $${CARGO_TARGET_DIR:-target}/forebay-planted
+	$(CARGO) build --workspace --bin forebay
+	@$(WITH_SERVICES) export FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/forebay-planted && for bug in $(HISTORIES_PLANTED); do \
+		FOREBAY_PLANTED=$$bug FOREBAY_HISTORY_ROUNDS=20 $(CARGO) test --workspace --test torture -- --nocapture histories_of || exit 1; \
 	done
 
 # Five minutes a target; needs a nightly toolchain.

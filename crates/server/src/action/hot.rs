@@ -114,6 +114,10 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             // A row that memory cannot hold: to try again does not help.
             HotKind::Source => Problem::new(500, error.to_string()),
             HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
+            #[cfg(feature = "planted")]
+            HotKind::UnknownOutcome if forebay_database::planted_bugs::is("unknown-told-as-undone") => {
+                Problem::unavailable("planted: it was not done")
+            }
             HotKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),
             _ => {
                 warn!("forebay: the memory tier: {error}");
