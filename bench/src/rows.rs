@@ -2,6 +2,7 @@
 
 mod accounts;
 mod cache;
+mod clusters;
 mod failover;
 mod fairness;
 mod hot;
@@ -69,6 +70,11 @@ pub const ALL: &[Row] = &[
         name: "22",
         title: "durability = \"database\" on PostgreSQL, beside SQL and beside the drain",
         run: servers::committed,
+    },
+    Row {
+        name: "25",
+        title: "POST and GET /code-ultra-fast through clusters of 1, 3 and 6 masters, drained, by process",
+        run: clusters::through_clusters,
     },
     Row { name: "30", title: "the accounts plan at a tenth of capacity", run: accounts::tenth },
     Row {

@@ -4,7 +4,7 @@
 //! CPU time is that of everything but the load generator, stores included. Where Forebay does not
 //! start, the others are measured all the same and its lines say why.
 
-mod node;
+pub mod node;
 mod page;
 pub mod stores;
 pub mod table;

@@ -4,8 +4,9 @@
 //! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY from a file of the server's, of
 //! the same rows, into the same table with its indexes.
 
-use super::peers::stores::{Persistence, Postgres, Redis};
+use super::peers::stores::{self, Persistence, Postgres, Redis};
 use super::store::{drain_all, fill};
+use crate::machine;
 use crate::measure::{Drive, clean, median};
 use crate::process::{Bench, Pinning, start_loaded, succeeded};
 use crate::report::Lines;
@@ -15,6 +16,7 @@ use forebay_tests::{Folder, Server, Start, example};
 use forebay_topology::{Local, NodeStatus, Persistence as Kept, Spec, Topology};
 use serde_json::json;
 use std::error::Error;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Masters of the large cluster; each has one replica.
@@ -104,7 +106,8 @@ fn drain_under_load(bench: &Bench) -> Lines {
 /// anew, the one after it does not: both are told.
 pub fn seed_and_warm(bench: &Bench) -> Lines {
     let rows = bench.scaled(1_000_000, 100_000);
-    let mut figures: [Vec<f64>; 7] = Default::default();
+    let mut figures: [Vec<f64>; 8] = Default::default();
+    let mut costs = [String::new(), String::new()];
     for _ in 0..bench.turns() {
         let (postgres, folder) = (Postgres::start()?, Folder::new());
         let start = bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url());
@@ -114,9 +117,11 @@ pub fn seed_and_warm(bench: &Bench) -> Lines {
         let seeded = rate(rows, began.elapsed(), Duration::ZERO);
         let first = rate(rows, start_time(&start)?, empty);
         let again = rate(rows, start_time(&start)?, empty);
-        let [redis_first, redis_again, redis_full] = into_redis(bench, &postgres, rows, empty)?;
+        let [redis_first, redis_again, redis_full] =
+            into_redis(bench, &postgres, (rows, empty), &mut costs[0])?;
+        let cluster = into_cluster(bench, &postgres, (rows, empty), &mut costs[1])?;
         let copied = copy_rate(&postgres, "codes", &copy_out(&postgres, "codes")?, rows)?;
-        let turn = [copied, seeded, again, first, redis_again, redis_first, redis_full];
+        let turn = [copied, seeded, again, first, redis_again, redis_first, redis_full, cluster];
         figures.iter_mut().zip(turn).for_each(|(samples, figure)| samples.push(figure));
     }
     let [copied, ..] = figures.clone().map(median);
@@ -128,6 +133,7 @@ pub fn seed_and_warm(bench: &Bench) -> Lines {
         ("warm one Redis at start", Some(Bar::AtLeast(200_000.0))),
         ("warm one Redis at start, memory never used before", None),
         ("warm one Redis that has them all", None),
+        ("warm a cluster of 3 at start", Some(Bar::AtLeast(150_000.0))),
     ];
     let line = |((what, bar), samples): ((&str, Option<Bar>), Vec<f64>)| {
         let (figure, raw) = (median(samples.clone()), json!(samples));
@@ -137,7 +143,11 @@ pub fn seed_and_warm(bench: &Bench) -> Lines {
         };
         line.samples(raw)
     };
-    Ok(bars.into_iter().zip(figures).map(line).collect())
+    let mut lines: Vec<Line> = bars.into_iter().zip(figures).map(line).collect();
+    for (at, cost) in [4, 7].into_iter().zip(costs) {
+        lines[at].beside = cost;
+    }
+    Ok(lines)
 }
 
 /// From the process's start until it serves.
@@ -157,17 +167,21 @@ fn rate(rows: u64, took: Duration, empty: Duration) -> f64 {
 fn into_redis(
     bench: &Bench,
     postgres: &Postgres,
-    rows: u64,
-    empty: Duration,
+    (rows, empty): (u64, Duration),
+    cost: &mut String,
 ) -> Result<[f64; 3], Box<dyn Error>> {
     let (folder, redis) = (Folder::new(), Redis::start(Persistence::None)?);
     let start = bench.start_remote(&example("codes.toml"), &folder, &postgres.url(), &redis.url());
     let start = start.set("memory.durability=async");
+    forget_claims(postgres)?;
     let first = rate(rows, start_time(&start)?, empty);
     redis.empty()?;
+    forget_claims(postgres)?;
+    let before = machine::process_cpu_us(redis.pid())?;
     let began = Instant::now();
     let server = start_loaded(&start)?;
     let again = rate(rows, began.elapsed(), empty);
+    *cost = cpu_a_row(&server, machine::process_cpu_us(redis.pid())? - before, rows)?;
     let began = Instant::now();
     let answer = server.admin("POST", "/warm?table=codes").expect(200);
     let full = rate(rows, began.elapsed(), Duration::ZERO);
@@ -175,6 +189,54 @@ fn into_redis(
         Some(found) if found == rows => Ok([first, again, full]),
         _ => Err(format!("{rows} rows were seeded, warm says {answer}").into()),
     }
+}
+
+/// What claims the tables is gone: a start would wait for its claim to end.
+fn forget_claims(postgres: &Postgres) -> Result<(), Box<dyn Error>> {
+    postgres.run("DROP TABLE IF EXISTS forebay_position")
+}
+
+/// Rows a second from PostgreSQL into a cluster of 3, at the start of a server.
+fn into_cluster(
+    bench: &Bench,
+    postgres: &Postgres,
+    (rows, empty): (u64, Duration),
+    cost: &mut String,
+) -> Result<f64, Box<dyn Error>> {
+    let (folder, before) = (Folder::new(), Folder::new());
+    let config = example("codes.toml");
+    let start = |folder: &Folder, cluster: &Local| {
+        let start = bench.start_remote(&config, folder, &postgres.url(), &cluster.url());
+        start.set("memory.durability=async")
+    };
+    let up = || Local::up(Spec::new(Topology::Cluster { masters: 3, replicas: 0 }).keep(Kept::None));
+    let cluster = up()?;
+    // Memory that the nodes have had before, as above.
+    forget_claims(postgres)?;
+    drop(start_loaded(&start(&before, &cluster))?);
+    for node in cluster.nodes() {
+        stores::empty(SocketAddr::from(([127, 0, 0, 1], node.port)))?;
+    }
+    forget_claims(postgres)?;
+    let redis_us = || -> Result<f64, Box<dyn Error>> {
+        let mut sum = 0.0;
+        for node in cluster.status()?.nodes {
+            sum += machine::process_cpu_us(u32::try_from(node.pid.ok_or("a node has ended")?)?)?;
+        }
+        Ok(sum)
+    };
+    let before_us = redis_us()?;
+    let began = Instant::now();
+    let server = start_loaded(&start(&folder, &cluster))?;
+    let rate = rate(rows, began.elapsed(), empty);
+    *cost = cpu_a_row(&server, redis_us()? - before_us, rows)?;
+    Ok(rate)
+}
+
+/// What a server and Redis spent on each row.
+fn cpu_a_row(server: &Server, redis_us: f64, rows: u64) -> Result<String, Box<dyn Error>> {
+    let (server_us, rows) = (machine::process_cpu_us(server.pid())?, rows as f64);
+    Ok(format!("CPU a row: server {:.2} µs, Redis {:.2} µs", server_us / rows, redis_us / rows))
 }
 
 /// A cluster of 15 + 15: how soon it is up, and how evenly writes spread over it.

@@ -26,13 +26,22 @@ fn folder() -> Result<PathBuf, Box<dyn Error>> {
 impl Node {
     /// Starts `peers/FRAMEWORK` on a database and a memory tier.
     pub fn start(framework: &str, postgres: &str, redis: &str) -> Result<Node, Box<dyn Error>> {
+        Node::start_with(framework, postgres, ("REDIS_URL", redis))
+    }
+
+    /// The same on a cluster with these nodes: `host:port,host:port`.
+    pub fn start_on_cluster(framework: &str, postgres: &str, nodes: &str) -> Result<Node, Box<dyn Error>> {
+        Node::start_with(framework, postgres, ("REDIS_CLUSTER", nodes))
+    }
+
+    fn start_with(framework: &str, postgres: &str, memory: (&str, &str)) -> Result<Node, Box<dyn Error>> {
         let address = free_address()?;
         let child = Command::new("node")
             .arg(folder()?.join(framework).join("server.js"))
             .env("HOST", address.ip().to_string())
             .env("PORT", address.port().to_string())
             .env("DATABASE_URL", postgres)
-            .env("REDIS_URL", redis)
+            .env(memory.0, memory.1)
             .env("NODE_ENV", "production")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -92,32 +92,42 @@ impl Redis {
         format!("redis://{}", self.address)
     }
 
-    /// Forgets everything.
-    pub fn empty(&self) -> Result<(), Box<dyn Error>> {
-        match self.ask("FLUSHALL")? {
-            text if text.starts_with("+OK") => Ok(()),
-            text => Err(format!("FLUSHALL: {text}").into()),
-        }
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
-    fn ask(&self, command: &str) -> Result<String, Box<dyn Error>> {
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
+    /// Forgets everything.
+    pub fn empty(&self) -> Result<(), Box<dyn Error>> {
+        empty(self.address)
     }
 
     /// The bytes that it has received and sent so far.
     pub fn bytes(&self) -> Result<f64, Box<dyn Error>> {
-        let text = self.ask("INFO stats")?;
+        let text = ask(self.address, "INFO stats")?;
         let number = |name: &str| -> Result<f64, Box<dyn Error>> {
             let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             Ok(line.ok_or_else(|| format!("INFO has no {name}"))?.trim().parse()?)
         };
         Ok(number("total_net_input_bytes")? + number("total_net_output_bytes")?)
     }
+}
+
+/// Has the Redis at an address forget everything.
+pub fn empty(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    match ask(address, "FLUSHALL")? {
+        text if text.starts_with("+OK") => Ok(()),
+        text => Err(format!("FLUSHALL: {text}").into()),
+    }
+}
+
+fn ask(address: SocketAddr, command: &str) -> Result<String, Box<dyn Error>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn answers_ping(address: SocketAddr) -> bool {
