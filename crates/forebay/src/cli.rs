@@ -100,8 +100,7 @@ pub enum Command {
     /// and what that would save.
     #[command(after_help = "Examples:
   forebay advise /var/log/nginx/access.log
-  forebay advise access.log.1 access.log --database postgres://me@localhost/shop
-  zcat access.log.*.gz | forebay advise -")]
+  forebay advise access.log.1 access.log --database postgres://me@localhost/shop")]
     Advise(Advise),
     /// Ask the running server of a config for its health; exit code 1 when it is not well.
     #[command(after_help = "Examples:
