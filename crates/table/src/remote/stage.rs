@@ -164,7 +164,8 @@ impl Stage {
 /// What is staged for a shard.
 fn places(table: &RemoteTable, shard: u16) -> impl Iterator<Item = &Vec<u8>> {
     let names = table.names(shard);
-    [&names.rows, &names.order].into_iter().chain(&names.counters).chain(&names.uniques)
+    let order = Some(&names.order).filter(|_| table.is_ordered);
+    [&names.rows].into_iter().chain(order).chain(&names.counters).chain(&names.uniques)
 }
 
 /// The commands of one part of a load.
