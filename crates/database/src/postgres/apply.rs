@@ -11,10 +11,10 @@
 
 use super::batch_outcome::Done;
 use super::dead_letters::{outstanding, supersede};
-use super::positions::{move_position, settled, taken_over};
+use super::positions::{check_moved, moving, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
-use super::{Bulk, Postgres, bulk, cascades, change, errors, held_changes, one_by_one};
+use super::{Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one};
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
 use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
@@ -153,9 +153,8 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // may be deferred.
         further += "; SET CONSTRAINTS ALL DEFERRED";
     }
-    session.begin_job_with(&further).await?;
     let changed = async {
-        begin_changes(session, batch, letters).await?;
+        begin_changes(session, batch, &further, letters).await?;
         let reached = cascades::of_batch(session, batch).await?;
         match batch.on_error {
             OnError::Fail => {
@@ -171,14 +170,38 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     session.end(changed).await
 }
 
-/// Moves the position or locks what is settled, and looks for the letters that the batch may supersede.
-async fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<(), Error> {
+/// Begins the transaction, moves the position or locks what is settled, and looks for the letters that the
+/// batch may supersede. Of a batch that moves the position this is one flight: for small batches round trips
+/// are most of the time.
+async fn begin_changes(
+    session: &mut Session,
+    batch: &Batch,
+    further: &str,
+    letters: &mut Letters,
+) -> Result<(), Error> {
+    let looks = letters.broken.is_none();
+    letters.outstanding = Outstanding::none();
     if batch.is_settling() {
+        session.begin_job_with(further).await?;
         held_changes::lock(session, batch).await?;
-    } else {
-        move_position(session, batch).await?;
+        if looks {
+            letters.outstanding = outstanding(session).await.map_err(of_letters)?;
+        }
+        return Ok(());
     }
-    letters.outstanding = outstanding_unless(session, &letters.broken).await?;
+    let (sql, values) = moving(batch)?;
+    let mut statements = vec![(session.prepared(&sql.into(), &[]).await?, values)];
+    if looks {
+        let (sql, values) = dead_letters::look_outstanding();
+        let prepared = session.prepared(&sql.into(), &[]).await.map_err(of_letters)?;
+        statements.push((prepared, values));
+    }
+    let mut given = session.begin_flight(further, &statements).await?.into_iter();
+    let moved = given.next().expect("each statement gives something")?;
+    check_moved(session, batch, moved.changed).await?;
+    if let Some(found) = given.next() {
+        letters.outstanding = dead_letters::outstanding_of(&found.map_err(of_letters)?);
+    }
     Ok(())
 }
 
@@ -197,14 +220,6 @@ async fn end_changes(
         held_changes::remove(session, &batch.settled(&done.held)).await?;
     }
     Ok(())
-}
-
-/// The letters that a batch may supersede; none when the database takes none.
-async fn outstanding_unless(session: &mut Session, broken: &Option<Error>) -> Result<Outstanding, Error> {
-    match broken {
-        None => outstanding(session).await.map_err(of_letters),
-        Some(_) => Ok(Outstanding::none()),
-    }
 }
 
 /// Whether a batch was committed whose COMMIT was not answered: a new connection waits until that COMMIT has
@@ -248,9 +263,8 @@ async fn set_aside(
 ) -> Result<(), Error> {
     let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
     let session = &mut *session;
-    session.begin_job().await?;
     let set_aside = async {
-        begin_changes(session, batch, letters).await?;
+        begin_changes(session, batch, "", letters).await?;
         one_by_one::refused(session, batch, 0, error, letters, done).await?;
         end_changes(session, batch, letters, done).await
     };

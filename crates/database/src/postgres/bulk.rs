@@ -19,6 +19,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_value::{Row, Schema, Value, ValueRef, json};
 use futures_util::SinkExt;
 use std::pin::pin;
+use tokio_postgres::CopyInSink;
 
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
@@ -27,31 +28,31 @@ const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 pub(super) async fn copy(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<(), Error> {
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     let rows = rows.iter().map(|row| row.as_ref().values(schema));
-    copy_into(session, &quoted(&schema.name), schema, &all, rows).await
+    copy_into(session, &quoted(&schema.name), true, schema, &all, rows).await
 }
 
-/// Copies rows of these columns.
+/// Copies rows of these columns into a table; `stays` when it outlives the transaction.
 async fn copy_into<'a>(
     session: &mut Session,
     target: &str,
+    stays: bool,
     schema: &Schema,
     of: &[usize],
     rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
 ) -> Result<(), Error> {
     let codecs = codecs(session, schema).await?;
-    session.answer(send_rows(session, target, schema, of, &codecs, rows)).await?
+    let sql = format!("COPY {target} ({}) FROM STDIN (FORMAT binary)", columns_of(schema, of));
+    let sink = session.copy_in(&sql, stays).await?;
+    session.answer(send_rows(sink, schema, of, &codecs, rows)).await?
 }
 
 async fn send_rows<'a>(
-    session: &Session,
-    target: &str,
+    sink: CopyInSink<Bytes>,
     schema: &Schema,
     of: &[usize],
     codecs: &[Codec],
     rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
 ) -> Result<(), Error> {
-    let sql = format!("COPY {target} ({}) FROM STDIN (FORMAT binary)", columns_of(schema, of));
-    let sink = session.client.copy_in::<_, Bytes>(&sql).await.map_err(errors::map)?;
     let mut sink = pin!(sink);
     let mut out = BytesMut::with_capacity(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);
     out.extend_from_slice(HEADER);
@@ -140,7 +141,7 @@ pub(super) async fn update(
     Ok((changes.len() as u64).saturating_sub(changed))
 }
 
-async fn stage_rows(
+pub(super) async fn stage_rows(
     session: &mut Session,
     schema: &Schema,
     rows: &[&Row],
@@ -165,7 +166,7 @@ async fn stage<'a>(
     );
     session.execute(&create).await?;
     let stage = format!("pg_temp.forebay_stage_{run}");
-    copy_into(session, &stage, schema, of, rows).await?;
+    copy_into(session, &stage, false, schema, of, rows).await?;
     Ok(stage)
 }
 

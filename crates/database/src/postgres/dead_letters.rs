@@ -175,9 +175,19 @@ async fn row_of(
 
 /// The letters that changes of this transaction may supersede.
 pub(super) async fn outstanding(session: &mut Session) -> Result<Outstanding, Error> {
+    let (sql, values) = look_outstanding();
+    Ok(outstanding_of(&session.run(sql, &values).await?))
+}
+
+/// The statement that looks for them.
+pub(super) fn look_outstanding() -> (&'static str, Vec<Value>) {
     let sql = "SELECT key_hash FROM forebay_dead_letter WHERE superseded_by IS NULL AND key_hash IS NOT NULL LIMIT $1";
-    let found = session.run(sql, &[count(LETTERS_LOOKED_AT)]).await?;
-    Ok(Outstanding::of(found.values.iter().map(integer).collect()))
+    (sql, vec![count(LETTERS_LOOKED_AT)])
+}
+
+/// What it found.
+pub(super) fn outstanding_of(found: &Rows) -> Outstanding {
+    Outstanding::of(found.values.iter().map(integer).collect())
 }
 
 /// Marks the letters whose keys these changes, which were applied, have changed again.

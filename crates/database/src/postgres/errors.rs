@@ -14,10 +14,7 @@ use tokio_postgres::error::{DbError, Severity};
 /// made of.
 pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
-        let (kind, message) = kind(db);
-        let column = column(db);
-        let constraint = db.constraint().map(str::to_owned);
-        return Error::new(kind, message).with_column(column).with_constraint(constraint).with_source(error);
+        return Said::of(db).into_error().with_source(error);
     }
     if let Some(refused) = refused(&error) {
         let refused = refused.clone();
@@ -85,18 +82,50 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn kind(db: &DbError) -> (Kind, String) {
-    let code = db.code().code();
-    let mut message = db.message().to_owned();
-    if let Some(detail) = db.detail().filter(|_| code.starts_with("23")) {
+/// What the server says of an error: the fields of its message, or those that a handler of its own was told.
+#[derive(Default)]
+pub(super) struct Said<'a> {
+    pub(super) code: &'a str,
+    pub(super) message: &'a str,
+    pub(super) detail: Option<&'a str>,
+    pub(super) table: Option<&'a str>,
+    pub(super) column: Option<&'a str>,
+    pub(super) constraint: Option<&'a str>,
+    pub(super) routine: &'a str,
+}
+
+impl<'a> Said<'a> {
+    fn of(db: &'a DbError) -> Said<'a> {
+        Said {
+            code: db.code().code(),
+            message: db.message(),
+            detail: db.detail(),
+            table: db.table(),
+            column: db.column(),
+            constraint: db.constraint(),
+            routine: db.routine().unwrap_or_default(),
+        }
+    }
+
+    /// The same as an error of ours.
+    pub(super) fn into_error(self) -> Error {
+        let (kind, message) = kind(&self);
+        let constraint = self.constraint.map(str::to_owned);
+        Error::new(kind, message).with_column(column(&self)).with_constraint(constraint)
+    }
+}
+
+fn kind(said: &Said<'_>) -> (Kind, String) {
+    let mut message = said.message.to_owned();
+    if let Some(detail) = said.detail.filter(|_| said.code.starts_with("23")) {
         message = format!("{message}: {detail}");
     }
-    let kind = match of_code(code, db.routine().unwrap_or_default()) {
-        Kind::Conflict { .. } => Kind::Conflict { column: column(db) },
-        Kind::NotNull { .. } => Kind::NotNull { column: column(db) },
+    let kind = match of_code(said.code, said.routine) {
+        Kind::Conflict { .. } => Kind::Conflict { column: column(said) },
+        Kind::NotNull { .. } => Kind::NotNull { column: column(said) },
         kind => kind,
     };
-    let message = match (code, &kind) {
+    let message = match (said.code, &kind) {
         ("2200H", _) => format!("no serial keys left: {message}"),
         ("57014", _) => "the statement ran into its time-out".into(),
         ("53300", _) => format!(
@@ -143,18 +172,18 @@ fn of_code(code: &str, routine: &str) -> Kind {
 
 /// The column that an error speaks of: named by the server, by the key in its detail, or by the name that
 /// PostgreSQL gives a constraint of one column.
-fn column(db: &DbError) -> Option<String> {
-    if let Some(column) = db.column() {
+fn column(said: &Said<'_>) -> Option<String> {
+    if let Some(column) = said.column {
         return Some(column.to_owned());
     }
-    let in_detail = db.detail().and_then(|detail| {
+    let in_detail = said.detail.and_then(|detail| {
         let (columns, _) = detail.strip_prefix("Key (")?.split_once(")=")?;
         let name = columns.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(columns);
         // An index over several columns, or over an expression, names no column.
         (!columns.contains([',', '(', ')'])).then(|| name.replace("\"\"", "\""))
     });
     in_detail.or_else(|| {
-        let rest = db.constraint()?.strip_prefix(db.table()?)?.strip_prefix('_')?;
+        let rest = said.constraint?.strip_prefix(said.table?)?.strip_prefix('_')?;
         let column = rest.strip_suffix("_check").or_else(|| rest.strip_suffix("_fkey"))?;
         Some(column.to_owned())
     })

@@ -27,6 +27,7 @@ mod errors;
 pub(crate) mod follow;
 mod held_changes;
 mod identity;
+mod insert_each;
 mod lane;
 mod numeric;
 mod one_by_one;
@@ -41,6 +42,7 @@ mod sql;
 mod statement_queue;
 mod table;
 mod tls;
+mod transaction;
 mod url;
 
 use crate::limits::*;

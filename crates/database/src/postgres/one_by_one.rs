@@ -1,7 +1,8 @@
 //! Changes that may be refused one by one: each undoes only itself, and becomes a dead letter or is held,
 //! unless it is an intent.
 //!
-//! As long as none is refused, many go in one flight behind one savepoint. After a refusal each has a
+//! Intents that insert rows into one table are tried by the server itself (`insert_each`). Of others, as long
+//! as none is refused, many go in one flight behind one savepoint. After a refusal each has a
 //! savepoint of its own; they still go in one flight, which ends at the first that is refused, and flights
 //! grow again while none is.
 
@@ -9,11 +10,13 @@ use super::batch_outcome::Done;
 use super::change;
 use super::dead_letters::{self, supersede};
 use super::held_changes;
+use super::insert_each::insert_each;
 use super::session::Session;
 use crate::held_changes::behind_held;
-use crate::limits::{APART_CHANGES, SAVEPOINT_CHANGES};
+use crate::limits::{APART_CHANGES, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
 use crate::unwritten_letters::{Letters, of_letters};
-use crate::{Batch, Change, Error, OnError};
+use crate::{Batch, Change, Error, OnError, Op};
+use forebay_value::Row;
 
 /// Applies the changes of a batch in their order.
 pub(super) async fn apply(
@@ -23,7 +26,14 @@ pub(super) async fn apply(
     done: &mut Done,
 ) -> Result<(), Error> {
     let (mut from, mut flight) = (0, SAVEPOINT_CHANGES);
+    let mut on_server = batch.on_error == OnError::DeadLetter;
     while from < batch.changes.len() {
+        let inserts = if on_server { intended_inserts(&batch.changes[from..]) } else { &[] };
+        if inserts.len() >= COPY_ROWS_MIN {
+            on_server = tried_on_server(session, batch, from, inserts, letters, done).await?;
+            from += if on_server { inserts.len() } else { 0 };
+            continue;
+        }
         let changes = &batch.changes[from..batch.changes.len().min(from + flight)];
         let behind = changes.iter().position(|change| done.is_behind_held(batch, change));
         let changes = &changes[..behind.unwrap_or(changes.len())];
@@ -52,6 +62,51 @@ pub(super) async fn apply(
         }
     }
     Ok(())
+}
+
+/// The intents at the beginning that insert rows into one table. What is refused of them leaves nothing, so
+/// that nothing need be written about one before the next is tried.
+fn intended_inserts(changes: &[Change]) -> &[Change] {
+    let is_alike =
+        |change: &&Change| change.is_intent && change.table == changes[0].table && inserted(change).is_some();
+    &changes[..changes.iter().take_while(is_alike).count()]
+}
+
+fn inserted(change: &Change) -> Option<&Row> {
+    if let Op::Insert(row) = &change.op { Some(row) } else { None }
+}
+
+/// Has the server try each of these inserts; false when it cannot tell all that it refuses, and then nothing
+/// has happened.
+async fn tried_on_server(
+    session: &mut Session,
+    batch: &Batch,
+    from: usize,
+    inserts: &[Change],
+    letters: &Letters,
+    done: &mut Done,
+) -> Result<bool, Error> {
+    let rows: Vec<&Row> = inserts.iter().filter_map(inserted).collect();
+    session.execute("SAVEPOINT changes").await?;
+    let refused = match insert_each(session, &batch.schemas[inserts[0].table], &rows, from).await {
+        Ok(refused) => refused,
+        Err(error) if error.may_retry() => return Err(error),
+        Err(_) => {
+            session.execute("ROLLBACK TO changes; RELEASE changes").await?;
+            return Ok(false);
+        }
+    };
+    session.execute("RELEASE changes").await?;
+    let mut applied = 0;
+    for (index, error) in refused {
+        supersede(session, batch, &inserts[applied..index], &letters.outstanding)
+            .await
+            .map_err(of_letters)?;
+        done.refused(&inserts[index], Some(error));
+        applied = index + 1;
+    }
+    supersede(session, batch, &inserts[applied..], &letters.outstanding).await.map_err(of_letters)?;
+    Ok(true)
 }
 
 /// All of them, or none: false when one is refused, or it is not known which intent met no row.

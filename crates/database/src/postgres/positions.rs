@@ -158,8 +158,9 @@ async fn move_opening(
     Ok(rows.iter().next().map(|row| (integer(&row[0]).unsigned_abs(), text(&row[1]).into())))
 }
 
-/// Moves the position by compare-and-set, in the transaction that is open.
-pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Result<(), Error> {
+/// The statement that moves the position by compare-and-set: it changes one row, or the position was moved by
+/// another drain ([`check_moved`]).
+pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error> {
     let stored = |position: u64| {
         i64::try_from(position)
             .map(Value::Bigint)
@@ -172,34 +173,33 @@ pub(super) async fn move_position(session: &mut Session, batch: &Batch) -> Resul
     if crate::planted_bugs::is("position-never-checked") {
         let sql = "INSERT INTO forebay_position (log, position, note, updated_at)
                    VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (log) DO UPDATE SET position = $2, note = $3";
-        return session.run(sql, &[log, to, note(&batch.note.to)]).await.map(drop);
+        return Ok((sql, vec![log, to, note(&batch.note.to)]));
     }
-    #[cfg(feature = "planted")]
-    if crate::planted_bugs::is("outcome-judged-again")
-        && batch.from.is_some()
-        && batch.on_error == crate::OnError::DeadLetter
-    {
-        // What was judged lies behind the position that a restart finds.
-        return Ok(());
-    }
-    let changed = match batch.from.map(stored).transpose()? {
-        Some(from) => {
-            let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
-                       WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''";
-            #[cfg(feature = "planted")]
-            let sql = &match crate::planted_bugs::is("outcome-judged-again") {
-                true => sql.replace("position = $3", "position <= $3"),
-                false => sql.to_owned(),
-            };
-            let params = [log, to, from, note(&batch.note.to), note(&batch.note.from), opening];
-            session.run(sql, &params).await?.changed
-        }
-        None => {
-            let sql = "INSERT INTO forebay_position (log, position, note, history, updated_at)
-                       VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
-            session.run(sql, &[log, to, note(&batch.note.to), opening]).await?.changed
-        }
+    let Some(from) = batch.from else {
+        let sql = "INSERT INTO forebay_position (log, position, note, history, updated_at)
+                   VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
+        return Ok((sql, vec![log, to, note(&batch.note.to), opening]));
     };
+    #[cfg(feature = "planted")]
+    if crate::planted_bugs::is("outcome-judged-again") {
+        if batch.on_error == crate::OnError::DeadLetter {
+            // What was judged lies behind the position that a restart finds.
+            let sql = "UPDATE forebay_position SET updated_at = clock_timestamp() WHERE log = $1";
+            return Ok((sql, vec![log]));
+        }
+        let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
+                   WHERE log = $1 AND position <= $3 AND note = $5 AND history = $6 AND taken_by = ''";
+        let params = [log, to, stored(from)?, note(&batch.note.to), note(&batch.note.from), opening];
+        return Ok((sql, params.into()));
+    }
+    let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
+               WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''";
+    let params = [log, to, stored(from)?, note(&batch.note.to), note(&batch.note.from), opening];
+    Ok((sql, params.into()))
+}
+
+/// Whether [`moving`], which changed so many rows, has moved the position.
+pub(super) async fn check_moved(session: &mut Session, batch: &Batch, changed: u64) -> Result<(), Error> {
     if changed == 1 {
         return Ok(());
     }

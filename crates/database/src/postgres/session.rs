@@ -1,7 +1,4 @@
 //! One connection: how it is opened, what it is set to, the statements it has prepared.
-//!
-//! What must stay true: a session that has begun a transaction and not ended it is marked (`in_transaction`),
-//! and is closed instead of being used again.
 
 use super::codec::{Codec, Decoded};
 use super::deadline::within;
@@ -9,11 +6,11 @@ use super::errors::{self, Refused};
 use super::url::{Pooler, Settings};
 use super::{sql, tls};
 use crate::limits::{
-    BULK_LOCK_WAIT_MS, HANDSHAKE_MS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, RESULT_BYTES,
-    SERVER_GRACE_MS, STATEMENTS_CACHED, TCP_USER_TIMEOUT_MS,
+    HANDSHAKE_MS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, RESULT_BYTES, SERVER_GRACE_MS,
+    STATEMENTS_CACHED, TCP_USER_TIMEOUT_MS,
 };
 use crate::{Error, Kind, ResultColumn, Rows};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use forebay_value::Value;
 use futures_util::TryStreamExt;
 use std::collections::HashMap;
@@ -24,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
-use tokio_postgres::{Client, RowStream};
+use tokio_postgres::{Client, CopyInSink, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What a connection is for.
@@ -311,6 +308,18 @@ impl Session {
         self.statements.clear();
     }
 
+    /// Begins a COPY into a table. One that stays is prepared, which saves a round trip for the next.
+    pub(super) async fn copy_in(&mut self, sql: &str, stays: bool) -> Result<CopyInSink<Bytes>, Error> {
+        let kept = if stays { self.prepared(&sql.into(), &[]).await?.statement.clone() } else { None };
+        let begun = async {
+            match kept {
+                Some(statement) => self.client.copy_in(&statement).await,
+                None => self.client.copy_in(sql).await,
+            }
+        };
+        self.answer(begun).await?.map_err(errors::map)
+    }
+
     /// Runs SQL that has no parameters and no rows.
     pub(super) async fn execute(&self, sql: &str) -> Result<(), Error> {
         self.answer(self.client.batch_execute(sql)).await?.map_err(errors::map)
@@ -330,62 +339,6 @@ impl Session {
     pub(super) async fn run(&mut self, sql: &str, params: &[Value]) -> Result<Rows, Error> {
         let prepared = self.prepared(&sql.into(), &[]).await?;
         self.answer(fly(&self.client, &prepared, params, &[])).await?.map_err(Failure::into_error)
-    }
-
-    pub(super) async fn begin(&mut self, sql: &str) -> Result<(), Error> {
-        self.in_transaction = true;
-        self.execute(sql).await
-    }
-
-    /// Begins the transaction of a job: whatever the server or a pooler is set to, it is durable when it is
-    /// committed.
-    pub(super) async fn begin_job(&mut self) -> Result<(), Error> {
-        self.begin_job_with("").await
-    }
-
-    /// [`Session::begin_job`] with further statements, each behind a semicolon, in the same round trip.
-    pub(super) async fn begin_job_with(&mut self, further: &str) -> Result<(), Error> {
-        let mut sql = format!(
-            "BEGIN; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}; SELECT set_config('synchronous_commit', 'on', true) \
-             WHERE current_setting('synchronous_commit') IN ('off', 'local')"
-        );
-        if self.pooler == Pooler::Transaction {
-            sql += "; SET LOCAL statement_timeout = 0";
-        }
-        sql += further;
-        self.begin(&sql).await
-    }
-
-    /// Commits what went well and rolls back what did not. After an error the statements are prepared anew:
-    /// what they know of their tables may be what was wrong.
-    pub(super) async fn end<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
-        match outcome {
-            Ok(value) => self.commit().await.map(|()| value),
-            Err(error) => {
-                self.rollback().await;
-                self.forget_all();
-                Err(error)
-            }
-        }
-    }
-
-    /// Commits; when it is not known whether that worked, says so.
-    pub(super) async fn commit(&mut self) -> Result<(), Error> {
-        let committed = match self.answer(self.client.batch_execute("COMMIT")).await {
-            Ok(committed) => committed.map_err(errors::at_commit),
-            Err(deaf) => Err(errors::uncertain(&deaf)),
-        };
-        if self.is_alive() {
-            self.in_transaction = false;
-        }
-        committed
-    }
-
-    pub(super) async fn rollback(&mut self) {
-        // A connection on which this fails is closed, and with it the transaction ends.
-        if self.execute("ROLLBACK").await.is_ok() {
-            self.in_transaction = false;
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Holding, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Priority};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -90,4 +90,79 @@ async fn a_deferred_constraint_refuses_the_only_change_at_the_commit() {
     assert_eq!(scratch.store.apply(orphan).await.unwrap().dead, 1);
     assert_eq!(scratch.store.position(LOG).await.unwrap(), Some(10));
     assert_eq!(scratch.store.count(&codes()).await.unwrap(), 0);
+}
+
+/// A table that refuses codes by what they end with: 5 by a check, 6 by a cast, 7 and 8 by a trigger's own
+/// words. 9 is NULL in a column that the schema does not know.
+async fn judged() -> Scratch {
+    let scratch = scratch().await;
+    scratch
+        .execute(
+            "ALTER TABLE codes ADD CONSTRAINT no_five CHECK (code NOT LIKE '%5');
+             ALTER TABLE codes ADD COLUMN length int NOT NULL DEFAULT 0;
+             CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+               IF NEW.code LIKE '%6' THEN NEW.length := 'six'; END IF;
+               IF NEW.code LIKE '%7' THEN RAISE 'no sevens'; END IF;
+               IF NEW.code LIKE '%8' THEN RAISE 'no eights' USING ERRCODE = 'SH001'; END IF;
+               IF NEW.code LIKE '%9' THEN NEW.length := NULL; END IF;
+               RETURN NEW;
+             END $$;
+             CREATE TRIGGER judge BEFORE INSERT ON codes FOR EACH ROW EXECUTE FUNCTION judge()",
+        )
+        .await;
+    scratch
+}
+
+/// A hundred codes that end with these digits in turn.
+fn ending(ends: &str) -> Vec<Change> {
+    let ends: Vec<char> = ends.chars().collect();
+    let code = |n: usize| format!("{}{}", n % 90, ends[n % ends.len()]);
+    let intent = |n: usize| Change {
+        table: 0,
+        position: n as u64 + 1,
+        is_intent: true,
+        op: Op::Insert(row(n as i64, &code(n))),
+    };
+    (0..100).map(intent).collect()
+}
+
+/// What is refused of these in batches of so many, with what each error says and names; and what is stored.
+async fn refused_of(changes: &[Change], at_a_time: usize) -> (Vec<String>, String) {
+    let scratch = judged().await;
+    let (mut from, mut told) = (None, Vec::new());
+    for some in changes.chunks(at_a_time) {
+        let to = some[some.len() - 1].position;
+        let intents =
+            Batch { changes: some.to_vec(), on_error: OnError::DeadLetter, ..batch(from, to, vec![]) };
+        let applied = scratch.store.apply(intents).await.unwrap();
+        assert_eq!(applied.dead, 0, "an intent is no dead letter");
+        told.extend(applied.refused.into_iter().map(|refused| {
+            let reason = refused.reason.unwrap();
+            let named = (reason.column(), reason.constraint());
+            format!("{} {:?} {named:?} {}", refused.position, reason.kind(), reason.message())
+        }));
+        from = Some(to);
+    }
+    let stored = scratch.text("SELECT string_agg(id || code, ',' ORDER BY id) FROM codes").await;
+    (told, stored)
+}
+
+#[tokio::test]
+async fn inserts_that_the_server_tries_are_refused_as_statements_are() {
+    // A unique value that repeats, checks, casts, a trigger's words; then what only statements can tell.
+    for (ends, refusals) in [("123", 10), ("15267", 64), ("18", 55)] {
+        let changes = ending(ends);
+        let by_server = refused_of(&changes, 100).await;
+        assert_eq!(by_server, refused_of(&changes, 10).await, "ends {ends}");
+        assert_eq!(by_server.0.len(), refusals, "ends {ends}: {:?}", by_server.0);
+    }
+}
+
+#[tokio::test]
+async fn inserts_that_the_server_tries_name_a_table_that_does_not_fit() {
+    let scratch = judged().await;
+    let intents = Batch { changes: ending("19"), on_error: OnError::DeadLetter, ..batch(None, 100, vec![]) };
+    let error = scratch.store.apply(intents).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Table { .. }), "{error}");
+    assert_eq!(scratch.store.position(LOG).await.unwrap(), None);
 }

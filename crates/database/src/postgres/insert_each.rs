@@ -1,0 +1,105 @@
+//! Rows that the server tries one by one, in a loop of its own: a refused one undoes only itself.
+//!
+//! A savepoint for each row from here costs a round trip for each refusal, and sends in vain what stands
+//! behind it. The rows go into a table of the transaction by COPY instead, and one DO statement inserts them,
+//! each in a block that catches what a row can be refused for. Whatever else is raised ends the statement:
+//! the caller undoes it and takes the rows by statements. What must stay true: the rows are tried in their
+//! order, and an error that may pass by itself refuses no row.
+
+use super::bulk;
+use super::errors::{self, Said};
+use super::session::Session;
+use super::sql::quoted;
+use super::table::{columns, insert_into};
+use crate::{Error, Kind};
+use forebay_value::{Row, Schema};
+use serde::Deserialize;
+use tokio_postgres::SimpleQueryMessage;
+
+/// A refused row, as the loop tells it.
+#[derive(Deserialize)]
+struct Caught {
+    index: usize,
+    code: String,
+    message: String,
+    detail: String,
+    table: String,
+    column: String,
+    constraint: String,
+}
+
+/// Inserts rows in the transaction that is open: those that are refused, by their place, with the reasons.
+/// `run` tells its staging table from others of the transaction.
+///
+/// # Errors
+/// Some row was refused for what only the caller's other way can tell, or the server cannot be asked this
+/// way. The transaction is to be undone to where it was.
+pub(super) async fn insert_each(
+    session: &mut Session,
+    schema: &Schema,
+    rows: &[&Row],
+    run: usize,
+) -> Result<Vec<(usize, Error)>, Error> {
+    let stage = bulk::stage_rows(session, schema, rows, run).await?;
+    let sql = format!("{}; SELECT current_setting('forebay.refused')", try_each(schema, &stage));
+    let messages = session.answer(session.client.simple_query(&sql)).await?.map_err(errors::map)?;
+    let told = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten(),
+        _ => None,
+    });
+    let caught: Vec<Caught> = serde_json::from_str(told.unwrap_or_default()).map_err(|source| {
+        Error::new(Kind::Corrupt, "refusals are told otherwise than asked").with_source(source)
+    })?;
+    Ok(caught.into_iter().map(|caught| (caught.index, caught.into_error())).collect())
+}
+
+impl Caught {
+    fn into_error(self) -> Error {
+        let said = Said {
+            code: &self.code,
+            message: &self.message,
+            detail: known(&self.detail),
+            table: known(&self.table),
+            column: known(&self.column),
+            constraint: known(&self.constraint),
+            routine: "",
+        };
+        said.into_error()
+    }
+}
+
+/// The server gives what it does not know as an empty text.
+fn known(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// The statement that tries each row of the staging table. A missing value (23502) may be the table's fault,
+/// which the context tells; here it names this loop.
+fn try_each(schema: &Schema, stage: &str) -> String {
+    let values = schema.columns.iter().map(|column| format!("own.{}", quoted(&column.name)));
+    let insert = insert_into(schema, &format!("VALUES ({})", values.collect::<Vec<_>>().join(", ")));
+    let columns = columns(schema);
+    format!(
+        "DO $forebay_each$
+DECLARE
+  own record; place int := -1; refused text[] := '{{}}';
+  said_code text; said_message text; said_detail text; said_table text; said_column text; said_constraint text;
+BEGIN
+  FOR own IN SELECT {columns} FROM {stage} ORDER BY ctid LOOP
+    place := place + 1;
+    BEGIN
+      {insert};
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR with_check_option_violation OR raise_exception THEN
+      GET STACKED DIAGNOSTICS said_code = RETURNED_SQLSTATE, said_message = MESSAGE_TEXT,
+        said_detail = PG_EXCEPTION_DETAIL, said_table = TABLE_NAME, said_column = COLUMN_NAME,
+        said_constraint = CONSTRAINT_NAME;
+      IF said_code = '23502' THEN RAISE; END IF;
+      refused := array_append(refused, json_build_object('index', place, 'code', said_code,
+        'message', said_message, 'detail', said_detail, 'table', said_table, 'column', said_column,
+        'constraint', said_constraint)::text);
+    END;
+  END LOOP;
+  PERFORM set_config('forebay.refused', '[' || array_to_string(refused, ',') || ']', true);
+END $forebay_each$"
+    )
+}
