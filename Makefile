@@ -74,7 +74,7 @@ torture-database:
 
 # Whether the torture finds what it is for: a server with one bug at a time must fail within fifty rounds.
 PLANTED ?= commit-taken-for-failed whole-row-update outcome-judged-again letter-cannot-be-written position-never-checked \
-	position-from-the-commit place-before-the-rows
+	position-from-the-commit place-before-the-rows fetch-without-snapshot old-tag-forgotten
 torture-database-planted:
 	$(CARGO) build --workspace --bin forebay --features planted
 	cp $${CARGO_TARGET_DIR:-target}/debug/forebay $${CARGO_TARGET_DIR:-target}/forebay-planted

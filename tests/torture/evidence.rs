@@ -3,10 +3,12 @@
 
 use crate::judge::{Evidence, Letter};
 use crate::model::{Deed, Fields, History, Outcome, Place, Step};
-use crate::schema::{Shape, literal};
+use crate::schema::{Shape, VIEWS, literal};
 use forebay_tests::{Archive, Server};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// All rows of both tables.
 pub fn rows(archive: &Archive, shape: &Shape) -> BTreeMap<Place, Fields> {
@@ -84,6 +86,27 @@ pub fn by_http(
         shown.insert((table, key), row);
     }
     shown
+}
+
+/// Counts that are shown although rows have changed since. A change is told within a moment.
+pub fn outdated(server: &Server, archive: &Archive) -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut client = server.client();
+    let mut differs = |views: i64| {
+        let stored = archive.number(&format!("SELECT count(*) FROM things WHERE views = {views}"));
+        loop {
+            let answer = client.get(&format!("/with/{views}"));
+            if answer.status == 200 && answer.json()["count"] == stored {
+                return None;
+            }
+            if Instant::now() > until {
+                let shown = answer.text();
+                return Some(format!("{stored} rows have {views} views, and shown is {shown}"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    (0..VIEWS).filter_map(&mut differs).collect()
 }
 
 /// Whether the server finds memory and database the same. Letters are judged apart.

@@ -206,7 +206,7 @@ fn judge_notes(rows: &BTreeMap<Place, Row>, nameless: &[Step], evidence: &Eviden
 
 fn judge_counter(key: &str, column: &str, counter: Counter, evidence: &Evidence) -> Option<Fault> {
     let found = evidence.database.get(&("things", key.to_owned()))?.get(column)?.as_i64()?;
-    let Counter { acknowledged, unknown } = counter;
+    let Counter { acknowledged, unknown, .. } = counter;
     let what =
         format!("{column} of {key} is {found}; {acknowledged} were acknowledged, {unknown} are unknown");
     if found < acknowledged {

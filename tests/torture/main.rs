@@ -5,7 +5,7 @@
 //! - nothing that was acknowledged is lost, and nothing stands twice; sums are exact
 //! - no letter for anything that the database would have taken in the acknowledged order
 //! - no read showed what was undone
-//! - memory and database hold the same
+//! - memory and database hold the same, and so do cached answers that rows' tags drop
 //! - what was answered when it was committed is there, and what was refused then was never shown
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told;

@@ -138,6 +138,8 @@ impl Row {
 /// A number that everybody adds to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counter {
+    /// At most so much was added by now.
+    pub sent: i64,
     pub acknowledged: i64,
     pub unknown: i64,
 }
@@ -169,6 +171,33 @@ impl History {
     /// Adds a step to its row.
     pub fn add(&self, place: Place, step: Step) {
         self.rows.lock().expect("no thread panics").entry(place).or_default().steps.push(step);
+    }
+
+    /// So much is about to be added to a counter.
+    pub fn sends(&self, key: &str, column: &'static str, by: i64) {
+        let mut counters = self.counters.lock().expect("no thread panics");
+        counters.entry((key.to_owned(), column)).or_default().sent += by;
+    }
+
+    /// The views of a row that is there from the start, as far as they are acknowledged.
+    pub fn acknowledged(&self, key: &str) -> i64 {
+        self.views(key).acknowledged
+    }
+
+    fn views(&self, key: &str) -> Counter {
+        let counters = self.counters.lock().expect("no thread panics");
+        counters.get(&(key.to_owned(), "views")).copied().unwrap_or_default()
+    }
+
+    /// A read that began when `acknowledged` were showed so many views of a row that is there from the start.
+    pub fn sum_shown(&self, key: &str, acknowledged: i64, shown: i64) {
+        let sent = self.views(key).sent;
+        if !(acknowledged..=sent).contains(&shown) {
+            let what = format!(
+                "things {key}: a read showed {shown} views; {acknowledged} were acknowledged, {sent} sent"
+            );
+            self.wrong_reads.lock().expect("no thread panics").push(what);
+        }
     }
 
     /// Adds to a counter.

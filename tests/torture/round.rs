@@ -116,7 +116,7 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
     drain(&ground, &server)?;
     if shape.follows {
-        compare(&server).map_err(|what| {
+        compare(&ground, &shape, &server).map_err(|what| {
             let story = story(&history, &what, &ground);
             format!("{what}\n{}\n{story}{}", ground.told, server.output())
         })?;
@@ -139,7 +139,7 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     drain(&ground, &server)?;
     if shape.follows {
         server.wait_healthy();
-        compare(&server).map_err(|what| {
+        compare(&ground, &shape, &server).map_err(|what| {
             let story = story(&history, &what, &ground);
             format!("{what}\nafter a start\n{}\n{story}{}", ground.told, server.output())
         })?;
@@ -190,8 +190,9 @@ fn story(history: &History, what: &str, ground: &Ground<'_>) -> String {
     story
 }
 
-/// Memory is the database, when everything is drained and nobody writes. The error says what differs.
-fn compare(server: &Server) -> Result<(), String> {
+/// Memory and what is cached are the database, when everything is drained and nobody writes. The error says
+/// what differs.
+fn compare(ground: &Ground<'_>, shape: &Shape, server: &Server) -> Result<(), String> {
     let verify = || Client::connect(server.admin)?.call("POST", "/verify", &[], None);
     let mut answer = verify();
     // The network may have a fault left.
@@ -205,9 +206,14 @@ fn compare(server: &Server) -> Result<(), String> {
         ["different", "missing_in_database", "missing_in_memory"].iter().any(|kind| check[*kind] != 0)
     };
     match checks["checks"].as_array() {
-        Some(all) if !all.iter().any(differ) => Ok(()),
-        _ => Err(format!("memory is not the database: {checks}\n{}", server.admin("GET", "/follow").text())),
+        Some(all) if !all.iter().any(differ) => {}
+        _ => {
+            let follow = server.admin("GET", "/follow");
+            return Err(format!("memory is not the database: {checks}\n{}", follow.text()));
+        }
     }
+    let outdated = if shape.is_tagged { evidence::outdated(server, &ground.archive()) } else { Vec::new() };
+    if outdated.is_empty() { Ok(()) } else { Err(format!("what is kept is outdated: {outdated:#?}")) }
 }
 
 fn begin(history: &History, place: Place, fields: Fields) {

@@ -69,6 +69,8 @@ pub struct Shape {
     pub follows: bool,
     /// Who tells of it, as the URL says: logical decoding, triggers, or what can be had.
     pub follow: &'static str,
+    /// Counts by `views` are cached, and dropped by the tags of rows as they were and as they are.
+    pub is_tagged: bool,
 }
 
 const FOLLOW: [&str; 5] = ["&follow=logical", "&follow=logical", "&follow=triggers", "&follow=triggers", ""];
@@ -96,6 +98,8 @@ const OF_SQLITE: [Kind; 3] = [Kind::Positive, Kind::Code, Kind::Label];
 pub const PARENTS: usize = 4;
 /// Things that are there from the start, stay, and are counted up by everybody.
 pub const PINNED: usize = 3;
+/// Values of `views` of which it is read how many rows have them.
+pub const VIEWS: i64 = 20;
 const CODES: u32 = 40;
 const PAIRS: u32 = 60;
 
@@ -188,12 +192,13 @@ impl Shape {
             _ => Key::Uuid,
         };
         let changes = is_postgres && has_label && random.random_bool(0.3);
-        let follows = !is_shared || random.random_bool(0.5);
+        let follows = !is_shared || random.random_bool(0.6);
         let mut follow = *one_of(random, &FOLLOW);
         if let Ok(way) = std::env::var("FOREBAY_TEST_FOLLOW") {
             follow = FOLLOW.into_iter().find(|of| of.ends_with(&way)).unwrap_or_default();
         }
-        Shape { is_postgres, key, columns, raises, changes, is_shared, follows, follow }
+        let is_tagged = follows && random.random_bool(0.6);
+        Shape { is_postgres, key, columns, raises, changes, is_shared, follows, follow, is_tagged }
     }
 
     /// Values for all columns (`whole`) or for some.
@@ -289,7 +294,12 @@ impl Shape {
         if self.columns.iter().any(|column| column.kind == Kind::Pair) {
             sql += ", UNIQUE (one, two)";
         }
-        sql + ");\n"
+        sql += ");\n";
+        if self.is_tagged && self.is_postgres {
+            // So that logical decoding tells the previous values.
+            sql += "ALTER TABLE things REPLICA IDENTITY FULL;\n";
+        }
+        sql
     }
 
     fn triggers(&self) -> String {
@@ -355,8 +365,9 @@ impl Shape {
         let optional = list(|name| format!("{name} = \"?\""));
         let id = if self.key == Key::Serial { "" } else { "id = \"$id\", " };
         let follow = if self.follows { "" } else { "follow = false" };
+        let tags = if self.is_tagged { "invalidates = [\"views:{$views}\"]" } else { "" };
         let mut config = format!(
-            "[table.things]\n{follow}\n[table.parents]\n{follow}\n\
+            "[table.things]\n{follow}\n{tags}\n[table.parents]\n{follow}\n\
              [[endpoint]]\nroute = \"POST /things\"\ninsert = \"things\"\nvalues = {{ {id}views = \"$views\", {values} }}\n\
              [[endpoint]]\nroute = \"PATCH /things/{{id}}\"\nupdate = \"things\"\nparams = {{ {optional} }}\nvalues = {{ {values} }}\n\
              [[endpoint]]\nroute = \"POST /things/{{id}}/views\"\nincrement = \"things\"\ncolumn = \"views\"\nby = \"$by\"\n\
@@ -374,6 +385,10 @@ impl Shape {
         }
         if self.is_shared {
             config += "[[endpoint]]\nroute = \"POST /sql/things/{id}/stock\"\nsql = \"UPDATE things SET stock = stock + 1 WHERE id = $id\"\n";
+        }
+        if self.is_tagged {
+            config += "[[endpoint]]\nroute = \"GET /with/{n}\"\nsql = \"SELECT count(*) AS count FROM things WHERE views = $n\"\n\
+                       cache = { local = \"1h\", tags = [\"views:{$n}\"] }\n";
         }
         with_strict(&config)
     }

@@ -2,7 +2,7 @@
 //! fault and note what they were told.
 
 use crate::model::{Deed, Fields, History, Outcome, Place, Step};
-use crate::schema::{Drawn, Key, Shape, literal, one_of};
+use crate::schema::{Drawn, Key, Shape, VIEWS, literal, one_of};
 use forebay_tests::{Answer, Client};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -126,6 +126,8 @@ impl Owner<'_> {
             (_, 0..10) => self.count(random),
             (_, 10..14) => self.parent(random),
             (_, 14..20) => self.look_at_retired(random),
+            (_, 20..26) if self.stage.shape.is_tagged => self.count_rows(random),
+            (_, 26..32) => self.read_sum(random),
             (None, _) => self.insert(random, slot),
             (Some(key), 20..40) => self.get("things", &key),
             (Some(key), 40..50) if !is_pinned => self.delete(random, &key, slot),
@@ -287,6 +289,7 @@ impl Owner<'_> {
             ("views", format!("{strict}/things/{key}/views"))
         };
         let by = if by_sql { 1 } else { random.random_range(1..5) };
+        self.stage.history.sends(&key, column, by);
         let outcome = match self.line.ask("POST", &target, Some(&json!({ "by": by }))) {
             Told::Answer(answer) if answer.status == 200 => Outcome::Acknowledged,
             Told::Answer(answer) => panic!("POST {target}: {answer:?}"),
@@ -294,6 +297,25 @@ impl Owner<'_> {
             Told::NotSent => return,
         };
         self.stage.history.count(&key, column, by, outcome);
+    }
+
+    /// Has a number of rows kept, which is compared at the end.
+    fn count_rows(&mut self, random: &mut StdRng) {
+        let target = format!("/with/{}", random.random_range(0..VIEWS));
+        if let Told::Answer(answer) = self.line.ask("GET", &target, None) {
+            assert_eq!(answer.status, 200, "GET {target}: {answer:?}");
+        }
+    }
+
+    /// Reads a row that is everybody's: nobody is shown more than was sent, or less than was acknowledged.
+    fn read_sum(&mut self, random: &mut StdRng) {
+        let key = one_of(random, &self.stage.shape.pinned()).clone();
+        let acknowledged = self.stage.history.acknowledged(&key);
+        let target = format!("/things/{key}");
+        if let Told::Answer(answer) = self.line.ask("GET", &target, None) {
+            let shown = answer.expect(200)["views"].as_i64().unwrap_or(i64::MAX);
+            self.stage.history.sum_shown(&key, acknowledged, shown);
+        }
     }
 
     /// A parent of its own comes, or goes for good.

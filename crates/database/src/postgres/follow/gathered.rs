@@ -72,6 +72,8 @@ impl Page {
             }
             return Ok(());
         };
+        #[cfg(feature = "planted")]
+        let old = old.filter(|_| !crate::planted_bugs::is("old-tag-forgotten"));
         let place = self.place(table, key.to_owned(), || {
             let ty = tables[table].key_type;
             from_text(ty, key)
@@ -115,6 +117,11 @@ impl Page {
 
     /// Reads the rows as they are now.
     pub(super) async fn rows(&mut self, session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
+        #[cfg(feature = "planted")]
+        if crate::planted_bugs::is("fetch-without-snapshot") {
+            // The window is held open, as a busy server does.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
         for (table, follow) in follows.iter().enumerate() {
             let keys: Vec<Value> =
                 self.found.rows.iter().filter(|row| row.table == table).map(|row| row.key.clone()).collect();

@@ -45,6 +45,10 @@ impl Snapshot {
 
 /// Begins a transaction of one snapshot, with these settings.
 pub(super) fn begin(settings: &str) -> String {
+    #[cfg(feature = "planted")]
+    if crate::planted_bugs::is("fetch-without-snapshot") {
+        return format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {settings}");
+    }
     format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}")
 }
 
