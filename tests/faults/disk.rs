@@ -3,7 +3,7 @@
 use crate::{assert_readable, insert, start, write_some};
 use forebay_tests::{Folder, Mount, Start, am_root};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 
 const MIB: u64 = 1 << 20;
@@ -90,6 +90,62 @@ fn a_full_disk_refuses_and_keeps() {
         .number("SELECT count(*) FROM uuids WHERE token LIKE '%xxx'", []);
     // One that was refused may have been written before the disk was full, but never one that is not whole.
     assert!(rows >= written.len() as i64, "{rows} of {} rows in SQLite", written.len());
+}
+
+/// No checkpoint can be written while room is taken: the disk is full, or, without the right to mount one,
+/// its file is a folder.
+struct NoRoom {
+    stands_in: std::path::PathBuf,
+    mount: Option<Mount>,
+}
+
+impl NoRoom {
+    fn prepare(folder: &Folder) -> NoRoom {
+        fs::create_dir(folder.data()).expect("a folder can be made");
+        let mount = am_root().then(|| Mount::tmpfs(&folder.data(), 32 * MIB).expect("root may mount"));
+        let name = if mount.is_some() { "filler" } else { "checkpoint.new" };
+        NoRoom { stands_in: folder.data().join(name), mount }
+    }
+
+    fn take(&self) {
+        if self.mount.is_some() {
+            let mut filler = fs::File::create(&self.stands_in).expect("a file can be made");
+            let full = io::copy(&mut io::repeat(1).take(1 << 30), &mut filler).expect_err("32 MiB are full");
+            assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        } else {
+            fs::create_dir(&self.stands_in).expect("a folder can be made");
+        }
+    }
+
+    fn give(&self) {
+        let given = if self.mount.is_some() {
+            fs::remove_file(&self.stands_in)
+        } else {
+            fs::remove_dir(&self.stands_in)
+        };
+        given.expect("it can be removed");
+    }
+}
+
+#[test]
+fn a_full_disk_fails_a_checkpoint_until_there_is_room() {
+    let folder = Folder::new();
+    let no_room = NoRoom::prepare(&folder);
+    let server = small(&folder).start();
+    let written = write_some(&mut server.client(), "kept", 20);
+    no_room.take();
+    server.admin("POST", "/checkpoint").expect_problem(503, "cannot write");
+    let says = "no checkpoint of memory could be written";
+    forebay_tests::wait_for("it says so", || server.output().contains(says).then_some(()));
+    let is_told = || server.admin("GET", "/ready").text().contains("checkpoint failed");
+    assert!(is_told(), "{}", server.admin("GET", "/ready").text());
+    assert_readable(&mut server.client(), &written);
+    no_room.give();
+    // It is taken again without being asked for.
+    forebay_tests::wait_for("a checkpoint is there", || (!is_told()).then_some(()));
+    assert!(folder.data().join("checkpoint").exists());
+    server.kill();
+    assert_readable(&mut small(&folder).start().client(), &written);
 }
 
 /// Without the right to mount: no file may grow beyond a limit. The kernel then fails the write or ends the

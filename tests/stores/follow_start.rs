@@ -491,6 +491,13 @@ fn who_tells_of_changes_is_said() {
             slot_is_free(&ground);
             let said = checked(&ground);
             assert!(said.contains("no server uses replication slot forebay_"), "{said}");
+            let examined = ground.start.run("doctor", &[]);
+            // Its lines are as wide as a terminal.
+            let said = String::from_utf8_lossy(&examined.stdout);
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            for found in ["no server uses replication slot forebay_", "max_slot_wal_keep_size is "] {
+                assert!(said.contains(found), "{found}: {said}");
+            }
         }
     }
 }

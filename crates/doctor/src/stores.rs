@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 /// What of `pg_settings` is looked at.
 const SETTINGS: &str = "SELECT name::text, setting::text FROM pg_settings WHERE name IN ('fsync', \
-     'full_page_writes', 'synchronous_commit', 'shared_buffers', 'max_wal_size', 'max_connections')";
+     'full_page_writes', 'synchronous_commit', 'shared_buffers', 'max_wal_size', 'max_connections', \
+     'wal_level', 'max_slot_wal_keep_size')";
 /// PostgreSQL's own default: 128 MiB, in blocks of 8 KiB.
 const SHARED_BUFFERS_DEFAULT: u64 = 16_384;
 /// MiB of WAL between two checkpoints that a steady drain needs not to cause them.
@@ -16,13 +17,17 @@ const WAL_MIB: u64 = 4_096;
 /// Connections that several servers and their drains use.
 const CONNECTIONS: u64 = 50;
 
-/// The settings of PostgreSQL; nothing for SQLite, which is opened as Forebay wants it.
+/// The settings of PostgreSQL, and the replication slots that servers have left there; nothing for SQLite,
+/// which is opened as Forebay wants it.
 pub async fn database(url: &str) -> Vec<Finding> {
     if url.starts_with("sqlite:") {
         return Vec::new();
     }
-    match settings(url).await {
-        Ok(settings) => postgres(&settings),
+    match asked(url).await {
+        Ok((settings, idle_slots)) => {
+            let slots = idle_slots.iter().map(|slot| idle(slot));
+            postgres(&settings).into_iter().chain([kept_wal(&settings)]).chain(slots).collect()
+        }
         Err(error) => vec![away("PostgreSQL", &error)],
     }
 }
@@ -43,7 +48,8 @@ fn away(subject: &'static str, error: &dyn std::fmt::Display) -> Finding {
     Finding::wrong(subject, error.to_string(), "the server waits for it", Mend::Nothing)
 }
 
-async fn settings(url: &str) -> Result<BTreeMap<String, String>, forebay_database::Error> {
+/// The settings, and the slots that no server uses, each in words.
+async fn asked(url: &str) -> Result<(BTreeMap<String, String>, Vec<String>), forebay_database::Error> {
     let store = Store::open(url, Options::default())?;
     let statement = store.prepare(SETTINGS).await?;
     let rows = store.run(&statement, Vec::new()).await?;
@@ -51,7 +57,37 @@ async fn settings(url: &str) -> Result<BTreeMap<String, String>, forebay_databas
         Value::Text(text) => text.to_string(),
         _ => String::new(),
     };
-    Ok(rows.iter().map(|row| (text(&row[0]), text(&row[1]))).collect())
+    let settings = rows.iter().map(|row| (text(&row[0]), text(&row[1]))).collect();
+    Ok((settings, store.idle_slots().await?))
+}
+
+/// Whether what logical decoding keeps has a bound.
+fn kept_wal(settings: &BTreeMap<String, String>) -> Finding {
+    let text = |name: &str| settings.get(name).map_or("", String::as_str);
+    match (text("wal_level"), text("max_slot_wal_keep_size")) {
+        ("logical", "-1") => Finding::slow(
+            "PostgreSQL",
+            "max_slot_wal_keep_size is not set",
+            "a slot would keep WAL without a bound, so each start of a server reads followed tables again",
+            Mend::command("ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf()"),
+        ),
+        ("logical", mib) => Finding::well("PostgreSQL", format!("max_slot_wal_keep_size is {mib} MiB")),
+        (level, _) => Finding::well(
+            "PostgreSQL",
+            format!("wal_level is {level}: triggers tell what others commit to followed tables"),
+        ),
+    }
+}
+
+/// A slot whose server does not run, in words that begin with its name.
+fn idle(slot: &str) -> Finding {
+    let name = slot.split(',').next().unwrap_or_default();
+    Finding::slow(
+        "PostgreSQL",
+        format!("no server uses replication slot {slot}"),
+        "PostgreSQL keeps WAL for it; the server that comes back reads what was changed meanwhile",
+        Mend::command(format!("if that server is gone for good: SELECT pg_drop_replication_slot('{name}')")),
+    )
 }
 
 fn postgres(settings: &BTreeMap<String, String>) -> Vec<Finding> {
@@ -174,5 +210,27 @@ mod tests {
             assert_eq!(bad.len(), 1, "{name}: {bad:?}");
             assert!(bad[0].state == state && bad[0].found.contains(name), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_slot_without_a_bound_is_slow() {
+        for (level, keeps, state, found) in [
+            ("logical", "-1", State::Slow, "max_slot_wal_keep_size is not set"),
+            ("logical", "16384", State::Well, "max_slot_wal_keep_size is 16384 MiB"),
+            ("replica", "-1", State::Well, "triggers tell"),
+        ] {
+            let settings = [("wal_level", level), ("max_slot_wal_keep_size", keeps)];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let finding = kept_wal(&settings);
+            assert!(finding.state == state && finding.found.contains(found), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn an_idle_slot_is_named_with_what_removes_it() {
+        let finding = idle("forebay_1_5, which holds back 3 MB of WAL");
+        assert!(finding.found.contains("forebay_1_5, which holds back 3 MB"), "{finding:?}");
+        let Mend::Command(mend) = finding.mend else { panic!("{finding:?}") };
+        assert!(mend.contains("pg_drop_replication_slot('forebay_1_5')"), "{mend}");
     }
 }

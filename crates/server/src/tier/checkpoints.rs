@@ -141,8 +141,8 @@ impl Taker {
     }
 
     fn is_due(&self) -> bool {
-        if self.failed_at.is_some_and(|failed| failed.elapsed() < PAUSE) {
-            return false;
+        if let Some(failed) = self.failed_at {
+            return failed.elapsed() >= PAUSE;
         }
         self.tables.is_checkpoint_due()
             || self.last.is_none_or(|last| {
