@@ -24,6 +24,7 @@ mod shared;
 mod smuggling;
 mod spellings;
 mod status;
+mod takeover;
 mod tls;
 mod upgrades;
 mod upstream;

@@ -8,6 +8,7 @@ mod handlers;
 mod progress;
 mod signals;
 mod start;
+mod takeover;
 
 use clap::Parser;
 use forebay_terminal::error;

@@ -1,4 +1,5 @@
 //! SIGTERM and SIGINT (Ctrl-C): the first ends the work in order, the second ends the process at once.
+//! SIGUSR2 has another process take over.
 
 use crate::failure::Failure;
 use std::process::exit;
@@ -31,6 +32,18 @@ pub fn on_first(stop: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let thread = thread::Builder::new().name("signals".into());
     thread.spawn(move || runtime.block_on(wait)).map_err(Failure::from)?;
     is_registered.recv().map_err(Failure::from)?.map_err(Failure::from)
+}
+
+/// Calls `ask` at each SIGUSR2, until it gives true. The signal is caught from the return of this function
+/// on.
+pub fn at_user_signal(mut ask: impl FnMut() -> bool + Send + 'static) -> Result<(), Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;
+    let inside = runtime.enter();
+    let mut asked = signal(SignalKind::user_defined2()).map_err(Failure::from)?;
+    drop(inside);
+    let wait = move || runtime.block_on(async { while asked.recv().await.is_some() && !ask() {} });
+    thread::Builder::new().name("takeover".into()).spawn(wait).map(drop).map_err(Failure::from)
 }
 
 async fn next(terminate: &mut Signal, interrupt: &mut Signal) {

@@ -22,6 +22,7 @@
 //! | `output` | the order of answers, and when each may leave |
 //! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
 //! | [`Upgraded`], `tunnel` | a connection that goes on in another protocol |
+//! | [`Inherited`] | listeners that another process has opened |
 //! | [`Gate`] | holds an answer until its mark is passed |
 //! | [`Limits`] | all limits |
 //!
@@ -59,6 +60,7 @@ mod deferred;
 mod exchange;
 mod held_answers;
 mod http2;
+mod inherited;
 mod intake;
 mod limits;
 mod local;
@@ -88,6 +90,7 @@ pub use answer::{Answer, Head, HeaderLines, InvalidField, Reply, reason};
 pub use client::{Client, Origin, UNKNOWN};
 pub use deferred::{OwnedRequest, detached};
 pub use held_answers::Gate;
+pub use inherited::Inherited;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
 pub use method::Method;

@@ -7,6 +7,7 @@ use crate::answer::{Answer, Form, Persistence};
 use crate::date::Stamp;
 use crate::exchange::respond_error;
 use crate::held_answers::Gate;
+use crate::inherited::Inherited;
 use crate::limits::Limits;
 use crate::local::Shared;
 use crate::networks::Networks;
@@ -17,7 +18,7 @@ use crate::worker::{self, Message, Scheme};
 use rustls::ServerConfig;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -141,6 +142,16 @@ impl<S: Service> Server<S> {
     /// Errors: an address that cannot be listened on (its text is in the error), options that
     /// contradict each other.
     pub fn bind(options: Options, service: Arc<S>, gate: Arc<Gate>) -> io::Result<Server<S>> {
+        Server::bind_with(options, &Inherited::default(), service, gate)
+    }
+
+    /// The same; a listener that was inherited is used for its address.
+    pub fn bind_with(
+        options: Options,
+        inherited: &Inherited,
+        service: Arc<S>,
+        gate: Arc<Gate>,
+    ) -> io::Result<Server<S>> {
         let Options { listen: addresses, workers, limits, trusted, tls } = options;
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text.to_owned()));
         if workers == 0 {
@@ -152,9 +163,12 @@ impl<S: Service> Server<S> {
         if let Err(text) = limits.check() {
             return invalid(text);
         }
-        let open = |Listen { address, scheme }: Listen| match listen(address) {
-            Ok(listener) => Ok((listener, scheme)),
-            Err(error) => Err(io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))),
+        let open = |Listen { address, scheme }: Listen| {
+            let opened = inherited.take(address).and_then(|there| there.map_or_else(|| listen(address), Ok));
+            let failed = |error: io::Error| {
+                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+            };
+            opened.map(|listener| (listener, scheme)).map_err(failed)
         };
         let listeners = addresses.into_iter().map(open).collect::<io::Result<Vec<_>>>()?;
         Server::on(listeners, workers, gate, Replaceable { service, limits, trusted, tls })
@@ -207,6 +221,13 @@ impl<S: Service> Server<S> {
         let listen =
             |(listener, scheme): &Listener| Ok(Listen { address: listener.local_addr()?, scheme: *scheme });
         self.listeners.iter().map(listen).collect()
+    }
+
+    /// The listeners, for a process that takes over.
+    ///
+    /// Errors: the operating system's.
+    pub fn listeners(&self) -> io::Result<Vec<TcpListener>> {
+        self.listeners.iter().map(|(listener, _)| listener.try_clone()).collect()
     }
 
     /// The addresses that are listened on, as [`Server::listens`].

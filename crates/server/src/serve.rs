@@ -6,6 +6,7 @@ use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, CachedRoutes, Ground, Proxies};
 use crate::conditions::Conditions;
 use crate::duties::Duties;
+use crate::ending::{Ending, Replaced};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{self, Away, Watched};
@@ -18,17 +19,17 @@ use crate::service::Routes;
 use crate::start_error::StartError;
 use crate::starting::Starting;
 use crate::statement_counters::Statements;
-use crate::supervisor;
 use crate::tier::{Listener, Tier};
 use crate::tls;
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
 use forebay_drain::{NewDatabase, Settings};
-use forebay_http::{Gate, Options, Server};
+use forebay_http::{Gate, Inherited, Options, Server};
 use forebay_terminal::{error, say, warn};
 use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -50,14 +51,19 @@ pub struct ServeOptions {
     pub read: Option<ReadConfig>,
     /// What this process does of the config.
     pub duties: Duties,
+    /// Listeners that are there already.
+    pub inherited: Inherited,
+    /// Ends serving so that another process takes over.
+    pub replaced: Option<Replaced>,
 }
 
 /// Serves until `stop` is ready, then stops gracefully. Blocks; prints where it listens and what it serves.
+/// Gives the listeners, open, when another process takes over; else none.
 pub fn serve(
     config: &Config,
     options: ServeOptions,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), StartError> {
+) -> Result<Vec<TcpListener>, StartError> {
     request_log::configure(&config.log);
     options.duties.check(config)?;
     if !config.keeps_nothing() {
@@ -79,7 +85,7 @@ fn serve_in_place(
     whole: &Config,
     options: ServeOptions,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), StartError> {
+) -> Result<Vec<TcpListener>, StartError> {
     let duties = options.duties;
     let config = &*duties.narrow(whole);
     let runtime = background_runtime()?;
@@ -87,10 +93,10 @@ fn serve_in_place(
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
     let seen = reload::seen(config);
-    let mut starting = Starting::bind(config, http_options(config)?)?;
+    let mut starting = Starting::bind(config, http_options(config)?, &options.inherited)?;
     // Tables and caches are the same for all processes on a tier.
     let opening = open::open_telling(whole, options.new_database, Away::Wait, starting.trouble.clone());
-    let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(()) };
+    let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(Vec::new()) };
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(whole, &opened.store, &gate, &runtime)?;
     let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime);
@@ -100,7 +106,7 @@ fn serve_in_place(
     let listener = listener(config, &ground, &cached_routes)?;
     let compiling = compile_all(config, &ground, duties);
     let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
-    let Some((routes, schedule)) = compiled else { return Ok(()) };
+    let Some((routes, schedule)) = compiled else { return Ok(Vec::new()) };
     let server = starting.main(routes.clone(), gate)?;
     schedule.start(runtime.handle(), duties.jobs.then(|| tier.lease()).as_ref());
     let tier = Arc::new(tier);
@@ -123,6 +129,7 @@ fn serve_in_place(
         cache: CacheAdmin::new(cache, cached_routes),
     };
     let admin_listeners = AdminListeners::start(&starting, config, Arc::new(admin), duties)?;
+    let ending = Ending::new(starting.listeners()?);
     announce(config, duties, &enforced, starting)?;
     hangups.map(|hangups| runtime.spawn(reloader.clone().at_hangups(hangups)));
 
@@ -131,40 +138,18 @@ fn serve_in_place(
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config, duties), listener, failed));
     runtime.spawn(enforced.watch(store.clone()));
     runtime.spawn(plans.watch(store));
-    let ((failed_with, result), over_at) = (std::sync::mpsc::channel(), OnceLock::new());
-    let ended = server.run(until_over(stop, failure, failed_with, &over_at));
+    let ended = server.run(ending.reached(stop, options.replaced, failure));
     // What a stop does to the drain is no condition.
     watching.abort();
     jobs.stop();
-    runtime.block_on(tier.stop_drain(reloader.answering_time().saturating_sub(since(&over_at))));
+    let within = reloader.answering_time().saturating_sub(ending.elapsed());
+    runtime.block_on(tier.stop_drain(within, ending.is_replaced()));
     admin_listeners.stop();
     runtime.shutdown_timeout(Duration::from_millis(500));
     forebay_terminal::flush();
     tier.close()?;
     ended.map_err(StartError::from)?;
-    result.try_recv().map_or(Ok(()), Err)
-}
-
-fn since(at: &OnceLock<Instant>) -> Duration {
-    at.get().map_or(Duration::ZERO, Instant::elapsed)
-}
-
-/// Ready when the server is told to stop, or cannot load its tables: then `failed_with` gets the reason,
-/// and `over_at` the time.
-async fn until_over(
-    stop: impl Future<Output = ()>,
-    failure: oneshot::Receiver<StartError>,
-    failed_with: std::sync::mpsc::Sender<StartError>,
-    over_at: &OnceLock<Instant>,
-) {
-    tokio::select! {
-        () = stop => {}
-        // A sender that is dropped has loaded everything: then only `stop` counts. The receiver lives as long
-        // as the server.
-        Ok(error) = failure => { let _ = failed_with.send(error); }
-    }
-    over_at.get_or_init(Instant::now);
-    supervisor::tell(supervisor::State::Stopping);
+    ending.result()
 }
 
 fn workers_of(config: &Config) -> usize {

@@ -17,12 +17,12 @@ use crate::start_error::StartError;
 use crate::supervisor;
 use forebay_config::Config;
 use forebay_http::{
-    Answer, Gate, Limits, Method, Networks, Options, Outcome, Request, Scheme, Server, Service,
+    Answer, Gate, Inherited, Limits, Method, Networks, Options, Outcome, Request, Scheme, Server, Service,
 };
 use forebay_terminal::{say, warn};
 use forebay_value::Timestamp;
 use serde_json::json;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -44,7 +44,7 @@ pub(crate) struct Starting {
 
 impl Starting {
     /// Listens.
-    pub fn bind(config: &Config, options: Options) -> Result<Starting, StartError> {
+    pub fn bind(config: &Config, options: Options, inherited: &Inherited) -> Result<Starting, StartError> {
         let limits = Limits { connections: ADMIN_CONNECTIONS, ..Limits::default() };
         let trusted = Networks::default();
         let listen_at = |address: SocketAddr| {
@@ -56,14 +56,23 @@ impl Starting {
         let (tables, since): (Vec<_>, _) = (tables.collect(), Timestamp::now());
         let waiting = |access: Access, address: SocketAddr| {
             let waiting = Waiting { access, trouble: trouble.clone(), tables: tables.clone(), since };
-            Server::bind(listen_at(address), Arc::new(waiting), Gate::new(1)).map_err(StartError::from)
+            let (options, gate) = (listen_at(address), Gate::new(1));
+            Server::bind_with(options, inherited, Arc::new(waiting), gate).map_err(StartError::from)
         };
-        let status = config.admin.status.as_ref().map(|status| waiting(status.into(), status.listen));
         let gate = Gate::new(options.workers);
+        // In the order in which they are handed over.
+        let main =
+            Server::bind_with(options, inherited, Arc::new(Refusing), gate).map_err(StartError::from)?;
+        let admin = waiting(Access::Everything, config.admin.listen)?;
+        let status = config.admin.status.as_ref().map(|status| waiting(status.into(), status.listen));
+        let status = status.transpose()?;
+        for unused in inherited.close_rest().map_err(StartError::from)? {
+            warn!("nothing is served on {unused}, which this process was given to listen on");
+        }
         Ok(Starting {
-            main: Server::bind(options, Arc::new(Refusing), gate).map_err(StartError::from)?,
-            admin: waiting(Access::Everything, config.admin.listen)?,
-            status: status.transpose()?,
+            main,
+            admin,
+            status,
             trouble: trouble.clone(),
             answering: Vec::new(),
             is_announced: false,
@@ -132,6 +141,16 @@ impl Starting {
             supervisor::tell(supervisor::State::Listening);
         }
         Ok(())
+    }
+
+    /// All listeners, for a process that takes over.
+    pub fn listeners(&self) -> Result<Vec<TcpListener>, StartError> {
+        let mut all = self.main.listeners().map_err(StartError::from)?;
+        all.extend(self.admin.listeners().map_err(StartError::from)?);
+        if let Some(status) = &self.status {
+            all.extend(status.listeners().map_err(StartError::from)?);
+        }
+        Ok(all)
     }
 
     /// The main listeners, for the endpoints.

@@ -136,7 +136,7 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
             }
         }
     });
-    runtime.block_on(tier.stop_drain(STOP));
+    runtime.block_on(tier.stop_drain(STOP, false));
     progress.finish(tier.drained_rows());
     tier.close().map_err(Failure::from)?;
     ended.map_err(|problem| Failure(problem.detail))?;

@@ -3,10 +3,10 @@
 use crate::cli::{ConfigArgs, Duty, Serve};
 use crate::failure::Failure;
 use crate::start::load_config;
-use crate::{handlers, signals};
+use crate::{handlers, signals, takeover};
 use forebay_drain::NewDatabase;
 use forebay_server::{Duties, ServeOptions, serve};
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use tokio::sync::oneshot;
@@ -15,14 +15,23 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let has = |duty| !args.without.contains(&duty);
     let duties = Duties { clients: true, drain: has(Duty::Drain), jobs: has(Duty::Jobs) };
     let stop = stop_signal("no new connections; answering what has arrived")?;
+    // Before anything that takes time: one that is not caught ends the process.
+    let replaced = takeover_signal(args.config.clone())?;
     let config = load_config(&args.config)?;
     let again = args.config.clone();
     let read = Box::new(move || load_config(&again).map_err(|failure| failure.to_string()));
     let new_database = accept(args.new_database);
-    let options = ServeOptions { handlers: handlers::bundled(), new_database, read: Some(read), duties };
+    let options = ServeOptions {
+        handlers: handlers::bundled(),
+        new_database,
+        read: Some(read),
+        duties,
+        inherited: takeover::inherited()?,
+        replaced: Some(Box::pin(replaced)),
+    };
     raise_open_files();
-    serve(&config, options, stop).map_err(Failure::from)?;
-    Ok(ExitCode::SUCCESS)
+    let listeners = serve(&config, options, stop).map_err(Failure::from)?;
+    if listeners.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(takeover::execute(&listeners)) }
 }
 
 /// `forebay drain --forever`: what a server does, without clients.
@@ -44,6 +53,28 @@ fn raise_open_files() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         say!("note: the limit of open files stays at {:?}: {error}", limit.current);
     }
+}
+
+/// Ready at the first SIGUSR2 at which another process can take over.
+fn takeover_signal(config: ConfigArgs) -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+    let (take, taken) = oneshot::channel();
+    let mut take = Some(take);
+    signals::at_user_signal(move || {
+        let checked = takeover::check();
+        let checked = checked.and_then(|()| load_config(&config).map_err(|failure| failure.to_string()));
+        if let Err(why) = checked {
+            warn!("no other process takes over, and this one goes on: {why}");
+            return false;
+        }
+        say!("another process takes over: new connections wait for it; answering what has arrived");
+        // When the receiver is gone the server has ended by itself.
+        take.take().is_some_and(|take| take.send(()).is_ok())
+    })?;
+    Ok(async {
+        if taken.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
 }
 
 /// Ready at the first SIGTERM or SIGINT, also at one that comes while tables are still being opened.

@@ -366,8 +366,9 @@ impl Tier {
     }
 
     /// Ends following, then the drain: finishes it when it can in this time. What it does not finish stays in
-    /// the queue for the next start, or for another drainer. What is left of the time is for a checkpoint.
-    pub async fn stop_drain(&self, within: Duration) {
+    /// the queue for the next start, or for another drainer, and so does everything with `leaves`. What is
+    /// left of the time is for a checkpoint.
+    pub async fn stop_drain(&self, within: Duration, leaves: bool) {
         if let Some(follow) = self.follow.get() {
             follow.stop();
         }
@@ -375,7 +376,7 @@ impl Tier {
         let Some(drain) = self.drain.get() else { return };
         let now = drain.state();
         // A paused drain was told to leave everything where it is.
-        let leaves = now.paused || now.status == Status::Elsewhere;
+        let leaves = leaves || now.paused || now.status == Status::Elsewhere;
         let mode = if leaves { Stop::Leave } else { Stop::Finish };
         let state = match tokio::time::timeout(within, drain.stop(mode)).await {
             Ok(state) => state,

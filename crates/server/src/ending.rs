@@ -1,0 +1,75 @@
+//! How serving ends: it is told to, cannot load its tables, or another process takes over.
+//!
+//! Promises that the listeners stay open for a process that takes over, so that connections wait in the
+//! kernel for it, and that they are closed at once in any other end.
+
+use crate::start_error::StartError;
+use crate::supervisor;
+use parking_lot::Mutex;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Ready when another process is to take over.
+pub type Replaced = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The end of serving, once it is reached.
+pub(crate) struct Ending {
+    at: OnceLock<Instant>,
+    /// All that are listened on, until it is known that nobody takes over.
+    listeners: Mutex<Vec<TcpListener>>,
+    failed_with: Mutex<Option<StartError>>,
+}
+
+impl Ending {
+    /// Not reached yet.
+    pub fn new(listeners: Vec<TcpListener>) -> Ending {
+        Ending { at: OnceLock::new(), listeners: Mutex::new(listeners), failed_with: Mutex::default() }
+    }
+
+    /// Ready when it is reached.
+    pub async fn reached(
+        &self,
+        stop: impl Future<Output = ()>,
+        replaced: Option<Replaced>,
+        failure: oneshot::Receiver<StartError>,
+    ) {
+        let replaced = replaced.unwrap_or_else(|| Box::pin(std::future::pending()));
+        let is_replaced = tokio::select! {
+            () = stop => false,
+            () = replaced => true,
+            // A sender that is dropped has loaded everything: then only the others count.
+            Ok(error) = failure => {
+                *self.failed_with.lock() = Some(error);
+                false
+            }
+        };
+        self.at.get_or_init(Instant::now);
+        // A manager that is told of a stop would not take the process that follows for the service.
+        if !is_replaced {
+            self.listeners.lock().clear();
+            supervisor::tell(supervisor::State::Stopping);
+        }
+    }
+
+    /// How long ago it was reached.
+    pub fn elapsed(&self) -> Duration {
+        self.at.get().map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    /// Whether another process takes over.
+    pub fn is_replaced(&self) -> bool {
+        self.at.get().is_some() && !self.listeners.lock().is_empty()
+    }
+
+    /// The listeners for the process that takes over; none when nobody does.
+    ///
+    /// # Errors
+    /// Why the tables could not be loaded.
+    pub fn result(self) -> Result<Vec<TcpListener>, StartError> {
+        let listeners = self.listeners.into_inner();
+        self.failed_with.into_inner().map_or(Ok(listeners), Err)
+    }
+}
