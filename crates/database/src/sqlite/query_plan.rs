@@ -148,8 +148,8 @@ fn index_for(connection: &Connection, sql: &str, name: &str, table: &str) -> Res
             return Ok(None);
         }
         let column = column.to_lowercase();
-        let found = plan.steps.iter().filter(|step| step.starts_with(&format!("SEARCH {name} USING")));
-        Ok(Some(found.into_iter().any(|step| step.to_lowercase().contains(&format!("{column}=")))))
+        let mut found = plan.steps.iter().filter(|step| step.starts_with(&format!("SEARCH {name} USING")));
+        Ok(Some(found.any(|step| step.to_lowercase().contains(&format!("{column}=")))))
     };
     let (mut keys, mut range, mut others) = (Vec::new(), None, Vec::new());
     for column in columns {
