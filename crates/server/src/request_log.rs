@@ -1,7 +1,9 @@
-//! What is known of single requests: an id that goes along with each, and a line for a share of them.
+//! What is known of single requests: an id that goes along with each, and a line for a share of them and
+//! for slow ones.
 //!
 //! Promises that a line has no secret: no query, no header field but the id and the trace, no body. A
-//! server without `log.access` and `log.request_id` has none of this, and its requests cost one branch.
+//! server without `log.access`, `log.slow` and `log.request_id` has none of this, and its requests cost one
+//! branch.
 //!
 //! Leaves writing lines, for which no request waits, to `forebay_terminal`.
 
@@ -16,7 +18,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Longest id that is taken from a proxy in front.
 const ID_BYTES_MAX: usize = 128;
@@ -39,6 +41,8 @@ pub fn configure(log: &model::Log) {
 pub struct RequestLog {
     /// The share of requests that get a line.
     share: f64,
+    /// How long a request takes at most that gets no line for being slow.
+    slow: Option<Duration>,
     /// The field with the id.
     id_field: Option<String>,
 }
@@ -55,8 +59,12 @@ pub struct Logged {
 impl RequestLog {
     /// `None`: nothing is logged of requests.
     pub fn new(log: &model::Log) -> Option<RequestLog> {
-        let wants = log.access > 0.0 || log.request_id.is_some();
-        wants.then(|| RequestLog { share: log.access, id_field: log.request_id.clone() })
+        let wants = log.access > 0.0 || log.slow_ms.is_some() || log.request_id.is_some();
+        wants.then(|| RequestLog {
+            share: log.access,
+            slow: log.slow_ms.map(Duration::from_millis),
+            id_field: log.request_id.clone(),
+        })
     }
 
     /// Gives a request that begins its id, and decides whether it gets a line.
@@ -68,7 +76,8 @@ impl RequestLog {
             id
         });
         let label = Arc::new(Label { id, ..Label::default() });
-        let entry = self.chooses().then(|| Entry::begin(request, label.clone()));
+        let above = if self.chooses() { Some(Duration::ZERO) } else { self.slow };
+        let entry = above.map(|above| Entry::begin(request, label.clone(), above));
         Logged { label, lines, entry }
     }
 
@@ -177,6 +186,8 @@ impl Logged {
 /// The line of one request. It is written when this is dropped: also for a client that goes before its
 /// answer.
 struct Entry {
+    /// A request that took less gets no line.
+    above: Duration,
     label: Arc<Label>,
     began: Instant,
     method: String,
@@ -191,8 +202,9 @@ struct Entry {
 }
 
 impl Entry {
-    fn begin(request: &Request<'_>, label: Arc<Label>) -> Entry {
+    fn begin(request: &Request<'_>, label: Arc<Label>, above: Duration) -> Entry {
         Entry {
+            above,
             label,
             began: Instant::now(),
             method: request.method_name().to_owned(),
@@ -219,6 +231,12 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        let took = self.began.elapsed();
+        // How long a tunnel lasts says nothing of the server.
+        let is_tunnel = self.status == Some(101);
+        if took < self.above || is_tunnel && !self.above.is_zero() {
+            return;
+        }
         let client = self.client.to_string();
         let route = self.route.as_ref().map(|counters| counters.route.as_str());
         let mut fields = vec![("method", Value::Text(&self.method))];
@@ -226,7 +244,7 @@ impl Drop for Entry {
         fields.push(("path", Value::Text(&self.path)));
         fields.extend(self.status.map(|status| ("status", Value::Count(status.into()))));
         fields.push(("bytes", Value::Count(self.body_bytes)));
-        fields.push(("duration_ms", Value::Milliseconds(self.began.elapsed().as_secs_f64() * 1000.0)));
+        fields.push(("duration_ms", Value::Milliseconds(took.as_secs_f64() * 1000.0)));
         fields.push(("client", Value::Text(&client)));
         let given = [
             ("identity", self.label.subject.get().map(|subject| &**subject)),

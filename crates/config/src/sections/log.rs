@@ -1,6 +1,6 @@
 //! `[log]`: what is written to standard error, and how.
 
-use crate::syntax::fields::{Cursor, choice, name};
+use crate::syntax::fields::{Cursor, choice, milliseconds, name};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::check_header_name;
@@ -12,6 +12,7 @@ pub(crate) const LOG: Section = Section {
         "level" | "\"error\", \"warn\" or \"info\"" | "\"info\"" |
             "what the server says of itself: failures, what is not as it should be as well, or everything"
         "access" | "number from 0 to 1" | "0" | "the share of requests that get a line, chosen at random; 1 is all"
+        "slow" | "time" | "(none)" | "each request that takes longer gets a line as well"
         "request_id" | "header name" | "(no ids)" |
             "the field with a request's id: taken from trusted proxies, else made; on every answer and upstream"
     },
@@ -26,6 +27,8 @@ pub struct Log {
     pub level: LogLevel,
     /// The share of requests that get a line, 0 to 1.
     pub access: f64,
+    /// Requests that take longer get a line as well.
+    pub slow_ms: Option<u64>,
     /// The header field with the id of a request; `None`: requests have none.
     pub request_id: Option<String>,
 }
@@ -52,13 +55,15 @@ pub enum LogLevel {
 
 /// `[log]`
 pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Log {
-    let mut log = Log { format: LogFormat::Text, level: LogLevel::Info, access: 0.0, request_id: None };
+    let mut log =
+        Log { format: LogFormat::Text, level: LogLevel::Info, access: 0.0, slow_ms: None, request_id: None };
     let Some(cursor) = cursor else { return log };
     let fields = cursor.section(&LOG);
     fields.set("format", &mut log.format, choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]));
     let levels = [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info)];
     fields.set("level", &mut log.level, choice(&levels));
     fields.set("access", &mut log.access, share);
+    log.slow_ms = fields.read("slow", milliseconds);
     log.request_id = fields.read("request_id", id_field);
     log
 }
