@@ -18,7 +18,7 @@ pub type Replaced = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The end of serving, once it is reached.
 pub(crate) struct Ending {
     at: OnceLock<Instant>,
-    /// All that are listened on, until it is known that nobody takes over.
+    /// Every listener, until it is known that no process takes over.
     listeners: Mutex<Vec<TcpListener>>,
     failed_with: Mutex<Option<StartError>>,
 }
@@ -64,7 +64,7 @@ impl Ending {
         self.at.get().is_some() && !self.listeners.lock().is_empty()
     }
 
-    /// The listeners for the process that takes over; none when nobody does.
+    /// The listeners for the process that takes over; empty when there is none.
     ///
     /// # Errors
     /// Why the tables could not be loaded.

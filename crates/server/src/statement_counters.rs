@@ -26,7 +26,7 @@ pub(crate) struct StatementCounters {
 pub struct Statements(Arc<Mutex<Vec<Weak<StatementCounters>>>>);
 
 impl Statements {
-    /// The numbers of a statement, which are those of an equal one that there is already.
+    /// The counters of a statement. Equal statements share them.
     pub(crate) fn of(&self, sql: &str) -> Arc<StatementCounters> {
         let name = one_line(sql);
         let mut all = self.0.lock();
@@ -39,7 +39,7 @@ impl Statements {
         counters
     }
 
-    /// Those that there are now.
+    /// The counters of every statement that is in use.
     pub(crate) fn all(&self) -> Vec<Arc<StatementCounters>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }

@@ -3,15 +3,15 @@
 //! They are written beside their places by plain commands, many to a command, which costs the servers about
 //! half of what a script does; one script a shard then puts them in their place. Until a shard is loaded
 //! nothing else writes rows there, so that this loses nothing. The hold of each shard bears the name of the
-//! load that began last, and that script refuses every other one: whoever has lost the lease meanwhile. What
-//! was staged and never put in place goes by itself after a while.
+//! load that began last, and that script refuses every other load: one that has lost the lease meanwhile.
+//! What was staged and never put in place goes by itself after a while.
 //!
 //! **On a cluster** values are reserved in other shards than those of their rows. Reservations are put in
 //! place first, and counted as made, in all shards; the scripts of the rows then note on how many of which
 //! generation they rely, as every writer does (`unique`). Where reservations are in place already (of an
-//! attempt that found no table, or of a load that did not end) none are put there, and the next load reserves
-//! value by value. In between, reservations name rows that are not there, in shards that are not loaded:
-//! nobody can look at such a row, and so nobody overtakes its reservation.
+//! attempt that found no table, or of a load that did not end) none are put there, and the next load
+//! reserves value by value. In between, reservations name rows that are not there, in shards that are not
+//! loaded: no request can look at such a row, and so none overtakes its reservation.
 
 use super::commit::Relied;
 use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
