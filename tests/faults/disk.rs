@@ -135,8 +135,7 @@ fn a_full_disk_fails_a_checkpoint_until_there_is_room() {
     let written = write_some(&mut server.client(), "kept", 20);
     no_room.take();
     server.admin("POST", "/checkpoint").expect_problem(503, "cannot write");
-    let says = "no checkpoint of memory could be written";
-    forebay_tests::wait_for("it says so", || server.output().contains(says).then_some(()));
+    server.wait_for_output("no checkpoint of memory could be written");
     let is_told = || server.admin("GET", "/ready").text().contains("checkpoint failed");
     assert!(is_told(), "{}", server.admin("GET", "/ready").text());
     assert_readable(&mut server.client(), &written);

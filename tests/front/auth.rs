@@ -160,9 +160,7 @@ fn api_keys_of_a_file_that_changes() {
     wait_for("the file is read again", || (me(&mut client, "ann's key").status == 401).then_some(()));
     get(&mut client, "/pro", &[("X-Api-Key", "bob's key")]).expect(200);
     folder.write("keys", "this is no key\n");
-    wait_for("the mistake is told", || {
-        front.server.output().contains("what was read before holds").then_some(())
-    });
+    front.server.wait_for_output("what was read before holds");
     assert_eq!(me(&mut client, "bob's key").expect(200)["sub"], "bob");
 }
 

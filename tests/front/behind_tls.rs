@@ -3,7 +3,7 @@
 
 use super::Front;
 use super::tls::self_signed;
-use forebay_tests::{Certificates, Folder, Server, Start, binary, wait_for};
+use forebay_tests::{Certificates, Folder, Start, binary};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
@@ -24,10 +24,6 @@ fn port(front: &Front) -> u16 {
 /// A server in front of that URL.
 fn before(url: &str, more: &str) -> Front {
     Front::start(&format!("[[endpoint]]\nroute = '* /{{path...}}'\nproxy = '{url}'\n{more}"))
-}
-
-fn told(server: &Server, what: &str) {
-    wait_for(what, || server.output().contains(what).then_some(()));
 }
 
 fn ca(path: &Path) -> String {
@@ -87,8 +83,8 @@ fn a_handshake_that_fails_is_502_and_says_why() {
     ] {
         let front = before(&url, &ca(authority));
         front.server.client().get("/a").expect_problem(502, "cannot be reached");
-        told(&front.server, &format!("proxy: {url} cannot be reached: "));
-        told(&front.server, why);
+        front.server.wait_for_output(&format!("proxy: {url} cannot be reached: "));
+        front.server.wait_for_output(why);
     }
 }
 
@@ -102,7 +98,7 @@ fn a_handshake_that_does_not_end_is_504() {
     let more = format!("{}\nconnect_timeout = '300ms'\nretries = 0", ca(&certificates.ca));
     let front = before(&format!("https://{address}"), &more);
     front.server.client().get("/a").expect_problem(504, "did not answer in time");
-    told(&front.server, "did not take the connection in time");
+    front.server.wait_for_output("did not take the connection in time");
 }
 
 #[test]

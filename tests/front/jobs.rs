@@ -38,7 +38,7 @@ fn a_job_runs_again_and_again_and_says_what_came_of_it() {
         (fail["failures"].as_u64() >= Some(2)).then_some(fail)
     });
     assert!(fail["last"]["error"].is_string() && fail["last"]["changed"].is_null(), "{fail}");
-    assert!(front.server.output().contains("job fail: failed"), "{}", front.server.output());
+    front.server.wait_for_output("job fail: failed");
     let rare = wait_for("the rare one has run once, at the start", || {
         let rare = job(&front.server, "rare");
         (rare["runs"] == 1).then_some(rare)

@@ -67,7 +67,7 @@ fn what_only_a_start_can_change_is_refused_with_its_key() {
         front.folder.write("front.toml", text);
         let answer = reload(&front.server);
         answer.expect_problem(422, expected);
-        wait_for("it is said on the terminal", || front.server.output().contains(expected).then_some(()));
+        front.server.wait_for_output(expected);
         assert_eq!(front.server.client().get("/a").expect(200)["number"], 1);
     };
     let two = config(2, "");

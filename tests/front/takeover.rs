@@ -1,7 +1,7 @@
 //! Listeners that outlive a process: another one takes over at SIGUSR2, or a service manager owns them.
 
 use super::Front;
-use forebay_tests::{Client, Folder, Server, Start, binary, wait_for};
+use forebay_tests::{Client, Folder, Server, Start, binary};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -25,16 +25,13 @@ route = "GET /notes/{id}"
 get = "notes"
 "#;
 
-/// How often a process has said that it listens.
-fn starts(server: &Server) -> usize {
-    server.output().matches("listening on http://").count()
-}
+const LISTENS: &str = "listening on http://";
 
 #[track_caller]
 fn take_over(server: &Server) {
-    let before = starts(server);
+    let before = server.count_lines(LISTENS);
     server.signal(Signal::USR2);
-    wait_for("another process has taken over", || (starts(server) > before).then_some(()));
+    server.wait_for_lines(before + 1, LISTENS);
     server.wait_healthy();
 }
 
@@ -71,11 +68,9 @@ fn what_cannot_take_over_changes_nothing() {
     client.post_json("/notes", r#"{"text":"a"}"#).expect(201);
     front.folder.write("front.toml", "endpoint = 1");
     front.server.signal(Signal::USR2);
-    wait_for("it is said", || {
-        front.server.output().contains("no other process takes over, and this one goes on").then_some(())
-    });
+    front.server.wait_for_output("no other process takes over, and this one goes on");
     client.get("/notes/1").expect(200);
-    assert_eq!(starts(&front.server), 1);
+    assert_eq!(front.server.count_lines(LISTENS), 1);
     front.folder.write("front.toml", CONFIG);
     take_over(&front.server);
     front.server.client().get("/notes/1").expect(200);

@@ -213,9 +213,7 @@ fn certificates_that_change_are_in_use_and_bad_ones_are_not() {
     put("next");
     wait_for("the new one is in use", || (subject(&front, "") == "CN=next").then_some(()));
     std::fs::write(at("used.crt"), "nonsense").expect("a file");
-    wait_for("it is said", || {
-        front.server.output().contains("cannot be used: server.tls.certificate: ").then_some(())
-    });
+    front.server.wait_for_output("cannot be used: server.tls.certificate: ");
     assert_eq!(subject(&front, ""), "CN=next");
     std::fs::remove_file(at("used.key")).expect("a file");
     put("last");

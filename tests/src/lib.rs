@@ -47,7 +47,7 @@ pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
 pub use postmaster::{Postgres, free_port};
 pub use relay::{At, Fault, Harm, Relay};
-pub use server::{Ended, PATIENCE, Server, Starting, wait_for};
+pub use server::{Ended, PATIENCE, Server, wait_for};
 pub use slow_disk::SlowDisk;
 pub use start::Start;
 pub use stores::Stores;

@@ -1,14 +1,15 @@
 //! The server as a process: waited for, asked, killed, stopped.
 
 use crate::client::{Answer, Client, request_bytes};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
 use std::net::SocketAddr;
-use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::{self, JoinHandle};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A start that takes longer has failed: ten million rows are read in well under a minute.
@@ -30,16 +31,27 @@ impl fmt::Debug for Ended {
     }
 }
 
-/// Both streams, as far as they have come.
-#[derive(Default)]
-struct Printed {
-    text: Mutex<String>,
-    grown: Condvar,
-}
+/// What a process prints, both streams together. It is a file without a name, not a pipe: what the process
+/// has written can be read at once, and does not wait for a reader.
+pub(crate) struct Printed(File);
 
 impl Printed {
+    pub(crate) fn new() -> Printed {
+        Printed(memfd_create("printed", MemfdFlags::CLOEXEC).expect("a file in memory").into())
+    }
+
+    /// A stream for the process. The streams share one offset, so lines stand in the order in which they were
+    /// written.
+    pub(crate) fn stream(&self) -> Stdio {
+        self.0.try_clone().expect("a file can be shared").into()
+    }
+
+    /// The whole lines, so far.
     fn text(&self) -> String {
-        self.text.lock().expect("no reader panics").clone()
+        let mut bytes = vec![0; self.0.metadata().expect("its size").len() as usize];
+        self.0.read_exact_at(&mut bytes, 0).expect("a file only grows");
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
@@ -52,27 +64,7 @@ pub struct Server {
     pub admin: SocketAddr,
     /// From the start of the process until the ports were known.
     pub started_in: Duration,
-    printed: Arc<Printed>,
-    readers: Vec<JoinHandle<()>>,
-}
-
-fn collect(stream: impl Read + Send + 'static, printed: Arc<Printed>) -> JoinHandle<()> {
-    thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        let mut line = Vec::new();
-        while let Ok(1..) = stream.read_until(b'\n', &mut line) {
-            printed.text.lock().expect("no reader panics").push_str(&String::from_utf8_lossy(&line));
-            printed.grown.notify_all();
-            line.clear();
-        }
-    })
-}
-
-/// Waits for the last lines of a process that has ended.
-fn read_all(readers: &mut Vec<JoinHandle<()>>) {
-    for reader in readers.drain(..) {
-        reader.join().expect("no reader panics");
-    }
+    printed: Printed,
 }
 
 /// The address behind a phrase, once it has been printed.
@@ -103,11 +95,10 @@ impl Process {
 
     /// Waits for an end that is under way.
     #[track_caller]
-    fn wait(&mut self, readers: &mut Vec<JoinHandle<()>>, printed: &Printed) -> Ended {
+    fn wait(&mut self, printed: &Printed) -> Ended {
         let deadline = Instant::now() + STOP_TIMEOUT;
         loop {
             if let Some(status) = self.ended() {
-                read_all(readers);
                 return Ended { status, output: printed.text() };
             }
             assert!(Instant::now() < deadline, "the server does not stop\n{}", printed.text());
@@ -122,70 +113,30 @@ impl Drop for Process {
     }
 }
 
-/// A process that may not serve yet. Killed when dropped.
-pub struct Starting {
-    process: Process,
-    began: Instant,
-    printed: Arc<Printed>,
-    readers: Vec<JoinHandle<()>>,
-}
-
-impl Starting {
-    /// Collects what a child prints, whose streams are pipes.
-    pub(crate) fn new(mut child: Child) -> Starting {
-        let began = Instant::now();
-        let printed = Arc::new(Printed::default());
-        let readers = vec![
-            collect(child.stdout.take().expect("stdout is a pipe"), Arc::clone(&printed)),
-            collect(child.stderr.take().expect("stderr is a pipe"), Arc::clone(&printed)),
-        ];
-        Starting { process: Process(child), began, printed, readers }
-    }
-
-    /// Waits until it has printed this.
-    #[track_caller]
-    pub fn wait_for_text(&self, phrase: &str) {
-        let what = format!("it prints {phrase:?}");
-        wait_for(&what, || self.printed.text().contains(phrase).then_some(()));
-    }
-
-    /// SIGTERM; waits for the end, which must come.
-    #[track_caller]
-    pub fn stop(mut self) -> Ended {
-        self.process.signal(Signal::TERM);
-        self.process.wait(&mut self.readers, &self.printed)
-    }
-
-    /// Waits until it serves or ends.
-    pub fn serving(self) -> Result<Server, Ended> {
-        let Starting { mut process, began, printed, mut readers } = self;
+impl Server {
+    /// Waits until a child that has been started serves or ends.
+    pub(crate) fn serving(child: Child, printed: Printed) -> Result<Server, Ended> {
+        let (mut process, began) = (Process(child), Instant::now());
         loop {
-            let text = printed.text.lock().expect("no reader panics");
-            let address = address_behind(&text, "listening on http://")
-                .or_else(|| address_behind(&text, "listening on https://"));
-            let admin = address_behind(&text, "admin on http://");
-            if let (Some(address), Some(admin)) = (address, admin) {
-                drop(text);
-                return Ok(Server { process, address, admin, started_in: began.elapsed(), printed, readers });
+            // Asked before the text is read: the text of a process that has ended is whole.
+            let ended = process.ended();
+            let output = printed.text();
+            let address = address_behind(&output, "listening on http://")
+                .or_else(|| address_behind(&output, "listening on https://"));
+            if let (Some(address), Some(admin)) = (address, address_behind(&output, "admin on http://")) {
+                return Ok(Server { process, address, admin, started_in: began.elapsed(), printed });
             }
-            let waited =
-                printed.grown.wait_timeout(text, Duration::from_millis(5)).expect("no reader panics");
-            drop(waited);
-            if let Some(status) = process.ended() {
-                read_all(&mut readers);
-                return Err(Ended { status, output: printed.text() });
+            if let Some(status) = ended {
+                return Err(Ended { status, output });
             }
             if began.elapsed() > START_TIMEOUT {
-                return Err(Ended {
-                    status: process.kill(),
-                    output: format!("no ports were printed in time\n{}", printed.text()),
-                });
+                let status = process.kill();
+                return Err(Ended { status, output: format!("no ports were printed in time\n{output}") });
             }
+            thread::sleep(Duration::from_millis(2));
         }
     }
-}
 
-impl Server {
     /// The address behind a phrase that it has printed.
     pub fn address_behind(&self, phrase: &str) -> Option<SocketAddr> {
         address_behind(&self.output(), phrase)
@@ -199,6 +150,24 @@ impl Server {
     /// What it has printed so far.
     pub fn output(&self) -> String {
         self.printed.text()
+    }
+
+    /// How many lines with this phrase it has printed so far.
+    pub fn count_lines(&self, phrase: &str) -> usize {
+        self.output().lines().filter(|line| line.contains(phrase)).count()
+    }
+
+    /// Waits until it has printed this.
+    #[track_caller]
+    pub fn wait_for_output(&self, phrase: &str) {
+        wait_for(&format!("it prints {phrase:?}"), || self.output().contains(phrase).then_some(()));
+    }
+
+    /// Waits until it has printed this many lines with that phrase, and no more.
+    #[track_caller]
+    pub fn wait_for_lines(&self, count: usize, phrase: &str) {
+        let what = format!("it prints {phrase:?} on {count} lines");
+        wait_for(&what, || (self.count_lines(phrase) == count).then_some(()));
     }
 
     /// A new connection.
@@ -280,7 +249,7 @@ impl Server {
     /// Waits for an end that is under way.
     #[track_caller]
     pub fn wait(&mut self) -> Ended {
-        self.process.wait(&mut self.readers, &self.printed)
+        self.process.wait(&self.printed)
     }
 
     /// Whether the process is still there.

@@ -1,7 +1,7 @@
 //! How a server is started: its arguments, folder, limits and environment.
 
 use crate::folder::Folder;
-use crate::server::{Ended, Server, Starting};
+use crate::server::{Ended, Printed, Server};
 use crate::stores::Stores;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::io::pipe;
@@ -153,7 +153,7 @@ impl Start {
         }
     }
 
-    fn serve(&self, output: fn() -> Stdio) -> Child {
+    fn serve(&self, output: impl Fn() -> Stdio) -> Child {
         let mut command = self.program();
         command.arg("serve").arg(&self.config).args(["--listen", &self.listen]).args(self.places());
         command.arg("--set").arg(format!("server.workers={}", self.workers));
@@ -180,17 +180,13 @@ impl Start {
 
     /// Starts, and waits until it serves or ends.
     pub fn try_start(&self) -> Result<Server, Ended> {
-        self.begin().serving()
-    }
-
-    /// Starts, and does not wait.
-    pub fn begin(&self) -> Starting {
-        let child = self.serve(Stdio::piped);
+        let printed = Printed::new();
+        let child = self.serve(|| printed.stream());
         if let Some(bytes) = self.file_size_limit_bytes {
             let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
             prlimit(Some(Pid::from_child(&child)), Resource::Fsize, limit).expect("a limit can be lowered");
         }
-        Starting::new(child)
+        Server::serving(child, printed)
     }
 
     /// Runs a command of the same binary on the same folder: `run("verify", &[])` is `forebay verify FILE

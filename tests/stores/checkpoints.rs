@@ -114,7 +114,7 @@ fn a_restart_does_not_read_the_table() {
         ground.change("UPDATE notes SET text = 'not read' WHERE id = 7");
         let server = ground.started();
         let says = "loaded 0 rows from the database, 200 from the checkpoint and 0 records from the log";
-        assert!(server.output().contains(says), "{}", server.output());
+        server.wait_for_output(says);
         let mut client = server.client();
         assert_eq!(client.get("/notes/7").expect(200)["text"], "t".repeat(300));
         assert_eq!(client.get("/count").expect(200)["count"], 200);
@@ -126,7 +126,7 @@ fn a_restart_does_not_read_the_table() {
         client.ask("POST", "/notes/4/seen", None).expect(200);
         server.kill();
         let server = ground.started();
-        assert!(server.output().contains("200 from the checkpoint"), "{}", server.output());
+        server.wait_for_output("200 from the checkpoint");
         let mut client = server.client();
         assert_eq!(client.get("/count").expect(200)["count"], 249);
         assert_eq!(client.get("/notes/4").expect(200)["seen"], 1);
@@ -198,12 +198,12 @@ fn a_damaged_checkpoint_is_told_and_the_database_is_read() {
         fs::write(&file, bytes).expect("a file can be written");
         let server = ground.started();
         let says = ["checkpoint is damaged at byte", "it is not used", "loaded 50 rows from the database"];
-        says.iter().for_each(|part| assert!(server.output().contains(part), "{part}: {}", server.output()));
+        says.iter().for_each(|part| server.wait_for_output(part));
         assert_eq!(server.client().get("/count").expect(200)["count"], 50);
         // And the next one is a good one.
         wait_for("a new checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
         server.kill();
-        assert!(ground.started().output().contains("50 from the checkpoint"));
+        ground.started().wait_for_output("50 from the checkpoint");
     });
 }
 
@@ -265,7 +265,7 @@ fn a_start_needs_no_database() {
     // Nobody is there but the data folder.
     let server = start.start();
     server.wait_healthy();
-    assert!(server.output().contains("the database is away; loaded 103 rows"), "{}", server.output());
+    server.wait_for_output("the database is away; loaded 103 rows");
     let mut client = server.client();
     for id in 0..130 {
         client.get(&format!("/notes/{id}")).expect(200);

@@ -75,13 +75,13 @@ fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
         // A stop gives the table back at once.
         assert!(first.stop().status.success());
         let second = ground.start("second").start();
-        assert!(!second.output().contains("waiting up to"), "{}", second.output());
         second.wait_healthy();
+        assert_eq!(second.count_lines("waiting up to"), 0, "{}", second.output());
         second.client().get("/notes/2").expect(200);
         // One that is killed does so after a while.
         second.kill();
         let first = ground.start("first").start();
-        assert!(first.output().contains("waiting up to"), "{}", first.output());
+        first.wait_for_output("waiting up to");
         first.wait_healthy();
         // What the other wrote is not in the memory that the first had kept.
         first.client().get("/notes/2").expect(200);

@@ -138,11 +138,6 @@ fn on_each(test: impl Fn(&Ground)) {
     }
 }
 
-#[track_caller]
-fn assert_says(server: &Server, phrase: &str) {
-    assert!(server.output().contains(phrase), "{phrase}: {}", server.output());
-}
-
 #[test]
 fn a_restart_reads_what_others_have_changed_and_nothing_else() {
     on_each(|ground| {
@@ -160,7 +155,7 @@ fn a_restart_reads_what_others_have_changed_and_nothing_else() {
         ground.change("UPDATE notes SET code = 'free' WHERE id = 6");
         ground.change("INSERT INTO notes VALUES (1000, 'code 6', 'new', 0)");
         let server = ground.started();
-        assert_says(&server, "loaded 0 rows from the database, 200 from the checkpoint");
+        server.wait_for_output("loaded 0 rows from the database, 200 from the checkpoint");
         let mut client = server.client();
         assert_eq!(client.get("/notes/1").expect(200)["text"], "own");
         assert_eq!(client.get("/notes/2").expect(200)["seen"], 12);
@@ -262,11 +257,10 @@ fn what_is_not_told_any_more_is_read_again() {
             harm(ground);
             ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
             let server = ground.started();
-            assert_says(
-                &server,
+            server.wait_for_output(
                 "the checkpoint is not used for table notes, which changed while it was not followed",
             );
-            assert_says(&server, "loaded 200 rows from the database");
+            server.wait_for_output("loaded 200 rows from the database");
             assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
             // One that crashes before the next checkpoint does not take the old one for a good one.
             server.kill();
@@ -331,7 +325,7 @@ fn needs_no_database(settings: &[&str]) {
 
     let server = ground.start.start();
     server.wait_healthy();
-    assert_says(&server, "the database is away; loaded 200 rows");
+    server.wait_for_output("the database is away; loaded 200 rows");
     let mut client = server.client();
     assert_eq!(client.get("/notes/1").expect(200)["seen"], 3);
     assert_eq!(client.get("/notes/3").expect(200)["text"], "loaded");
@@ -381,7 +375,7 @@ fn a_database_that_is_back_and_does_not_tell_is_read_again() {
     assert_eq!(client.get("/notes/3").expect(200)["text"], "loaded");
     postgres.restart();
     wait_shown(&server, "/notes/3", "/text", &"theirs".into());
-    assert_says(&server, "table notes is read again: the database does not tell any more");
+    server.wait_for_output("table notes is read again: the database does not tell any more");
     wait_following(&server);
     server.drain();
     wait_shown(&server, "/notes/3", "/seen", &8.into());
@@ -444,7 +438,7 @@ fn without_a_bound_for_slots_the_slot_is_temporary() {
     wait_for("nothing is left", || (ground.archive().number(slots) == 0).then_some(()));
     ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
     let server = ground.started();
-    assert_says(&server, "the checkpoint is not used for table notes");
+    server.wait_for_output("the checkpoint is not used for table notes");
     assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
     // The slot goes with its connection.
     postgres.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots");

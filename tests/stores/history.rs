@@ -158,7 +158,7 @@ fn a_copy_that_is_started_while_the_first_runs_fences_it_before_it_writes() {
             (state["status"] == "fenced").then_some(state)
         });
         assert!(state["last_error"].as_str().is_some_and(|error| error.contains(COPIED[0])), "{state}");
-        wait_for("it says so", || first.output().contains(COPIED[0]).then_some(()));
+        first.wait_for_output(COPIED[0]);
         put(&second, 4);
         second.drain();
         assert_eq!(ground.stored(), "1 2 4");
@@ -227,7 +227,7 @@ fn a_restored_database_is_caught_up_from_the_log() {
         lose_all_but_the_first(ground, &position);
         let server = ground.start("data").start();
         server.wait_healthy();
-        assert!(server.output().contains(LOST), "{}", server.output());
+        server.wait_for_output(LOST);
         server.client().get("/notes/5").expect(200);
         server.client().get("/notes/9").expect_problem(404, "no such row");
         server.drain();
@@ -240,7 +240,7 @@ fn a_restored_database_is_caught_up_from_the_log() {
         stop(server);
         ground.change(&format!("DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}, history = '{old}'"));
         let server = ground.start("data").start();
-        assert!(server.output().contains(LOST), "{}", server.output());
+        server.wait_for_output(LOST);
         server.drain();
         assert_eq!(ground.stored(), "1 2 3 4 5 6");
     });
@@ -255,7 +255,7 @@ fn commits_that_are_lost_while_the_server_runs_come_back_from_the_log() {
         // The next write finds it out.
         put(&server, 6);
         ground.wait_for_stored("1 2 3 4 5 6");
-        assert!(server.output().contains(LOST), "{}", server.output());
+        server.wait_for_output(LOST);
         // Without one, the sign of life does.
         ground.change(&format!("DELETE FROM notes; INSERT INTO notes (id, text) VALUES (1, 't'); UPDATE forebay_position SET position = {position}"));
         ground.wait_for_stored("1 2 3 4 5 6");

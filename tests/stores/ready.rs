@@ -80,7 +80,6 @@ fn lines(server: &Server, name: &str) -> (usize, usize) {
 
 #[track_caller]
 fn assert_lines(server: &Server, name: &str, expected: (usize, usize)) {
-    // What was printed is read by a thread of its own.
     wait_for(&format!("{name} has {expected:?} lines"), || (lines(server, name) == expected).then_some(()));
 }
 

@@ -2,7 +2,7 @@
 //! says so.
 
 use super::beside::Beside;
-use forebay_tests::{At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
+use forebay_tests::{At, Fault, Folder, Harm, Postgres, Relay, Start, Stores, binary};
 
 /// A serial key, whose sequence is raised at start, SQL that is prepared, and a job.
 const CONFIG: &str = r#"
@@ -84,11 +84,6 @@ fn own() -> (Postgres, Stores, Folder, Start) {
     (postgres, stores, folder, start)
 }
 
-/// How many lines a server has printed that hold this.
-fn lines(server: &Server, phrase: &str) -> usize {
-    server.output().lines().filter(|line| line.contains(phrase)).count()
-}
-
 #[test]
 fn a_server_that_is_started_before_its_database_waits_and_says_so() {
     let (postgres, _stores, _folder, start) = own();
@@ -110,7 +105,7 @@ fn a_server_that_is_started_before_its_database_waits_and_says_so() {
     postgres.restart();
     server.wait_healthy();
     for phrase in ["Connection refused", "listening on", "admin on"] {
-        assert_eq!(lines(&server, phrase), 1, "{}", server.output());
+        server.wait_for_lines(1, phrase);
     }
     let mut client = server.client();
     client.ask("POST", "/notes", Some(r#"{"text":"a"}"#)).expect(201);

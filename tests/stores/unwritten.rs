@@ -162,8 +162,5 @@ fn on_redis_a_change_whose_letter_cannot_be_written_stays_held() {
     wait_for("it is held no more", || condition(&server, "changes held").is_none().then_some(()));
     assert_eq!(archive.number("SELECT count(*) FROM forebay_held"), 0);
     // One when it began and one when it was over.
-    wait_for("two lines", || {
-        let is_one = |line: &&str| line.contains("changes held");
-        (server.output().lines().filter(is_one).count() == 2).then_some(())
-    });
+    server.wait_for_lines(2, "changes held");
 }
