@@ -26,6 +26,7 @@ mod spellings;
 mod status;
 mod takeover;
 mod tls;
+mod traces;
 mod upgrades;
 mod upstream;
 

@@ -19,6 +19,7 @@ use crate::sections::memory::MEMORY;
 use crate::sections::server::{LIMITS, SERVER};
 use crate::sections::table::TABLE;
 use crate::sections::tls::TLS;
+use crate::sections::trace::TRACE;
 use crate::syntax::keys::{Key, Section};
 
 /// Every key, default and unit as Markdown tables: (what the keys are of, the table).
@@ -37,8 +38,8 @@ pub fn key_tables() -> Vec<(String, String)> {
         (section.name.to_owned(), head.to_owned() + &section.keys.iter().map(row).collect::<String>())
     };
     let sections = [
-        &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &LOG, &AUTH, &TABLE,
-        &ENDPOINT, &CACHING, &CORS, &GROUP, &UPSTREAM, &JOB, &GUARD, &REPLY,
+        &TOP, &SERVER, &LIMITS, &TLS, &DATABASE, &MEMORY, &CACHE, &DRAIN, &ADMIN, &LOG, &TRACE, &AUTH,
+        &TABLE, &ENDPOINT, &CACHING, &CORS, &GROUP, &UPSTREAM, &JOB, &GUARD, &REPLY,
     ];
     let mut tables: Vec<_> = sections.into_iter().map(section).collect();
     let mut actions = "| action | with | default | meaning |\n|---|---|---|---|\n".to_owned();

@@ -35,4 +35,5 @@ pub use crate::sections::memory::{Durability, Memory, ReadFrom, Remote, Replicas
 pub use crate::sections::server::{Limits, Listen, Scheme, Server};
 pub use crate::sections::table::{Others, TableConfig};
 pub use crate::sections::tls::{CertificateFiles, Tls};
+pub use crate::sections::trace::Trace;
 pub use crate::syntax::expr::{Expr, Function, Literal, Part};

@@ -29,6 +29,8 @@ pub struct Request<'a> {
 pub struct Label {
     /// The request's id.
     pub id: Option<Box<str>>,
+    /// What goes on to upstreams as `traceparent`, where the request has a span here.
+    pub traceparent: Option<Box<str>>,
     /// The name of the client's identity, once it is known.
     pub subject: OnceLock<Box<str>>,
 }

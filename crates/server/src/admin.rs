@@ -244,6 +244,7 @@ impl Admin {
             stats: self.stats.clone(),
             tier: self.tier.clone(),
             conditions: self.conditions.clone(),
+            spans: self.reloader.ground.span_counts.clone(),
             cache: self.cache.counts(),
         }
     }

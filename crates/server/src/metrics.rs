@@ -9,6 +9,7 @@ use crate::conditions::Conditions;
 use crate::counters::{BOUNDS_S, Durations};
 use crate::problem::Problem;
 use crate::service::Routes;
+use crate::spans::SpanCounts;
 use crate::statement_counters::Statements;
 use crate::tier::Tier;
 use forebay_host::Sampler;
@@ -21,6 +22,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What is asked for numbers.
 pub(crate) struct Sources {
@@ -30,6 +32,7 @@ pub(crate) struct Sources {
     pub stats: Stats,
     pub tier: Arc<Tier>,
     pub conditions: Arc<Conditions>,
+    pub spans: Arc<SpanCounts>,
     /// What the cache has counted, as `GET /cache` shows it.
     pub cache: Value,
 }
@@ -127,6 +130,7 @@ pub(crate) async fn render(from: Sources) -> Result<String, Problem> {
     of_listener(&from, &mut numbers);
     of_tier(&from, &mut numbers).await;
     of_cache(&from.cache, &mut numbers);
+    of_spans(&from.spans, &mut numbers);
     of_process(&mut numbers);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(numbers));
@@ -242,6 +246,12 @@ fn of_cache(counts: &Value, numbers: &mut Numbers) {
         "Tags that other servers have not heard of yet.",
         count("pending_invalidations") as f64,
     );
+}
+
+fn of_spans(spans: &SpanCounts, numbers: &mut Numbers) {
+    let (exported, dropped) = (spans.exported.load(Relaxed), spans.dropped.load(Relaxed));
+    numbers.counter("forebay_spans_exported", "Spans of requests that a collector took.", exported);
+    numbers.counter("forebay_spans_dropped", "Spans of requests that no collector took.", dropped);
 }
 
 /// As the client libraries of Prometheus name them. A figure that the kernel does not give is missing.

@@ -25,7 +25,7 @@ pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
 /// What of `stop_timeout` a stop keeps for its end: a batch in hand is left, background work is given up, the
 /// database is closed.
-const STOP_END: Duration = Duration::from_secs(2);
+pub const STOP_END: Duration = Duration::from_secs(2);
 
 /// How much of `stop_timeout` clients and the drain may take together.
 pub fn answering_time(config: &Config) -> Duration {

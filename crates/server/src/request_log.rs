@@ -1,14 +1,16 @@
-//! What is known of single requests: an id that goes along with each, and a line for a share of them and
-//! for slow ones.
+//! What is known of single requests: an id that goes along with each, and a line or a span for a share of
+//! them and a line for slow ones.
 //!
-//! Promises that a line has no secret: no query, no header field but the id and the trace, no body. A
-//! server without `log.access`, `log.slow` and `log.request_id` has none of this, and its requests cost one
-//! branch.
+//! Promises that lines and spans have no secret: no query, no header field but the id and the trace, no body.
+//! A server without `log.access`, `log.slow`, `log.request_id` and `trace` has none of this, and its requests
+//! cost one branch.
 //!
-//! Leaves writing lines, for which no request waits, to `forebay_terminal`.
+//! Leaves writing lines to `forebay_terminal` and sending spans to [`crate::spans`]; no request waits for
+//! either.
 
 use crate::counters::RouteCounters;
 use crate::functions::uuid7;
+use crate::spans::{Ended, RequestSpan, Spans, chooses};
 use forebay_config::model::{self, LogFormat, LogLevel};
 use forebay_http::{
     Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Refused, Request,
@@ -45,6 +47,7 @@ pub struct RequestLog {
     slow: Option<Duration>,
     /// The field with the id.
     id_field: Option<String>,
+    spans: Option<Spans>,
 }
 
 /// A request that is being answered.
@@ -58,16 +61,24 @@ pub struct Logged {
 
 impl RequestLog {
     /// `None`: nothing is logged of requests.
-    pub fn new(log: &model::Log) -> Option<RequestLog> {
-        let wants = log.access > 0.0 || log.slow_ms.is_some() || log.request_id.is_some();
+    pub fn new(log: &model::Log, spans: Option<Spans>) -> Option<RequestLog> {
+        let wants = log.access > 0.0 || log.slow_ms.is_some() || log.request_id.is_some() || spans.is_some();
         wants.then(|| RequestLog {
             share: log.access,
             slow: log.slow_ms.map(Duration::from_millis),
             id_field: log.request_id.clone(),
+            spans,
         })
     }
 
-    /// Gives a request that begins its id, and decides whether it gets a line.
+    /// Sends the spans that have ended, and waits so long for it.
+    pub fn flush_spans(&self, within: Duration) {
+        if let Some(spans) = &self.spans {
+            spans.flush(within);
+        }
+    }
+
+    /// Gives a request that begins its id, and decides whether it gets a line and a span.
     pub fn begin(&self, request: &Request<'_>) -> Logged {
         let mut lines = Vec::new();
         let id = self.id_field.as_ref().map(|field| {
@@ -75,14 +86,13 @@ impl RequestLog {
             HeaderLines::new(&mut lines).add(field, &*id).expect("name and id were checked");
             id
         });
-        let label = Arc::new(Label { id, ..Label::default() });
-        let above = if self.chooses() { Some(Duration::ZERO) } else { self.slow };
-        let entry = above.map(|above| Entry::begin(request, label.clone(), above));
+        let span = self.spans.as_ref().and_then(|spans| spans.begin(request));
+        let traceparent = span.as_ref().map(RequestSpan::traceparent);
+        let label = Arc::new(Label { id, traceparent, ..Label::default() });
+        let above = if chooses(self.share) { Some(Duration::ZERO) } else { self.slow };
+        let has_entry = above.is_some() || span.is_some();
+        let entry = has_entry.then(|| Entry::begin(request, label.clone(), above, span));
         Logged { label, lines, entry }
-    }
-
-    fn chooses(&self) -> bool {
-        self.share >= 1.0 || (self.share > 0.0 && rand::random::<f64>() < self.share)
     }
 
     /// Gives a request that the engine refuses an id, and a line if it is chosen. What of it could be read is
@@ -94,7 +104,7 @@ impl RequestLog {
             answer.add_lines(&lines);
             id
         });
-        if !self.chooses() {
+        if !chooses(self.share) {
             return;
         }
         let client = refused.origin.peer.ip().to_string();
@@ -183,11 +193,12 @@ impl Logged {
     }
 }
 
-/// The line of one request. It is written when this is dropped: also for a client that goes before its
-/// answer.
+/// The line and the span of one request. Both end when this is dropped: also for a client that goes before
+/// its answer.
 struct Entry {
-    /// A request that took less gets no line.
-    above: Duration,
+    /// A request that took less gets no line; `None`: none does.
+    above: Option<Duration>,
+    span: Option<RequestSpan>,
     label: Arc<Label>,
     began: Instant,
     method: String,
@@ -202,16 +213,23 @@ struct Entry {
 }
 
 impl Entry {
-    fn begin(request: &Request<'_>, label: Arc<Label>, above: Duration) -> Entry {
+    fn begin(
+        request: &Request<'_>,
+        label: Arc<Label>,
+        above: Option<Duration>,
+        span: Option<RequestSpan>,
+    ) -> Entry {
+        let trace = span.as_ref().map(RequestSpan::trace).or_else(|| trace_of(request));
         Entry {
             above,
+            span,
             label,
             began: Instant::now(),
             method: request.method_name().to_owned(),
             path: request.path().to_owned(),
             client: request.client().address,
             is_head: request.method() == Method::Head,
-            trace: trace_of(request),
+            trace,
             route: None,
             status: None,
             body_bytes: 0,
@@ -232,11 +250,20 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let took = self.began.elapsed();
+        if let Some(span) = self.span.take() {
+            let (status, body_bytes) = (self.status, self.body_bytes);
+            span.end(&Ended { route: self.route.as_deref(), status, body_bytes, took });
+        }
         // How long a tunnel lasts says nothing of the server.
         let is_tunnel = self.status == Some(101);
-        if took < self.above || is_tunnel && !self.above.is_zero() {
-            return;
+        if self.above.is_some_and(|above| took >= above && (above.is_zero() || !is_tunnel)) {
+            self.write_line(took);
         }
+    }
+}
+
+impl Entry {
+    fn write_line(&self, took: Duration) {
         let client = self.client.to_string();
         let route = self.route.as_ref().map(|counters| counters.route.as_str());
         let mut fields = vec![("method", Value::Text(&self.method))];

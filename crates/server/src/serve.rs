@@ -145,6 +145,7 @@ fn serve_in_place(
     let within = reloader.answering_time().saturating_sub(ending.elapsed());
     runtime.block_on(tier.stop_drain(within, ending.is_replaced()));
     admin_listeners.stop();
+    reloader.routes().flush_spans(reload::STOP_END / 2);
     runtime.shutdown_timeout(Duration::from_millis(500));
     forebay_terminal::flush();
     tier.close()?;
@@ -263,6 +264,7 @@ fn ground(
         enforced,
         known,
         uncounted: Arc::default(),
+        span_counts: Arc::default(),
         statements: Statements::default(),
         proxies: Proxies::new(workers),
         following: tier.following(),

@@ -19,7 +19,7 @@ use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The methods that an endpoint can have.
 const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
@@ -182,6 +182,13 @@ impl Routes {
     /// Requests that wait now for the database, or for rows that are not in memory.
     pub fn waiting(&self) -> usize {
         self.added.iter().map(|added| added.endpoint.intake.waiting.count()).sum()
+    }
+
+    /// Sends the spans of requests that have ended, and waits so long for it.
+    pub fn flush_spans(&self, within: Duration) {
+        if let Some(log) = &self.log {
+            log.flush_spans(within);
+        }
     }
 
     /// Method, route and numbers of each endpoint; no route: of what has none.

@@ -14,7 +14,8 @@ use super::log::Log;
 use super::memory::Memory;
 use super::server::Server;
 use super::table::TableConfig;
-use super::{admin, auth, cache, database, drain, endpoint, job, log, memory, server, table};
+use super::trace::Trace;
+use super::{admin, auth, cache, database, drain, endpoint, job, log, memory, server, table, trace};
 use crate::syntax::fields::Cursor;
 use crate::syntax::keys::{Section, keys};
 use std::path::Path;
@@ -29,6 +30,7 @@ pub(crate) const TOP: Section = Section {
         "drain" | "table" | "" | "how writes go from the log to the database"
         "admin" | "table" | "" | "the admin listener"
         "log" | "table" | "" | "what is written to standard error, and how"
+        "trace" | "table" | "" | "spans of requests for an OpenTelemetry collector"
         "auth" | "tables by name" | "" | "how clients prove who they are"
         "upstream" | "tables by name" | "" | "servers behind that several endpoints name"
         "group" | "tables by name" | "" | "what several endpoints have in common"
@@ -57,6 +59,8 @@ pub struct Config {
     pub admin: Admin,
     /// `[log]`: what is written to standard error.
     pub log: Log,
+    /// `[trace]`: spans of requests for a collector; `None`: there are none.
+    pub trace: Option<Trace>,
     /// `[auth.NAME]`, in the order of the file.
     pub auths: Vec<Auth>,
     /// `[table.NAME]`, in the order of the file.
@@ -132,6 +136,7 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
         drain: drain::read(top.get("drain"), &memory.tier),
         admin: admin::read(top.get("admin")),
         log: log::read(top.get("log")),
+        trace: trace::read(top.get("trace")),
         jobs: job::read(top.get("job"), database.dialect()),
         endpoints: Vec::new(),
         server,

@@ -69,7 +69,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Log {
 }
 
 /// A number from 0 to 1; as a text too, which is what a variable gives.
-fn share(node: &Node) -> Result<f64, String> {
+pub(crate) fn share(node: &Node) -> Result<f64, String> {
     let number = match &node.data {
         Data::Int(number) => Some(*number as f64),
         Data::Float(number) => Some(*number),

@@ -22,4 +22,5 @@ pub(crate) mod server;
 pub(crate) mod table;
 pub(crate) mod tags;
 pub(crate) mod tls;
+pub(crate) mod trace;
 pub(crate) mod values;

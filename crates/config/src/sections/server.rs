@@ -262,7 +262,7 @@ fn listens(node: &Node) -> Result<Vec<Listen>, String> {
     Ok(listens)
 }
 
-fn public_url(node: &Node) -> Result<String, String> {
+pub(crate) fn public_url(node: &Node) -> Result<String, String> {
     let url = text(node)?;
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let plain =

@@ -112,6 +112,10 @@ impl ProxyAction {
             let id = HeaderValue::from_str(id).expect("an id was checked or made");
             outbound.headers.insert(name, id);
         }
+        if let Some(trace) = request.label().and_then(|label| label.traceparent.as_deref()) {
+            let trace = HeaderValue::from_str(trace).expect("it was made");
+            outbound.headers.insert(TRACEPARENT, trace);
+        }
         Ok(outbound)
     }
 
@@ -164,6 +168,9 @@ impl ProxyAction {
         problem(error)
     }
 }
+
+/// The field with the trace and the span that a request belongs to.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The field that tells an application who is asking.
 const X_FORWARDED_USER: HeaderName = HeaderName::from_static("x-forwarded-user");

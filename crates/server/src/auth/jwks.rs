@@ -5,13 +5,13 @@
 //! taken.
 
 use super::key_set::{KEY_SET_BYTES_MAX, VerifyKey, read_set};
+use crate::outgoing;
 use forebay_terminal::warn;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// How often a set is fetched anyway.
 const PERIOD: Duration = Duration::from_secs(300);
@@ -39,16 +39,9 @@ pub struct Jwks {
 impl Jwks {
     /// The set at a URL, not fetched yet. Fetches run on `runtime`.
     pub fn new(url: &str, runtime: Handle) -> Arc<Jwks> {
-        let found = rustls_native_certs::load_native_certs().certs;
-        let roots = found.iter().map(|root| Certificate::from_der(root).to_owned());
-        let tls =
-            TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots.collect::<Vec<_>>())).build();
-        let agent =
-            ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(TIMEOUT)).max_redirects(0);
-        let agent = agent.build().into();
         Arc::new(Jwks {
             url: url.to_owned(),
-            agent,
+            agent: outgoing::agent(TIMEOUT),
             keys: RwLock::default(),
             fetched: Default::default(),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),

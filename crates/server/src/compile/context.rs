@@ -7,6 +7,7 @@ use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
 use crate::query_plans::QueryPlans;
+use crate::spans::SpanCounts;
 use crate::statement_counters::Statements;
 use forebay_config::{Config, model};
 use forebay_database::Store;
@@ -49,6 +50,8 @@ pub struct Context<'a> {
     pub statements: &'a Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
+    /// What became of spans.
+    pub span_counts: &'a Arc<SpanCounts>,
     /// The servers behind.
     pub proxies: &'a Proxies,
     /// The tables that follow what others write.

@@ -10,6 +10,7 @@ use crate::problem::Problem;
 use crate::query_plans::QueryPlans;
 use crate::schedule::Schedule;
 use crate::service::Routes;
+use crate::spans::SpanCounts;
 use crate::start_error::StartError;
 use crate::statement_counters::Statements;
 use forebay_cache::Cache;
@@ -49,6 +50,8 @@ pub struct Ground {
     pub statements: Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
+    /// What became of spans.
+    pub span_counts: Arc<SpanCounts>,
     /// The servers behind.
     pub proxies: Proxies,
     /// The tables that follow what others write.
@@ -81,6 +84,7 @@ impl Ground {
             incremented: incremented_columns(&config.endpoints, &self.schemas),
             statements: &self.statements,
             uncounted: self.uncounted.clone(),
+            span_counts: &self.span_counts,
             proxies: &self.proxies,
             following: self.following.clone(),
             plans: &self.plans,

@@ -30,6 +30,7 @@ use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::openapi;
 use crate::request_log::RequestLog;
 use crate::service::Routes;
+use crate::spans::Spans;
 use forebay_config::model;
 use forebay_http::HeaderLines;
 use forebay_value::Schema;
@@ -53,7 +54,12 @@ pub async fn compile(
     context: &Context<'_>,
 ) -> Result<Routes, Vec<CompileError>> {
     let (server, workers) = (&context.config.server, context.proxies.workers());
-    let log = RequestLog::new(&context.config.log);
+    let spans = context.config.trace.as_ref().map(|trace| {
+        let started = Spans::start(trace, context.span_counts);
+        started.map_err(|message| vec![CompileError { line: trace.line, message }])
+    });
+    let spans = spans.transpose()?;
+    let log = RequestLog::new(&context.config.log, spans);
     let answer_headers = answer_headers::of_server(&server.answer_headers);
     let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log, answer_headers);
     let mut errors = Vec::new();

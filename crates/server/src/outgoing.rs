@@ -1,0 +1,13 @@
+//! The blocking HTTP client for what the server itself asks of others: key sets, and collectors of spans.
+
+use std::time::Duration;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// A client that believes the system's certificates, follows no redirect, and gives up after `timeout`.
+pub fn agent(timeout: Duration) -> ureq::Agent {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let roots = found.iter().map(|root| Certificate::from_der(root).to_owned());
+    let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots.collect::<Vec<_>>())).build();
+    let agent = ureq::Agent::config_builder().tls_config(tls).timeout_global(Some(timeout)).max_redirects(0);
+    agent.build().into()
+}

@@ -1,0 +1,202 @@
+//! The way of finished spans to the collector: a bounded queue, and a thread that sends what is in it in
+//! batches as OTLP in protobuf over HTTP.
+//!
+//! Promises that nobody waits for the collector, and that every span is either taken by it or counted as
+//! dropped. The SDK's own batch processor does the same, but tells nobody how many it dropped.
+
+use crate::outgoing;
+use forebay_terminal::{say, warn};
+use opentelemetry_http::{Bytes, HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter as _, SpanProcessor};
+use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// How many finished spans wait: those of a tenth of a second at 20,000 sampled requests a second.
+const QUEUE_SPANS: usize = 2048;
+/// The most spans of one message.
+const BATCH_SPANS: usize = 512;
+/// How long a span waits for others of its message.
+const BATCH_WAIT: Duration = Duration::from_secs(1);
+/// The longest that one message may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The most of the collector's answer that is read.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+
+/// What became of spans, since the start.
+#[derive(Debug, Default)]
+pub struct SpanCounts {
+    /// Those that a collector took.
+    pub exported: AtomicU64,
+    /// Those that no collector took: the queue was full, or the collector did not answer.
+    pub dropped: AtomicU64,
+}
+
+/// Where finished spans go.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    sender: SyncSender<Item>,
+    counts: Arc<SpanCounts>,
+}
+
+enum Item {
+    Span(Box<SpanData>),
+    /// Everything before it is sent at once; then this is dropped.
+    Flush(SyncSender<()>),
+}
+
+impl Queue {
+    /// Starts the thread that sends what is put into the queue, until all its ends are gone.
+    pub(super) fn start(otlp: &str, resource: &Resource, counts: Arc<SpanCounts>) -> Result<Queue, String> {
+        let endpoint = format!("{otlp}/v1/traces");
+        let trouble = Trouble::default();
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Client { agent: outgoing::agent(TIMEOUT), trouble: trouble.clone() })
+            .with_endpoint(&endpoint)
+            .with_protocol(Protocol::HttpBinary)
+            .with_timeout(TIMEOUT)
+            // The next batch is the next try; what this one holds would keep newer spans waiting.
+            .with_retry_policy(RetryPolicy::disabled())
+            .build();
+        let mut exporter = exporter.map_err(|error| format!("trace.otlp: {error}"))?;
+        exporter.set_resource(resource);
+        let (sender, receiver) = sync_channel(QUEUE_SPANS);
+        let mut collector = Collector { endpoint, exporter, counts: counts.clone(), trouble, is_away: false };
+        let thread = std::thread::Builder::new().name("spans".into());
+        thread.spawn(move || collector.serve(&receiver)).map_err(|error| format!("trace: {error}"))?;
+        Ok(Queue { sender, counts })
+    }
+
+    pub(super) fn flush(&self, within: Duration) {
+        let (done, waiting) = sync_channel(0);
+        // A full queue: the collector is away, and there is nothing to wait for.
+        if self.sender.try_send(Item::Flush(done)).is_ok() {
+            let _ended = waiting.recv_timeout(within);
+        }
+    }
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, _: &mut Span, _: &opentelemetry::Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if self.sender.try_send(Item::Span(Box::new(span))).is_err() {
+            self.counts.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.flush(TIMEOUT);
+        Ok(())
+    }
+
+    /// The thread ends by itself: a worker that drops the last of an old config's spans does not wait for it.
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// The thread's side.
+struct Collector {
+    endpoint: String,
+    exporter: SpanExporter,
+    counts: Arc<SpanCounts>,
+    trouble: Trouble,
+    is_away: bool,
+}
+
+/// Why the last message did not reach the collector: the exporter calls everything a network error.
+type Trouble = Arc<Mutex<Option<String>>>;
+
+impl Collector {
+    fn serve(&mut self, queue: &Receiver<Item>) {
+        let mut batch = Vec::new();
+        let mut due = Instant::now();
+        loop {
+            // With nothing to send there is nothing to be late with.
+            let left =
+                if batch.is_empty() { Duration::MAX } else { due.saturating_duration_since(Instant::now()) };
+            match queue.recv_timeout(left) {
+                Ok(Item::Span(span)) => {
+                    if batch.is_empty() {
+                        due = Instant::now() + BATCH_WAIT;
+                    }
+                    batch.push(*span);
+                    if batch.len() == BATCH_SPANS {
+                        self.send(std::mem::take(&mut batch));
+                    }
+                }
+                Ok(Item::Flush(_done)) => self.send(std::mem::take(&mut batch)),
+                Err(RecvTimeoutError::Timeout) => self.send(std::mem::take(&mut batch)),
+                Err(RecvTimeoutError::Disconnected) => return self.send(batch),
+            }
+        }
+    }
+
+    fn send(&mut self, batch: Vec<SpanData>) {
+        if batch.is_empty() {
+            return;
+        }
+        let count = batch.len() as u64;
+        let endpoint = &self.endpoint;
+        match futures_executor::block_on(self.exporter.export(batch)) {
+            Ok(()) => {
+                self.counts.exported.fetch_add(count, Relaxed);
+                if std::mem::take(&mut self.is_away) {
+                    say!("trace: {endpoint} takes spans again");
+                }
+            }
+            Err(error) => {
+                self.counts.dropped.fetch_add(count, Relaxed);
+                let error = self.trouble.lock().take().unwrap_or_else(|| error.to_string());
+                if !std::mem::replace(&mut self.is_away, true) {
+                    warn!("trace: {endpoint}: {error}; spans are dropped until it takes them");
+                }
+            }
+        }
+    }
+}
+
+/// What comes of a message.
+type Sent = Result<http::Response<Bytes>, HttpError>;
+
+/// The HTTP client that fetches key sets as well. It blocks: the thread has nothing else to do.
+#[derive(Debug)]
+struct Client {
+    agent: ureq::Agent,
+    trouble: Trouble,
+}
+
+impl Client {
+    fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ureq::Error> {
+        let (head, body) = request.into_parts();
+        let (head, mut body) = self.agent.run(http::Request::from_parts(head, &*body))?.into_parts();
+        let body = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        Ok(http::Response::from_parts(head, body.into()))
+    }
+}
+
+impl HttpClient for Client {
+    fn send_bytes<'c, 'f>(
+        &'c self,
+        request: http::Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Sent> + Send + 'f>>
+    where
+        'c: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move {
+            self.send(request).map_err(|error| {
+                *self.trouble.lock() = Some(error.to_string());
+                HttpError::from(error)
+            })
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Spans: what a collector of OpenTelemetry learns of single requests, by the SDK of OpenTelemetry.
+//!
+//! Promises that a span costs its request a few allocations and no wait: a finished span goes into a bounded
+//! queue ([`export`]), and where that is full, or the collector is away, it is dropped and counted. A server
+//! without `[trace]` has none of this.
+//!
+//! Leaves the choice of a request's fields to `request_log`, and passing the trace on to `action::proxy`.
+
+mod export;
+
+pub use export::SpanCounts;
+
+use crate::counters::RouteCounters;
+use export::Queue;
+use forebay_config::model;
+use forebay_http::{Method, Request};
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{Span, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Begins the spans of requests.
+pub struct Spans {
+    tracer: SdkTracer,
+    share: f64,
+    queue: Queue,
+}
+
+/// What a span is told when its request ends.
+pub struct Ended<'a> {
+    /// The route that was found.
+    pub route: Option<&'a RouteCounters>,
+    /// `None`: the client went before the answer.
+    pub status: Option<u16>,
+    /// Bytes of the body that went to the client.
+    pub body_bytes: u64,
+    /// How long the request took.
+    pub took: Duration,
+}
+
+/// The span of a request that is being answered.
+pub struct RequestSpan {
+    span: opentelemetry_sdk::trace::Span,
+    began: SystemTime,
+    method: Method,
+}
+
+impl Spans {
+    /// Starts the thread that sends spans to the collector. It ends when these spans are gone.
+    ///
+    /// # Errors
+    /// A sentence when the URL or a variable of OpenTelemetry's environment cannot be used.
+    pub fn start(trace: &model::Trace, counts: &Arc<SpanCounts>) -> Result<Spans, String> {
+        let resource = Resource::builder().with_service_name(trace.service.clone()).build();
+        let queue = Queue::start(&trace.otlp, &resource, counts.clone())?;
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(queue.clone())
+            .with_resource(resource)
+            // Begun is what was chosen.
+            .with_sampler(Sampler::AlwaysOn)
+            .build();
+        Ok(Spans { tracer: provider.tracer("forebay"), share: trace.share, queue })
+    }
+
+    /// Begins the span of a request, if it gets one. A client that is no trusted proxy does not decide
+    /// whether it is traced: else each could fill the queue.
+    pub fn begin(&self, request: &Request<'_>) -> Option<RequestSpan> {
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Fields(request));
+        let decided = parent.has_active_span() && request.is_from_trusted_proxy();
+        let is_chosen = match decided {
+            true => parent.span().span_context().is_sampled(),
+            false => chooses(self.share),
+        };
+        is_chosen.then(|| self.begin_below(&parent, request))
+    }
+
+    fn begin_below(&self, parent: &Context, request: &Request<'_>) -> RequestSpan {
+        let (began, method) = (SystemTime::now(), request.method());
+        let client = request.client();
+        let scheme = if client.is_secure { "https" } else { "http" };
+        let builder = self.tracer.span_builder("").with_kind(SpanKind::Server).with_start_time(began);
+        let builder = builder.with_attributes([
+            KeyValue::new("http.request.method", method_name(method).unwrap_or("_OTHER")),
+            KeyValue::new("url.path", request.path().to_owned()),
+            KeyValue::new("url.scheme", scheme),
+            KeyValue::new("client.address", client.address.to_string()),
+        ]);
+        RequestSpan { span: self.tracer.build_with_context(builder, parent), began, method }
+    }
+
+    /// Sends what has ended so far, and waits so long for it.
+    pub fn flush(&self, within: Duration) {
+        self.queue.flush(within);
+    }
+}
+
+/// Whether a request is one of this share, chosen at random.
+pub fn chooses(share: f64) -> bool {
+    share >= 1.0 || (share > 0.0 && rand::random::<f64>() < share)
+}
+
+/// Methods as spans name them; `None`: one that is not known.
+fn method_name(method: Method) -> Option<&'static str> {
+    (method != Method::Other).then(|| method.as_str())
+}
+
+impl RequestSpan {
+    /// What an upstream is told in `traceparent` (W3C Trace Context, section 3.2).
+    pub fn traceparent(&self) -> Box<str> {
+        let context = self.span.span_context();
+        format!("00-{}-{}-01", context.trace_id(), context.span_id()).into()
+    }
+
+    /// The trace that it belongs to.
+    pub fn trace(&self) -> Box<str> {
+        self.span.span_context().trace_id().to_string().into()
+    }
+
+    /// Ends it, named as the conventions of OpenTelemetry for HTTP servers want it.
+    pub fn end(mut self, ended: &Ended<'_>) {
+        let method = method_name(self.method).unwrap_or("HTTP");
+        let route = ended.route.and_then(|counters| Some(counters.route.split_once(' ')?.1));
+        match route {
+            Some(route) => {
+                self.span.update_name(format!("{method} {route}"));
+                self.span.set_attribute(KeyValue::new("http.route", route.to_owned()));
+            }
+            None => self.span.update_name(method),
+        }
+        if let Some(status) = ended.status {
+            self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+            self.span.set_attribute(KeyValue::new("http.response.body.size", ended.body_bytes as i64));
+            if status >= 500 {
+                self.span.set_attribute(KeyValue::new("error.type", status.to_string()));
+                self.span.set_status(Status::error(""));
+            }
+        }
+        // The clock of the wall may have been set meanwhile.
+        self.span.end_with_timestamp(self.began + ended.took);
+    }
+}
+
+/// The fields of a request as the propagator reads them.
+struct Fields<'a, 'r>(&'a Request<'r>);
+
+impl Extractor for Fields<'_, '_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        std::str::from_utf8(self.0.header(key)?).ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.headers().map(|(name, _)| name).collect()
+    }
+}
