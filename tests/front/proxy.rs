@@ -3,7 +3,7 @@
 
 use super::Front;
 use super::upstream::{Nginx, Scripted};
-use forebay_tests::{Client, wait_for};
+use forebay_tests::{Client, free_port, wait_for};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
@@ -27,8 +27,7 @@ fn ok() -> Scripted {
 
 /// An address where nobody listens.
 fn nobody() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    free.local_addr().expect("bound")
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 #[test]

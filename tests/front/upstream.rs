@@ -1,6 +1,6 @@
 //! Servers to proxy to.
 
-use forebay_tests::Folder;
+use forebay_tests::{Folder, free_port};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -205,8 +205,7 @@ impl Nginx {
     #[track_caller]
     fn with(server: impl FnOnce(&Folder) -> String) -> Nginx {
         let folder = Folder::new();
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let port = free_port();
         let root = folder.path().display().to_string();
         let server = server(&folder);
         let config = format!(
@@ -248,8 +247,7 @@ pub struct Express {
 impl Express {
     #[track_caller]
     pub fn start() -> Express {
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let port = free_port();
         let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/shop/streams.js");
         let mut command = Command::new("node");
         command.arg(script).env("PORT", port.to_string()).env("NODE_ENV", "production");

@@ -2,7 +2,7 @@
 
 use crate::{HI, ended, forebay, serve, shown, signal};
 use forebay_load::Typed;
-use forebay_tests::example;
+use forebay_tests::{example, free_port};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -44,7 +44,7 @@ fn bad_input_is_one_line_that_names_it() {
 
 #[test]
 fn what_cannot_be_run_is_one() {
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
     for (target, named, kind) in [
         (url(nobody), "connection refused", "refused"),
         ("http://no.such.name.invalid/".into(), "no.such.name.invalid", "dns"),

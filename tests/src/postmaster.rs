@@ -3,7 +3,7 @@
 use postgres::NoTls;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -262,9 +262,18 @@ fn server_user() -> Option<(u32, u32)> {
     Some((ids.next().expect("a user id"), ids.next().expect("a group id")))
 }
 
-/// Below the ports that topologies take (from 10,000) and those that the system hands out: it is still free
-/// after a restart.
+/// A port that no other test gets, in this process or another one, until this process ends: a server that is
+/// still to bind it finds it free, also after a restart. It is below the ports that topologies take (from
+/// 10,000) and those that the system hands out.
 pub fn free_port() -> u16 {
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    std::iter::repeat_with(|| rand::random_range(5_500..9_500)).find(free).expect("a free port")
+    /// The UDP socket of the same port reserves it; the servers here listen on TCP alone.
+    static RESERVED: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+    loop {
+        let address = ("127.0.0.1", rand::random_range(5_500..9_500));
+        let Ok(reserved) = UdpSocket::bind(address) else { continue };
+        if TcpListener::bind(address).is_ok() {
+            RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(reserved);
+            return address.1;
+        }
+    }
 }

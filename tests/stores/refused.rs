@@ -2,7 +2,7 @@
 //! code, no stack trace.
 
 use super::Ground;
-use forebay_tests::{Folder, Start, Stores, binary};
+use forebay_tests::{Folder, Start, Stores, binary, free_port};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -100,10 +100,7 @@ impl Old {
     fn start(folder: &Folder) -> Old {
         let program = std::env::var("FOREBAY_OLD_REDIS_SERVER")
             .expect("FOREBAY_OLD_REDIS_SERVER names no server; scripts/services up installs one");
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|port| port.local_addr())
-            .expect("a port")
-            .port();
+        let port = free_port();
         let child = Command::new(program)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
             .args(["--appendfsync", "always", "--dir", &folder.path().display().to_string()])
