@@ -15,7 +15,13 @@ impl Beside {
     /// Makes the tables by SQL, then writes the config.
     #[track_caller]
     pub fn new(sql: &str, config: &str) -> Beside {
-        let (folder, stores) = (Folder::new(), Stores::postgres());
+        Beside::on(Stores::postgres(), sql, config)
+    }
+
+    /// The same on these stores.
+    #[track_caller]
+    pub fn on(stores: Stores, sql: &str, config: &str) -> Beside {
+        let folder = Folder::new();
         let config = folder.write("beside.toml", config);
         let beside = Beside { folder, stores, config };
         beside.sql(sql);

@@ -2,7 +2,7 @@
 
 use super::Ground;
 use super::writers::Writers;
-use forebay_tests::clock;
+use forebay_tests::{clock, wait_for};
 use forebay_topology::{Flavour, Topology};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
     // The one that takes over has no replica then: "replicated(1)" takes no writes until the old primary is
     // back.
     ground.memory.kill("node-1").expect("a node can be killed");
-    std::thread::sleep(Duration::from_secs(4));
+    wait_replaced(&ground, "node-1");
     ground.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(SOME);
     let told = writers.stop();
@@ -45,19 +45,27 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     writers.wait_for_more(SOME);
     // What is not drained goes over with the streams, and so do the leases of a drainer that will not come
     // back.
-    forebay_tests::wait_for("the first server drains a shard", || {
+    wait_for("the first server drains a shard", || {
         (first.drain_state()["shards_held"].as_u64() > Some(0)).then_some(())
     });
     ground.memory.kill("node-1").expect("a node can be killed");
     first.kill();
-    let promoted = ground.memory.nodes().iter().find(|node| node.name == "node-2").expect("a node");
-    let its_time_s = forebay_tests::wait_for("the replica is promoted", || time_of_primary(promoted.port));
+    let its_time_s = wait_replaced(&ground, "node-1");
     let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     assert!(its_time_s + 23 * 3600 < now_s, "its clock is {its_time_s}, and it is {now_s}");
     ground.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(SOME);
     let told = writers.stop();
     ground.assert_stored(&second, &told);
+}
+
+/// Waits until the replica of a primary that was killed is one itself; what it takes for the time, in seconds
+/// since 1970.
+#[track_caller]
+pub fn wait_replaced(ground: &Ground, killed: &str) -> u64 {
+    let mut nodes = ground.memory.nodes().iter();
+    let replica = nodes.find(|node| node.replica_of.as_deref() == Some(killed)).expect("it has a replica");
+    wait_for("the replica is promoted", || time_of_primary(replica.port))
 }
 
 /// What the server at this port takes for the time, in seconds since 1970, when it is a primary.
@@ -77,7 +85,7 @@ fn a_cluster_primary_dies_and_nothing_replicated_is_lost() {
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
     ground.memory.kill("node-2").expect("a node can be killed");
-    std::thread::sleep(Duration::from_secs(5));
+    wait_replaced(&ground, "node-2");
     ground.memory.start("node-2").expect("a node can be started");
     writers.wait_for_more(SOME);
     let told = writers.stop();

@@ -1,11 +1,14 @@
 //! A table that was filled by `generate` is read as fast as one that was filled long ago.
 
 use crate::beside::Beside;
-use forebay_tests::wait_for;
+use forebay_tests::{Postgres, Stores, wait_for};
 
 #[test]
 fn a_generated_table_is_vacuumed_and_counted() {
-    let beside = Beside::new(
+    // A server of its own: a snapshot that another test holds keeps rows from being seen by everybody.
+    let postgres = Postgres::start(&[]);
+    let beside = Beside::on(
+        Stores::postgres_at(&postgres.server_url()),
         "CREATE TABLE account (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), name text NOT NULL)",
         "[table.account]\nhot = false\n\n[[endpoint]]\nroute = \"POST /generate\"\n\
          params = { size = \"bigint\" }\ngenerate = \"account\"\ncount = \"$size\"\n\

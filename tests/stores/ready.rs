@@ -215,13 +215,23 @@ fn a_tier_that_is_away_is_shown() {
     assert_lines(&server, "tier away", (1, 1));
 }
 
+/// Whoever reads the table waits until nobody holds the lock.
+const WAITING: &str = "INSERT INTO docs VALUES (1, 'there');
+    CREATE FUNCTION waited() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END $$;
+    CREATE POLICY waiting ON docs USING (waited());
+    ALTER TABLE docs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY";
+
 #[test]
 fn a_table_that_is_loading_is_shown() {
-    let beside = Beside::new(TABLE, CONFIG);
-    beside.sql("INSERT INTO docs SELECT id, 'there' FROM generate_series(1, 500000) id");
+    let postgres = Postgres::start(&[]);
+    let beside = Beside::on(Stores::postgres_at(&postgres.server_url()), TABLE, CONFIG);
+    beside.sql(WAITING);
+    let archive = beside.stores.archive(&beside.folder);
+    archive.rows("SELECT pg_advisory_lock(1)");
     let server = beside.start().start();
     let loading = wait_for_state(&server, "loading", NOT_SERVED);
     assert_eq!(loading["table"], "docs");
+    archive.rows("SELECT pg_advisory_unlock(1)");
     wait_until_over(&server);
     assert_eq!(server.client().get("/docs/1").expect(200)["code"], "there");
     assert_lines(&server, "loading (docs)", (1, 1));

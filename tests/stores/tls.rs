@@ -2,11 +2,11 @@
 //! permits what is needed and no more.
 
 use super::Ground;
+use super::failover::wait_replaced;
 use super::refused::assert_refused;
 use super::writers::Writers;
 use forebay_tests::{Certificates, Folder, Stores};
 use forebay_topology::{Flavour, Spec, Tls, Topology};
-use std::time::Duration;
 
 /// What docs/stores.md says that a user of Forebay needs.
 const USER: &str = "user app on >s3cret ~fb:* resetchannels +@all -@admin -@dangerous +info +config|get";
@@ -51,8 +51,8 @@ fn sentinels_with_tls_and_a_user() {
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(200);
     ground.memory.kill("node-1").expect("a node can be killed");
-    // Until the other one is promoted; without a replica it takes no writes.
-    std::thread::sleep(Duration::from_secs(4));
+    // Without a replica the promoted one takes no writes.
+    wait_replaced(&ground, "node-1");
     ground.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(200);
     let told = writers.stop();
