@@ -139,7 +139,9 @@ fn a_job_of_a_server_that_is_cut_off_ends_before_another_begins_it() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(under_way(), 1);
-    let given_up = job(&first, "long");
-    assert_eq!(given_up["failures"], 1, "{given_up}");
+    let given_up = wait_for("the first has given up", || {
+        let job = job(&first, "long");
+        (job["failures"] == 1).then_some(job)
+    });
     assert!(given_up["last"]["error"].as_str().is_some_and(|why| why.contains("lease")), "{given_up}");
 }

@@ -115,12 +115,12 @@ fn a_line_says_what_happened_and_no_secret() {
 fn a_slow_request_has_a_line_when_none_is_chosen() {
     let upstream = Scripted::new(|seen, stream| {
         if seen.head.starts_with("GET /slow") {
-            std::thread::sleep(std::time::Duration::from_millis(400));
+            std::thread::sleep(std::time::Duration::from_millis(2_100));
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
     });
     let front = Front::start(&format!(
-        "[log]\nformat = 'json'\nslow = '300ms'\n\
+        "[log]\nformat = 'json'\nslow = '2s'\n\
          [[endpoint]]\nroute = 'GET /quick'\nconstant = 1\n\
          [[endpoint]]\nroute = '* /{{path...}}'\nproxy = 'http://{}'\n",
         upstream.address
@@ -133,7 +133,7 @@ fn a_slow_request_has_a_line_when_none_is_chosen() {
     let lines = wait_for_lines(&front, 2);
     let paths: Vec<_> = lines.iter().map(|line| line["path"].as_str()).collect();
     assert_eq!(paths, [Some("/slow/1"), Some("/slow/2")], "{lines:?}");
-    assert!(lines.iter().all(|line| line["duration_ms"].as_f64() >= Some(300.0)), "{lines:?}");
+    assert!(lines.iter().all(|line| line["duration_ms"].as_f64() >= Some(2_000.0)), "{lines:?}");
 }
 
 #[test]
