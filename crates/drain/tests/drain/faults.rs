@@ -1,19 +1,10 @@
 //! The store away, dead letters, two drains, pause and pace.
 
+use crate::stopping::eventually;
 use crate::{PEOPLE, World, person};
 use forebay_drain::{Kind, Settings, Status, Stop};
 use forebay_value::ValueRef;
 use std::time::Duration;
-
-async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..2_000 {
-        if is_so() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
-}
 
 #[tokio::test]
 async fn a_store_that_is_away_loses_nothing() {
@@ -153,7 +144,8 @@ async fn paused_it_keeps_everything_in_the_log() {
 async fn a_pace_bounds_what_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open(folder.path()).await;
-    for id in 0..100 {
+    // Twenty seconds of work, of which the first two tenths are looked at.
+    for id in 0..1_000 {
         world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
     }
     let drain = world.drain(Settings { pace_rows_per_s: Some(50.0), ..Settings::default() });
@@ -165,7 +157,7 @@ async fn a_pace_bounds_what_is_written() {
     assert!(state.position < end);
     drain.set_pace(None);
     drain.drain_to(end).await.unwrap();
-    assert_eq!(drain.state().changes_total, 100);
+    assert_eq!(drain.state().changes_total, 1_000);
 }
 
 #[tokio::test]

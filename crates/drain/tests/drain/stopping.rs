@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..2_000 {
+    for _ in 0..6_000 {
         if is_so() {
             return;
         }
