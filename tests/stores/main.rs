@@ -45,6 +45,7 @@ mod strict;
 mod tls;
 mod undone;
 mod unwritten;
+mod windows;
 mod workers;
 mod writers;
 

@@ -42,6 +42,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("accounts-hot.toml", include_str!("../../../examples/accounts-hot.toml")),
     ("usages.toml", include_str!("../../../examples/usages.toml")),
     ("items.toml", include_str!("../../../examples/items.toml")),
+    ("positions.toml", include_str!("../../../examples/positions.toml")),
     ("links.toml", include_str!("../../../examples/links.toml")),
     ("in-front.toml", include_str!("../../../examples/in-front.toml")),
 ];

@@ -19,7 +19,7 @@ pub use crate::sections::auth::{Algorithm, Auth, AuthKind, Jwt, JwtKeys, KeySour
 pub use crate::sections::cache::{CacheSettings, SharedCache};
 pub use crate::sections::cors::{AnswerHeaders, Cors};
 pub use crate::sections::database::{Database, Dialect};
-pub use crate::sections::drain::DrainSettings;
+pub use crate::sections::drain::{DrainSettings, DrainWindow};
 pub use crate::sections::durability::AnsweredWhen;
 pub use crate::sections::endpoint::Endpoint;
 pub use crate::sections::endpoint::cache::{Caching, Consistency, Heed, Proxied};

@@ -28,6 +28,7 @@ pub fn fixed(running: &Config, new: &Config) -> Vec<String> {
     let (old, now) = (&running.drain, &new.drain);
     key("drain.pace", old.pace_rows_per_s == now.pace_rows_per_s);
     key("drain.paused", old.paused == now.paused);
+    key("drain.window", old.window == now.window);
     key("drain.keep", old.keep_ms == now.keep_ms);
     key("admin.listen", running.admin.listen == new.admin.listen);
     key("admin.status", running.admin.status == new.admin.status);

@@ -11,6 +11,7 @@ use forebay_database::Store;
 use forebay_log::{Log, Position};
 use forebay_redis::Client;
 use forebay_table::{RemoteTables, Table, Tables};
+use forebay_value::Timestamp;
 use parking_lot::Mutex;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -118,8 +119,10 @@ impl Drain {
         let status = match status {
             Status::Starting | Status::Running if control.elsewhere => Status::Elsewhere,
             Status::Starting | Status::Running if control.paused => Status::Paused,
+            Status::Starting | Status::Running if shared.awaited().is_some() => Status::Waiting,
             status => status,
         };
+        let opening = control.window.map(|window| window.opening(Timestamp::now()));
         DrainState {
             status,
             position,
@@ -139,6 +142,8 @@ impl Drain {
             rate_rows_per_s: totals.rate_at(Instant::now()),
             pace_rows_per_s: control.pace_rows_per_s,
             paused: control.paused,
+            opening,
+            early: shared.early(),
             batch_in_hand: shared.has_batch_in_hand(),
             status_since: since,
             stopped_tables: stopped,
@@ -163,7 +168,8 @@ impl Drain {
         self.inner.shared.change(|control| control.pace_rows_per_s = rows_per_s);
     }
 
-    /// Resolves when everything of the log before `position` is durable in the database.
+    /// Resolves when everything of the log before `position` is durable in the database, which waits for no
+    /// window.
     ///
     /// # Errors
     /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
@@ -171,6 +177,7 @@ impl Drain {
     pub fn drain_to(&self, position: Position) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let shared = self.inner.shared.clone();
         let mut moved = shared.moved.subscribe();
+        shared.want(position);
         async move {
             let is_over = |moved: &Moved| moved.drained.others >= position || moved.status.has_ended();
             let seen = moved.wait_for(is_over).await.expect("the sender is in `shared`").clone();
@@ -186,7 +193,7 @@ impl Drain {
     }
 
     /// Resolves when everything that was acknowledged before this call is durable in the database, by this
-    /// drain or another.
+    /// drain or another, which waits for no window.
     ///
     /// # Errors
     /// As [`Drain::drain_to`].

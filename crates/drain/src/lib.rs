@@ -41,6 +41,7 @@ mod seed;
 mod state;
 mod stopped;
 mod verify;
+mod window;
 
 pub use claim::claim_remote;
 pub use embedded::{verify, warm};
@@ -57,3 +58,4 @@ pub use seed::seed;
 pub use state::{DrainState, Settings, Status, Stop, Workers};
 pub use stopped::{Reached, StoppedTable};
 pub use verify::{Difference, Differences};
+pub use window::{Opening, Window};

@@ -46,6 +46,14 @@ pub const LINGER_BYTES: u64 = 256 << 10;
 /// is no time for lingering.
 pub const AHEAD_BYTES: u64 = READ_BYTES as u64;
 
+/// A drain begins before its window when the log that waits is this part of its limit: writes go on while
+/// half of the log is drained.
+pub const CROWDED_LOG_PART: u64 = 2;
+
+/// The same of the memory limit, in bytes of the log, once memory is three quarters full: a row of four
+/// numbers took 61 bytes in the log and 116 in memory, so that some quarter of it is not drained then.
+pub const CROWDED_MEMORY_PART: u64 = 8;
+
 /// How often an idle drain reads its controls.
 pub const IDLE_MS: u64 = 50;
 

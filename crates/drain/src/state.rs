@@ -3,6 +3,7 @@
 use crate::batcher::{Committed, Drained};
 use crate::limits::{BATCH_ROWS_DEFAULT, IDLE_MS, LEAVE_WAIT, PAUSE_WAIT};
 use crate::stopped::StoppedTable;
+use crate::window::{Opening, Window};
 use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_value::Timestamp;
@@ -20,6 +21,8 @@ pub struct Settings {
     pub pace_rows_per_s: Option<f64>,
     /// Whether it begins paused.
     pub paused: bool,
+    /// When it works; `None`: always.
+    pub window: Option<Window>,
     /// Whether other processes drain, and this one only counts what is in the queues. For queues on Redis.
     pub elsewhere: bool,
     /// Log records in one batch at most.
@@ -34,6 +37,7 @@ impl Default for Settings {
         Settings {
             pace_rows_per_s: None,
             paused: false,
+            window: None,
             elsewhere: false,
             batch_rows_max: BATCH_ROWS_DEFAULT,
             letters: None,
@@ -60,6 +64,8 @@ pub enum Status {
     Running,
     /// It was told to wait.
     Paused,
+    /// It waits for its window.
+    Waiting,
     /// Other processes drain, and this one never does.
     Elsewhere,
     /// The database is away: it tries again by itself. The reason is in `last_error`.
@@ -121,6 +127,10 @@ pub struct DrainState {
     pub pace_rows_per_s: Option<f64>,
     /// Whether it was told to wait.
     pub paused: bool,
+    /// Its window of this time or the next, if it has any.
+    pub opening: Option<Opening>,
+    /// Why it has begun before its window without being asked to, until that begins.
+    pub early: Option<String>,
     /// Whether a batch is being taken or written at this moment.
     pub batch_in_hand: bool,
     /// Since when it does that.
@@ -144,6 +154,11 @@ pub struct Workers {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Control {
     pub paused: bool,
+    pub window: Option<Window>,
+    /// What lies before this in the log is drained whatever the window.
+    pub wanted: Position,
+    /// Whether it works before its window, because too much waits.
+    pub is_early: bool,
     pub elsewhere: bool,
     pub pace_rows_per_s: Option<f64>,
     pub stop: Option<Stop>,
@@ -232,6 +247,8 @@ pub(crate) struct Shared {
     pub totals: Mutex<Totals>,
     /// Where it is and what it does: what `drain_to` and `stop` wait on.
     pub moved: watch::Sender<Moved>,
+    /// Why the drain has begun before its window.
+    early: Mutex<Option<String>>,
     /// Whether a batch is in hand: what `pause` waits on.
     in_hand: watch::Sender<bool>,
     /// How often everything was asked for, and up to which of these requests it is in the database: what
@@ -254,6 +271,9 @@ impl Shared {
         Shared {
             control: Mutex::new(Control {
                 paused: settings.paused,
+                window: settings.window,
+                wanted: Position(0),
+                is_early: false,
                 elsewhere: settings.elsewhere,
                 pace_rows_per_s: settings.pace_rows_per_s,
                 stop: None,
@@ -266,6 +286,7 @@ impl Shared {
                 since: Timestamp::now(),
                 stopped: Vec::new(),
             }),
+            early: Mutex::default(),
             in_hand: watch::Sender::new(false),
             asked: AtomicU64::new(0),
             answered: watch::Sender::new(0),
@@ -281,10 +302,52 @@ impl Shared {
         *self.control.lock()
     }
 
-    /// What a batch begins with; `None` while paused, unless it is to finish, and when others drain. Asked
-    /// for when there is nothing more to wait for: what is appended after [`Shared::pause`] has resolved is
-    /// in no batch that began before.
+    /// The window that this drain waits for; `None`: it need not, or was asked for what is in the queue.
+    pub(crate) fn awaited(&self) -> Option<Opening> {
+        let control = self.control();
+        let now = Timestamp::now();
+        let opening = control.window?.opening(now);
+        let is_asked = self.moved.borrow().drained.others < control.wanted || self.unanswered().is_some();
+        let may = control.stop.is_some() || is_asked || control.is_early || opening.has_begun(now);
+        (!may).then_some(opening)
+    }
+
+    /// Has what lies before this in the log drained whatever the window.
+    pub(crate) fn want(&self, position: Position) {
+        self.change(|control| control.wanted = control.wanted.max(position));
+    }
+
+    /// Why the drain has begun before its window, since the last one.
+    pub(crate) fn early(&self) -> Option<String> {
+        self.early.lock().clone()
+    }
+
+    /// Lets the drain work before its window, and says why until that begins.
+    pub(crate) fn begin_early(&self, why: String) {
+        *self.early.lock() = Some(why);
+        self.change(|control| control.is_early = true);
+    }
+
+    /// Lets the drain wait for its window again.
+    pub(crate) fn end_early(&self) {
+        self.change(|control| control.is_early = false);
+    }
+
+    /// Forgets why the drain has begun early, once its window has begun.
+    pub(crate) fn look_at_window(&self) {
+        let now = Timestamp::now();
+        if self.control().window.is_some_and(|window| window.opening(now).has_begun(now)) {
+            *self.early.lock() = None;
+        }
+    }
+
+    /// What a batch begins with; `None` while paused, unless it is to finish, outside of the window, and when
+    /// others drain. Asked for when there is nothing more to wait for: what is appended after
+    /// [`Shared::pause`] has resolved is in no batch that began before.
     pub(crate) fn begin(&self) -> Option<InHand<'_>> {
+        if self.awaited().is_some() {
+            return None;
+        }
         let control = self.control.lock();
         let may = !control.elsewhere && (!control.paused || control.stop.is_some());
         may.then(|| {

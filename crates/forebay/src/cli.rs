@@ -133,7 +133,7 @@ pub struct ConfigArgs {
     /// The config, by name.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub config: Option<PathBuf>,
-    /// A bundled example instead: codes, accounts, accounts-hot, usages, items, links or in-front.
+    /// A bundled example instead: codes, accounts, accounts-hot, usages, items, positions, links or in-front.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "config"])]
     pub example: Option<String>,
     #[command(flatten)]

@@ -90,6 +90,12 @@ fn usages() {
 }
 
 #[test]
+fn positions() {
+    let data = tempfile::tempdir().expect("a folder");
+    hold("positions.load.toml", &serve("positions.toml", data.path()));
+}
+
+#[test]
 fn links() {
     let data = tempfile::tempdir().expect("a folder");
     let served = serve("links.toml", data.path());

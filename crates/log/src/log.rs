@@ -213,6 +213,11 @@ impl Log {
         self.inner.shared.lane.end()
     }
 
+    /// The longest that it may grow, in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        self.inner.limit_bytes
+    }
+
     /// Everything at or before this survives a crash, and may be read.
     pub fn durable(&self) -> Position {
         self.inner.shared.durable()

@@ -21,6 +21,8 @@ pub enum State {
     NoWorker,
     /// The drain waits, and tries again.
     DrainBackingOff,
+    /// The drain works outside of its window, because too much waits for it.
+    DrainEarly,
     /// The changes of a table wait, those of others are drained.
     TableStopped,
     /// Changes that the database has refused wait for what they need.
@@ -50,6 +52,7 @@ impl State {
             State::DrainFailed => "drain failed",
             State::NoWorker => "no worker",
             State::DrainBackingOff => "drain backing off",
+            State::DrainEarly => "drain early",
             State::TableStopped => "table stopped",
             State::ChangesHeld => "changes held",
             State::DeadLetters => "dead letters",
@@ -69,6 +72,7 @@ impl State {
                 | TierFull
                 | NoWorker
                 | DrainBackingOff
+                | DrainEarly
                 | TableStopped
                 | ChangesHeld
                 | DeadLetters

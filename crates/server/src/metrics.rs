@@ -204,6 +204,9 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
     if let Some(lag) = gauges.lag {
         numbers.gauge("forebay_drain_lag_seconds", "Age of the oldest of them.", lag.as_secs_f64());
     }
+    if let Some(waits) = gauges.waits {
+        numbers.gauge("forebay_drain_waiting", "1 while the drain waits for its window.", f64::from(waits));
+    }
     numbers.counter("forebay_drain_rows", "Changes that reached the database.", from.tier.drained_rows());
     numbers.counter(
         "forebay_dead_letters",

@@ -23,7 +23,7 @@ use crate::tier::{Listener, Tier};
 use crate::tls;
 use forebay_cache::{Cache, Clock, Shared};
 use forebay_config::{Config, model};
-use forebay_drain::{NewDatabase, Settings};
+use forebay_drain::{NewDatabase, Settings, Window};
 use forebay_http::{Gate, Inherited, Options, Server};
 use forebay_terminal::{error, say, warn};
 use parking_lot::Mutex;
@@ -237,6 +237,10 @@ fn drain_settings(config: &Config, duties: Duties) -> Settings {
     Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         paused: config.drain.paused,
+        window: config
+            .drain
+            .window
+            .map(|window| Window { begins_min: window.begins_min, ends_min: window.ends_min }),
         elsewhere: !duties.drain,
         letters: Some(config.memory.data_dir.clone()),
         ..Settings::default()

@@ -13,6 +13,9 @@ pub(crate) const DRAIN: Section = Section {
     keys: keys! {
         "pace" | "\"max\", or rows a second" | "\"max\"" | "how fast rows go into the database at most"
         "paused" | "true or false" | "false" | "true keeps everything in the log until the drain is resumed"
+        "window" | "HH:MM-HH:MM" | "(always)" |
+            "the time of each day, in UTC, in which rows go into the database, such as `22:00-05:30`; \
+            outside of it they wait in the log, unless that gets too long"
         "keep" | "time" | "\"10m\"" |
             "embedded: how long the log keeps what is in the database, for a database that loses its last \
             commits; within `memory.log_limit`, and never more than what is free on the disk"
@@ -26,17 +29,34 @@ pub struct DrainSettings {
     pub pace_rows_per_s: Option<f64>,
     /// Whether everything stays in the log until someone resumes the drain.
     pub paused: bool,
+    /// When the drain works; `None`: always.
+    pub window: Option<DrainWindow>,
     /// Embedded: how long drained records stay in the log, in milliseconds.
     pub keep_ms: u64,
 }
 
-/// `[drain]`
-pub(crate) fn read(cursor: Option<Cursor<'_>>, tier: &Tier) -> DrainSettings {
-    let mut drain = DrainSettings { pace_rows_per_s: None, paused: false, keep_ms: KEEP_MS };
+/// A time of each day, in minutes after midnight, UTC. It goes past midnight when it ends before it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainWindow {
+    /// When it begins.
+    pub begins_min: u16,
+    /// When it ends; never the minute in which it begins.
+    pub ends_min: u16,
+}
+
+/// `[drain]`. `is_awaited`: some writes are answered when the database has them.
+pub(crate) fn read(cursor: Option<Cursor<'_>>, tier: &Tier, is_awaited: bool) -> DrainSettings {
+    let mut drain = DrainSettings { pace_rows_per_s: None, paused: false, window: None, keep_ms: KEEP_MS };
     if let Some(cursor) = cursor {
         let fields = cursor.section(&DRAIN);
         fields.set("pace", &mut drain.pace_rows_per_s, pace);
         fields.set("paused", &mut drain.paused, flag);
+        drain.window = fields.read("window", window);
+        if drain.window.is_some() && is_awaited {
+            let what =
+                "window: writes with durability = \"database\" would wait for it; leave one of the two out";
+            fields.wrong_at("window", what);
+        }
         fields.set("keep", &mut drain.keep_ms, milliseconds_or_none);
         if *tier != Tier::Embedded && fields.has("keep") {
             fields.wrong_at("keep", "keep: is a setting of the embedded tier, and memory.url names another");
@@ -60,4 +80,27 @@ fn pace(node: &Node) -> Result<Option<f64>, String> {
                 .into())
         }
     }
+}
+
+fn window(node: &Node) -> Result<DrainWindow, String> {
+    let times = match &node.data {
+        Data::Text(text) => {
+            text.split_once('-').and_then(|(begins, ends)| Some((minute(begins)?, minute(ends)?)))
+        }
+        _ => None,
+    };
+    match times {
+        Some((begins_min, ends_min)) if begins_min != ends_min => Ok(DrainWindow { begins_min, ends_min }),
+        _ => Err("must be two different times of day, in UTC, such as \"22:00-05:30\"".into()),
+    }
+}
+
+/// `05:30` in minutes after midnight.
+fn minute(text: &str) -> Option<u16> {
+    let (hours, minutes) = text.trim().split_once(':')?;
+    let number = |text: &str, max| {
+        let is_two_digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|number| is_two_digits && *number <= max)
+    };
+    Some(number(hours, 23)? * 60 + number(minutes, 59)?)
 }

@@ -130,10 +130,12 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
     let (guard, answer_headers) = (guard.as_ref(), &server.answer_headers);
     let known = Known { tables: &tables, auths: &auths, guard, answer_headers, memory: &memory, shared };
     let endpoints = endpoint::read(top.get("endpoint"), known);
+    let is_awaited = tables.iter().any(|table| table.durability == AnsweredWhen::InDatabase)
+        || endpoints.iter().any(|placed| placed.endpoint.durability == Some(AnsweredWhen::InDatabase));
     let config = Config {
         source: source.to_owned(),
         cache: cache::read(top.get("cache"), &memory),
-        drain: drain::read(top.get("drain"), &memory.tier),
+        drain: drain::read(top.get("drain"), &memory.tier, is_awaited),
         admin: admin::read(top.get("admin")),
         log: log::read(top.get("log")),
         trace: trace::read(top.get("trace")),

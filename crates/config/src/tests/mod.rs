@@ -1,5 +1,6 @@
 //! The config, from the outside: files in, models or messages out.
 
+mod drain;
 mod endpoints;
 mod fixed;
 mod groups;

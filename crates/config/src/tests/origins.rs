@@ -46,7 +46,7 @@ fn overrides_stand_above_the_environment_above_the_file() {
     assert_eq!(from_line.memory.data_dir, PathBuf::from("line/"));
     assert_eq!(
         from_line.drain,
-        DrainSettings { pace_rows_per_s: Some(500.0), paused: true, keep_ms: 600_000 }
+        DrainSettings { pace_rows_per_s: Some(500.0), paused: true, window: None, keep_ms: 600_000 }
     );
     assert_eq!(from_line.memory.limit_bytes, 2 << 30);
     assert_eq!(from_line.endpoints[0].timeout_ms, 5_000);

@@ -3,7 +3,9 @@
 //! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet
 //! taken waits here, bounded by one read of the log.
 
-use crate::limits::{AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, READ_BYTES};
+use crate::limits::{
+    AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_BYTES,
+};
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
 use crate::stopped::{Reached, StoppedTable};
@@ -63,6 +65,20 @@ impl LogQueue {
             is_settled: false,
             decided: None,
         }
+    }
+
+    /// Why what is not drained takes too much of the log, or of memory, if it does.
+    pub(crate) fn crowded(&self, drained: Position) -> Option<String> {
+        let waiting = self.log.end().0.saturating_sub(drained.0);
+        let log_limit = self.log.limit_bytes();
+        if waiting >= log_limit / CROWDED_LOG_PART {
+            return Some(format!("{waiting} bytes of the log wait, and memory.log_limit is {log_limit}"));
+        }
+        let (used, limit) = (self.tables.used_bytes(), self.tables.limit_bytes());
+        // Some of what is used may be drained rows, which can be evicted.
+        (used >= limit / 4 * 3 && waiting >= limit / CROWDED_MEMORY_PART).then(|| {
+            format!("{waiting} bytes of the log wait, hot tables take {used}, and memory.limit is {limit}")
+        })
     }
 }
 

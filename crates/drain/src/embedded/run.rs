@@ -25,6 +25,8 @@ pub(crate) struct Runner {
     beat_at: Instant,
     /// Where [`Stop::Finish`] ends.
     finish_at: Option<Position>,
+    /// Where it waits for its window again, when it has begun before that.
+    early_until: Option<Position>,
 }
 
 /// How a round that did not succeed goes on.
@@ -57,6 +59,7 @@ impl Runner {
             back_off: BackOff::default(),
             beat_at: Instant::now() + BEAT,
             finish_at: None,
+            early_until: None,
         }
     }
 
@@ -89,6 +92,9 @@ impl Runner {
     /// One batch, or a wait for one. `false`: it was stopped.
     fn round(&mut self) -> Result<bool, Trouble> {
         let control = self.shared.control();
+        if control.window.is_some() && !control.paused {
+            self.judge_window();
+        }
         match control.stop {
             Some(Stop::Leave) => return Ok(false),
             Some(Stop::Finish) if self.finish_at.is_none() => {
@@ -96,7 +102,7 @@ impl Runner {
                 self.finish_at = Some(self.log.flush().unwrap_or_else(|_| self.log.durable()));
             }
             Some(Stop::Finish) => {}
-            None if control.paused => {
+            None if control.paused || self.shared.awaited().is_some() => {
                 self.locate()?;
                 self.beat()?;
                 self.shared.wait(Duration::from_millis(IDLE_MS));
@@ -130,6 +136,24 @@ impl Runner {
         }
         self.shared.set_stopped(self.batcher.stopped());
         Ok(true)
+    }
+
+    /// Begins before its window when too much waits, and goes on until that is in the database.
+    fn judge_window(&mut self) {
+        self.shared.look_at_window();
+        let Some(drained) = self.batcher.drained() else { return };
+        let crowded = self.batcher.queue.crowded(drained.all);
+        match (self.early_until, crowded) {
+            (None, Some(why)) if self.shared.awaited().is_some() => {
+                self.early_until = Some(self.log.end());
+                self.shared.begin_early(why);
+            }
+            (Some(until), None) if drained.others >= until => {
+                self.early_until = None;
+                self.shared.end_early();
+            }
+            _ => {}
+        }
     }
 
     /// Asks the database where it stands, unless that is known.

@@ -48,6 +48,10 @@ pub(crate) struct Runner {
     pace: Pace,
     /// What was in the queues when everything was asked for last, and the number of that request.
     wanted: Option<(u64, Vec<Position>)>,
+    /// The request with which it began before its window, until it waits for that again.
+    early: Option<u64>,
+    /// When it is looked again whether it must.
+    judged_at: Instant,
 }
 
 impl Runner {
@@ -82,6 +86,8 @@ impl Runner {
             maintenance: None,
             pace: Pace::new(),
             wanted: None,
+            early: None,
+            judged_at: now,
         }
     }
 
@@ -94,6 +100,9 @@ impl Runner {
                 Some(Stop::Leave) => break,
                 Some(Stop::Finish) if finish.is_none() => finish = Some(self.shared.ask_for_all()),
                 Some(Stop::Finish) | None => {}
+            }
+            if control.window.is_some() && !control.paused && !control.elsewhere {
+                self.judge_window().await;
             }
             let is_hurried = self.answer_requests().await;
             if finish.is_some_and(|request| *self.shared.answered().borrow() >= request) {
@@ -127,6 +136,34 @@ impl Runner {
         }
         self.give_up().await;
         Status::Stopped
+    }
+
+    /// Begins before its window when the tier is nearly full, and goes on until what was in the queues is in
+    /// the database and what is drained is evicted.
+    async fn judge_window(&mut self) {
+        if self.judged_at > Instant::now() {
+            return;
+        }
+        self.judged_at = Instant::now() + MAINTENANCE_ROUND;
+        self.shared.look_at_window();
+        // A tier that does not answer is told of as such.
+        let Ok((used, limit)) = bounded(self.queues.queue.use_and_limit()).await else { return };
+        let is_over = limit > 0 && used > limit;
+        let waiting = self.shared.totals.lock().backlog_rows;
+        // How many bytes of it wait cannot be asked for cheaply.
+        let is_crowded = is_over || limit > 0 && waiting > 0 && used > limit / 4 * 3;
+        match self.early {
+            None if is_crowded && self.shared.awaited().is_some() => {
+                self.early = Some(self.shared.ask_for_all());
+                let why = format!("{waiting} changes wait, and the tier uses {used} bytes of {limit}");
+                self.shared.begin_early(why);
+            }
+            Some(request) if !is_over && *self.shared.answered().borrow() >= request => {
+                self.early = None;
+                self.shared.end_early();
+            }
+            _ => {}
+        }
     }
 
     /// Lets others have all shards.

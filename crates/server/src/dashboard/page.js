@@ -127,7 +127,7 @@ function showStatements(now) {
 
 function showDrain(now, drain) {
   const status = drain?.status ?? "loading";
-  const good = status === "running", waits = ["starting", "paused", "elsewhere", "loading"].includes(status);
+  const good = status === "running", waits = ["starting", "paused", "waiting", "elsewhere", "loading"].includes(status);
   mood(byId("drain-status"), good ? "good" : waits ? "warn" : "bad", status);
   const rate = perSecond(increases("forebay_drain_rows_total", now, back(WINDOW_MS)), now, back(WINDOW_MS));
   const series = (name, series, format) => ({ name, series, text: format(now.value(series) ?? NaN) });
@@ -140,6 +140,8 @@ function showDrain(now, drain) {
     series("Dead letters since the start", "forebay_dead_letters_total", whole),
   ];
   if (drain?.held_rows) list.push({ name: "Held changes", text: whole(drain.held_rows) });
+  const opening = drain?.window;
+  if (opening) list.push({ name: opening.open ? "Window ends" : "Next window", text: opening.open ? opening.ends : opening.begins });
   if (drain?.last_error) list.push({ name: "Last error", text: drain.last_error, wide: true });
   for (const stopped of drain?.stopped_tables ?? []) {
     list.push({ name: `Table ${stopped.table} is stopped`, text: stopped.reason, wide: true });

@@ -19,12 +19,18 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
         Status::BackingOff => vec![Condition::new(State::DrainBackingOff, why())],
         Status::Fenced => vec![Condition::new(State::DrainFenced, why())],
         Status::Failed => vec![Condition::new(State::DrainFailed, why())],
-        Status::Starting | Status::Running | Status::Paused | Status::Elsewhere | Status::Stopped => {
-            Vec::new()
-        }
+        Status::Starting
+        | Status::Running
+        | Status::Paused
+        | Status::Waiting
+        | Status::Elsewhere
+        | Status::Stopped => Vec::new(),
     };
+    found.extend(state.early.iter().map(|why| Condition::new(State::DrainEarly, why)));
     if let Some(workers) = state.workers.as_ref().filter(|workers| workers.names.is_empty())
-        && workers.since.0 + UNATTENDED_US < Timestamp::now().0
+        // Before its window a worker holds none.
+        && workers.since.max(state.opening.map_or(workers.since, |opening| opening.begins)).0 + UNATTENDED_US
+            < Timestamp::now().0
     {
         let why = format!(
             "no process holds a lease of the queues since {}: none of forebay drain --forever runs, or it is paused",

@@ -2,7 +2,7 @@
 
 use super::lag::ends;
 use super::{Memory, Tier};
-use forebay_drain::Drain;
+use forebay_drain::{Drain, Status};
 use std::time::{Duration, Instant};
 
 /// How full a tier is and how far behind its drain, as far as is known without asking anyone.
@@ -13,6 +13,8 @@ pub struct Gauges {
     pub backlog_bytes: u64,
     /// The age of the oldest of them; `None` before the drain has begun, and for a tier over the network.
     pub lag: Option<Duration>,
+    /// Whether the drain waits for its window; `None`: it has none.
+    pub waits: Option<bool>,
     /// Memory that hot tables take; 0 for a tier over the network.
     pub used_bytes: u64,
     /// Memory that they may take.
@@ -32,6 +34,10 @@ impl Tier {
                 Memory::Embedded(_) => self.drain.get().map(lag),
                 Memory::Remote(_) => None,
             },
+            waits: state
+                .as_ref()
+                .filter(|state| state.opening.is_some())
+                .map(|state| state.status == Status::Waiting),
             backlog_rows: state.as_ref().and_then(|state| state.backlog_rows),
             backlog_bytes: state.as_ref().map_or(0, |state| state.backlog_bytes),
             used_bytes: match &self.memory {

@@ -27,11 +27,13 @@ use embedded::Embedded;
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Drain, DrainState, Follow, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
+    Differences, Drain, DrainState, Follow, NewDatabase, Opening, Progress, Settings, Status, Stop,
+    StoppedTable,
 };
 use forebay_http::Gate;
 use forebay_table::{Following, HotTables, TableSpec};
 use forebay_terminal::say;
+use forebay_value::Timestamp;
 use lag::Lag;
 use remote::Remote;
 use serde_json::{Value, json};
@@ -375,8 +377,8 @@ impl Tier {
         let deadline = Instant::now() + within;
         let Some(drain) = self.drain.get() else { return };
         let now = drain.state();
-        // A paused drain was told to leave everything where it is.
-        let leaves = leaves || now.paused || now.status == Status::Elsewhere;
+        // A drain that is paused or waits for its window was told to leave everything where it is.
+        let leaves = leaves || now.paused || matches!(now.status, Status::Waiting | Status::Elsewhere);
         let mode = if leaves { Stop::Leave } else { Stop::Finish };
         let state = match tokio::time::timeout(within, drain.stop(mode)).await {
             Ok(state) => state,
@@ -439,11 +441,18 @@ fn drain_json(state: &DrainState) -> Value {
         "rate_rows_per_s": state.rate_rows_per_s,
         "pace_rows_per_s": state.pace_rows_per_s,
         "paused": state.paused,
+        "window": state.opening.map(window_json),
         "batch_in_hand": state.batch_in_hand,
         "status_since": state.status_since.to_string(),
         "stopped_tables": state.stopped_tables.iter().map(stopped_json).collect::<Vec<_>>(),
         "last_error": state.last_error,
     })
+}
+
+/// The window that is open, or the next one.
+fn window_json(opening: Opening) -> Value {
+    let is_open = opening.has_begun(Timestamp::now());
+    json!({ "open": is_open, "begins": opening.begins.to_string(), "ends": opening.ends.to_string() })
 }
 
 /// A table whose changes wait, and why.
@@ -457,6 +466,7 @@ fn status_name(status: &Status) -> &'static str {
         Status::Starting => "starting",
         Status::Running => "running",
         Status::Paused => "paused",
+        Status::Waiting => "waiting",
         Status::Elsewhere => "elsewhere",
         Status::BackingOff => "backing off",
         Status::Fenced => "fenced",

@@ -85,6 +85,14 @@ fn trouble(facts: &Facts) -> Option<String> {
 }
 
 impl Queue {
+    /// Bytes that all primaries use, and may use before drained rows are evicted; 0: there is no limit.
+    ///
+    /// # Errors
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn use_and_limit(&self) -> Result<(u64, u64), HotError> {
+        Ok((self.tier.used_bytes().await?, self.tier.eviction_limit_bytes()))
+    }
+
     /// Looks after the memory of a shard whose lease is held: evicts some of what is drained when the limit
     /// is passed, says when it is full and when no longer. To be called after a release, and now and then.
     ///
