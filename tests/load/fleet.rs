@@ -1,12 +1,14 @@
 //! A fleet of testers, each on a machine of its own as far as the kernel can tell: what they count together
 //! is what the server counts, also when some are killed.
 //!
-//! `make test` has a few; `make agents-long` has 60 that hold 100,000 connections open for ten minutes.
+//! `make test` has a few; `make agents-long` has 60 that hold 100,000 connections open for ten minutes. Where
+//! a process may not open as many files, several servers share them.
 
 use crate::agents::{Running, agent_in};
 use crate::network::Network;
 use crate::{forebay, shown};
 use forebay_tests::{Folder, Server, Start, binary, example, wait_for};
+use rustix::process::{Resource, getrlimit};
 use serde_json::Value;
 use std::process::{Child, Output};
 
@@ -33,38 +35,79 @@ impl Size {
     }
 }
 
+/// What the agents call the server that is theirs.
+const NAME: &str = "target";
+
+/// Files that a server opens beside its connections.
+const OTHER_FILES: u64 = 1_000;
+
+impl Size {
+    /// Connections of the server that has most, when the agents are spread over so many.
+    fn connections_of_one(&self, servers: usize) -> u64 {
+        self.agents.div_ceil(servers) as u64 * self.connections.div_ceil(self.agents as u64)
+    }
+
+    /// As few servers as may hold all connections, by the number of files that a process may open.
+    fn servers(&self) -> usize {
+        let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        let may = |servers: &usize| self.connections_of_one(*servers) + OTHER_FILES <= files;
+        (1..=self.agents).find(may).expect("an agent's connections are few enough for a process")
+    }
+}
+
 struct Fleet {
     size: Size,
-    server: Server,
+    /// At one port of an address each; agents ask the one that their namespace's hosts file names.
+    servers: Vec<Server>,
     agents: Vec<Running>,
-    _network: Network,
-    _folder: Folder,
+    network: Network,
+    folder: Folder,
 }
 
 impl Fleet {
     fn start(kind: char) -> Option<Fleet> {
         let size = Size::new();
         let network = Network::make(size.agents, kind)?;
-        let folder = Folder::new();
-        let limit = format!("server.limits.connections={}", size.connections + 100);
-        let start = Start::new(binary(), &folder, &example("codes.toml")).set(&limit);
-        let server = start.listen(&network.here()).start();
+        let mut fleet =
+            Fleet { size, servers: Vec::new(), agents: Vec::new(), network, folder: Folder::new() };
+        fleet.start_servers();
+        fleet.start_agents();
+        Some(fleet)
+    }
+
+    fn start_servers(&mut self) {
+        let Fleet { size, network, folder, .. } = self;
+        let count = size.servers();
+        let limit = format!("server.limits.connections={}", size.connections_of_one(count) + 100);
+        for place in 0..count {
+            let address = network.here_too(place);
+            // Nobody else has this network: what is free at one address is free at all.
+            let port = self.servers.first().map_or(0, |first| first.address.port());
+            if place > 0 {
+                network.add_here(place);
+            }
+            let start = Start::new(binary(), folder, &example("codes.toml")).set(&limit);
+            let start = start.data(folder.path().join(format!("server{place}")));
+            let start = start.database(&format!("sqlite:{}/server{place}.db", folder.path().display()));
+            self.servers.push(start.listen(&format!("{address}:{port}")).start());
+        }
+    }
+
+    fn start_agents(&mut self) {
+        let Fleet { size, servers, network, folder, .. } = self;
         let agent = |place: usize| {
+            network.set_host(place, NAME, &servers[place % servers.len()].address.ip().to_string());
             let before = ["ip", "netns", "exec", &network.space(place)].map(str::to_owned);
-            agent_in(
-                &before,
-                &format!("{}:7070", network.address(place)),
-                &folder.path().join(format!("agent{place}")),
-            )
+            let listen = format!("{}:7070", network.address(place));
+            agent_in(&before, &listen, &folder.path().join(format!("agent{place}")))
         };
-        let agents = (0..size.agents).map(agent).collect();
-        Some(Fleet { size, server, agents, _network: network, _folder: folder })
+        self.agents = (0..size.agents).map(agent).collect();
     }
 
     /// A load of all of them, under way: every connection is open.
     fn begin(&self) -> Child {
         let places: Vec<&str> = self.agents.iter().map(|agent| agent.address.as_str()).collect();
-        let target = format!("http://{}/simple", self.server.address);
+        let target = format!("http://{NAME}:{}/simple", self.servers[0].address.port());
         let Size { connections, rate_per_s, seconds, .. } = self.size;
         let numbers = [connections, rate_per_s, rate_per_s * seconds].map(|number| number.to_string());
         let how = ["load", "--agents", &places.join(","), "--token", "secret", "-w", "1", "--json", "-"]
@@ -78,12 +121,15 @@ impl Fleet {
         child
     }
 
-    /// A number of the server's own.
+    /// A number of the servers' own, all together.
     fn counted(&self, name: &str) -> u64 {
-        let metrics = self.server.admin("GET", "/metrics");
-        let lines = metrics.text().lines().filter_map(|line| line.strip_prefix(name));
-        let values = lines.filter_map(|rest| rest.strip_prefix(' ')?.parse::<f64>().ok());
-        values.sum::<f64>() as u64
+        let of = |server: &Server| {
+            let metrics = server.admin("GET", "/metrics");
+            let lines = metrics.text().lines().filter_map(|line| line.strip_prefix(name));
+            let values = lines.filter_map(|rest| rest.strip_prefix(' ')?.parse::<f64>().ok());
+            values.sum::<f64>() as u64
+        };
+        self.servers.iter().map(of).sum()
     }
 
     fn requests(&self) -> u64 {

@@ -63,12 +63,36 @@ impl Network {
 
     /// A server on this side of the bridge.
     fn server(&self) -> SocketAddr {
-        serve_at(&self.here(), HI, Duration::from_millis(1))
+        serve_at(&format!("{}:0", self.here()), HI, Duration::from_millis(1))
     }
 
-    /// An address of this side, with a free port.
+    /// An address of this side.
     pub fn here(&self) -> String {
-        format!("{}.1:0", self.net)
+        self.here_too(0)
+    }
+
+    /// One more address of this side, of nine at most.
+    pub fn here_too(&self, place: usize) -> String {
+        assert!(place < 9, "the namespaces' addresses begin there");
+        format!("{}.{}", self.net, 1 + place)
+    }
+
+    /// Makes this side have one more address.
+    pub fn add_here(&self, place: usize) {
+        run(&format!("ip addr add {}/24 dev {}", self.here_too(place), self.name));
+    }
+
+    /// Gives a name an address, for what `ip netns exec` runs in this namespace.
+    pub fn set_host(&self, space: usize, name: &str, address: &str) {
+        let folder = self.etc(space);
+        std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
+        let hosts = format!("127.0.0.1 localhost\n{address} {name}\n");
+        std::fs::write(format!("{folder}/hosts"), hosts).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    }
+
+    /// The files that stand in the place of those of `/etc` there.
+    fn etc(&self, space: usize) -> String {
+        format!("/etc/netns/{}", self.space(space))
     }
 }
 
@@ -77,6 +101,7 @@ impl Drop for Network {
         // Links go with their namespaces; what was not made cannot be removed.
         for place in 0..self.count {
             let _ = Command::new("ip").args(["netns", "del", &self.space(place)]).output();
+            let _ = std::fs::remove_dir_all(self.etc(place));
         }
         let _ = Command::new("ip").args(["link", "del", &self.name]).output();
     }
