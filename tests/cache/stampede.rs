@@ -107,27 +107,24 @@ fn one_query_for_several_servers() {
     }
 }
 
-/// Waits until PostgreSQL sleeps in the statement.
-#[track_caller]
-fn wait_for_query(server: &Server, fills: u64) {
-    wait_for("the query runs", || (counted(server, "fills") == fills).then_some(()));
-    // From the count to the statement's begin is a moment; the statement takes two seconds.
-    std::thread::sleep(Duration::from_millis(300));
-}
-
 /// The database dies in the middle of the query: who has never been answered gets 503 and when to ask
 /// again, who can be shown something older is.
 #[test]
 fn the_database_dies_under_a_thousand() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
+    // Each statement but the first is there until the database dies.
+    let config = CONFIG.replace("pg_sleep(2)", "pg_sleep(CASE lastval() WHEN 1 THEN 0 ELSE 600 END)");
+    let config = config.replace("concurrency = 5000", "concurrency = 5000\ntimeout = \"10m\"");
+    let ground = Ground::on(&config, || Stores::postgres_at(&postgres.server_url()));
     let server = ground.start("a").start();
     let kept = server.client().get("/stale/a").expect(200);
     // Its life is over, so that the thousand ask anew.
     std::thread::sleep(Duration::from_millis(200));
     let older = send_all(&[server.address], CLIENTS / 2, |_| "/stale/a".to_owned());
     let never = send_all(&[server.address], CLIENTS / 2, |_| "/slow/a".to_owned());
-    wait_for_query(&server, 3);
+    let archive = ground.stores.archive(&ground.folder);
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    wait_for("both queries run", || (archive.number(sleeping) == 2).then_some(()));
     postgres.kill();
     for mut client in older {
         assert_eq!(client.receive(false).expect("everybody is answered").expect(200), kept);

@@ -160,12 +160,17 @@ impl Postgres {
         self.superuser().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// `kill -9` of the postmaster: no connection is closed in order, nothing is written any more.
+    /// `kill -9` of the postmaster: no connection is closed in order, nothing is written any more. Waits for
+    /// its processes, which end when they notice that it is gone.
     #[track_caller]
     pub fn kill(&self) {
         let mut child = self.child().take().expect("it runs");
+        let processes = children_of(child.id());
         child.kill().expect("a child can be killed");
         child.wait().expect("a child can be waited for");
+        crate::wait_for("PostgreSQL's processes end", || {
+            processes.iter().all(|id| stat(id).is_none_or(|(state, _)| state == "Z")).then_some(())
+        });
     }
 
     /// Starts it again on the data that it left, and waits until it lets people in.
@@ -219,6 +224,19 @@ impl Drop for Postgres {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// State and parent of a process that is there.
+fn stat(id: &str) -> Option<(String, u32)> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+}
+
+fn children_of(parent: u32) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("processes").flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    ids.filter(|id| stat(id).is_some_and(|(_, of)| of == parent)).collect()
 }
 
 /// The newest of PostgreSQL's programs that are installed.
