@@ -137,7 +137,7 @@ fn a_full_disk_fails_a_checkpoint_until_there_is_room() {
     server.admin("POST", "/checkpoint").expect_problem(503, "cannot write");
     server.wait_for_output("no checkpoint of memory could be written");
     let is_told = || server.admin("GET", "/ready").text().contains("checkpoint failed");
-    assert!(is_told(), "{}", server.admin("GET", "/ready").text());
+    forebay_tests::wait_for("it is told", || is_told().then_some(()));
     assert_readable(&mut server.client(), &written);
     no_room.give();
     // It is taken again without being asked for.

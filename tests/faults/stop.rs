@@ -5,9 +5,8 @@ use forebay_tests::{Client, Folder, free_port, request_bytes, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 const CLIENTS: usize = 12;
 const PIPELINED: usize = 20;
@@ -30,7 +29,7 @@ struct Seen {
 /// Sends whole batches and waits for their answers until the connection ends. All of a batch is in the
 /// server's socket before `send` returns (loopback), so a batch that was sent before the signal is
 /// accepted.
-fn hammer(mut connection: Client, client: usize, signalled: &AtomicBool) -> Seen {
+fn hammer(mut connection: Client, client: usize, signalled: &AtomicBool, answers: &AtomicUsize) -> Seen {
     let mut seen = Seen { written: Vec::new(), unanswered: 0 };
     for round in 0.. {
         let sent = connection.send(&batch(round, client));
@@ -41,6 +40,7 @@ fn hammer(mut connection: Client, client: usize, signalled: &AtomicBool) -> Seen
                     let row = answer.expect(201);
                     let target = format!("/uuids/{}", row["id"].as_str().expect("an id"));
                     seen.written.push(super::Written { target, row });
+                    answers.fetch_add(1, Ordering::SeqCst);
                 }
                 Err(error) => {
                     let kind = error.kind();
@@ -66,15 +66,17 @@ fn hammer(mut connection: Client, client: usize, signalled: &AtomicBool) -> Seen
 fn check(signal: Signal) {
     let folder = Folder::new();
     let mut server = start(&folder).start();
-    let signalled = AtomicBool::new(false);
+    let (signalled, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     let seen: Vec<Seen> = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
-                let (connection, signalled) = (server.client(), &signalled);
-                scope.spawn(move || hammer(connection, client, signalled))
+                let (connection, signalled, answers) = (server.client(), &signalled, &answers);
+                scope.spawn(move || hammer(connection, client, signalled, answers))
             })
             .collect();
-        thread::sleep(Duration::from_millis(300));
+        wait_for("it is under load", || {
+            (answers.load(Ordering::SeqCst) > 2 * CLIENTS * PIPELINED).then_some(())
+        });
         signalled.store(true, Ordering::SeqCst);
         server.signal(signal);
         clients.into_iter().map(|client| client.join().expect("a client")).collect()
@@ -84,7 +86,6 @@ fn check(signal: Signal) {
     let unanswered: usize = seen.iter().map(|seen| seen.unanswered).sum();
     assert_eq!(unanswered, 0, "accepted requests without an answer\n{}", ended.output);
     let written: Vec<_> = seen.into_iter().flat_map(|seen| seen.written).collect();
-    assert!(written.len() > CLIENTS * PIPELINED, "it was not under load: {} answers", written.len());
     let server = start(&folder).start();
     assert_readable(&mut server.client(), &written);
     server.drain();
