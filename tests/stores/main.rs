@@ -7,6 +7,7 @@
 
 mod advise;
 mod beside;
+mod cascades;
 mod checking;
 mod checkpoints;
 mod claims;

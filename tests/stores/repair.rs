@@ -86,8 +86,9 @@ fn a_dead_primary_stalls_only_its_own_shards() {
         let before = stored();
         wait_for("the others' rows reach the database", || (stored() > before + SOME / 10).then_some(()));
     }
-    let state = server.drain_state();
-    assert!(state["shards_held"].as_u64() >= Some(42), "{state}");
+    wait_for("the others' shards are held", || {
+        (server.drain_state()["shards_held"].as_u64() >= Some(42)).then_some(())
+    });
     ground.memory.cont("node-2").expect("a primary can go on");
     writers.wait_for_more(SOME);
     let told = writers.stop();
@@ -115,7 +116,7 @@ fn an_emptied_tier_is_loaded_again_and_says_so() {
         assert_eq!(answer.status, 503, "{answer:?}");
         assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     }
-    assert!(server.admin("GET", "/ready").text().contains("loading"));
+    wait_for("it is told", || server.admin("GET", "/ready").text().contains("loading").then_some(()));
     archive.rows("ROLLBACK");
     wait_for("its row is there again", || (server.client().get(&target).status == 200).then_some(()));
 }
