@@ -52,15 +52,15 @@ fn fill(served: &Served, generate: &str, path: &str) {
     assert!(found, "{path} is not there");
 }
 
-/// Runs a plan for a second; every endpoint is asked and answers as the plan expects. A plan with stages gets
-/// a rate instead.
+/// Sends two hundred requests of a plan; every endpoint is asked and answers as the plan expects. A plan with
+/// stages gets a rate instead.
 fn hold(plan: &str, served: &Served) {
     let mut command = forebay();
     command.arg("load");
     if std::fs::read_to_string(example(plan)).expect("a plan").contains("[[stage]]") {
         command.args(["-R", "200"]);
     }
-    command.args(["-c", "4", "-d", "1s", "--warmup", "0s", "--json", "-", "--plan"]).arg(example(plan));
+    command.args(["-c", "4", "-a", "200", "--warmup", "0s", "--json", "-", "--plan"]).arg(example(plan));
     let output = command.arg(&served.url).output().expect("the binary runs");
     assert!(output.status.success(), "{plan}: {output:?}");
     let text = String::from_utf8_lossy(&output.stdout);

@@ -139,7 +139,7 @@ fn begin_handshakes(server: &TestServer) -> Vec<TcpStream> {
 
 #[test]
 fn a_handshake_that_does_not_end_is_ended() {
-    let server = TestServer::start(Limits { head_timeout_ms: 300, ..Limits::default() }, 1);
+    let server = TestServer::start(Limits { head_timeout_ms: 2_000, ..Limits::default() }, 1);
     for mut stream in begin_handshakes(&server) {
         // Closed, or reset where something of it was not read.
         assert!(!matches!(stream.read(&mut [0; 16]), Ok(1..)), "nothing to say");

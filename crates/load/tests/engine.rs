@@ -199,9 +199,7 @@ fn silence_times_out() {
 
 #[test]
 fn nobody_there() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
     let error = run(&settings(address, Stop::Amount(1)), &mut Fixed::new("GET", "/", None)).err().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
 }

@@ -402,7 +402,7 @@ pub fn get(path: &str) -> String {
 
 /// Waits until `done`; fails after a time in which even a machine under load would have done it.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..4_000 {
+    for _ in 0..12_000 {
         if done() {
             return;
         }

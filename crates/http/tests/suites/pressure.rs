@@ -109,8 +109,12 @@ fn a_slow_body_ends_in_408() {
 
 #[test]
 fn an_idle_connection_is_closed_and_a_waiting_one_is_not() {
-    let limits =
-        Limits { idle_timeout_ms: 300, head_timeout_ms: 300, write_timeout_ms: 300, ..Limits::default() };
+    let limits = Limits {
+        idle_timeout_ms: 1_500,
+        head_timeout_ms: 1_500,
+        write_timeout_ms: 1_500,
+        ..Limits::default()
+    };
     let server = TestServer::start(limits, 1);
     let (mut fresh, mut used, mut waiting, mut held) =
         (server.connect(), server.connect(), server.connect(), server.connect());
@@ -123,7 +127,7 @@ fn an_idle_connection_is_closed_and_a_waiting_one_is_not() {
     drop((fresh, used));
     wait_until("only those that wait are left", || server.stats.total().connections == 2);
     // The engine's clock has passed all deadlines: they would be gone by now.
-    std::thread::sleep(Duration::from_millis(800));
+    std::thread::sleep(Duration::from_millis(2_500));
     server.signal.send_replace(1);
     server.gate.advance(1);
     assert_eq!(waiting.answer(), "200 later 1");

@@ -153,14 +153,14 @@ fn a_client_that_is_gone_ends_the_tunnel() {
 fn a_silent_tunnel_is_closed_and_one_that_moves_is_not() {
     let (server, far) = (TestServer::default(), Far::new());
     let mut client = server.connect();
-    client.send(far.request(0, 1_000));
+    client.send(far.request(0, 3_000));
     let mut behind = far.accept();
     expect_101(&mut client.stream);
     // Longer than its silence altogether, and never that long without a byte.
     for _ in 0..30 {
         client.send("a");
         expect_bytes(&mut behind, b"a");
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(120));
     }
     expect_end(&mut behind);
     expect_end(&mut client.stream);

@@ -200,7 +200,7 @@ async fn a_kill_in_flight_is_an_unknown_outcome_and_a_dead_server_is_not_sent() 
     let link = client.link();
     static SLOW: Script = Script::new("slow", "redis.call('INCR', KEYS[1]) while true do end");
     let call = tokio::spawn(link.write(slot_of(b"slow"), &SLOW, vec![b"slow".to_vec()], vec![]));
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     local.kill("node-1").unwrap();
     let error: Error = call.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), &Kind::UnknownOutcome, "{error}");

@@ -377,7 +377,7 @@ fn one_drainer_at_a_time_and_the_next_goes_on_where_it_stopped() {
             one.table.insert(&one.link, new_row(id, None).as_ref()).await.unwrap();
         }
         let (first, second) = (one.tables.queue(), two.tables.queue());
-        let Leased::Held(lease) = first.lease(&one.link, 0, "first", 200).await.unwrap() else { panic!() };
+        let Leased::Held(lease) = first.lease(&one.link, 0, "first", 2_000).await.unwrap() else { panic!() };
         let busy = second.lease(&two.link, 0, "second", 10_000).await.unwrap();
         assert!(matches!(&busy, Leased::Busy { owner, .. } if owner == "first"), "{busy:?}");
         // It dies after the database took its batch.

@@ -40,7 +40,7 @@ async fn an_insert_that_waits_for_a_lock_or_a_deferred_constraint_costs_only_its
 
 #[tokio::test]
 async fn a_slow_read_is_interrupted_and_holds_up_nobody() {
-    let scratch = Scratch::with(Options { statement_timeout_ms: 1_500, ..Options::default() }, "").await;
+    let scratch = Scratch::with(Options { statement_timeout_ms: 6_000, ..Options::default() }, "").await;
     let slow = scratch.store.prepare("SELECT pg_sleep(60)").await.unwrap();
     let quick = scratch.store.prepare("SELECT $n::int8").await.unwrap();
     let running = tokio::spawn(scratch.store.run(&slow, vec![]));
@@ -64,9 +64,9 @@ async fn reads_that_are_all_slow_are_not_run_for_nobody() {
     for (n, result) in running.into_iter().enumerate() {
         assert_eq!(result.await.unwrap().values, [Value::Bigint(n as i64)]);
     }
-    // One after the other they take 3.2 s. Sent together again and again, each time all for the sake of one,
-    // they took 30.
-    assert!(began.elapsed().as_secs_f64() < 0.05 * f64::from(READS) * 2.0, "{:?}", began.elapsed());
+    // One after the other they take 3.2 s, on a busy machine more. Sent together again and again, each time
+    // all for the sake of one, they took 30.
+    assert!(began.elapsed().as_secs_f64() < 0.05 * f64::from(READS) * 6.0, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_thread_that_runs_statements_may_end_in_the_middle_of_one() {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
             let unanswered = [store.run(&slow_there, vec![])];
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             unanswered
         })
     });

@@ -94,7 +94,7 @@ async fn what_everybody_has_passed_is_deleted() {
     }
     assert_eq!(count().await, "15000", "the other has not read them");
     while other.poll(&[]).await.unwrap().more {}
-    for _ in 0..500 {
+    for _ in 0..1_200 {
         if count().await == "0" {
             return;
         }

@@ -257,12 +257,12 @@ fn a_stream_that_is_reset_drops_its_deferred_work() {
 
 #[test]
 fn an_idle_connection_is_told_and_closed() {
-    let limits = Limits { idle_timeout_ms: 300, ..Limits::default() };
+    let limits = Limits { idle_timeout_ms: 1_500, ..Limits::default() };
     let server = TestServer::start(limits, 1);
     run(async {
         let (mut requests, driving) = connect(&server).await;
         let waiting = requests.send_request(request(Method::GET, "/later/1"), true).expect("a request").0;
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
         server.signal.send_replace(1);
         assert_eq!(
             shown(waiting.await.expect("an answer")).await,
