@@ -12,6 +12,7 @@ mod life;
 mod links;
 mod load;
 pub mod peers;
+mod planned;
 mod servers;
 mod store;
 mod testers;
@@ -82,6 +83,7 @@ pub const ALL: &[Row] = &[
         title: "a primary of a cluster of 3 dies under writes: the longest one",
         run: failover::longest_writes,
     },
+    Row { name: "plan", title: "2 workers beside what is predicted from 1", run: planned::two_workers },
     Row { name: "nodes", title: "a cluster of 15 masters and 15 replicas", run: servers::nodes },
     Row { name: "redis", title: "forebay load beside redis-benchmark", run: testers::beside_redis_benchmark },
     Row {
