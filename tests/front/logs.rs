@@ -2,7 +2,7 @@
 
 use super::Front;
 use super::upstream::Scripted;
-use forebay_tests::{Answer, Client, wait_for};
+use forebay_tests::{Answer, Client, binary, wait_for};
 use serde_json::Value;
 use std::io::Write;
 
@@ -109,6 +109,33 @@ fn a_line_says_what_happened_and_no_secret() {
         passed.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("x-request-id")).collect();
     assert_eq!(ids.len(), 1, "the app's own is replaced: {passed:?}");
     assert_eq!(Some(ids[0].1.as_str()), lines[6]["request_id"].as_str());
+}
+
+/// Requests that ask for the same are told from others, whatever their queries are; so that `forebay advise`
+/// can judge what passes a proxy.
+#[test]
+fn what_passes_a_proxy_can_be_judged() {
+    let upstream = ok();
+    let front = Front::start(&format!(
+        "[log]\nformat = 'json'\naccess = 1\n[[endpoint]]\nroute = '* /{{path...}}'\nproxy = 'http://{}'\n",
+        upstream.address
+    ));
+    front.server.wait_healthy();
+    let mut client = front.server.client();
+    for path in ["/search?q=a", "/search?q=b", "/search?q=a", "/search"] {
+        assert_eq!(client.get(path).status, 200);
+    }
+    let lines = wait_for_lines(&front, 4);
+    let query = |index: usize| lines[index]["query"].as_str();
+    assert!(query(0).is_some_and(|query| query.len() == 16) && query(0) == query(2), "{lines:?}");
+    assert!(query(1).is_some() && query(1) != query(0) && query(3).is_none(), "{lines:?}");
+    let log = front.folder.write("access.log", &front.server.output());
+    let advised = std::process::Command::new(binary()).arg("advise").arg(log).output().expect("it runs");
+    let text = String::from_utf8_lossy(&advised.stdout);
+    assert!(advised.status.success() && text.contains("# 4 requests in "), "{advised:?}");
+    let kept =
+        "# Kept for 60 s, 1 of 4 (25.0 %) are answered from memory.\n[[endpoint]]\nroute = \"GET /search\"";
+    assert!(text.contains(kept), "{text}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub struct Logged {
     pub at_ms: i64,
     /// As the request line has it.
     pub method: String,
-    /// Path and query, as far as the log has the query.
+    /// Path and query; of a query that the log does not have, the number that it gives.
     pub target: String,
     /// The status of the answer.
     pub status: u16,
@@ -33,10 +33,11 @@ fn json(line: &str) -> Option<Logged> {
     let event: Value = serde_json::from_str(line).ok()?;
     let text = |name: &str| event.get(name).and_then(Value::as_str);
     let time: Timestamp = text("time")?.parse().ok()?;
+    let (path, query) = (text("path")?, text("query"));
     Some(Logged {
         at_ms: time.as_millisecond(),
         method: text("method")?.to_owned(),
-        target: text("path")?.to_owned(),
+        target: query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}")),
         status: event.get("status")?.as_u64()?.try_into().ok()?,
         bytes: event.get("bytes").and_then(Value::as_u64).unwrap_or_default(),
         duration_ms: event.get("duration_ms").and_then(Value::as_f64),
@@ -99,6 +100,10 @@ mod tests {
             (format!("127.0.0.1 - - {request} \"-\" \"curl/8\" 0.012 0.011"), Some(logged(None, false))),
             (
                 r#"{"time":"2000-10-10T20:55:36Z","level":"info","message":"request","method":"GET","route":"GET /items/{id}","path":"/items/7?a=b","status":200,"bytes":2326,"duration_ms":1.5,"client":"::1"}"#.into(),
+                Some(logged(Some(1.5), false)),
+            ),
+            (
+                r#"{"time":"2000-10-10T20:55:36Z","level":"info","message":"request","method":"GET","path":"/items/7","status":200,"bytes":2326,"duration_ms":1.5,"client":"::1","query":"a=b"}"#.into(),
                 Some(logged(Some(1.5), false)),
             ),
             (r#"{"time":"2000-10-10T20:55:36Z","level":"warn","message":"other"}"#.into(), None),

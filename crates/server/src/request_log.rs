@@ -1,9 +1,9 @@
 //! What is known of single requests: an id that goes along with each, and a line or a span for a share of
 //! them and a line for slow ones.
 //!
-//! Promises that lines and spans have no secret: no query, no header field but the id and the trace, no body.
-//! A server without `log.access`, `log.slow`, `log.request_id` and `trace` has none of this, and its requests
-//! cost one branch.
+//! Promises that lines and spans have no secret: no query (a line has a number that tells whether two are the
+//! same), no header field but the id and the trace, no body. A server without `log.access`, `log.slow`,
+//! `log.request_id` and `trace` has none of this, and its requests cost one branch.
 //!
 //! Leaves writing lines to `forebay_terminal` and sending spans to [`crate::spans`]; no request waits for
 //! either.
@@ -16,14 +16,19 @@ use forebay_http::{
     Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Refused, Request,
 };
 use forebay_terminal::{Event, Format, Level, Value, enqueue};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// Longest id that is taken from a proxy in front.
 const ID_BYTES_MAX: usize = 128;
+
+/// Numbers queries: by keys that are drawn at each start and that nobody is told, so that a query cannot be
+/// guessed by its number.
+static QUERIES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Sets how this process writes lines from now on.
 pub fn configure(log: &model::Log) {
@@ -203,6 +208,8 @@ struct Entry {
     began: Instant,
     method: String,
     path: String,
+    /// What tells its query from others, if it has one.
+    query: Option<String>,
     client: IpAddr,
     is_head: bool,
     trace: Option<Box<str>>,
@@ -227,6 +234,7 @@ impl Entry {
             began: Instant::now(),
             method: request.method_name().to_owned(),
             path: request.path().to_owned(),
+            query: request.query().map(|query| format!("{:016x}", QUERIES.hash_one(query))),
             client: request.client().address,
             is_head: request.method() == Method::Head,
             trace,
@@ -274,6 +282,7 @@ impl Entry {
         fields.push(("duration_ms", Value::Milliseconds(took.as_secs_f64() * 1000.0)));
         fields.push(("client", Value::Text(&client)));
         let given = [
+            ("query", self.query.as_deref()),
             ("identity", self.label.subject.get().map(|subject| &**subject)),
             ("request_id", self.label.id.as_deref()),
             ("trace_id", self.trace.as_deref()),
