@@ -54,8 +54,8 @@ enum Op {
     /// A checkpoint is taken, and all this happens while it is written.
     Checkpoint(Vec<Op>),
     Restart,
-    /// A restart while the database is away, which then comes back.
-    RestartAlone,
+    /// A restart while the database is away; it comes back when these writes are done.
+    RestartAlone(Vec<Op>),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -92,7 +92,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         95 => op(),
         2 => proptest::collection::vec(op(), 0..40).prop_map(Op::Checkpoint),
         1 => Just(Op::Restart),
-        1 => Just(Op::RestartAlone),
+        1 => proptest::collection::vec(own.clone(), 0..1).prop_map(Op::RestartAlone),
     ];
     proptest::collection::vec(any, 1..200)
 }
@@ -155,6 +155,8 @@ struct Database {
     outcomes: BTreeMap<Position, Outcome>,
     /// Whether it stores something else than it is given, and tells of it.
     alters: bool,
+    /// Keys whose unique value was written by this process.
+    own_codes: BTreeSet<i64>,
 }
 
 impl Database {
@@ -194,6 +196,9 @@ impl Database {
         match after {
             Some(values) if self.has_code(key, &values[CODE]) => return false,
             Some(mut values) => {
+                if self.rows.get(&key).is_none_or(|row| row[CODE] != values[CODE]) {
+                    self.own_codes.insert(key);
+                }
                 if self.alters && values[BODY] == body(7) {
                     values[BODY] = body(8);
                     self.told.push(key);
@@ -245,6 +250,9 @@ struct World<'a> {
     waiting: Vec<Waiting>,
     /// Intents without an outcome.
     pending: BTreeMap<Position, (i64, Own)>,
+    /// Rows of which the database refused a change at this position, and no later image was taken: what their
+    /// unique value is memory does not know.
+    unsure: BTreeMap<i64, Position>,
 }
 
 /// A write that is not answered.
@@ -280,14 +288,15 @@ fn check(limit_bytes: u64, alters: bool, ops: Vec<Op>) {
         known: (0..=KEYS).map(|key| (key, Known::default())).collect(),
         waiting: Vec::new(),
         pending: BTreeMap::new(),
+        unsure: BTreeMap::new(),
     };
-    world.open(false);
+    world.open(None);
     for op in ops {
         world.run(op);
     }
     world.check();
     world.close();
-    world.open(false);
+    world.open(None);
     world.check();
     world.look();
     world.apply();
@@ -346,4 +355,28 @@ fn a_swap_leaves_no_unique_value_free() {
             }
         }
     });
+}
+
+/// A write that waited for the database was committed; the checkpoint is older, and the row was changed again
+/// before the process died. After the start nothing tells its value but the first image.
+#[test]
+fn a_committed_unique_value_is_taken_before_the_row_is_known() {
+    let strict = |op| Op::Strict(Box::new(op));
+    let others = [Op::Insert(2, None, 0), Op::SetCode(2, Some(3))];
+    let update = [Op::Insert(0, None, 0), strict(Op::SetCode(0, Some(3))), Op::Drain(2, 0)];
+    let insert = [strict(Op::Insert(0, Some(3), 0)), Op::Drain(1, 0)];
+    for written in [update.to_vec(), insert.to_vec()] {
+        let mut ops = vec![Op::Checkpoint(written), Op::Restart, Op::SetBody(0, 0), Op::Restart];
+        ops.extend(others.clone());
+        check(1 << 30, false, ops);
+    }
+}
+
+/// The same of a value that a change has set of a row which no checkpoint had.
+#[test]
+fn a_unique_value_set_in_a_row_that_memory_lacks_is_taken() {
+    let strict = Op::Strict(Box::new(Op::Insert(0, None, 0)));
+    let ops = [Op::Checkpoint(vec![strict, Op::Drain(1, 0)]), Op::Restart, Op::SetCode(0, Some(3))];
+    let others = [Op::Restart, Op::Insert(2, None, 0), Op::SetCode(2, Some(3))];
+    check(1 << 30, false, ops.into_iter().chain(others).collect());
 }

@@ -5,7 +5,7 @@ use super::shard::{Absence, Shard};
 use super::slab::{COUNTED, EVICTED, Slot};
 use super::table::Table;
 use super::write::{bigint_at, encode_changed};
-use crate::hash::KeyHash;
+use crate::hash::{Fingerprint, KeyHash};
 use crate::key::KeyRef;
 use crate::record::{InvalidRecord, LogRecord};
 use forebay_log::Position;
@@ -111,7 +111,7 @@ impl Table {
     ) {
         let rows = &*self.rows;
         let mut shard = rows.lock(hash.shard());
-        self.lost(&mut shard, hash, key, position);
+        self.lost(&mut shard, hash, key, changes.iter().map(|(column, _)| *column), position);
         match (shard.find(self.schema(), hash, key), missing) {
             (Some(number), _) => {
                 let before = rows.fingerprints_of(shard.slots.get(number));
@@ -123,16 +123,34 @@ impl Table {
             (None, Missing::Put) => {
                 rows.saw_key(key);
                 let after = rows.fingerprints_changed(&rows.no_fingerprints(), changes);
-                rows.exchange_known(&[], &after, position);
-                let stub = rows.stub(key, &after);
-                rows.budget.take(allocated_bytes(stub.len()));
-                let mut slot = Slot::new(stub, position);
-                slot.set(EVICTED);
-                rows.insert(&mut shard, hash, slot);
+                self.put_stub(&mut shard, (hash, key), &after, position);
+            }
+            (None, Missing::Ignore) if self.followed() => {
+                // The row was there when the change was made. A poll says whether it still is.
+                let after = rows.fingerprints_changed(&rows.no_fingerprints(), changes);
+                self.put_stub(&mut shard, (hash, key), &after, position);
+                self.want([key.value().to_owned()], false);
             }
             (None, Missing::Ignore) if self.shared() => self.mark_behind(&mut shard, key, position),
             (None, Missing::Ignore) => {}
         }
+    }
+
+    /// Puts in a row that takes these values, and whose body is not in memory.
+    pub(super) fn put_stub(
+        &self,
+        shard: &mut Shard,
+        (hash, key): (KeyHash, KeyRef<'_>),
+        after: &[Fingerprint],
+        position: Position,
+    ) {
+        let rows = &*self.rows;
+        rows.exchange_known(&[], after, position);
+        let stub = rows.stub(key, after);
+        rows.budget.take(allocated_bytes(stub.len()));
+        let mut slot = Slot::new(stub, position);
+        slot.set(EVICTED);
+        rows.insert(shard, hash, slot);
     }
 
     /// Whether memory has this change of a row, or a later one.
@@ -194,7 +212,7 @@ impl Table {
                 return Err(InvalidRecord("counts past 64 bits"));
             }
             // Others have set it so high: what becomes of the increment the database decides.
-            self.lost(&mut shard, hash, key, position);
+            self.lost(&mut shard, hash, key, std::iter::once(column), position);
             let fingerprints = rows.fingerprints_of(shard.slots.get(number));
             rows.hollow(&mut shard, number, &fingerprints);
             shard.slots.get_mut(number).changed(position, EVICTED);

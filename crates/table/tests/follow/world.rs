@@ -7,8 +7,8 @@ impl World<'_> {
         &self.opened.as_ref().unwrap().2
     }
 
-    /// Starts. `alone`: the database is away, and comes back when memory is loaded.
-    pub(super) fn open(&mut self, alone: bool) {
+    /// Starts. `alone`: the database is away, and comes back when these writes are done.
+    pub(super) fn open(&mut self, alone: Option<Vec<Op>>) {
         let log = open_log(&self.dir.join("log"), forebay_log::Durability::Async);
         let spec = TableSpec {
             schema: self.schema.clone(),
@@ -20,6 +20,12 @@ impl World<'_> {
         let tables = Tables::open(log.clone(), self.dir, self.limit_bytes, vec![spec], source).unwrap();
         let table = tables.all()[0].clone();
         let (place, position) = (tables.checkpoint_place(), self.database.position);
+        for key in 0..KEYS {
+            let known = self.known.entry(key).or_default();
+            known.image = self.database.rows.get(&key).cloned();
+            known.at = position;
+            known.own.retain(|(at, _)| *at > position);
+        }
         let loaded = tables.load_checkpoint();
         assert_eq!((&loaded.notes[..], loaded.saved.is_some()), (&[][..], place.is_some()));
         match place {
@@ -32,8 +38,11 @@ impl World<'_> {
                 table.load(Row::from_values(&self.schema, row).as_ref());
             }
             tables.replay(position).unwrap();
-        } else if alone {
+        } else if let Some(writes) = alone {
             tables.replay(tables.settled_at()).unwrap();
+            table.set_loaded();
+            self.opened = Some((log.clone(), tables.clone(), table.clone()));
+            writes.into_iter().for_each(|op| self.write_alone(op));
             tables.settle(|_| position, |_| Outcome::Unknown);
             tables.undo_unheard(|_| position).unwrap();
             tables.drained(position);
@@ -46,12 +55,51 @@ impl World<'_> {
         self.opened = Some((log, tables, table));
         self.look_at_all();
         self.table().set_loaded();
-        for key in 0..KEYS {
-            let known = self.known.entry(key).or_default();
-            known.image = self.database.rows.get(&key).cloned();
-            known.at = position;
-            known.own.retain(|(at, _)| *at > position);
+    }
+
+    /// A write while the database is away: memory does not know what others have done.
+    fn write_alone(&mut self, op: Op) {
+        let table = self.opened.as_ref().unwrap().2.clone();
+        let row = |key, code, length| values(key, code, length);
+        let (key, own, written) = match op {
+            Op::Insert(key, code, length) => {
+                let values = row(key, code, length);
+                let written = table.insert(Row::from_values(&self.schema, &values).as_ref());
+                (key, Own::Put(values), written)
+            }
+            Op::Upsert(key, code, length) => {
+                let values = row(key, code, length);
+                let written = table.upsert(Row::from_values(&self.schema, &values).as_ref());
+                (key, Own::Put(values), written)
+            }
+            Op::SetCode(key, to) => {
+                let changes = [(CODE, code(to))];
+                let changes = changes.each_ref().map(|(column, value)| (*column, value.as_ref()));
+                let written = table.update(Value::Bigint(key).as_ref(), &changes, |_| ());
+                (key, Own::Set(CODE, code(to)), written.map(|((), at)| at))
+            }
+            _ => return,
+        };
+        let Ok(at) = written else { return };
+        if let Own::Put(values) = &own {
+            self.check_own(key, &values[CODE]);
         }
+        if let Own::Set(_, code) = &own {
+            self.check_own(key, code);
+        }
+        self.did(key, at, own);
+    }
+
+    /// A unique value that another row has by a write of this process is not given to a row.
+    fn check_own(&self, key: i64, code: &Value) {
+        let has_it = |(other, known): &(&i64, &Known)| {
+            let sets = |own: &Own| matches!(own, Own::Put(_) | Own::Set(CODE, _));
+            let is_own =
+                self.database.own_codes.contains(other) || known.own.iter().any(|(_, own)| sets(own));
+            **other != key && is_own && known.fold().is_some_and(|row| row[CODE] == *code)
+        };
+        let holder = self.known.iter().find(has_it).filter(|_| !code.is_null());
+        assert_eq!(holder.map(|(other, _)| other), None, "{code:?} was given to {key} as well");
     }
 
     /// Polls until memory has all that was told before.
@@ -84,6 +132,7 @@ impl World<'_> {
 
     pub(super) fn close(&mut self) {
         self.seen = None;
+        self.unsure.clear();
         self.database.refused.clear();
         // Those that the database has decided about are in the rows that are loaded.
         self.database.outcomes.clear();
@@ -110,12 +159,14 @@ impl World<'_> {
                 let values = values(key, code, length);
                 if let Ok(at) = table.insert(Row::from_values(&schema, &values).as_ref()) {
                     assert_eq!(self.known[&key].fold(), None, "an insert beside a row");
+                    self.check_free(key, &values[CODE]);
                     self.did(key, at, Own::Put(values));
                 }
             }
             Op::Upsert(key, code, length) => {
                 let values = values(key, code, length);
                 if let Ok(at) = table.upsert(Row::from_values(&schema, &values).as_ref()) {
+                    self.check_free(key, &values[CODE]);
                     self.did(key, at, Own::Put(values));
                 }
             }
@@ -150,10 +201,26 @@ impl World<'_> {
         let show = |row: RowRef<'_>| row.to_values(&schema);
         match table.update(Value::Bigint(key).as_ref(), &[(column, value.as_ref())], show) {
             Ok((shown, at)) => {
+                if column == CODE {
+                    self.check_free(key, &value);
+                }
                 self.did(key, at, Own::Set(column, value));
                 assert_eq!(Some(shown), self.known[&key].fold());
             }
             Err(error) => self.refused(key, &error),
+        }
+    }
+
+    /// A unique value that another row has, as far as it was told, is not given to a row that does not have
+    /// it.
+    fn check_free(&self, key: i64, code: &Value) {
+        let has_it = |key: &i64| {
+            let row = self.known[key].fold();
+            row.is_some_and(|row| !code.is_null() && row[CODE] == *code)
+        };
+        if !has_it(&key) && !self.unsure.contains_key(&key) {
+            let holder = self.known.keys().find(|other| has_it(other) && !self.unsure.contains_key(other));
+            assert_eq!(holder, None, "{code:?} was given to {key} as well");
         }
     }
 
@@ -174,6 +241,7 @@ impl World<'_> {
             Op::OthersPut(key, code, length) => {
                 let values = values(key, code, length);
                 if !database.has_code(key, &values[CODE]) {
+                    database.own_codes.remove(&key);
                     database.rows.insert(key, values);
                     database.told.push(key);
                 }
@@ -200,6 +268,7 @@ impl World<'_> {
                     let codes = (database.rows[&one][CODE].clone(), database.rows[&other][CODE].clone());
                     database.rows.get_mut(&one).unwrap()[CODE] = codes.1;
                     database.rows.get_mut(&other).unwrap()[CODE] = codes.0;
+                    database.own_codes.retain(|key| ![one, other].contains(key));
                     database.told.extend([one, other]);
                 }
             }
@@ -251,6 +320,7 @@ impl World<'_> {
     pub(super) fn undo(&mut self) {
         for (key, position) in std::mem::take(&mut self.database.refused) {
             self.table().undo(Value::Bigint(key).as_ref());
+            self.unsure.insert(key, position);
             self.known.get_mut(&key).unwrap().own.retain(|(at, _)| *at != position);
         }
         self.settled();
@@ -268,7 +338,10 @@ impl World<'_> {
             let known = self.known.get_mut(&key).unwrap();
             match outcome {
                 Outcome::Committed if known.at < *at => known.own.push((*at, own)),
-                Outcome::Missing => drop(table.undo(Value::Bigint(key).as_ref())),
+                Outcome::Missing => {
+                    table.undo(Value::Bigint(key).as_ref());
+                    self.unsure.insert(key, *at);
+                }
                 _ => {}
             }
         }
@@ -381,6 +454,7 @@ impl World<'_> {
             known.image = row;
             known.at = at;
             known.own.retain(|(position, _)| *position > at);
+            self.unsure.retain(|unsure, refused| *unsure != key || *refused > at);
         }
     }
 
@@ -403,9 +477,9 @@ impl World<'_> {
             Op::Apply => self.apply(),
             Op::Get(key) => self.get(key),
             Op::Checkpoint(meanwhile) => self.checkpoint(meanwhile),
-            op @ (Op::Restart | Op::RestartAlone) => {
+            op @ (Op::Restart | Op::RestartAlone(_)) => {
                 self.close();
-                self.open(matches!(op, Op::RestartAlone));
+                self.open(if let Op::RestartAlone(writes) = op { Some(writes) } else { None });
             }
             op @ (Op::OthersPut(..)
             | Op::OthersSet(..)

@@ -8,11 +8,11 @@ use super::image::Image;
 use super::pending::{Fold, Pending, Reset};
 use super::wanted::Follow;
 use crate::embedded::budget::allocated_bytes;
-use crate::embedded::rows::Held;
+use crate::embedded::rows::{Fingerprints, Held};
 use crate::embedded::shard::Shard;
 use crate::embedded::slab::{EVICTED, REFERENCED};
 use crate::embedded::table::Table;
-use crate::hash::KeyHash;
+use crate::hash::{Fingerprint, KeyHash};
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
 use crate::reads::check_fetched;
@@ -30,6 +30,9 @@ enum Folded {
     Image,
     /// The image with what was left of this process's operations.
     Mixed(Row),
+    /// A row that memory cannot show before the database has all of its operations: what it is known to take,
+    /// and its last operation.
+    Unknown(Fingerprints, Position),
 }
 
 impl Table {
@@ -105,6 +108,7 @@ impl Table {
         match folded {
             Folded::Kept => {}
             Folded::Gone => self.gone(&mut shard, hash, key, number),
+            Folded::Unknown(after, last) => self.take_stub(&mut shard, (hash, key), number, &after, last),
             Folded::Mixed(row) => self.take(&mut shard, hash, number, row.as_ref(), true),
             Folded::Image => {
                 let row = image.expect("an image that is there").as_ref();
@@ -132,7 +136,7 @@ impl Table {
         let number = shard.find(self.schema(), hash, key);
         let Shard { pending, slots, .. } = &mut *shard;
         let is_own = match pending.left(hash, key, at, &self.rows.budget) {
-            Some(left) => matches!(left.reset(), Some(Reset::Whole | Reset::Deleted)),
+            Some(left) => !left.is_unknown() && left.reset().is_some(),
             None => number.is_some_and(|number| slots.get(number).position() > at),
         };
         if !is_own {
@@ -162,26 +166,44 @@ impl Table {
             };
         };
         match (left.reset(), image, number) {
-            (Some(Reset::Whole | Reset::Deleted), ..) => Folded::Kept,
-            (None, None, _) => Folded::Gone,
+            _ if left.is_unknown() => {}
+            (Some(Reset::Whole | Reset::Deleted), ..) => return Folded::Kept,
+            (None, None, _) => return Folded::Gone,
             (None, Some(_), Some(_)) if left.is_between(at) => {
                 follow.want(key.to_owned(), false);
-                Folded::Kept
+                return Folded::Kept;
             }
             (None, Some(image), Some(number)) if !slots.get(number).has(EVICTED) => {
                 let memory = RowRef(&slots.get(number).bytes);
-                Folded::Mixed(mixed(self.schema(), image.as_ref(), memory, left))
+                return Folded::Mixed(mixed(self.schema(), image.as_ref(), memory, left));
             }
-            // What is left will meet a row that memory cannot tell: one that others made again, or one whose
-            // change was refused. It is read again when the database has all of it.
-            (_, image, number) => {
-                left.read_again();
+            (None, Some(_), _) => {}
+        }
+        // What is left will meet a row that memory cannot tell: one that others made again, or one whose
+        // change was refused. It is read again when the database has all of it. What it takes no other row
+        // may take meanwhile.
+        left.read_again();
+        let before = number.map(|number| self.rows.fingerprints_of(slots.get(number)));
+        match (left.reset(), image, number) {
+            (None, None, None) => Folded::Kept,
+            (None, ..) => {
+                let image = image.map(|image| self.rows.fingerprints(image.as_ref()));
+                let image = image.unwrap_or_else(|| self.rows.no_fingerprints());
+                let before = before.unwrap_or_else(|| image.clone());
+                let all = self.rows.tracked().zip(before.iter().zip(&image));
+                let after = all.map(
+                    |((column, ..), (before, image))| {
+                        if matches!(left.fold(column), Fold::Image) { *image } else { *before }
+                    },
+                );
+                Folded::Unknown(after.collect(), left.last())
+            }
+            (Some(_), Some(_), None) => {
                 let position = left.last();
-                if image.is_some() && number.is_none() {
-                    shard.doubt(key, position, budget);
-                }
+                shard.doubt(key, position, budget);
                 Folded::Kept
             }
+            (Some(_), ..) => Folded::Kept,
         }
     }
 
@@ -192,6 +214,24 @@ impl Table {
             self.rows.exchange_known(&before, &[], Position(0));
             self.rows.remove(shard, hash, number, Position(0));
         }
+    }
+
+    /// Has a row take its values, known or not; its body is not in memory.
+    fn take_stub(
+        &self,
+        shard: &mut Shard,
+        (hash, key): (KeyHash, KeyRef<'_>),
+        number: Option<u32>,
+        after: &[Fingerprint],
+        last: Position,
+    ) {
+        let rows = &*self.rows;
+        let Some(number) = number else {
+            return self.put_stub(shard, (hash, key), after, last);
+        };
+        let before = rows.fingerprints_of(shard.slots.get(number));
+        rows.exchange_known(&before, after, Position(0));
+        rows.hollow(shard, number, after);
     }
 
     /// Makes a row the slot's, or puts in a slot for it. Past the memory limit only its stub, unless its body

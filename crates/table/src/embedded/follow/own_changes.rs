@@ -36,12 +36,20 @@ impl Table {
         }
     }
 
-    /// A row was changed that memory does not have.
-    #[inline]
-    pub(crate) fn lost(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>, position: Position) {
-        if self.follow.is_some() {
-            shard.pending.reset(hash, key, position, Reset::Unknown, &self.rows.budget);
-        }
+    /// Columns of a row were set that memory does not have.
+    pub(crate) fn lost(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        columns: impl Iterator<Item = usize>,
+        position: Position,
+    ) {
+        let Some(follow) = &self.follow else { return };
+        let number = shard.find(self.schema(), hash, key);
+        let whole = number.map(|number| shard.slots.get(number).position());
+        let whole = whole.filter(|whole| *whole > follow.position());
+        shard.pending.lose(hash, key, whole, columns, position, &self.rows.budget);
     }
 
     /// Columns of a row are being set; the slot still has the position of the change before.
@@ -101,13 +109,13 @@ impl Table {
     /// Gives up what memory has of a row of which the database refused a change. The next image that has all
     /// operations of the key says what the row is.
     pub(crate) fn undo_followed(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>) -> Position {
-        let (rows, follow) = (&*self.rows, self.follow.as_ref().expect("a followed table"));
+        let follow = self.follow.as_ref().expect("a followed table");
         let number = shard.find(self.schema(), hash, key);
         let pending = shard.pending.last(hash, key);
         let slot = number.map(|number| shard.slots.get(number).position());
         let last = pending.max(slot).unwrap_or_default();
         if last > follow.position() {
-            shard.pending.reset(hash, key, last, Reset::Unknown, &rows.budget);
+            self.lost(shard, hash, key, std::iter::empty(), last);
         }
         self.give_up(shard, number, key, last);
         follow.want(key.to_owned(), true);

@@ -24,8 +24,6 @@ pub(crate) enum Reset {
     Whole,
     /// The row was deleted.
     Deleted,
-    /// Memory does not know what the row is: only an image that has all of the key's operations says.
-    Unknown,
 }
 
 /// What is left of a key's operations.
@@ -33,6 +31,8 @@ pub(crate) enum Reset {
 pub(crate) struct Pending {
     reset: Option<(Position, Reset)>,
     ops: Vec<Op>,
+    /// Memory does not know what the row is: only an image that has everything up to here says.
+    unknown: Option<Position>,
     /// The last operation.
     last: Position,
     /// Whether the row is to be read again when nothing is left.
@@ -76,11 +76,16 @@ pub(crate) enum Fold {
 
 impl Pending {
     fn new() -> Pending {
-        Pending { reset: None, ops: Vec::new(), last: Position(0), read_again: false }
+        Pending { reset: None, ops: Vec::new(), unknown: None, last: Position(0), read_again: false }
     }
 
     pub fn reset(&self) -> Option<Reset> {
         self.reset.map(|(_, reset)| reset)
+    }
+
+    /// Whether memory does not know what the row is.
+    pub fn is_unknown(&self) -> bool {
+        self.unknown.is_some()
     }
 
     pub fn last(&self) -> Position {
@@ -117,6 +122,7 @@ impl Pending {
         }
         self.reset = self.reset.filter(|(position, _)| *position > at);
         self.ops.retain(|op| op.last > at);
+        self.unknown = self.unknown.filter(|position| *position > at);
         false
     }
 
@@ -226,7 +232,7 @@ impl Pendings {
         }
     }
 
-    /// The row was deleted, or is not known any more.
+    /// The whole row was written, or deleted.
     pub fn reset(
         &mut self,
         hash: KeyHash,
@@ -237,7 +243,23 @@ impl Pendings {
     ) {
         self.change(hash, key, position, budget, |pending, _| {
             (pending.reset, pending.ops) = (Some((position, reset)), Vec::new());
+            pending.unknown = None;
         });
+    }
+
+    /// Memory does not know the row any more. What was done to it up to `position` still counts, and that
+    /// columns were set there. `whole` as in [`Pendings::set`].
+    pub fn lose(
+        &mut self,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        whole: Option<Position>,
+        columns: impl Iterator<Item = usize>,
+        position: Position,
+        budget: &Budget,
+    ) {
+        self.set(hash, key, whole, columns, position, budget);
+        self.change(hash, key, position, budget, |pending, _| pending.unknown = Some(position));
     }
 
     /// Columns were set. `whole` is the position of the row, when it was written as a whole and the database
