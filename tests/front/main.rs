@@ -3,6 +3,7 @@
 //! `upstream` has the servers that are proxied to: real nginx, and sockets that say byte for byte what a
 //! test wants.
 
+mod acme;
 mod auth;
 mod behind_tls;
 mod bodies;

@@ -34,6 +34,6 @@ pub use crate::sections::log::{Log, LogFormat, LogLevel};
 pub use crate::sections::memory::{Durability, Memory, ReadFrom, Remote, Replicas, Tier};
 pub use crate::sections::server::{Limits, Listen, Scheme, Server};
 pub use crate::sections::table::{Others, TableConfig};
-pub use crate::sections::tls::{CertificateFiles, Tls};
+pub use crate::sections::tls::{Acme, CertificateFiles, Tls};
 pub use crate::sections::trace::Trace;
 pub use crate::syntax::expr::{Expr, Function, Literal, Part};

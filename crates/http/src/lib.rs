@@ -102,6 +102,7 @@ pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
 pub use streamed::{BodySource, Filled, Given, Streamed};
 pub use target::{DecodeError, percent_decode, query_pairs};
+pub use tls::ACME_PROTOCOL;
 pub use upgraded::{Duplex, TunnelEnd, Upgraded};
 pub use worker::Scheme;
 

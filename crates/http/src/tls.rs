@@ -35,6 +35,9 @@ const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: applicatio
     Connection: close\r\nContent-Length: 100\r\n\r\n\
     {\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400,\"detail\":\"this listener speaks HTTPS only\"}";
 
+/// The protocol of a client that only looks at a certificate, to see whether a name leads here (RFC 8737).
+pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
+
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
 
 /// One client's connection with TLS.
@@ -89,6 +92,11 @@ impl Tls {
     /// Whether the two sides have settled on HTTP/2.
     pub(crate) fn speaks_http2(&self) -> bool {
         self.session.alpn_protocol() == Some(b"h2")
+    }
+
+    /// Whether the client has only looked at a certificate.
+    pub(crate) fn speaks_nothing(&self) -> bool {
+        self.session.alpn_protocol() == Some(ACME_PROTOCOL)
     }
 
     /// One read from the socket, and what its records say. Returns how many bytes were read.

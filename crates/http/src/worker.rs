@@ -137,6 +137,9 @@ async fn serve_secure<S: Service>(
     }
     drop(under_way);
     let origin = Origin { is_secure: true, ..origin };
+    if tls.speaks_nothing() {
+        return;
+    }
     if tls.speaks_http2() {
         http2::serve(Begun { stream: tls, origin, shared, counted, input: Vec::new() }).await;
     } else {

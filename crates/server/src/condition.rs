@@ -35,6 +35,8 @@ pub enum State {
     CheckpointFailed,
     /// What others commit does not reach memory.
     NotFollowing,
+    /// The authority has given no certificate that was due.
+    CertificateDue,
     /// Rows that others wrote have values that a hot table cannot hold.
     RowsNotHeld,
 }
@@ -59,6 +61,7 @@ impl State {
             State::DatabaseAway => "database away",
             State::CheckpointFailed => "checkpoint failed",
             State::NotFollowing => "not following",
+            State::CertificateDue => "certificate due",
             State::RowsNotHeld => "rows not held",
         }
     }
@@ -79,6 +82,7 @@ impl State {
                 | DatabaseAway
                 | CheckpointFailed
                 | NotFollowing
+                | CertificateDue
                 | RowsNotHeld
         )
     }

@@ -3,7 +3,7 @@
 //! `tier` knows which hold at a moment ([`Tier::conditions`]). Here each is given the time when it was first
 //! seen, and one line on the terminal when it begins and when it ends; `GET /ready` shows them.
 
-use crate::condition::Condition;
+use crate::condition::{Condition, State};
 use crate::tier::Tier;
 use forebay_terminal::{say, warn};
 use forebay_value::Timestamp;
@@ -22,17 +22,31 @@ struct Lasting {
     began: Instant,
 }
 
-/// The conditions of a tier, and since when they hold.
+/// What parts other than the tier tell of themselves: at most one reason for each state.
+#[derive(Clone, Default)]
+pub struct Notices(Arc<parking_lot::Mutex<Vec<Condition>>>);
+
+impl Notices {
+    /// A state holds for this reason from now on; `None`: it does not hold.
+    pub(crate) fn set(&self, state: State, why: Option<String>) {
+        let mut notices = self.0.lock();
+        notices.retain(|notice| notice.state != state);
+        notices.extend(why.map(|why| Condition::new(state, why)));
+    }
+}
+
+/// The conditions of a server, and since when they hold.
 pub struct Conditions {
     tier: Arc<Tier>,
+    notices: Notices,
     /// Locked while the tier is asked, so that an older answer does not follow a newer one.
     lasting: Mutex<Vec<Lasting>>,
 }
 
 impl Conditions {
-    /// Those of this tier.
-    pub fn new(tier: Arc<Tier>) -> Conditions {
-        Conditions { tier, lasting: Mutex::default() }
+    /// Those of this tier and of other parts.
+    pub fn new(tier: Arc<Tier>, notices: Notices) -> Conditions {
+        Conditions { tier, notices, lasting: Mutex::default() }
     }
 
     /// Looks again and again. Never ends.
@@ -81,7 +95,8 @@ impl Conditions {
     }
 
     async fn renew(&self, lasting: &mut Vec<Lasting>) {
-        let found = self.tier.conditions().await;
+        let mut found = self.tier.conditions().await;
+        found.extend_from_slice(&self.notices.0.lock());
         lasting.retain(|old| {
             let holds = found.iter().any(|new| new.is_same(&old.condition));
             if !holds {

@@ -53,7 +53,7 @@ mod tls;
 pub use admin::checks_json;
 pub use body::extract as extract_fields;
 pub use condition::{Condition, State};
-pub use conditions::Conditions;
+pub use conditions::{Conditions, Notices};
 pub use duties::Duties;
 pub use ending::Replaced;
 pub use handler::{Call, Handler, Handlers};

@@ -1,4 +1,5 @@
-//! The blocking HTTP client for what the server itself asks of others: key sets, and collectors of spans.
+//! The blocking HTTP client for what the server itself asks of others: key sets, collectors of spans, and
+//! authorities that sign certificates.
 
 use std::time::Duration;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};

@@ -6,6 +6,7 @@
 //! can change, changes nothing. One reload runs at a time.
 
 use crate::compile::{self, CachedRoutes, Ground};
+use crate::condition::State;
 use crate::open;
 use crate::request_log;
 use crate::service::Routes;
@@ -120,7 +121,7 @@ impl Reloader {
         self.judge(&config)?;
         let limits = limits(&config);
         limits.check()?;
-        let seen = seen(&config);
+        let seen = seen(&config)?;
         let tls = self.certificates(&config)?;
         let routes = self.ground.routes(&config).await.map_err(|error| error.to_string())?;
         // From here on nothing fails.
@@ -177,7 +178,8 @@ impl Reloader {
         let Some(tls) = config.server.tls.as_ref().filter(|_| config.server.speaks_https()) else {
             return Ok(None);
         };
-        let loaded = tls::load(tls).map_err(|what| format!("{}:{}: {what}", config.source, tls.line))?;
+        let loaded = tls::load(tls, &self.ground.challenges)
+            .map_err(|what| format!("{}:{}: {what}", config.source, tls.line))?;
         let is_another = {
             let now = self.now.lock();
             let before = now.config.server.tls.as_ref();
@@ -209,8 +211,13 @@ impl Reloader {
 }
 
 /// The files of certificates as they are before they are read.
-pub fn seen(config: &Config) -> tls::Seen {
-    config.server.tls.as_ref().map(tls::look).unwrap_or_default()
+///
+/// # Errors
+/// A sentence: a certificate that an authority is yet to sign has no place.
+pub fn seen(config: &Config) -> Result<tls::Seen, String> {
+    let Some(tls) = &config.server.tls else { return Ok(tls::Seen::new()) };
+    tls.acme.as_ref().map_or(Ok(()), tls::prepare)?;
+    Ok(tls::look(tls))
 }
 
 /// Puts certificates that change in use, until it is aborted.
@@ -221,12 +228,21 @@ fn watch_certificates(
     ground: &Ground,
 ) -> Option<JoinHandle<()>> {
     let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
-    let replacer = replacer.clone();
-    Some(ground.runtime.spawn(tls::watch(tls, seen, move |changed| {
+    let (replacer, challenges) = (replacer.clone(), ground.challenges.clone());
+    let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), ground.notices.clone()));
+    // One that is due is no more, where nobody is asked for it.
+    ground.notices.set(State::CertificateDue, None);
+    let watch = tls::watch(tls, challenges, seen, move |changed| {
         let replacer = replacer.clone();
         async move {
             let replaced = replacer.replace(|serving| serving.tls = Some(changed)).await;
             replaced.expect("the limits are those that were checked");
         }
-    })))
+    });
+    Some(ground.runtime.spawn(async move {
+        match keep {
+            Some(keep) => drop(tokio::join!(keep, watch)),
+            None => watch.await,
+        }
+    }))
 }

@@ -4,7 +4,7 @@ use crate::admin::{Admin, AdminService};
 use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
 use crate::compile::{self, CachedRoutes, Ground, Proxies};
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, Notices};
 use crate::duties::Duties;
 use crate::ending::{Ending, Replaced};
 use crate::handler::Handlers;
@@ -92,14 +92,15 @@ fn serve_in_place(
     let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
-    let seen = reload::seen(config);
-    let mut starting = Starting::bind(config, http_options(config)?, &options.inherited)?;
+    let seen = reload::seen(config).map_err(StartError)?;
+    let challenges = tls::Challenges::default();
+    let mut starting = Starting::bind(config, http_options(config, &challenges)?, &options.inherited)?;
     // Tables and caches are the same for all processes on a tier.
     let opening = open::open_telling(whole, options.new_database, Away::Wait, starting.trouble.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(Vec::new()) };
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(whole, &opened.store, &gate, &runtime)?;
-    let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime);
+    let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
     let (enforced, store) = (ground.enforced.clone(), ground.store.clone());
     let cached_routes = CachedRoutes::default();
     cached_routes.add(&config.endpoints);
@@ -110,7 +111,7 @@ fn serve_in_place(
     let server = starting.main(routes.clone(), gate)?;
     schedule.start(runtime.handle(), duties.jobs.then(|| tier.lease()).as_ref());
     let tier = Arc::new(tier);
-    let conditions = Arc::new(Conditions::new(tier.clone()));
+    let conditions = Arc::new(Conditions::new(tier.clone(), ground.notices.clone()));
     ground.proxies.start(runtime.handle());
     let (jobs, uncounted, plans) = (ground.jobs.clone(), ground.uncounted.clone(), ground.plans.clone());
     let statements = ground.statements.clone();
@@ -163,9 +164,10 @@ fn hangups(runtime: &Runtime, has_file: bool) -> Result<Option<Signal>, StartErr
     has_file.then(|| signal(SignalKind::hangup())).transpose().map_err(StartError::from)
 }
 
-fn http_options(config: &Config) -> Result<Options, StartError> {
+fn http_options(config: &Config, challenges: &tls::Challenges) -> Result<Options, StartError> {
     let (limits, trusted) = (reload::limits(config), reload::trusted(config));
-    let tls = config.server.tls.as_ref().map(|tls| tls::load_at_start(&config.source, tls)).transpose()?;
+    let load = |tls| tls::load_at_start(&config.source, tls, challenges);
+    let tls = config.server.tls.as_ref().map(load).transpose()?;
     let listen = compile::listens(&config.server.listen);
     Ok(Options { listen, workers: workers_of(config), limits, trusted, tls })
 }
@@ -254,6 +256,7 @@ fn ground(
     cache: &Cache<Problem>,
     workers: usize,
     runtime: &Runtime,
+    challenges: tls::Challenges,
 ) -> (Ground, Tier) {
     let open::Opened { store, tier, schemas, enforced, known } = opened;
     let ground = Ground {
@@ -269,6 +272,8 @@ fn ground(
         known,
         uncounted: Arc::default(),
         span_counts: Arc::default(),
+        challenges,
+        notices: Notices::default(),
         statements: Statements::default(),
         proxies: Proxies::new(workers),
         following: tier.following(),

@@ -86,6 +86,7 @@ impl Config {
         };
         self.tables.is_empty()
             && self.jobs.is_empty()
+            && self.server.tls.as_ref().is_none_or(|tls| tls.acme.is_none())
             && self.endpoints.iter().all(|endpoint| keeps_nothing(&endpoint.action))
             && self.database.url == database::DATABASE_URL
             && self.memory.is_unnamed()
@@ -126,7 +127,7 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
     let memory = memory::read(top.get("memory"));
     let tables = table::read(top.get("table"), &memory);
     let auths = auth::read(top.get("auth"), &tables);
-    let (server, guard) = server::read(top.get("server"), &auths);
+    let (server, guard) = server::read(top.get("server"), &auths, &memory.data_dir);
     let (guard, answer_headers) = (guard.as_ref(), &server.answer_headers);
     let known = Known { tables: &tables, auths: &auths, guard, answer_headers, memory: &memory, shared };
     let endpoints = endpoint::read(top.get("endpoint"), known);

@@ -5,11 +5,12 @@ use super::cors::{self, AnswerHeaders};
 use super::guard::{self, Guard};
 use super::tls::{self, Tls};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
-use crate::syntax::fields::{Cursor, bytes, flag, integer, milliseconds, text};
+use crate::syntax::fields::{Cursor, base_url, bytes, flag, integer, milliseconds, texts};
 use crate::syntax::keys::{Section, keys};
-use crate::syntax::tree::{Data, Node};
+use crate::syntax::tree::Node;
 use crate::syntax::units::address;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 pub(crate) const SERVER: Section = Section {
     name: "[server]",
@@ -156,7 +157,7 @@ impl Default for Limits {
 }
 
 /// `[server]`, and the guard of endpoints that have none.
-pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Option<Guard>) {
+pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth], data_dir: &Path) -> (Server, Option<Guard>) {
     let mut server = Server {
         listen: vec![Listen { address: SocketAddr::from(([127, 0, 0, 1], 3000)), scheme: Scheme::Http }],
         workers: None,
@@ -171,7 +172,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Optio
     let fields = cursor.section(&SERVER);
     fields.set("listen", &mut server.listen, listens);
     server.workers = fields.read("workers", integer(1, 1024)).map(|workers| workers as usize);
-    server.public_url = fields.read("public_url", public_url);
+    server.public_url = fields.read("public_url", base_url);
     fields.set("trusted_proxies", &mut server.trusted_proxies, networks);
     fields.set("merge_slashes", &mut server.merge_slashes, flag);
     server.answer_headers = cors::read(fields, &AnswerHeaders::default());
@@ -179,11 +180,11 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth]) -> (Server, Optio
         read_limits(cursor, &mut server.limits);
     }
     fields.set("stop_timeout", &mut server.limits.stop_timeout_ms, milliseconds);
-    server.tls = fields.get("tls").and_then(tls::read);
+    server.tls = fields.get("tls").and_then(|tls| tls::read(tls, data_dir));
     if !fields.has("tls") && server.speaks_https() {
         fields.wrong_at(
             "listen",
-            "listen: https:// needs a certificate: [server.tls] with `certificate` and `key`",
+            "listen: https:// needs a certificate: [server.tls] with `certificate` and `key`, or `acme` and `names`",
         );
     }
     (server, fields.get("guard").and_then(|guard| guard::read(guard, auths)))
@@ -214,15 +215,6 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
     let has_room = limits.target_bytes + METHOD_BYTES_MAX < limits.head_bytes;
     if cursor.mistakes.count() == before && !has_room {
         cursor.wrong("[server.limits]: target must leave room in head for the rest of the head");
-    }
-}
-
-/// One text, several separated by commas, or an array of them; `what` says of what.
-fn texts(node: &Node, what: &str) -> Result<Vec<String>, String> {
-    match &node.data {
-        Data::Text(text) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
-        Data::Array(items) => items.iter().map(text).collect(),
-        _ => Err(format!("must be {what}, not {}", node.kind())),
     }
 }
 
@@ -260,15 +252,4 @@ fn listens(node: &Node) -> Result<Vec<Listen>, String> {
         listens.push(Listen { address, scheme });
     }
     Ok(listens)
-}
-
-pub(crate) fn public_url(node: &Node) -> Result<String, String> {
-    let url = text(node)?;
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    let plain =
-        |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
-    if !rest.is_some_and(plain) || url.contains(['?', '#']) {
-        return Err(format!("`{url}` must be http:// or https:// and a host, such as https://example.com"));
-    }
-    Ok(url.trim_end_matches('/').to_owned())
 }

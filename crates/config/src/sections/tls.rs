@@ -1,8 +1,10 @@
 //! `[server.tls]`: with what HTTPS is spoken.
 
-use crate::syntax::fields::{Cursor, Fields, name};
+use crate::syntax::fields::{Cursor, Fields, base_url, name, texts};
 use crate::syntax::keys::{Section, keys};
-use std::path::PathBuf;
+use crate::syntax::tree::Node;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 pub(crate) const TLS: Section = Section {
     name: "[server.tls]",
@@ -13,6 +15,11 @@ pub(crate) const TLS: Section = Section {
         "certificates" | "array of tables" | "" |
             "several instead, each `{ certificate = \"…\", key = \"…\" }`: a client gets the first that is for the \
              name that it asks for, else the first of all"
+        "acme" | "URL" | "" |
+            "the directory of an ACME authority instead, such as `https://acme-v02.api.letsencrypt.org/directory`: it \
+             signs a certificate for `names`; its terms are agreed to"
+        "names" | "array of host names" | "" |
+            "with `acme`: the names of the certificate; their port 443 must lead to the listener"
         "client_ca" | "path" | "(clients show none)" |
             "a PEM file of authorities: a client must show a certificate that one of them has signed"
     },
@@ -31,10 +38,23 @@ const PAIR: Section = Section {
 pub struct Tls {
     /// Certificates with their keys; at least one.
     pub certificates: Vec<CertificateFiles>,
+    /// Where the certificate comes from; `None`: from whoever writes the files.
+    pub acme: Option<Acme>,
     /// Authorities of clients; `None`: clients show no certificate.
     pub client_ca: Option<PathBuf>,
     /// The line of its table.
     pub line: usize,
+}
+
+/// A certificate that an authority signs when it is asked to (RFC 8555).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acme {
+    /// The URL of its directory.
+    pub directory: String,
+    /// The names of the certificate, in lower case; at least one.
+    pub names: Vec<String>,
+    /// The PEM file with the key and the certificate.
+    pub file: PathBuf,
 }
 
 /// A certificate and its key, as PEM files.
@@ -46,12 +66,40 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// `[server.tls]`
-pub(crate) fn read(cursor: Cursor<'_>) -> Option<Tls> {
+/// `[server.tls]`. What an authority signs is kept below `data_dir`.
+pub(crate) fn read(cursor: Cursor<'_>, data_dir: &Path) -> Option<Tls> {
     let fields = cursor.section(&TLS);
+    let acme = read_acme(fields, data_dir);
+    let certificates = match &acme {
+        Some(acme) => vec![CertificateFiles { certificate: acme.file.clone(), key: acme.file.clone() }],
+        // What is wrong with it has been noted.
+        None if fields.has("acme") => return None,
+        None => read_certificates(cursor, fields)?,
+    };
+    Some(Tls { certificates, acme, client_ca: fields.read("client_ca", path), line: cursor.line() })
+}
+
+fn read_acme(fields: Fields<'_>, data_dir: &Path) -> Option<Acme> {
+    let Some(directory) = fields.get("acme") else {
+        if fields.has("names") {
+            fields.wrong_at("names", "names: goes with `acme`");
+        }
+        return None;
+    };
+    for other in ["certificate", "key", "certificates"] {
+        if fields.has(other) {
+            fields.wrong_at(other, format!("[server.tls]: `acme` or `{other}`, not both"));
+        }
+    }
+    let names = fields.required(TLS.name, "names").and_then(|names| names.read("names", host_names));
+    let directory = directory.read("acme", base_url)?;
+    Some(Acme { directory, names: names?, file: data_dir.join("acme").join("certificate.pem") })
+}
+
+fn read_certificates(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Vec<CertificateFiles>> {
     let has_pair = fields.has("certificate") || fields.has("key");
-    let certificates = match (has_pair, fields.get("certificates")) {
-        (true, None) => vec![read_pair(TLS.name, fields)?],
+    match (has_pair, fields.get("certificates")) {
+        (true, None) => Some(vec![read_pair(TLS.name, fields)?]),
         (false, Some(several)) => {
             let items = several.items("certificates: must be an array of tables");
             let pairs: Vec<_> =
@@ -60,18 +108,33 @@ pub(crate) fn read(cursor: Cursor<'_>) -> Option<Tls> {
                 several.wrong("certificates: must name at least one certificate and its key");
                 return None;
             }
-            pairs
+            Some(pairs)
         }
         (true, Some(several)) => {
             several.wrong("[server.tls]: `certificate` and `key`, or `certificates`, not both");
-            return None;
+            None
         }
         (false, None) => {
-            cursor.wrong("[server.tls] needs `certificate` and `key`");
-            return None;
+            cursor.wrong("[server.tls] needs `certificate` and `key`, or `acme` and `names`");
+            None
         }
+    }
+}
+
+/// Names that an authority can prove by asking a host: no wildcard, no address.
+fn host_names(node: &Node) -> Result<Vec<String>, String> {
+    let names = texts(node, "a name or an array of names")?;
+    let names: Vec<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+    let is_label = |label: &str| {
+        let is_plain = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        (1..=63).contains(&label.len()) && is_plain && !label.starts_with('-') && !label.ends_with('-')
     };
-    Some(Tls { certificates, client_ca: fields.read("client_ca", path), line: cursor.line() })
+    let is_name = |name: &String| name.split('.').all(is_label) && name.parse::<IpAddr>().is_err();
+    match names.iter().find(|name| !is_name(name)) {
+        Some(name) => Err(format!("`{name}` must be the name of a host, such as shop.example")),
+        None if names.is_empty() => Err("must have at least one name".into()),
+        None => Ok(names),
+    }
 }
 
 fn read_pair(owner: &str, fields: Fields<'_>) -> Option<CertificateFiles> {
@@ -82,6 +145,6 @@ fn read_pair(owner: &str, fields: Fields<'_>) -> Option<CertificateFiles> {
     })
 }
 
-fn path(node: &crate::syntax::tree::Node) -> Result<PathBuf, String> {
+fn path(node: &Node) -> Result<PathBuf, String> {
     name(node).map(PathBuf::from)
 }

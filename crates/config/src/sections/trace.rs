@@ -1,8 +1,7 @@
 //! `[trace]`: spans of requests for an OpenTelemetry collector.
 
 use super::log::share;
-use super::server::public_url;
-use crate::syntax::fields::{Cursor, name};
+use crate::syntax::fields::{Cursor, base_url, name};
 use crate::syntax::keys::{Section, keys};
 
 pub(crate) const TRACE: Section = Section {
@@ -36,6 +35,6 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Option<Trace> {
     let mut trace = Trace { otlp: String::new(), share: 1.0, service: "forebay".into(), line: cursor.line() };
     fields.set("share", &mut trace.share, share);
     fields.set("service", &mut trace.service, name);
-    trace.otlp = fields.required("[trace]", "otlp")?.read("otlp", public_url)?;
+    trace.otlp = fields.required("[trace]", "otlp")?.read("otlp", base_url)?;
     Some(trace)
 }

@@ -181,6 +181,27 @@ pub(crate) fn name(node: &Node) -> Result<String, String> {
     text(node).and_then(|text| if text.is_empty() { Err("must not be empty".into()) } else { Ok(text) })
 }
 
+/// One text, several separated by commas, or an array of them; `what` says of what.
+pub(crate) fn texts(node: &Node, what: &str) -> Result<Vec<String>, String> {
+    match &node.data {
+        Data::Text(text) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
+        Data::Array(items) => items.iter().map(text).collect(),
+        _ => Err(format!("must be {what}, not {}", node.kind())),
+    }
+}
+
+/// A URL to which a path is added: without a slash at its end.
+pub(crate) fn base_url(node: &Node) -> Result<String, String> {
+    let url = text(node)?;
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let plain =
+        |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+    if !rest.is_some_and(plain) || url.contains(['?', '#']) {
+        return Err(format!("`{url}` must be http:// or https:// and a host, such as https://example.com"));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
 /// One of several words.
 pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Result<T, String> {
     move |node| {

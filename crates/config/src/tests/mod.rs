@@ -55,6 +55,7 @@ fn broken_files_are_explained() {
         "syntax",
         "settings",
         "tls",
+        "acme",
         "certificates",
         "uncertified",
         "tables",

@@ -10,7 +10,7 @@ use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_config::model::Tier;
 use forebay_drain::{LETTER_FILE, NewDatabase, Settings, take_letters};
-use forebay_server::{Conditions, open};
+use forebay_server::{Conditions, Notices, open};
 use forebay_terminal::{answer, say};
 use forebay_value::Value;
 use std::process::ExitCode;
@@ -121,7 +121,7 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
         ..Settings::default()
     };
     let tier = Arc::new(opened.tier);
-    let conditions = Conditions::new(tier.clone());
+    let conditions = Conditions::new(tier.clone(), Notices::default());
     tier.start_drain(settings).map_err(Failure::from)?;
     let mut progress = Progress::new("drain", None);
     let ended = runtime.block_on(async {

@@ -3,6 +3,7 @@
 
 use super::{CompileError, Context, Keeping, Proxies, compile, incremented_columns};
 use crate::auth::Auth;
+use crate::conditions::Notices;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
@@ -13,6 +14,7 @@ use crate::service::Routes;
 use crate::spans::SpanCounts;
 use crate::start_error::StartError;
 use crate::statement_counters::Statements;
+use crate::tls::Challenges;
 use forebay_cache::Cache;
 use forebay_config::{Config, model};
 use forebay_database::Store;
@@ -52,6 +54,10 @@ pub struct Ground {
     pub uncounted: Arc<AtomicU64>,
     /// What became of spans.
     pub span_counts: Arc<SpanCounts>,
+    /// What authorities are shown that sign certificates.
+    pub challenges: Challenges,
+    /// What parts other than the tier tell of themselves.
+    pub notices: Notices,
     /// The servers behind.
     pub proxies: Proxies,
     /// The tables that follow what others write.

@@ -5,12 +5,15 @@
 //! certificates are valid now; what is wrong with others is said once. TLS 1.2 and 1.3 with ring, session
 //! tickets whose keys live as long as the certificates that they were made beside, no early data.
 
+mod acme;
 mod watch;
 
+pub use acme::{Challenges, keep, prepare};
 pub use watch::{Seen, look, watch};
 
 use crate::start_error::StartError;
 use forebay_config::model;
+use forebay_http::ACME_PROTOCOL;
 use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -20,8 +23,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 use x509_cert::der::Decode;
+use x509_cert::time::Time;
 
 /// The protocols that are offered, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -34,18 +38,18 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
-/// Reads the files.
+/// Reads the files. `challenges`: what an authority is shown that asks whether a name leads here.
 ///
 /// # Errors
 /// A sentence that names the key and the file.
-pub fn load(tls: &model::Tls) -> Result<Loaded, String> {
+pub fn load(tls: &model::Tls, challenges: &Challenges) -> Result<Loaded, String> {
     let provider = Arc::new(ring::default_provider());
     let (mut certificates, mut warnings) = (Vec::new(), Vec::new());
     for files in &tls.certificates {
         let certified = certified_key(files, &provider)?;
-        let validity = check_time(&certified.cert[0], SystemTime::now());
+        let checked = check_time(&certified.cert[0], SystemTime::now());
         warnings
-            .extend(validity.err().map(|what| format!("server.tls: {} {what}", files.certificate.display())));
+            .extend(checked.err().map(|what| format!("server.tls: {} {what}", files.certificate.display())));
         certificates.push(Arc::new(certified));
     }
     let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -65,8 +69,11 @@ pub fn load(tls: &model::Tls) -> Result<Loaded, String> {
             builder.with_client_cert_verifier(verifier.map_err(|error| unusable(&error))?)
         }
     };
-    let mut config = builder.with_cert_resolver(Arc::new(ByName(certificates)));
-    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    let challenges = tls.acme.is_some().then(|| challenges.clone());
+    let acme_protocol = challenges.as_ref().map(|_| ACME_PROTOCOL);
+    let protocols = PROTOCOLS.into_iter().chain(acme_protocol).map(<[u8]>::to_vec).collect();
+    let mut config = builder.with_cert_resolver(Arc::new(Resolver { certificates, challenges }));
+    config.alpn_protocols = protocols;
     // New keys each time: a client that was let in by an authority that is gone must show its certificate.
     config.ticketer =
         ring::Ticketer::new().map_err(|error| format!("server.tls: no keys for session tickets: {error}"))?;
@@ -77,8 +84,13 @@ pub fn load(tls: &model::Tls) -> Result<Loaded, String> {
 ///
 /// # Errors
 /// The sentence, with its place.
-pub fn load_at_start(source: &str, tls: &model::Tls) -> Result<Arc<ServerConfig>, StartError> {
-    let loaded = load(tls).map_err(|what| StartError(format!("{source}:{}: {what}", tls.line)))?;
+pub fn load_at_start(
+    source: &str,
+    tls: &model::Tls,
+    challenges: &Challenges,
+) -> Result<Arc<ServerConfig>, StartError> {
+    let loaded =
+        load(tls, challenges).map_err(|what| StartError(format!("{source}:{}: {what}", tls.line)))?;
     for warning in &loaded.warnings {
         forebay_terminal::warn!("warning: {warning}");
     }
@@ -110,36 +122,60 @@ fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'stati
     }
 }
 
-/// Whether a certificate is valid now; else what is wrong with its time.
-fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), String> {
+/// From when to when a certificate is valid, and who signed it.
+struct Validity {
+    from: Time,
+    until: Time,
+    is_self_signed: bool,
+}
+
+fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
     let parsed =
         x509_cert::Certificate::from_der(certificate).map_err(|error| format!("is malformed: {error}"))?;
-    let validity = parsed.tbs_certificate.validity;
-    let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    if now > validity.not_after.to_unix_duration() {
-        return Err(format!("has expired on {}", validity.not_after));
+    let signed = parsed.tbs_certificate;
+    Ok(Validity {
+        from: signed.validity.not_before,
+        until: signed.validity.not_after,
+        is_self_signed: signed.issuer == signed.subject,
+    })
+}
+
+/// Whether a certificate is valid now; else what is wrong with its time.
+fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), String> {
+    let validity = validity_of(certificate)?;
+    if now > validity.until.to_system_time() {
+        return Err(format!("has expired on {}", validity.until));
     }
-    if now < validity.not_before.to_unix_duration() {
-        return Err(format!("is not valid before {}", validity.not_before));
+    if now < validity.from.to_system_time() {
+        return Err(format!("is not valid before {}", validity.from));
     }
     Ok(())
 }
 
-/// The certificate for the name that a client asks for, else the first.
+/// The certificate for the name that a client asks for, else the first; for an authority that asks whether a
+/// name leads here, the one that it waits for, and no other.
 #[derive(Debug)]
-struct ByName(Vec<Arc<CertifiedKey>>);
+struct Resolver {
+    certificates: Vec<Arc<CertifiedKey>>,
+    challenges: Option<Challenges>,
+}
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(challenges) = &self.challenges
+            && hello.alpn().is_some_and(|mut protocols| protocols.any(|name| name == ACME_PROTOCOL))
+        {
+            return challenges.of(hello.server_name()?);
+        }
         let is_for = |name: &ServerName<'_>, certified: &CertifiedKey| {
             let parsed = certified.end_entity_cert().and_then(ParsedCertificate::try_from);
             parsed.is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
         };
-        let named = hello.server_name().filter(|_| self.0.len() > 1).and_then(|name| {
+        let named = hello.server_name().filter(|_| self.certificates.len() > 1).and_then(|name| {
             let name = ServerName::try_from(name).ok()?;
-            self.0.iter().find(|certified| is_for(&name, certified))
+            self.certificates.iter().find(|certified| is_for(&name, certified))
         });
-        named.or(self.0.first()).cloned()
+        named.or(self.certificates.first()).cloned()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use forebay_config::model::{CertificateFiles, Tls};
 use std::process::Command;
+use std::time::Duration;
 
 /// Runs openssl in a folder.
 fn openssl(folder: &Path, script: &str) {
@@ -21,7 +22,7 @@ fn pair(folder: &Path, certificate: &str, key: &str) -> CertificateFiles {
 }
 
 fn tls(certificates: Vec<CertificateFiles>) -> Tls {
-    Tls { certificates, client_ca: None, line: 7 }
+    Tls { certificates, acme: None, client_ca: None, line: 7 }
 }
 
 #[test]
@@ -30,11 +31,12 @@ fn files_that_cannot_be_used_are_named_with_their_key() {
     let at = folder.path();
     openssl(at, MAKE);
     let check = |certificate: &str, key: &str, expected: &str| {
-        let error = load(&tls(vec![pair(at, certificate, key)])).err().unwrap_or_default();
+        let error =
+            load(&tls(vec![pair(at, certificate, key)]), &Challenges::default()).err().unwrap_or_default();
         let error = error.replace(&format!("{}/", at.display()), "");
         assert!(error.starts_with(expected), "{certificate} {key}: {error}");
     };
-    assert!(load(&tls(vec![pair(at, "a.crt", "a.key")])).is_ok());
+    assert!(load(&tls(vec![pair(at, "a.crt", "a.key")]), &Challenges::default()).is_ok());
     check("none.crt", "a.key", "server.tls.certificate: none.crt cannot be read: ");
     check("a.crt", "none.key", "server.tls.key: none.key cannot be read: ");
     check("empty.pem", "a.key", "server.tls.certificate: empty.pem holds no certificate");
@@ -42,7 +44,9 @@ fn files_that_cannot_be_used_are_named_with_their_key() {
     check("a.crt", "a.crt", "server.tls.key: a.crt cannot be read: ");
     check("a.crt", "b.key", "server.tls.key: b.key is not the key of a.crt");
     let client_ca = Some(at.join("empty.pem"));
-    let error = load(&Tls { client_ca, ..tls(vec![pair(at, "a.crt", "a.key")]) }).err().unwrap_or_default();
+    let error = load(&Tls { client_ca, ..tls(vec![pair(at, "a.crt", "a.key")]) }, &Challenges::default())
+        .err()
+        .unwrap_or_default();
     assert!(
         error.starts_with("server.tls.client_ca: ") && error.ends_with("holds no certificate"),
         "{error}"
@@ -72,7 +76,7 @@ fn files_that_changed_before_they_were_watched_are_read() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (told, replaced) = std::sync::mpsc::channel();
     runtime.block_on(async {
-        let watching = watch(tls, seen, |_| {
+        let watching = watch(tls, Challenges::default(), seen, |_| {
             let told = told.clone();
             async move { told.send(()).expect("the test waits") }
         });

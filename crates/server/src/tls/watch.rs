@@ -1,6 +1,6 @@
 //! The files of certificates, looked at now and then.
 
-use super::load;
+use super::{Challenges, load};
 use forebay_config::model;
 use forebay_terminal::{say, warn};
 use rustls::ServerConfig;
@@ -34,6 +34,7 @@ pub fn look(tls: &model::Tls) -> Seen {
 /// Files that cannot be used change nothing; the reason is said once for each state of theirs.
 pub async fn watch<F: Future<Output = ()>>(
     tls: model::Tls,
+    challenges: Challenges,
     seen: Seen,
     replace: impl Fn(Arc<ServerConfig>) -> F,
 ) {
@@ -48,7 +49,7 @@ pub async fn watch<F: Future<Output = ()>>(
             continue;
         }
         judged = now;
-        match load(&tls) {
+        match load(&tls, &challenges) {
             Ok(loaded) if loaded.warnings.is_empty() => {
                 replace(loaded.config).await;
                 say!("server.tls: the certificates have changed and are in use");

@@ -1,0 +1,192 @@
+//! Certificates by ACME, from a real authority: Let's Encrypt's pebble.
+
+use forebay_tests::{Certificates, Folder, Server, Start, binary, free_port, wait_for};
+use serde_json::Value;
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+const NAME: &str = "shop.example";
+const ENDPOINTS: &str = "[[endpoint]]\nroute = 'GET /a'\nconstant = { text = 'a' }\n";
+
+/// Where everything is, before any of it runs.
+struct Site {
+    folder: Folder,
+    certificates: Certificates,
+    /// Of the server's HTTPS, of the directory, of its management, and of names.
+    ports: [u16; 4],
+}
+
+/// A process that is killed when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _killed = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+impl Site {
+    fn new() -> Site {
+        let folder = Folder::new();
+        let certificates = Certificates::new(folder.path());
+        Site { folder, certificates, ports: [free_port(), free_port(), free_port(), free_port()] }
+    }
+
+    fn start(&self) -> Server {
+        let [https, directory, ..] = self.ports;
+        let file = self.folder.write(
+            "front.toml",
+            &format!(
+                "[server.tls]\nacme = 'https://127.0.0.1:{directory}/dir'\nnames = ['{NAME}', 'www.{NAME}']\n\
+                 {ENDPOINTS}"
+            ),
+        );
+        let start = Start::new(binary(), &self.folder, &file);
+        let start = start.listen(&format!("https://127.0.0.1:{https},127.0.0.1:0"));
+        start.environment("SSL_CERT_FILE", &self.certificates.ca.display().to_string()).start()
+    }
+
+    /// The authority, whose certificates live so long. All names lead to this machine.
+    #[track_caller]
+    fn authority(&self, life_s: u64) -> [Running; 2] {
+        let [https, directory, management, names] = self.ports;
+        let (certificate, key) = (self.certificates.certificate.display(), self.certificates.key.display());
+        let config = self.folder.write(
+            "pebble.json",
+            &format!(
+                "{{\"pebble\": {{\"listenAddress\": \"127.0.0.1:{directory}\", \"managementListenAddress\": \
+                 \"127.0.0.1:{management}\", \"certificate\": \"{certificate}\", \"privateKey\": \"{key}\", \
+                 \"httpPort\": 1, \"tlsPort\": {https}, \"certificateValidityPeriod\": {life_s}}}}}"
+            ),
+        );
+        let mut resolver = Command::new("pebble-challtestsrv");
+        resolver.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-management", ""]);
+        resolver.args(["-defaultIPv6", "", "-dns01", &format!("127.0.0.1:{names}")]);
+        let mut pebble = Command::new("pebble");
+        pebble.args(["-dnsserver", &format!("127.0.0.1:{names}"), "-config"]).arg(config);
+        pebble.env("PEBBLE_VA_NOSLEEP", "1");
+        let running = [resolver, pebble].map(|mut command| {
+            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            Running(child.expect("scripts/install-tools installs pebble"))
+        });
+        // Bound: nobody else can be.
+        wait_for("names are answered", || UdpSocket::bind(("127.0.0.1", names)).is_err().then_some(()));
+        wait_for("the directory listens", || TcpStream::connect(("127.0.0.1", directory)).ok());
+        running
+    }
+
+    /// The root of the authority, which is another one after each start of it.
+    fn root(&self) -> PathBuf {
+        let url = format!("https://localhost:{}/roots/0", self.ports[2]);
+        let root = curl(&["--cacert", &self.certificates.ca.display().to_string(), &url]);
+        self.folder.write("root.pem", &good(&root))
+    }
+
+    /// What a client that believes this root gets.
+    fn ask(&self, root: &PathBuf, name: &str) -> Output {
+        let https = self.ports[0];
+        let leads_here = format!("{name}:{https}:127.0.0.1");
+        let root = root.display().to_string();
+        curl(&["--cacert", &root, "--resolve", &leads_here, &format!("https://{name}:{https}/a")])
+    }
+
+    /// What openssl sees of the certificate that a client gets.
+    fn seen(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-connect", &format!("127.0.0.1:{}", self.ports[0])]).args(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().expect("openssl is installed");
+        child.stdin.take().expect("a pipe").write_all(b"").expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The certificate that clients get, as PEM.
+    fn certificate(&self) -> String {
+        let seen = self.seen(&["-servername", NAME]);
+        let (from, to) =
+            (seen.find("-----BEGIN").expect("a certificate"), seen.find("-----END").expect("one"));
+        seen[from..to].to_owned()
+    }
+}
+
+fn curl(arguments: &[&str]) -> Output {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "20"]).args(arguments).output().expect("curl is installed")
+}
+
+#[track_caller]
+fn good(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+/// The states that `/ready` shows.
+fn conditions(server: &Server) -> Vec<String> {
+    let ready = server.admin("GET", "/ready").json();
+    let conditions = ready["conditions"].as_array().expect("conditions");
+    conditions.iter().map(|condition| condition["state"].as_str().expect("a state").to_owned()).collect()
+}
+
+#[test]
+fn a_directory_that_is_away_holds_up_no_start_and_no_request() {
+    let site = Site::new();
+    let server = site.start();
+    wait_for("it is said that a certificate is missing", || {
+        (conditions(&server) == ["certificate due"]).then_some(())
+    });
+    let ready = server.admin("GET", "/ready");
+    assert_eq!((ready.status, ready.json()["status"].clone()), (200, Value::from("degraded")));
+    server.client().get("/a").expect(200);
+    // Nobody has signed what stands in the place of the certificate.
+    let https = format!("https://127.0.0.1:{}/a", site.ports[0]);
+    assert_eq!(good(&curl(&["--insecure", &https])), "{\"text\":\"a\"}");
+    let running = site.authority(86_400);
+    wait_for("a certificate is there", || conditions(&server).is_empty().then_some(()));
+    let root = site.root();
+    for name in [NAME, "www.shop.example"] {
+        let answer =
+            wait_for("it is in use", || Some(site.ask(&root, name)).filter(|output| output.status.success()));
+        assert_eq!(good(&answer), "{\"text\":\"a\"}", "{name}");
+    }
+    server.wait_for_output("signed a certificate for shop.example, www.shop.example");
+    // One when it begins, one when it ends.
+    server.wait_for_lines(2, "certificate due");
+    for file in ["certificate.pem", "account.json"] {
+        let file = site.folder.data().join("acme").join(file);
+        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    // What proves a name is shown for no other name, and for none after it has been proved.
+    for name in [NAME, "other.example"] {
+        let seen = site.seen(&["-servername", name, "-alpn", "acme-tls/1"]);
+        assert!(!seen.contains("BEGIN CERTIFICATE"), "{name}: {seen}");
+    }
+    drop(running);
+    let before = site.certificate();
+    server.stop();
+    let server = site.start();
+    assert_eq!(site.certificate(), before, "the certificate on disk is used at once");
+    assert_eq!(good(&site.ask(&root, NAME)), "{\"text\":\"a\"}");
+    assert_eq!(server.count_lines("certificate due"), 0, "{}", server.output());
+}
+
+#[test]
+fn a_certificate_is_renewed_ahead_of_its_end() {
+    let site = Site::new();
+    let _running = site.authority(30);
+    let server = site.start();
+    server.wait_for_output("signed a certificate for");
+    server.wait_for_output("the certificates have changed and are in use");
+    let first = site.certificate();
+    let root = site.root();
+    server.wait_for_lines(2, "the certificates have changed and are in use");
+    assert_ne!(site.certificate(), first);
+    assert_eq!(good(&site.ask(&root, NAME)), "{\"text\":\"a\"}");
+    assert_eq!(server.count_lines("certificate due"), 0, "{}", server.output());
+}
