@@ -9,15 +9,19 @@
 //! either.
 
 use crate::counters::RouteCounters;
+use crate::endpoint::waiting_requests::reply_of;
 use crate::functions::uuid7;
+use crate::problem::Problem;
 use crate::spans::{Ended, RequestSpan, Spans, chooses};
 use forebay_config::model::{self, LogFormat, LogLevel};
 use forebay_http::{
-    Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Refused, Request,
+    Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Refused, Reply, Request,
 };
 use forebay_terminal::{Event, Format, Level, Value, enqueue};
+use futures_util::FutureExt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
@@ -159,7 +163,7 @@ impl Logged {
                 Outcome::Done
             }
             Outcome::Later(work) => Outcome::Later(Box::pin(async move {
-                let mut reply = work.await;
+                let mut reply = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| broken_off());
                 reply.extra.extend_from_slice(&lines);
                 if let Some(entry) = &mut entry {
                     entry.note_whole(reply.head.status(), reply.body.len());
@@ -167,7 +171,8 @@ impl Logged {
                 reply
             })),
             Outcome::Streamed(work) => Outcome::Streamed(Box::pin(async move {
-                let mut given = work.await;
+                let given = AssertUnwindSafe(work).catch_unwind().await;
+                let mut given = given.unwrap_or_else(|_| broken_off().into());
                 match &mut given {
                     Given::Whole(reply) => {
                         reply.extra.extend_from_slice(&lines);
@@ -196,6 +201,11 @@ impl Logged {
             })),
         }
     }
+}
+
+/// The answer in the place of one whose future panicked: it has the request's id, as any other.
+fn broken_off() -> Reply {
+    reply_of(Err(Problem::new(500, "the handler failed")))
 }
 
 /// The line and the span of one request. Both end when this is dropped: also for a client that goes before
@@ -304,5 +314,35 @@ impl BodySource for CountedBody {
         let filled = ready!(self.body.as_mut().poll_fill(cx, out));
         self.entry.body_bytes += (out.len() - before) as u64;
         Poll::Ready(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_http::detached;
+
+    /// It was answered without the id of its request, and no line told of it.
+    #[test]
+    fn an_answer_whose_future_panics_has_the_id_of_its_request() {
+        let works: [fn() -> Outcome; 2] = [
+            || Outcome::Later(Box::pin(async { panic!("a test") })),
+            || Outcome::Streamed(Box::pin(async { panic!("a test") })),
+        ];
+        let route = Arc::new(RouteCounters::new("GET /a".into(), 1));
+        for work in works {
+            let lines = b"X-Request-Id: 7\r\n".to_vec();
+            let logged = Logged { label: Arc::default(), lines, entry: None };
+            let reply = match detached(|answer| logged.answered(&route, work(), answer)).0 {
+                Outcome::Later(reply) => futures_executor::block_on(reply),
+                Outcome::Streamed(given) => match futures_executor::block_on(given) {
+                    Given::Whole(reply) => reply,
+                    _ => panic!("it is whole"),
+                },
+                Outcome::Done => panic!("it is deferred"),
+            };
+            assert_eq!(reply.head.status(), 500);
+            assert!(reply.extra.ends_with(b"X-Request-Id: 7\r\n"), "{:?}", reply.extra.escape_ascii());
+        }
     }
 }
