@@ -40,7 +40,7 @@ prepare() {
 
 unit() {
   local root=$1 score
-  systemd-analyze verify --man=no --recursive-errors=no --root="$root" /lib/systemd/system/forebay.service
+  systemd-analyze verify --man=no --recursive-errors=no --root="$root" /lib/systemd/system/forebay.service /lib/systemd/system/forebay.socket
   systemd-analyze security --offline=true --threshold=20 packaging/debian/forebay.service >"$work/security.txt" ||
     fail "the unit is exposed by more than 2.0: $work/security.txt"
   score=$(tail -1 "$work/security.txt" | grep -o '[0-9]\+\.[0-9]' | head -1)
@@ -119,6 +119,21 @@ stop() {
   wait "$manager" || fail "the service manager was not told of the stop: $(cat "$work/notify.txt")"
 }
 
+# Starts the service with the listener of its socket unit, as systemd does at a client's first connection.
+activated() {
+  local root=$1 address command
+  address=$(sed -n 's/^ListenStream=//p' "$root/lib/systemd/system/forebay.socket")
+  command=$(sed -n 's/^ExecStart=//p' "$root/lib/systemd/system/forebay.service")
+  systemd-socket-activate --listen="$address" chroot "$root" setpriv --reuid forebay --regid forebay --clear-groups --no-new-privs \
+    env --chdir=/var/lib/forebay $command >"$work/server.log" 2>&1 &
+  server=$!
+  # The service could not listen on this address itself: it is taken.
+  curl -fsS --retry 50 --retry-delay 1 --retry-connrefused "http://$address/" | grep -q forebay.toml ||
+    fail "the service does not answer on a listener that it is passed: $(tail -5 "$work/server.log")"
+  kill -TERM "$server"
+  wait "$server" || fail "the server ended with $?: $(tail -5 "$work/server.log")"
+}
+
 deb() {
   local root=$1 old new
   old=$(ls "$work"/dist/*.deb) new=$(ls "$work"/newer/*.deb)
@@ -131,6 +146,8 @@ deb() {
   curl -fsS http://127.0.0.1:3000/ | grep -q forebay.toml
   stop
   say "the .deb installs; the service starts, says READY=1, and stops" "$(basename "$old")"
+  activated "$root"
+  say "the service takes the listener of forebay.socket" "$(sed -n 's/^ListenStream=//p' "$root/lib/systemd/system/forebay.socket")"
   cat >>"$root/etc/forebay/forebay.toml" <<'TOML'
 
 [table.codes]
