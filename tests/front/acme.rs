@@ -34,7 +34,14 @@ impl Site {
     fn new() -> Site {
         let folder = Folder::new();
         let certificates = Certificates::new(folder.path());
-        Site { folder, certificates, ports: [free_port(), free_port(), free_port(), free_port()] }
+        let mut ports = [0; 4];
+        for place in 0..ports.len() {
+            // None twice: nothing listens on them yet.
+            ports[place] = std::iter::repeat_with(free_port)
+                .find(|port| !ports[..place].contains(port))
+                .expect("there are more");
+        }
+        Site { folder, certificates, ports }
     }
 
     fn start(&self) -> Server {
