@@ -135,6 +135,10 @@ impl Outstanding {
         Outstanding::Keys(HashSet::new())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Outstanding::Keys(keys) if keys.is_empty())
+    }
+
     /// Those that were found by a look for at most [`LETTERS_LOOKED_AT`].
     pub(crate) fn of(found: Vec<i64>) -> Outstanding {
         let is_all = found.len() < LETTERS_LOOKED_AT;

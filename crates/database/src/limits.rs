@@ -147,6 +147,9 @@ pub const KEEPALIVE_INTERVAL_S: u64 = 5;
 /// See [`KEEPALIVE_INTERVAL_S`].
 pub const KEEPALIVE_PROBES: u32 = 3;
 
+/// How long after its last use a connection is taken for a batch without asking whether it is still there.
+pub const SESSION_WARM_MS: u64 = 1_000;
+
 /// How long a COMMIT of unknown outcome is asked after before the drain is told that it is unknown.
 pub const OUTCOME_MS: u64 = 10_000;
 
@@ -166,6 +169,14 @@ pub const SWEEP_MS: u64 = 100;
 /// Changes of one kind to one table from which on they go by COPY; fewer are sent as statements, which costs
 /// less than a COPY's two round trips.
 pub const COPY_ROWS_MIN: usize = 32;
+
+/// Changes at most in a batch that is sent as one flight, COMMIT included. In a larger one round trips count
+/// for little, and COPY costs less a row.
+pub const FLIGHT_CHANGES: usize = 128;
+
+/// Rows at most that one INSERT of such a batch has. A statement has 65,535 parameters at most, and a table
+/// of the config 1,000 columns.
+pub const INSERTED_TOGETHER: usize = 32;
 
 /// Bytes of encoded rows handed to a COPY at once: large enough that the hand-over is free, small enough that
 /// the server works on the first while the next is encoded.
@@ -236,6 +247,7 @@ pub const FOLLOW_IDLE_NOTE_MS: u64 = 300_000;
 /// Changes that are deleted in one transaction: a few milliseconds' work.
 pub const FOLLOW_DELETE_ROWS: u64 = 10_000;
 
+const _: () = assert!(INSERTED_TOGETHER.is_power_of_two() && INSERTED_TOGETHER * 1_000 < 65_535);
 const _: () = assert!(CONNECT_AGAIN_MS < RECONNECT_LAST_MS);
 const _: () = assert!(YIELD_EVERY <= YIELD_FLOOR);
 const _: () = assert!(SHARED_STATEMENT_MS <= SLICE_MS);

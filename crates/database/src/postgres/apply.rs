@@ -3,7 +3,8 @@
 //!
 //! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does
 //! anything, and one that runs at the same time waits for the row, then finds it moved. Changes of one kind
-//! to one table that follow each other are one *run*; long runs go in bulk, short ones as statements. A batch
+//! to one table that follow each other are one *run*; long runs go in bulk, short ones as statements. A small
+//! batch is tried in one flight first (`one_flight`). A batch
 //! whose refused changes become dead letters goes as statements under savepoints, so that a refused change
 //! undoes only itself; so do those whose refused changes are held. A batch that settles held changes locks
 //! these instead of moving a position. A direct write never waits for a batch as such, only for a row that
@@ -14,7 +15,9 @@ use super::dead_letters::{outstanding, supersede};
 use super::positions::{check_moved, moving, settled, taken_over};
 use super::session::Session;
 use super::sql::quoted;
-use super::{Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one};
+use super::{
+    Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one, one_flight,
+};
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
 use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
@@ -141,20 +144,27 @@ async fn apply(
 }
 
 async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut Done) -> Result<(), Error> {
-    let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+    let mut session = bulk.sessions.lease_warm(BULK_ANSWER_MS).await?;
     let session = &mut *session;
     if letters.broken.is_none() {
         bulk.make_drain_tables(session).await.map_err(of_letters)?;
     }
-    // So that the triggers of followed tables do not tell the drain what it wrote itself.
-    let mut further = format!("; SET LOCAL forebay.drain = '{:032x}'", batch.log);
+    let mut further = String::new();
     if batch.on_error == OnError::Fail {
         // Coalescing orders by kind and key: a row may come before the one it refers to. For constraints that
         // may be deferred.
         further += "; SET CONSTRAINTS ALL DEFERRED";
     }
+    let mut begun = begin_changes(session, batch, &further, letters).await;
+    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) {
+        if let Some(flown) = one_flight::apply(session, batch).await? {
+            *done = flown;
+            return Ok(());
+        }
+        begun = begin_changes(session, batch, &further, letters).await;
+    }
     let changed = async {
-        begin_changes(session, batch, &further, letters).await?;
+        begun?;
         let reached = cascades::of_batch(session, batch).await?;
         match batch.on_error {
             OnError::Fail => {
@@ -181,8 +191,11 @@ async fn begin_changes(
 ) -> Result<(), Error> {
     let looks = letters.broken.is_none();
     letters.outstanding = Outstanding::none();
+    // So that the triggers of followed tables do not tell the drain what it wrote itself, and so that the
+    // position is moved in this transaction or not at all (`positions::moving`).
+    let further = format!("; SET LOCAL forebay.drain = '{:032x}'{further}", batch.log);
     if batch.is_settling() {
-        session.begin_job_with(further).await?;
+        session.begin_job_with(&further).await?;
         held_changes::lock(session, batch).await?;
         if looks {
             letters.outstanding = outstanding(session).await.map_err(of_letters)?;
@@ -196,7 +209,7 @@ async fn begin_changes(
         let prepared = session.prepared(&sql.into(), &[]).await.map_err(of_letters)?;
         statements.push((prepared, values));
     }
-    let mut given = session.begin_flight(further, &statements).await?.into_iter();
+    let mut given = session.begin_flight(&further, &statements).await?.into_iter();
     let moved = given.next().expect("each statement gives something")?;
     check_moved(session, batch, moved.changed).await?;
     if let Some(found) = given.next() {

@@ -2,9 +2,10 @@
 
 use super::errors;
 use super::session::{Failure, Prepared, Session, fly};
-use super::table::{ChangeSql, increment_sql, update_sql};
+use super::table::{ChangeSql, increment_sql, insert_sql, update_sql};
+use crate::limits::INSERTED_TOGETHER;
 use crate::{Change, Error, Kind, Op, Rows};
-use forebay_value::{Schema, Value};
+use forebay_value::{Row, Schema, Value};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
@@ -138,6 +139,44 @@ async fn prepared(
         ready.push((prepared, values, names(schema, &change.op)));
     }
     Ok(ready)
+}
+
+/// A statement that makes so many changes.
+pub(super) struct Gathered {
+    pub(super) prepared: Arc<Prepared>,
+    pub(super) values: Vec<Value>,
+    pub(super) changes: usize,
+}
+
+/// Prepares changes, many inserts into one table as one statement. Their numbers are powers of two, so that
+/// few statements serve all batches.
+pub(super) async fn gathered(
+    session: &mut Session,
+    schemas: &[Arc<Schema>],
+    changes: &[Change],
+) -> Result<Vec<Gathered>, Error> {
+    let tables: Vec<ChangeSql> = schemas.iter().map(|schema| ChangeSql::of(schema)).collect();
+    let (mut gathered, mut rest) = (Vec::new(), changes);
+    while let Some(first) = rest.first() {
+        let schema = &schemas[first.table];
+        let rows = rest.iter().map_while(|change| match &change.op {
+            Op::Insert(row) if change.table == first.table => Some(row),
+            _ => None,
+        });
+        let rows: Vec<&Row> = rows.take(INSERTED_TOGETHER).collect();
+        let count = if rows.is_empty() { 1 } else { 1 << rows.len().ilog2() };
+        let (sql, values) = match count {
+            1 => statement(schema, &tables[first.table], &first.op),
+            _ => {
+                let values = rows[..count].iter().flat_map(|row| row.as_ref().to_values(schema));
+                (insert_sql(schema, count).into(), values.collect())
+            }
+        };
+        let prepared = session.prepared(&sql, &[]).await?;
+        gathered.push(Gathered { prepared, values, changes: count });
+        rest = &rest[count..];
+    }
+    Ok(gathered)
 }
 
 /// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and

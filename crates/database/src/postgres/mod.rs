@@ -31,6 +31,7 @@ mod insert_each;
 mod lane;
 mod numeric;
 mod one_by_one;
+mod one_flight;
 mod positions;
 mod query_plan;
 mod scan;

@@ -159,7 +159,8 @@ async fn move_opening(
 }
 
 /// The statement that moves the position by compare-and-set: it changes one row, or the position was moved by
-/// another drain ([`check_moved`]).
+/// another drain ([`check_moved`]). It is sent with the BEGIN of its transaction, and does nothing where that
+/// has failed: then `forebay.drain` is not set.
 pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error> {
     let stored = |position: u64| {
         i64::try_from(position)
@@ -177,7 +178,8 @@ pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error>
     }
     let Some(from) = batch.from else {
         let sql = "INSERT INTO forebay_position (log, position, note, history, updated_at)
-                   VALUES ($1, $2, $3, $4, clock_timestamp()) ON CONFLICT (log) DO NOTHING";
+                   SELECT $1::text, $2::int8, $3::text, $4::text, clock_timestamp()
+                   WHERE current_setting('forebay.drain', true) = $1::text ON CONFLICT (log) DO NOTHING";
         return Ok((sql, vec![log, to, note(&batch.note.to), opening]));
     };
     #[cfg(feature = "planted")]
@@ -193,7 +195,8 @@ pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error>
         return Ok((sql, params.into()));
     }
     let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
-               WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''";
+               WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''
+                 AND current_setting('forebay.drain', true) = log";
     let params = [log, to, stored(from)?, note(&batch.note.to), note(&batch.note.from), opening];
     Ok((sql, params.into()))
 }

@@ -193,6 +193,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// Whether the server has answered with an error.
+    pub(super) fn is_of_server(&self) -> bool {
+        matches!(self, Failure::Server(error) if error.as_db_error().is_some())
+    }
+
     pub(super) fn into_error(self) -> Error {
         match self {
             Failure::Server(error) => errors::map(error),

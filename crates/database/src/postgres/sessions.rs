@@ -2,17 +2,21 @@
 //! needs.
 
 use super::session::{Connector, Role, Session};
+use crate::limits::SESSION_WARM_MS;
 use crate::{Error, Kind};
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Connections that are not in use, and since when.
+type Idle = Arc<Mutex<Vec<(Session, Instant)>>>;
 
 /// The pool.
 pub(super) struct Sessions {
     connector: Arc<Connector>,
-    idle: Arc<Mutex<Vec<Session>>>,
+    idle: Idle,
     free: Arc<Semaphore>,
     wait: Duration,
 }
@@ -20,7 +24,7 @@ pub(super) struct Sessions {
 /// A connection, given back when this is dropped; closed instead when a transaction was left open.
 pub(super) struct Lease {
     session: Option<Session>,
-    idle: Arc<Mutex<Vec<Session>>>,
+    idle: Idle,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -31,6 +35,25 @@ impl Sessions {
 
     /// A connection, waited for at most so long as a statement may run.
     pub(super) async fn lease(&self) -> Result<Lease, Error> {
+        self.lease_idle(Duration::ZERO).await
+    }
+
+    /// A connection for what may take longer than a statement of a request.
+    pub(super) async fn lease_for(&self, patience_ms: u64) -> Result<Lease, Error> {
+        let mut lease = self.lease().await?;
+        lease.patience = Duration::from_millis(patience_ms);
+        Ok(lease)
+    }
+
+    /// The same for a job that is tried again when the server has closed the connection meanwhile: one that
+    /// was in use a moment ago is not asked first.
+    pub(super) async fn lease_warm(&self, patience_ms: u64) -> Result<Lease, Error> {
+        let mut lease = self.lease_idle(Duration::from_millis(SESSION_WARM_MS)).await?;
+        lease.patience = Duration::from_millis(patience_ms);
+        Ok(lease)
+    }
+
+    async fn lease_idle(&self, unasked: Duration) -> Result<Lease, Error> {
         let permit = tokio::time::timeout(self.wait, self.free.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             return Err(Error::new(
@@ -39,9 +62,9 @@ impl Sessions {
             ));
         };
         let mut found = None;
-        while let Some(session) = self.take_idle() {
+        while let Some((session, since)) = self.take_idle() {
             // One round trip, so that no job begins on a connection that the server has closed meanwhile.
-            if is_well(&session).await {
+            if session.is_alive() && since.elapsed() < unasked || is_well(&session).await {
                 found = Some(session);
                 break;
             }
@@ -54,14 +77,7 @@ impl Sessions {
         Ok(Lease { session: Some(session), idle: self.idle.clone(), _permit: permit })
     }
 
-    /// A connection for what may take longer than a statement of a request.
-    pub(super) async fn lease_for(&self, patience_ms: u64) -> Result<Lease, Error> {
-        let mut lease = self.lease().await?;
-        lease.patience = Duration::from_millis(patience_ms);
-        Ok(lease)
-    }
-
-    fn take_idle(&self) -> Option<Session> {
+    fn take_idle(&self) -> Option<(Session, Instant)> {
         self.idle.lock().pop()
     }
 
@@ -94,7 +110,7 @@ impl Drop for Lease {
         if let Some(session) =
             self.session.take().filter(|session| session.is_alive() && !session.in_transaction)
         {
-            self.idle.lock().push(session);
+            self.idle.lock().push((session, Instant::now()));
         }
     }
 }

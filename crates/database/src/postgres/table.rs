@@ -82,12 +82,22 @@ pub(super) struct ChangeSql {
 
 impl ChangeSql {
     pub(super) fn of(schema: &Schema) -> ChangeSql {
-        let places: Vec<String> = (1..=schema.columns.len()).map(|place| format!("${place}")).collect();
-        let insert = insert_into(schema, &format!("VALUES ({})", places.join(", ")));
+        let insert = insert_sql(schema, 1);
         let put = format!("{insert} {}", on_conflict(schema));
         let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
         ChangeSql { insert, put, delete: format!("DELETE FROM {table} WHERE {key} = $1") }
     }
+}
+
+/// Inserts so many rows, whose values stand one after the other.
+pub(super) fn insert_sql(schema: &Schema, rows: usize) -> String {
+    let width = schema.columns.len();
+    let row = |row: usize| {
+        let places: Vec<String> = (1..=width).map(|place| format!("${}", row * width + place)).collect();
+        format!("({})", places.join(", "))
+    };
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    insert_into(schema, &format!("VALUES {}", rows.join(", ")))
 }
 
 /// An INSERT of rows given in the order of the schema, keys included whoever else hands them out.

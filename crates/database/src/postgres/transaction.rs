@@ -31,7 +31,8 @@ impl Session {
     }
 
     /// [`Session::begin_job_with`], and prepared statements in the same flight: what each of these gave.
-    /// Those behind one that failed have failed with it.
+    /// Those behind one that failed have failed with it. When BEGIN fails (it was cancelled, say) they are
+    /// run all the same, each by itself: they must do nothing then.
     pub(super) async fn begin_flight(
         &mut self,
         further: &str,

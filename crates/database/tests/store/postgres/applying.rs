@@ -79,6 +79,42 @@ async fn large_batches_of_every_kind_leave_what_small_ones_do() {
 }
 
 #[tokio::test]
+async fn batches_of_any_size_leave_what_their_changes_say() {
+    let scratch = scratch().await;
+    let (mut at, mut last) = (None, 0);
+    // Around the numbers of rows of one INSERT, and of changes of one flight.
+    for size in [1, 2, 31, 33, 64, 127, 128, 129] {
+        let ops = (last + 1..=last + size).map(|id| Op::Insert(row(id, &format!("code {id}")))).collect();
+        let to = at.unwrap_or(0) + 1;
+        scratch.store.apply(batch(at, to, ops)).await.unwrap();
+        (at, last) = (Some(to), last + size);
+        assert_eq!(scratch.store.position(LOG).await.unwrap(), at);
+        assert_eq!(
+            scratch.text("SELECT count(*) FROM codes WHERE code = 'code ' || id").await,
+            last.to_string()
+        );
+    }
+    let (to, code) = (at.unwrap() + 1, |code: &str| vec![(1, text(code))]);
+    let ops = vec![
+        Op::Insert(row(1_001, "a")),
+        Op::Update { key: Value::Bigint(1_001), columns: code("b") },
+        Op::Insert(row(1_002, "a")),
+        Op::Insert(row(1_003, "c")),
+        Op::Update { key: Value::Bigint(2_000), columns: code("nobody") },
+        Op::Delete(Value::Bigint(1_003)),
+        Op::Put(row(1_002, "d")),
+    ];
+    let applied = scratch.store.apply(batch(at, to, ops)).await.unwrap();
+    assert_eq!((applied.missing, applied.differing), (1, vec![(0, Value::Bigint(2_000))]));
+    let codes = "SELECT string_agg(code, ' ' ORDER BY id) FROM codes WHERE id > 1000";
+    assert_eq!(scratch.text(codes).await, "b d");
+    let ops = (1_010..1_020).map(|id| Op::Insert(row(id, if id == 1_015 { "d" } else { "" }))).collect();
+    assert!(scratch.store.apply(batch(Some(to), to + 1, ops)).await.unwrap_err().is_data());
+    assert_eq!(scratch.text(codes).await, "b d");
+    assert_eq!(scratch.store.position(LOG).await.unwrap(), Some(to));
+}
+
+#[tokio::test]
 async fn a_deferred_constraint_refuses_the_only_change_at_the_commit() {
     let scratch = scratch().await;
     scratch.execute("ALTER TABLE codes ADD CONSTRAINT r FOREIGN KEY (id) REFERENCES codes (id) DEFERRABLE INITIALLY DEFERRED").await;

@@ -88,6 +88,26 @@ async fn a_commit_without_an_answer_is_settled_by_the_position() {
     }
 }
 
+/// What was sent behind a BEGIN in one flight was committed by itself when that BEGIN failed: the position
+/// was moved past rows that were never written.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sent_behind_a_begin_that_fails() {
+    let scratch = Scratch::new().await;
+    let (relay, store) = behind(&scratch, "", Options::default()).await;
+    store.create_table(&codes()).await.unwrap();
+    store.apply(batch(None, 1)).await.unwrap();
+    // The small batch, and one that does not go in one flight.
+    for on_error in [OnError::Fail, OnError::DeadLetter] {
+        relay.harm(Harm::Begin);
+        let refused = store.apply(Batch { on_error, ..batch(Some(1), 2) }).await;
+        assert!(relay.is_harmless() && refused.is_err());
+        assert_eq!(store.settled_position(1).await.unwrap(), Some(1));
+        assert_eq!(store.count(&codes()).await.unwrap(), 5);
+    }
+    store.apply(batch(Some(1), 2)).await.unwrap();
+    assert_eq!(store.count(&codes()).await.unwrap(), 10);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_position_that_is_being_moved_is_waited_for() {
     let scratch = Scratch::new().await;

@@ -1,5 +1,5 @@
-//! A relay between a store and its server that reads the client's messages, and harms one COMMIT or
-//! everything.
+//! A relay between a store and its server that reads the client's messages, and harms one BEGIN, one COMMIT
+//! or everything.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What happens to the next COMMIT; the client's connection is closed in each case.
+/// What happens to the next COMMIT or BEGIN. The client's connection is closed with a COMMIT.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Harm {
+    /// The server refuses a BEGIN, and the connection goes on without a transaction.
+    Begin,
     /// The server executes it, and its answer is lost.
     Answer,
     /// It never reaches the server.
@@ -90,13 +92,19 @@ fn carry(
             continue;
         }
         let is_commit = message[0] == b'Q' && message[start..] == *b"COMMIT\0";
-        match is_commit.then(|| next.lock().unwrap().take()).flatten() {
+        let is_begin = message[0] == b'Q' && message[start..].starts_with(b"BEGIN; ");
+        let is_met = |harm: &mut Harm| if matches!(harm, Harm::Begin) { is_begin } else { is_commit };
+        match next.lock().unwrap().take_if(is_met) {
             None => server.write_all(&message)?,
+            Some(Harm::Begin) => {
+                message[start..start + 5].copy_from_slice(b"BEGUN");
+                server.write_all(&message)?;
+            }
             Some(harm) => {
                 client.shutdown(Shutdown::Both)?;
                 match harm {
                     Harm::Answer => server.write_all(&message)?,
-                    Harm::Commit => {}
+                    Harm::Begin | Harm::Commit => {}
                     Harm::Late(time) => {
                         std::thread::sleep(time);
                         server.write_all(&message)?;

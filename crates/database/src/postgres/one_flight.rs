@@ -1,0 +1,96 @@
+//! The changes of a small batch and its COMMIT in one flight, because round trips are most of a small batch's
+//! time.
+//!
+//! What must stay true: COMMIT commits nothing that must not be committed. The position has been moved, and
+//! no dead letter is superseded; a statement that fails aborts the transaction, and COMMIT ends it then.
+//! Changes that the client must judge (an intent that must meet its row, an addition to NULL) do not go this
+//! way. A batch that fails here has left nothing, and goes the way of other batches, which tells what is
+//! wrong with it. As the position was moved before COMMIT was sent, one whose answer is lost can be asked
+//! after: the position's row is locked until the transaction has ended.
+
+use super::batch_outcome::Done;
+use super::change::{self, Gathered};
+use super::errors;
+use super::session::{Session, fly};
+use crate::limits::FLIGHT_CHANGES;
+use crate::{Batch, Error, Kind, OnError, Op, Rows};
+use futures_util::future::{join_all, maybe_done};
+use std::future::poll_fn;
+use std::task::Poll;
+
+/// Whether a batch may go this way.
+pub(super) fn fits(batch: &Batch) -> bool {
+    batch.on_error == OnError::Fail
+        && !batch.is_settling()
+        && batch.held.more.is_empty()
+        && batch.held.cascades.is_none()
+        && batch.changes.len() <= FLIGHT_CHANGES
+        && !batch.changes.iter().any(|change| match change.op {
+            Op::Increment { .. } => true,
+            Op::Update { .. } => change.is_intent,
+            Op::Insert(_) | Op::Put(_) | Op::Delete(_) => false,
+        })
+}
+
+/// Applies the changes of a batch in the transaction that is open and commits it; `None` when that was
+/// undone.
+///
+/// # Errors
+/// What asks to be tried again; [`Kind::UnknownOutcome`].
+pub(super) async fn apply(session: &mut Session, batch: &Batch) -> Result<Option<Done>, Error> {
+    let done = match change::gathered(session, &batch.schemas, &batch.changes).await {
+        Ok(statements) => {
+            fly_all(session, &statements).await.map(|given| Some(done(batch, &statements, &given)))
+        }
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(done) => return Ok(done),
+        Err(error) if *error.kind() == Kind::UnknownOutcome => return Err(error),
+        Err(_) => {}
+    }
+    if session.in_transaction {
+        session.rollback().await;
+    }
+    session.forget_all();
+    done.or_else(|error| if error.may_retry() { Err(error) } else { Ok(None) })
+}
+
+/// Sends statements and COMMIT, and waits for what they give. ROLLBACK is sent instead when a statement could
+/// not be sent.
+async fn fly_all(session: &mut Session, statements: &[Gathered]) -> Result<Vec<Rows>, Error> {
+    let client = &session.client;
+    let flight = async {
+        let flying = statements.iter().map(|one| maybe_done(fly(client, &one.prepared, &one.values, &[])));
+        let mut flying: Vec<_> = flying.map(Box::pin).collect();
+        // The first poll sends a statement, or fails at once.
+        let is_sent = poll_fn(|context| {
+            let sent = flying.iter_mut().map(|one| one.as_mut().poll(context).is_pending());
+            Poll::Ready(sent.fold(true, |all, one| all && one))
+        })
+        .await;
+        let end = if is_sent { "COMMIT" } else { "ROLLBACK" };
+        let (ended, _) = tokio::join!(biased; client.batch_execute(end), join_all(flying.iter_mut()));
+        let given = flying.iter_mut().map(|one| one.as_mut().take_output().expect("it has ended"));
+        (is_sent, ended, given.collect::<Result<Vec<_>, _>>())
+    };
+    let (is_sent, ended, given) = session.answer(flight).await.map_err(|deaf| errors::uncertain(&deaf))?;
+    session.in_transaction = ended.is_err();
+    match given {
+        // The server has aborted the transaction, and COMMIT has ended it, or it was not sent.
+        Err(failure) if !is_sent || failure.is_of_server() => Err(failure.into_error()),
+        Err(failure) => Err(errors::uncertain(&failure.into_error())),
+        Ok(given) => ended.map(|()| given).map_err(errors::at_commit),
+    }
+}
+
+fn done(batch: &Batch, statements: &[Gathered], given: &[Rows]) -> Done {
+    let (mut done, mut rest) = (Done::default(), &batch.changes[..]);
+    for (statement, rows) in statements.iter().zip(given) {
+        let (changes, further) = rest.split_at(statement.changes);
+        rest = further;
+        let updates = changes.iter().filter(|change| matches!(change.op, Op::Update { .. }));
+        done.met(updates.filter(|_| rows.changed == 0).count() as u64, batch, changes);
+    }
+    done
+}
