@@ -10,6 +10,7 @@ use std::process::{Child, Stdio};
 pub struct Bouncer {
     child: Child,
     port: u16,
+    /// As in the server's URL, with its password.
     user: String,
     _folder: tempfile::TempDir,
 }
@@ -31,6 +32,9 @@ impl Bouncer {
         let password = password.map(|password| format!("password={password}")).unwrap_or_default();
         let folder =
             tempfile::Builder::new().prefix("forebay-bouncer-").tempdir_in("/tmp").expect("a folder");
+        // PgBouncer takes any password; the server itself does not.
+        let login = server.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+        let login = login.map_or_else(|| user.clone(), |(login, _)| login.to_owned());
         let (listen, file) = (free_port(), folder.path().join("pgbouncer.ini"));
         let text = format!(
             "[databases]\n* = host={host} port={port} user={user} {password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
@@ -49,7 +53,7 @@ impl Bouncer {
             .stderr(log)
             .spawn()
             .expect("pgbouncer can be run; scripts/services up installs it");
-        let bouncer = Bouncer { child, port: listen, user, _folder: folder };
+        let bouncer = Bouncer { child, port: listen, user: login, _folder: folder };
         crate::wait_for("PgBouncer takes connections", || TcpStream::connect(("127.0.0.1", listen)).ok());
         bouncer
     }

@@ -86,6 +86,13 @@ impl Stores {
         Stores { database: Database::pooled(&postgres_url()), memory: None }
     }
 
+    /// `HOST:PORT` of the PostgreSQL server itself.
+    pub fn server_host() -> String {
+        let url = postgres_url();
+        let (_, rest) = url.rsplit_once('@').unwrap_or_else(|| panic!("{url} names no user"));
+        rest.split(['/', '?']).next().unwrap_or_default().to_owned()
+    }
+
     /// The value of the setting `database.url`.
     pub fn database_url(&self, folder: &Folder) -> String {
         match &self.database {

@@ -462,8 +462,9 @@ fn who_tells_of_changes_is_said() {
         (
             Stores::pgbouncer(),
             "",
-            "triggers; logical decoding: needs a URL of the server itself, without a pooler",
+            "triggers; logical decoding: needs the server itself, not the pooler: add direct=HOST:PORT to the URL",
         ),
+        (Stores::pgbouncer(), &format!("&direct={}", Stores::server_host()), "logical decoding"),
         (Stores::sqlite(), "", "triggers"),
     ] {
         let ground = Ground::new(stores, way);

@@ -85,6 +85,8 @@ impl std::fmt::Debug for Postgres {
 /// What jobs of more than one statement work with.
 struct Bulk {
     connector: Arc<Connector>,
+    /// To the server itself, where the other one goes to a pooler.
+    direct: Arc<Connector>,
     sessions: Sessions,
     scans: Arc<Semaphore>,
     /// `forebay_position` and `forebay_dead_letter` are there.
@@ -155,6 +157,7 @@ impl Postgres {
         let writers = pool - bulk_most - readers;
         let timeout = Duration::from_millis(timeout_ms);
         let queue = Arc::new(Queue::new(readers, writers, options.queue, timeout));
+        let direct = connector.direct()?.map(Arc::new);
         let connector = Arc::new(connector);
         for (role, count) in [(Role::Reader, readers), (Role::Writer, writers)] {
             let bell = |index| queue.bell(role, index);
@@ -164,6 +167,7 @@ impl Postgres {
         }
         lanes_runtime.spawn(sweep(queue.clone()));
         let bulk = Arc::new(Bulk {
+            direct: direct.unwrap_or_else(|| connector.clone()),
             connector: connector.clone(),
             sessions: Sessions::new(connector.clone(), bulk_most, timeout),
             scans: Arc::new(Semaphore::new(SCANS_MAX)),

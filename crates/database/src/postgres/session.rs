@@ -51,6 +51,13 @@ impl Connector {
         Ok(Connector { settings, statement_timeout_ms, needs_synchronous_commit: false, tls })
     }
 
+    /// The one to the server behind the pooler, if the URL names it.
+    pub(super) fn direct(&self) -> Result<Option<Connector>, Error> {
+        let Some(settings) = self.settings.direct.as_deref() else { return Ok(None) };
+        let direct = Connector::new(settings.clone(), self.statement_timeout_ms)?;
+        Ok(Some(Connector { needs_synchronous_commit: self.needs_synchronous_commit, ..direct }))
+    }
+
     /// Opens one; its driver runs on the runtime that this is called on.
     pub(super) async fn connect(&self, role: Role) -> Result<Session, Error> {
         let mut config = self.settings.config.clone();

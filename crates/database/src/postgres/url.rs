@@ -55,6 +55,9 @@ pub(super) struct Settings {
     pub(super) root_certificates: Option<String>,
     pub(super) pooler: Pooler,
     pub(super) follow: FollowBy,
+    /// How the server itself is reached, when the URL is a pooler's: for logical decoding, which no pooler
+    /// passes on.
+    pub(super) direct: Option<Box<Settings>>,
     /// Connections at most; `None`: as many as the default and the server's `max_connections` allow.
     pub(super) pool_size: Option<usize>,
     /// Instead of [`crate::Options::statement_timeout_ms`].
@@ -83,7 +86,8 @@ const PASSED_ON: &[&str] = &[
 ];
 
 /// Ours, and those of PostgreSQL's that mean something more here.
-const OWN: &[&str] = &["sslmode", "sslrootcert", "pooler", "pool_size", "statement_timeout", "follow"];
+const OWN: &[&str] =
+    &["sslmode", "sslrootcert", "pooler", "direct", "pool_size", "statement_timeout", "follow"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -98,6 +102,7 @@ impl Settings {
             root_certificates: None,
             pooler: Pooler::None,
             follow: FollowBy::Any,
+            direct: None,
             pool_size: None,
             statement_timeout_ms: None,
         };
@@ -105,6 +110,9 @@ impl Settings {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if PASSED_ON.contains(&name) {
                 passed_on.push(pair);
+            } else if name == "direct" {
+                let direct = Settings::parse(&direct_url(base, query, value)?)?;
+                settings.direct = Some(Box::new(direct));
             } else {
                 settings.take(name, &decoded(value))?;
             }
@@ -226,6 +234,23 @@ impl Settings {
     }
 }
 
+/// The same URL with another host, and without the pooler.
+fn direct_url(base: &str, query: &str, host: &str) -> Result<String, Error> {
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', '?', ',', ' ']);
+    let (scheme, rest) = base.split_once("://").unwrap_or(("postgres", base));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !is_host(host) {
+        return Err(bad("direct must be HOST or HOST:PORT, of the server behind the pooler"));
+    }
+    let user = authority.rsplit_once('@').map_or_else(String::new, |(user, _)| format!("{user}@"));
+    let stays = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !["direct", "pooler", "host", "hostaddr", "port"].contains(&name)
+    };
+    let query: Vec<&str> = query.split('&').filter(stays).collect();
+    Ok(format!("{scheme}://{user}{host}/{path}?{}", query.join("&")))
+}
+
 fn bad(what: impl std::fmt::Display) -> Error {
     Error::new(Kind::Url, format!("cannot use the database's URL: {what}"))
 }
@@ -278,6 +303,12 @@ mod tests {
         ] {
             assert_eq!(Settings::parse(url).unwrap().shown(), expected, "{url}");
         }
+        let pooled =
+            "postgres://u:p%40ss@pool:6432/db?pooler=transaction&direct=server:5433&host=other&pool_size=4";
+        let direct = Settings::parse(pooled).unwrap().direct.unwrap();
+        assert_eq!(direct.shown(), "postgres://u@server:5433/db");
+        assert_eq!((direct.pooler, direct.pool_size), (Pooler::None, Some(4)));
+        assert_eq!(direct.config.get_password(), Some(&b"p@ss"[..]));
         let all = Settings::parse(
             "postgres://h/d?sslmode=verify-full&sslrootcert=%2Fa%20b&statement_timeout=2min&pool_size=3",
         )
@@ -309,6 +340,8 @@ mod tests {
             ("postgres://u:secret@h/db?pool_size=2", "pool_size must be a number from 3"),
             ("postgres://u:secret@h/db?pooler=session", "pooler must be"),
             ("postgres://u:secret@h/db?follow=slot", "follow must be logical or triggers"),
+            ("postgres://u:secret@h/db?pooler=transaction&direct=", "direct must be HOST or HOST:PORT"),
+            ("postgres://u:secret@h/db?direct=a,b", "direct must be HOST or HOST:PORT"),
             ("postgres://u:secret@h/db?statement_timeout=soon", "statement_timeout must be"),
             ("postgres://u:secret@h:port/db", "cannot be read"),
             ("postgres:///db", "names no host"),

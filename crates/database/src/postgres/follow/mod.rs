@@ -80,10 +80,7 @@ impl Postgres {
 
     /// How these tables would be followed, in words. Makes nothing.
     pub(crate) async fn could_follow(&self, follows: Vec<Follow>) -> Result<String, Error> {
-        let is_decoded = self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
-            slot::could(&bulk, &mut session, &follows).await
-        });
+        let is_decoded = self.job(|bulk| async move { slot::could(&bulk, &follows).await });
         Ok(match is_decoded.await? {
             Ok(()) => "logical decoding".into(),
             Err(why) if self.connector.settings.follow == FollowBy::Logical => {

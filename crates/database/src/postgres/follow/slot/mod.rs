@@ -63,15 +63,38 @@ pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> 
 }
 
 /// How these tables would be followed: by logical decoding, or why they cannot be. Makes nothing.
-pub(super) async fn could(
-    bulk: &Bulk,
-    session: &mut Session,
-    follows: &[Follow],
-) -> Result<Result<(), Error>, Error> {
+pub(super) async fn could(bulk: &Bulk, follows: &[Follow]) -> Result<Result<(), Error>, Error> {
     match bulk.connector.settings.follow {
         FollowBy::Triggers => Ok(Err(cannot("the URL says follow=triggers"))),
-        FollowBy::Any | FollowBy::Logical => Ok(look_for(bulk, session, follows).await?.map(drop)),
+        FollowBy::Any | FollowBy::Logical => {
+            let mut session = match connected(bulk).await? {
+                Ok(session) => session,
+                Err(why) => return Ok(Err(why)),
+            };
+            Ok(look_for(bulk, &mut session, follows).await?.map(drop))
+        }
     }
+}
+
+/// A connection to the server itself; or why what the URL calls that cannot be it.
+async fn connected(bulk: &Bulk) -> Result<Result<Session, Error>, Error> {
+    let mut session = bulk.direct.connect(Role::Bulk).await?;
+    if !Arc::ptr_eq(&bulk.direct, &bulk.connector) {
+        let pooled = which(&mut *bulk.sessions.lease().await?).await?;
+        if which(&mut session).await? != pooled {
+            return Ok(Err(cannot(
+                "direct, in the URL, is another database than the one behind the pooler, or its standby",
+            )));
+        }
+    }
+    Ok(Ok(session))
+}
+
+/// What tells one database of one server from all others, and a standby from its primary.
+async fn which(session: &mut Session) -> Result<Vec<Value>, Error> {
+    let which = "SELECT (SELECT system_identifier FROM pg_control_system()), pg_is_in_recovery(), \
+         (SELECT oid::int8 FROM pg_database WHERE datname = current_database())";
+    Ok(session.run(which, &[]).await?.values)
 }
 
 /// Removes the slot of this log, if there is one, because this server reads it no more.
@@ -116,7 +139,10 @@ impl Follower {
         // One of another database, of another version or by triggers is none.
         let place = place.and_then(|place| Place::parse(place).ok());
         let begun = postgres.job(|bulk| async move {
-            let mut session = bulk.connector.connect(Role::Bulk).await?;
+            let mut session = match connected(&bulk).await? {
+                Ok(session) => session,
+                Err(why) => return Ok(Err(why)),
+            };
             let mut link = Link {
                 log,
                 follows,
@@ -258,7 +284,7 @@ async fn look_for(
         Ok(footing) => footing,
         Err(why) => return Ok(Err(cannot(why))),
     };
-    match Wire::connect(&bulk.connector).await {
+    match Wire::connect(&bulk.direct).await {
         Ok(wire) => Ok(Ok((footing, wire))),
         Err(fault) => lasting(fault, "no replication connection").map(Err),
     }
@@ -334,7 +360,7 @@ async fn poll(
         // Taken out: an error, and a task that is given up, close it.
         let mut session = match connections.session.take().filter(Session::is_alive) {
             Some(session) => session,
-            None => bulk.connector.connect(Role::Bulk).await?,
+            None => bulk.direct.connect(Role::Bulk).await?,
         };
         let Some(stream) = stream_of(bulk, &mut session, connections, link, cursor).await? else {
             return Ok(None);
@@ -398,7 +424,7 @@ async fn stream_of<'a>(
                 if !setup::has_since(session, &link.slot, cursor.at, cursor.lag_bytes_max).await? {
                     return Ok(None);
                 }
-                Wire::connect(&bulk.connector).await.map_err(Fault::into_error)?
+                Wire::connect(&bulk.direct).await.map_err(Fault::into_error)?
             }
         };
         match start(wire, link, cursor).await {

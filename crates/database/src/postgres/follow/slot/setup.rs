@@ -45,7 +45,7 @@ pub(super) async fn look_for(
     let settings = session.run(settings, &[]).await?;
     let level = text(&settings.values[0]);
     if session.pooler != Pooler::None {
-        return Ok(Err("needs a URL of the server itself, without a pooler".into()));
+        return Ok(Err("needs the server itself, not the pooler: add direct=HOST:PORT to the URL".into()));
     }
     if level != "logical" {
         return Ok(Err(format!("needs wal_level = logical, and it is {level}")));
