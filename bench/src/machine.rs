@@ -27,9 +27,25 @@ pub fn ended_cpu_us() -> io::Result<f64> {
     Ok(ticks_to_us(ticks(std::process::id(), 13)?))
 }
 
-/// A user time of `/proc/PID/stat` and the system time behind it: by their place behind the name.
+/// CPU time of a process's threads with this name, user and system, in microseconds.
+pub fn thread_cpu_us(pid: u32, name: &str) -> io::Result<f64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = entry?.path();
+        if fs::read_to_string(path.join("comm"))?.trim() == name {
+            sum += ticks_of(&path.join("stat"), 11)?;
+        }
+    }
+    Ok(ticks_to_us(sum))
+}
+
 fn ticks(pid: u32, place: usize) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    ticks_of(Path::new(&format!("/proc/{pid}/stat")), place)
+}
+
+/// A user time of a `stat` and the system time behind it: by their place behind the name.
+fn ticks_of(path: &Path, place: usize) -> io::Result<u64> {
+    let text = fs::read_to_string(path)?;
     // The name in parentheses may hold anything; fields are counted from behind it.
     let rest = text.rsplit_once(')').ok_or_else(|| invalid("/proc/PID/stat"))?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();

@@ -18,7 +18,8 @@ pub enum Cost {
 }
 
 impl Cost {
-    fn cpu_us(self) -> std::io::Result<f64> {
+    /// What it has spent so far.
+    pub fn cpu_us(self) -> std::io::Result<f64> {
         match self {
             Cost::Server(pid) => machine::process_cpu_us(pid),
             Cost::System(_) => Ok(machine::busy_us()? - machine::process_cpu_us(std::process::id())?),

@@ -5,6 +5,7 @@ mod cache;
 mod clusters;
 mod failover;
 mod fairness;
+mod following;
 mod hot;
 mod http;
 mod items;
@@ -67,11 +68,18 @@ pub const ALL: &[Row] = &[
         title: "POST /links, GET /{code}, sync, drain paused, system",
         run: links::shorten_and_follow,
     },
+    Row { name: "21", title: "what others commit to a followed table", run: following::others },
+    Row {
+        name: "21-drain",
+        title: "row 9 into PostgreSQL of a followed table",
+        run: following::drained_and_told,
+    },
     Row {
         name: "22",
         title: "durability = \"database\" on PostgreSQL, beside SQL and beside the drain",
         run: servers::committed,
     },
+    Row { name: "23", title: "checkpoints at full rate of row 4", run: following::checkpoints },
     Row {
         name: "25",
         title: "POST and GET /code-ultra-fast through clusters of 1, 3 and 6 masters, drained, by process",

@@ -371,7 +371,14 @@ fn private(programs: &Path) -> Result<(Child, Folder, String), Box<dyn Error>> {
     let log = File::create(folder.path().join("log"))?;
     let mut child = program("postgres")
         .args(["-p", &address.port().to_string()])
-        .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
+        .args([
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "wal_level=logical",
+        ])
         .args(["-c", &setting("max_connections", &CONNECTIONS_MAX.to_string())])
         .stdout(Stdio::null())
         .stderr(log)
