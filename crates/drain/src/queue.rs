@@ -217,7 +217,7 @@ pub(crate) fn decode(
     let table = schemas.place(catalogue, id).ok_or_else(|| format!("is of table {id}, which is unknown"))?;
     record.check(&schemas.list[table]).map_err(|error| error.to_string())?;
     let op = match record {
-        LogRecord::Undone { .. } => return Ok(None),
+        LogRecord::Undone { .. } | LogRecord::Committed { .. } => return Ok(None),
         LogRecord::Insert { row, .. } => Op::Insert(Row(row.0.into())),
         LogRecord::Put { row, .. } => Op::Put(Row(row.0.into())),
         LogRecord::Delete { key, .. } => Op::Delete(key.to_owned()),

@@ -8,10 +8,12 @@
 //! op 4 Increment payload := increment                            delta is added to a bigint, not to NULL
 //! op 5 Update    payload := width u16 · columns · row            some columns of a row that was there,
 //!                                                                and the row after it
-//! op 6 Undone    payload := key                                  the database lacks a change of this row,
-//!                                                                or has an intent: memory reads the row
+//! op 6 Undone    payload := key                                  the database lacks a change of this row:
+//!                                                                memory reads the row
 //! op 7 Counted   payload := increment · sum i64                  op 4 of a unique or counted column, and
 //!                                                                the column's value after it
+//! op 8 Committed payload := position u64 · key                   the database has the intent of this row
+//!                                                                that ends at the position
 //! increment := key · column u16 · delta i64
 //! columns   := width bytes; bit i (least significant first) set: the update sets column i
 //! op | 0x80  the same change as an intent: memory does not show it before the database has taken it
@@ -26,12 +28,12 @@
 //! decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
 //!
 //! **An intent** ([`is_intent`]) is a write that is answered when the database has committed it
-//! (`durability = "database"`). What became of one is nowhere in the log. Behind the drain's position it is
-//! still to be decided. At or before it the database took or refused it, and only the row in the database
-//! says which: what is rebuilt from the log alone must read that row again. An Undone follows one that was
-//! committed, for tables that a checkpoint has.
+//! (`durability = "database"`). Behind the drain's position it is still to be decided. At or before it the
+//! database took or refused it, and the row in the database says which. For tables that a checkpoint has, a
+//! Committed follows one that the database took, so that a start without the database knows it as well.
 
 use crate::key::{KeyRef, row_key};
+use forebay_log::Position;
 use forebay_value::{RowRef, Schema, Type, Uuid, ValueRef};
 use std::fmt;
 
@@ -42,6 +44,7 @@ const INCREMENT: u8 = 4;
 const UPDATE: u8 = 5;
 const UNDONE: u8 = 6;
 const COUNTED: u8 = 7;
+const COMMITTED: u8 = 8;
 
 /// Set in the op of an intent.
 const INTENT: u8 = 0x80;
@@ -118,6 +121,15 @@ pub enum LogRecord<'a> {
         /// Of the row that memory gave up.
         key: ValueRef<'a>,
     },
+    /// No change: the database has an intent that stands before it in the log.
+    Committed {
+        /// As in [`LogRecord::Insert`].
+        table: TableId,
+        /// Where the intent's record ends.
+        position: Position,
+        /// Of the row that the intent changes.
+        key: ValueRef<'a>,
+    },
 }
 
 /// Some of a table's columns.
@@ -174,6 +186,11 @@ impl<'a> LogRecord<'a> {
             PUT => Ok(LogRecord::Put { table, row: RowRef(payload) }),
             DELETE => Ok(LogRecord::Delete { table, key: only_key(payload)? }),
             UNDONE => Ok(LogRecord::Undone { table, key: only_key(payload)? }),
+            COMMITTED => {
+                let (position, key) = payload.split_first_chunk().ok_or(InvalidRecord("is cut short"))?;
+                let position = Position(u64::from_le_bytes(*position));
+                Ok(LogRecord::Committed { table, position, key: only_key(key)? })
+            }
             op @ (INCREMENT | COUNTED) => {
                 let (key, rest) = split_key(payload)?;
                 let &[c0, c1, ref numbers @ ..] = rest else {
@@ -207,7 +224,8 @@ impl<'a> LogRecord<'a> {
             | LogRecord::Delete { table, .. }
             | LogRecord::Increment { table, .. }
             | LogRecord::Update { table, .. }
-            | LogRecord::Undone { table, .. } => table,
+            | LogRecord::Undone { table, .. }
+            | LogRecord::Committed { table, .. } => table,
         }
     }
 
@@ -219,7 +237,8 @@ impl<'a> LogRecord<'a> {
             }
             LogRecord::Delete { key, .. }
             | LogRecord::Increment { key, .. }
-            | LogRecord::Undone { key, .. } => KeyRef::of(key).expect("a checked record"),
+            | LogRecord::Undone { key, .. }
+            | LogRecord::Committed { key, .. } => KeyRef::of(key).expect("a checked record"),
         }
     }
 
@@ -232,7 +251,9 @@ impl<'a> LogRecord<'a> {
                 columns.check(schema)?;
                 check_row(row, schema)
             }
-            LogRecord::Delete { key, .. } | LogRecord::Undone { key, .. } => check_key(key, schema),
+            LogRecord::Delete { key, .. }
+            | LogRecord::Undone { key, .. }
+            | LogRecord::Committed { key, .. } => check_key(key, schema),
             LogRecord::Increment { key, column, .. } => {
                 check_key(key, schema)?;
                 let ty = schema.columns.get(column).map(|column| column.ty);
@@ -304,7 +325,10 @@ pub(crate) fn row_offset(record: &[u8]) -> Option<usize> {
         LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
             Some(record.len() - row.0.len())
         }
-        LogRecord::Delete { .. } | LogRecord::Increment { .. } | LogRecord::Undone { .. } => None,
+        LogRecord::Delete { .. }
+        | LogRecord::Increment { .. }
+        | LogRecord::Undone { .. }
+        | LogRecord::Committed { .. } => None,
     }
 }
 
@@ -315,6 +339,13 @@ pub(crate) fn put_delete(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
 
 pub(crate) fn put_undone(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
     put_header(UNDONE, table, out);
+    put_key(key, out);
+}
+
+/// `position`: of the intent.
+pub(crate) fn put_committed(table: TableId, position: Position, key: KeyRef<'_>, out: &mut Vec<u8>) {
+    put_header(COMMITTED, table, out);
+    out.extend_from_slice(&position.0.to_le_bytes());
     put_key(key, out);
 }
 
@@ -432,6 +463,9 @@ mod tests {
         for key in [KeyRef::Bigint(-5), KeyRef::Uuid(id), KeyRef::Text("a key"), KeyRef::Text("")] {
             read_back(|out| put_delete(table, key, out), LogRecord::Delete { table, key: key.value() });
             read_back(|out| put_undone(table, key, out), LogRecord::Undone { table, key: key.value() });
+            let position = Position(7);
+            let committed = LogRecord::Committed { table, position, key: key.value() };
+            read_back(|out| put_committed(table, position, key, out), committed);
             for sum in [None, Some(-1)] {
                 let expected =
                     LogRecord::Increment { table, key: key.value(), column: 300, delta: i64::MIN, sum };

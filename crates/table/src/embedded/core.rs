@@ -6,9 +6,7 @@ use super::follow::{Stream, Waiters};
 use super::intent::Awaited;
 use super::rows::Rows;
 use crate::hash::Hasher;
-use crate::key::KeyRef;
 use crate::reads::Reads;
-use crate::record::{TableId, put_undone};
 use crate::source::Source;
 use forebay_log::{Log, Position};
 use parking_lot::Mutex;
@@ -131,10 +129,10 @@ impl Core {
         }
     }
 
-    /// Has the log say that a row was given up.
-    pub fn log_undone(&self, table: TableId, key: KeyRef<'_>) {
+    /// Has the log say what the database made of a change: the record that `put` makes.
+    pub fn log_outcome(&self, put: impl FnOnce(&mut Vec<u8>)) {
         let mut record = Vec::new();
-        put_undone(table, key, &mut record);
+        put(&mut record);
         if self.log.append_later(&record).is_err() {
             self.is_unsettled.store(true, Ordering::SeqCst);
         }

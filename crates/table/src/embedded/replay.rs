@@ -12,10 +12,13 @@ use super::table::Table;
 use super::tables::Tables;
 use super::undo::Again;
 use crate::error::{Error, Kind};
+use crate::hash::KeyHash;
+use crate::key::{Key, KeyRef};
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId, is_intent};
 use forebay_log::{Batch, Position, Reader};
 use forebay_value::{Column, KeyKind, RowRef, Schema, ValueRef};
+use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -87,7 +90,8 @@ impl Tables {
                         targets: &targets,
                         records: 0,
                         skipped: 0,
-                        heeds_undone: !self.inner.is_asked.load(Ordering::Relaxed),
+                        heeds_outcomes: !self.inner.is_asked.load(Ordering::Relaxed),
+                        intents: HashMap::new(),
                         again: Vec::new(),
                     };
                     (sender, scope.spawn(move || share.run(&batches)))
@@ -206,8 +210,10 @@ struct Share<'a> {
     targets: &'a [Option<Target>],
     records: u64,
     skipped: u64,
-    /// Whether rows of which a change was refused are given up: the database was not asked.
-    heeds_undone: bool,
+    /// Whether the log's records of what became of changes count: the database was not asked.
+    heeds_outcomes: bool,
+    /// The last intents of keys that the database has decided about, and of which no record has told how.
+    intents: HashMap<(TableId, Key), (Position, Box<[u8]>)>,
     /// Rows that memory gave up.
     again: Vec<Again>,
 }
@@ -232,11 +238,13 @@ impl Share<'_> {
     fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), Error> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
-        let (table, drained) = match self.targets.get(usize::from(id)) {
-            Some(Some(Target::Apply(_, known) | Target::Old(_, known))) if position <= known.had => {
+        let targets = self.targets;
+        let (table, drained, had) = match targets.get(usize::from(id)) {
+            Some(Some(Target::Apply(_, known))) if position <= known.had && !is_intent(bytes) => {
                 return Ok(());
             }
-            Some(Some(Target::Apply(table, known))) => (table, known.drained),
+            Some(Some(Target::Old(_, known))) if position <= known.had => return Ok(()),
+            Some(Some(Target::Apply(table, Known { drained, had }))) => (table, *drained, *had),
             Some(Some(Target::Old(old, _))) => {
                 return self.apply_old(old, &record, is_intent(bytes), position);
             }
@@ -253,12 +261,15 @@ impl Share<'_> {
         if hash.shard() % self.of != self.number {
             return Ok(());
         }
+        let is_told = self.heeds_outcomes && table.is_from_checkpoint();
         if is_intent(bytes) {
             self.records += 1;
-            // What became of an earlier one, the database says; a record behind it has the row read.
             if position > drained {
                 table.note_intent(&record, bytes, key, hash, position);
+            } else if is_told {
+                self.intents.insert((record.table(), key.to_owned()), (position, bytes.into()));
             }
+            // Else the row was read, or will be.
             return Ok(());
         }
         if table.is_from_checkpoint() && table.has_newer(hash, key, position) {
@@ -266,11 +277,62 @@ impl Share<'_> {
             return Ok(());
         }
         self.records += 1;
-        if matches!(record, LogRecord::Undone { .. }) && self.heeds_undone && table.is_from_checkpoint() {
+        let is_known = match record {
+            LogRecord::Committed { position: of, .. } if is_told => {
+                // What a followed table had may be with or without it.
+                of > had && self.apply_committed(table, key, hash, of)?
+            }
+            LogRecord::Undone { .. } => !is_told,
+            _ => true,
+        };
+        if !is_known {
+            self.take_undecided(table, key, hash);
             let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
             self.again.push((from, table.clone(), key.value().to_owned()));
         }
         table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))
+    }
+
+    /// Applies an intent that was committed; false when memory cannot tell what the row was then.
+    fn apply_committed(
+        &mut self,
+        table: &Table,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) -> Result<bool, Error> {
+        let decided = self.intents.remove(&(table.id(), key.to_owned()));
+        let decided = decided.filter(|(of, _)| *of == position).map(|(_, bytes)| bytes);
+        let last = table.last_change(hash, key);
+        let intent = decided.or_else(|| table.take_noted(position));
+        let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
+            return Ok(false);
+        };
+        let record = LogRecord::decode(&intent).expect("it was checked when it was read");
+        if last == Some(position) {
+            table.had(&record, key, hash, position);
+        } else {
+            table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))?;
+        }
+        Ok(true)
+    }
+
+    /// Has a row that is given up take the values of its last intent: it may have been committed.
+    fn take_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
+        let Some((position, bytes)) = self.intents.remove(&(table.id(), key.to_owned())) else { return };
+        let (changes, missing): (Vec<_>, _) =
+            match LogRecord::decode(&bytes).expect("it was checked when it was read") {
+                LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+                    (row.values(table.schema()).enumerate().collect(), Missing::Put)
+                }
+                LogRecord::Update { columns, row, .. } => {
+                    (columns.of(row, table.schema()).collect(), Missing::Ignore)
+                }
+                _ => return,
+            };
+        if table.last_change(hash, key).is_none_or(|last| last < position) {
+            table.replay_unseen(key, hash, &changes, position, missing);
+        }
     }
 }
 
@@ -311,7 +373,7 @@ impl Share<'_> {
                 table.replay_unseen(key, hash, change.as_slice(), position, Missing::Ignore);
             }
             LogRecord::Delete { .. } => table.replay_delete(key, hash, position),
-            LogRecord::Undone { .. } => {}
+            LogRecord::Undone { .. } | LogRecord::Committed { .. } => {}
         }
         Ok(())
     }

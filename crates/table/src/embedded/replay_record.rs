@@ -41,7 +41,7 @@ impl Table {
                 self.replay_increment(key, hash, (column, delta), sum, position)?;
             }
             // The row was read after that, or is by the caller that replays.
-            LogRecord::Undone { .. } => {}
+            LogRecord::Undone { .. } | LogRecord::Committed { .. } => {}
         }
         Ok(())
     }
@@ -155,10 +155,15 @@ impl Table {
 
     /// Whether memory has this change of a row, or a later one.
     pub(super) fn has_newer(&self, hash: KeyHash, key: KeyRef<'_>, position: Position) -> bool {
+        self.last_change(hash, key).is_some_and(|last| last >= position)
+    }
+
+    /// The last change of a row that memory has.
+    pub(super) fn last_change(&self, hash: KeyHash, key: KeyRef<'_>) -> Option<Position> {
         let shard = self.rows.lock(hash.shard());
         match shard.find(self.schema(), hash, key) {
-            Some(slot) => shard.slots.get(slot).position() >= position,
-            None => shard.tombstone(key).is_some_and(|tombstone| tombstone.position >= position),
+            Some(slot) => Some(shard.slots.get(slot).position()),
+            None => shard.tombstone(key).map(|tombstone| tombstone.position),
         }
     }
 

@@ -10,6 +10,7 @@ use super::slab::EVICTED;
 use super::table::Table;
 use crate::hash::KeyHash;
 use crate::key::KeyRef;
+use crate::record::put_undone;
 use forebay_log::Position;
 use forebay_value::{Value, ValueRef};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ impl Table {
         };
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
-        self.core.log_undone(self.id, key);
+        self.core.log_outcome(|record| put_undone(self.id, key, record));
         self.undo_logged(&mut shard, hash, key)
     }
 

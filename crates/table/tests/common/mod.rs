@@ -147,7 +147,7 @@ impl Store {
                 }
                 *stored = Row::from_values(schema, &values);
             }
-            LogRecord::Undone { .. } => {}
+            LogRecord::Undone { .. } | LogRecord::Committed { .. } => {}
             LogRecord::Delete { key, .. } => {
                 rows.remove(&key_text(key)).expect("a delete of a row that is there");
             }

@@ -51,6 +51,11 @@ impl World<'_> {
             tables.replay(position).unwrap();
             unheard.iter().for_each(|(table, key)| tables.doubt(table, key.as_ref()));
         }
+        for (key, known) in &self.known {
+            if let (None, Some((last, _))) = (&known.image, known.own.last()) {
+                self.unsure.insert(*key, *last);
+            }
+        }
         tables.settled(position);
         self.opened = Some((log, tables, table));
         self.look_at_all();
@@ -98,7 +103,8 @@ impl World<'_> {
                 self.database.own_codes.contains(other) || known.own.iter().any(|(_, own)| sets(own));
             **other != key && is_own && known.fold().is_some_and(|row| row[CODE] == *code)
         };
-        let holder = self.known.iter().find(has_it).filter(|_| !code.is_null());
+        let is_sure = |key: &i64| !code.is_null() && !self.refused.contains(key);
+        let holder = self.known.iter().find(|held| is_sure(held.0) && has_it(held)).filter(|_| is_sure(&key));
         assert_eq!(holder.map(|(other, _)| other), None, "{code:?} was given to {key} as well");
     }
 
@@ -133,7 +139,7 @@ impl World<'_> {
     pub(super) fn close(&mut self) {
         self.seen = None;
         self.unsure.clear();
-        self.database.refused.clear();
+        self.refused.extend(self.database.refused.drain(..).map(|(key, _)| key));
         // Those that the database has decided about are in the rows that are loaded.
         self.database.outcomes.clear();
         self.waiting.clear();
@@ -288,7 +294,8 @@ impl World<'_> {
                 | LogRecord::Update { row, .. } => number(row.key(&self.schema)),
                 LogRecord::Delete { key, .. }
                 | LogRecord::Increment { key, .. }
-                | LogRecord::Undone { key, .. } => number(key),
+                | LogRecord::Undone { key, .. }
+                | LogRecord::Committed { key, .. } => number(key),
             };
             let is_refused = refuse & (1 << (index % 8)) != 0;
             if is_intent(bytes) {
@@ -321,6 +328,7 @@ impl World<'_> {
         for (key, position) in std::mem::take(&mut self.database.refused) {
             self.table().undo(Value::Bigint(key).as_ref());
             self.unsure.insert(key, position);
+            self.refused.insert(key);
             self.known.get_mut(&key).unwrap().own.retain(|(at, _)| *at != position);
         }
         self.settled();
@@ -341,6 +349,7 @@ impl World<'_> {
                 Outcome::Missing => {
                     table.undo(Value::Bigint(key).as_ref());
                     self.unsure.insert(key, *at);
+                    self.refused.insert(key);
                 }
                 _ => {}
             }
@@ -455,6 +464,10 @@ impl World<'_> {
             known.at = at;
             known.own.retain(|(position, _)| *position > at);
             self.unsure.retain(|unsure, refused| *unsure != key || *refused > at);
+            if let (None, Some((last, _))) = (&known.image, known.own.last()) {
+                // Others deleted it: memory has forgotten what the changes that are left have set.
+                self.unsure.insert(key, *last);
+            }
         }
     }
 

@@ -139,7 +139,7 @@ impl Tables {
                     Error::caused(Kind::BadRecord { position }, what, error)
                 };
                 let record = LogRecord::decode(bytes).map_err(bad)?;
-                let is_undone = matches!(record, LogRecord::Undone { .. });
+                let is_undone = matches!(record, LogRecord::Undone { .. } | LogRecord::Committed { .. });
                 let table = loaded.iter().find(|(table, reached)| {
                     table.id() == record.table() && (is_undone || settled < position && position <= *reached)
                 });

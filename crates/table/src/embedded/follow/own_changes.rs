@@ -102,7 +102,7 @@ impl Table {
                 pending.add(hash, key, None, (column, delta), position, budget);
             }
             LogRecord::Delete { .. } => pending.reset(hash, key, position, Reset::Deleted, budget),
-            LogRecord::Undone { .. } => {}
+            LogRecord::Undone { .. } | LogRecord::Committed { .. } => {}
         }
     }
 

@@ -37,9 +37,10 @@ impl Table {
                 let before = before.unwrap_or_else(|| self.rows.no_fingerprints());
                 self.rows.fingerprints_changed(&before, &[(column, ValueRef::Bigint(sum))])
             }
-            LogRecord::Increment { sum: None, .. } | LogRecord::Delete { .. } | LogRecord::Undone { .. } => {
-                Fingerprints::new()
-            }
+            LogRecord::Increment { sum: None, .. }
+            | LogRecord::Delete { .. }
+            | LogRecord::Undone { .. }
+            | LogRecord::Committed { .. } => Fingerprints::new(),
         };
         let reserved = self.rows.reserve_known(&after, position);
         shard.intents.begin(key.to_owned(), position, self.addition(record));
@@ -47,6 +48,14 @@ impl Table {
         let intent = Intent { key, hash, record, reserved, charged_bytes, answer: None };
         self.intents.pending.lock().insert(position, intent);
         self.core.awaited.begin();
+    }
+
+    /// Ends an intent of an earlier run that the log says was committed; its record.
+    pub(crate) fn take_noted(&self, position: Position) -> Option<Box<[u8]>> {
+        let intent = self.intents.pending.lock().remove(&position)?;
+        self.end(&intent, position);
+        self.core.awaited.end(1);
+        Some(intent.record)
     }
 
     /// What a record adds to a column, when it does not compete with others that do.

@@ -7,7 +7,7 @@ use crate::embedded::tables::Tables;
 use crate::embedded::undo::Again;
 use crate::error::{HotError, HotKind};
 use crate::key::KeyRef;
-use crate::record::LogRecord;
+use crate::record::{LogRecord, put_committed};
 use forebay_log::Position;
 use std::error::Error;
 use std::mem;
@@ -90,7 +90,7 @@ impl Table {
         let (key, hash) = (intent.key.as_ref(), intent.hash);
         let shard = self.rows.lock(hash.shard());
         if shard.intents.has_seen(&intent.key, position) {
-            self.log_committed(key);
+            self.log_committed(key, position);
             return true;
         }
         // Only when the database has lost commits does the log hold later changes of the key.
@@ -103,21 +103,20 @@ impl Table {
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
         let is_shown = self.replay_record(&record, key, hash, position).is_ok();
         if is_shown {
-            self.log_committed(key);
+            self.log_committed(key, position);
         }
         is_shown
     }
 
-    /// For a start from a checkpoint: what that has of the row may be older, and the log does not say whether
-    /// the intent was committed. So the row is read again.
-    fn log_committed(&self, key: KeyRef<'_>) {
+    /// For a start from a checkpoint: what that has of the row may be older.
+    fn log_committed(&self, key: KeyRef<'_>, position: Position) {
         if self.is_checkpointed() {
-            self.core.log_undone(self.id, key);
+            self.core.log_outcome(|record| put_committed(self.id, position, key, record));
         }
     }
 
     /// What an intent has taken is free, and those who compete may go on.
-    fn end(&self, intent: &Intent, position: Position) {
+    pub(super) fn end(&self, intent: &Intent, position: Position) {
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
         let mut shard = self.rows.lock(intent.hash.shard());
         shard.intents.end(&intent.key, self.addition(&record));
