@@ -3,7 +3,7 @@
 use forebay_tests::{Certificates, Folder, Server, Start, binary, free_port, wait_for};
 use serde_json::Value;
 use std::io::Write;
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -15,8 +15,8 @@ const ENDPOINTS: &str = "[[endpoint]]\nroute = 'GET /a'\nconstant = { text = 'a'
 struct Site {
     folder: Folder,
     certificates: Certificates,
-    /// Of the server's HTTPS, of the directory, of its management, and of names.
-    ports: [u16; 4],
+    /// Of the server's HTTPS, of the directory, and of its management.
+    ports: [u16; 3],
 }
 
 /// A process that is killed when dropped.
@@ -34,13 +34,7 @@ impl Site {
     fn new() -> Site {
         let folder = Folder::new();
         let certificates = Certificates::new(folder.path());
-        let mut ports = [0; 4];
-        for place in 0..ports.len() {
-            // None twice: nothing listens on them yet.
-            ports[place] = std::iter::repeat_with(free_port)
-                .find(|port| !ports[..place].contains(port))
-                .expect("there are more");
-        }
+        let ports = [free_port(), free_port(), free_port()];
         Site { folder, certificates, ports }
     }
 
@@ -60,8 +54,8 @@ impl Site {
 
     /// The authority, whose certificates live so long. All names lead to this machine.
     #[track_caller]
-    fn authority(&self, life_s: u64) -> [Running; 2] {
-        let [https, directory, management, names] = self.ports;
+    fn authority(&self, life_s: u64) -> Running {
+        let [https, directory, management] = self.ports;
         let (certificate, key) = (self.certificates.certificate.display(), self.certificates.key.display());
         let config = self.folder.write(
             "pebble.json",
@@ -71,18 +65,10 @@ impl Site {
                  \"httpPort\": 1, \"tlsPort\": {https}, \"certificateValidityPeriod\": {life_s}}}}}"
             ),
         );
-        let mut resolver = Command::new("pebble-challtestsrv");
-        resolver.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-management", ""]);
-        resolver.args(["-defaultIPv6", "", "-dns01", &format!("127.0.0.1:{names}")]);
         let mut pebble = Command::new("pebble");
-        pebble.args(["-dnsserver", &format!("127.0.0.1:{names}"), "-config"]).arg(config);
-        pebble.env("PEBBLE_VA_NOSLEEP", "1");
-        let running = [resolver, pebble].map(|mut command| {
-            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            Running(child.expect("scripts/install-tools installs pebble"))
-        });
-        // Bound: nobody else can be.
-        wait_for("names are answered", || UdpSocket::bind(("127.0.0.1", names)).is_err().then_some(()));
+        pebble.args(["-dnsserver", &resolver().to_string(), "-config"]).arg(config);
+        pebble.env("PEBBLE_VA_NOSLEEP", "1").stdout(Stdio::null()).stderr(Stdio::null());
+        let running = Running(pebble.spawn().expect("scripts/install-tools installs pebble"));
         wait_for("the directory listens", || TcpStream::connect(("127.0.0.1", directory)).ok());
         running
     }
@@ -120,6 +106,32 @@ impl Site {
             (seen.find("-----BEGIN").expect("a certificate"), seen.find("-----END").expect("one"));
         seen[from..to].to_owned()
     }
+}
+
+/// A server of names that gives each this machine's address, until the process ends (RFC 1035 section 4).
+fn resolver() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = socket.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut buffer) {
+            let question = &buffer[..length];
+            let name_bytes = question[12..].iter().position(|byte| *byte == 0).expect("a name");
+            let (kind_at, question_end) = (12 + name_bytes + 1, 12 + name_bytes + 1 + 4);
+            let is_address = question[kind_at..kind_at + 2] == [0, 1];
+            // An answer without an error, with the question and one record at most.
+            let mut answer =
+                [&question[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]].concat();
+            answer.extend_from_slice(&question[12..question_end]);
+            if is_address {
+                // The name of the question, an address on the internet, 60 s, 4 bytes.
+                answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
+            }
+            // One that does not wait for its answer any more.
+            let _sent = socket.send_to(&answer, client);
+        }
+    });
+    address
 }
 
 fn curl(arguments: &[&str]) -> Output {
