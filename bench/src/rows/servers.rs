@@ -353,7 +353,7 @@ pub fn committed(bench: &Bench) -> Lines {
         ("one in ten refused, 1,000 connections", Some((0.3 * row_9, "0.3 × row 9"))),
         ("the same, 16 pipelined", Some((0.3 * row_9, "0.3 × row 9"))),
     ];
-    let line = |((what, bar), samples): ((&str, Option<(f64, &str)>), Vec<f64>)| {
+    let line = |what: &str, bar: Option<(f64, &str)>, samples: Vec<f64>| {
         let (figure, raw) = (median(samples.clone()), json!(samples));
         let line = match bar {
             Some((bar, of)) => Line::new(what, figure, "rps", Bar::AtLeast(bar), of),
@@ -361,7 +361,7 @@ pub fn committed(bench: &Bench) -> Lines {
         };
         line.samples(raw)
     };
-    Ok(bars.into_iter().zip(figures).map(line).collect())
+    Ok(bars.into_iter().zip(figures).map(|((what, bar), samples)| line(what, bar, samples)).collect())
 }
 
 /// Answers a second where PostgreSQL refuses one row in ten.

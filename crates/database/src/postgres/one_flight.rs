@@ -65,8 +65,9 @@ async fn fly_all(session: &mut Session, statements: &[Gathered]) -> Result<Vec<R
         let mut flying: Vec<_> = flying.map(Box::pin).collect();
         // The first poll sends a statement, or fails at once.
         let is_sent = poll_fn(|context| {
-            let sent = flying.iter_mut().map(|one| one.as_mut().poll(context).is_pending());
-            Poll::Ready(sent.fold(true, |all, one| all && one))
+            let failed =
+                flying.iter_mut().filter_map(|one| one.as_mut().poll(context).is_ready().then_some(()));
+            Poll::Ready(failed.count() == 0)
         })
         .await;
         let end = if is_sent { "COMMIT" } else { "ROLLBACK" };
