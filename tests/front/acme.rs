@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 const NAME: &str = "shop.example";
@@ -81,7 +81,7 @@ impl Site {
     }
 
     /// What a client that believes this root gets.
-    fn ask(&self, root: &PathBuf, name: &str) -> Output {
+    fn ask(&self, root: &Path, name: &str) -> Output {
         let https = self.ports[0];
         let leads_here = format!("{name}:{https}:127.0.0.1");
         let root = root.display().to_string();
@@ -92,8 +92,8 @@ impl Site {
     fn seen(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", &format!("127.0.0.1:{}", self.ports[0])]).args(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = child.spawn().expect("openssl is installed");
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("openssl is installed");
         child.stdin.take().expect("a pipe").write_all(b"").expect("it reads");
         let output = child.wait_with_output().expect("it ends");
         String::from_utf8_lossy(&output.stdout).into_owned()

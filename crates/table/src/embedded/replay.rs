@@ -213,9 +213,15 @@ struct Share<'a> {
     /// Whether the log's records of what became of changes count: the database was not asked.
     heeds_outcomes: bool,
     /// The last intents of keys that the database has decided about, and of which no record has told how.
-    intents: HashMap<(TableId, Key), (Position, Box<[u8]>)>,
+    intents: HashMap<(TableId, Key), Decided>,
     /// Rows that memory gave up.
     again: Vec<Again>,
+}
+
+/// An intent that the database took or refused.
+struct Decided {
+    position: Position,
+    record: Box<[u8]>,
 }
 
 /// Why a thread stopped, and at which record.
@@ -267,7 +273,8 @@ impl Share<'_> {
             if position > drained {
                 table.note_intent(&record, bytes, key, hash, position);
             } else if is_told {
-                self.intents.insert((record.table(), key.to_owned()), (position, bytes.into()));
+                let decided = Decided { position, record: bytes.into() };
+                self.intents.insert((record.table(), key.to_owned()), decided);
             }
             // Else the row was read, or will be.
             return Ok(());
@@ -302,7 +309,7 @@ impl Share<'_> {
         position: Position,
     ) -> Result<bool, Error> {
         let decided = self.intents.remove(&(table.id(), key.to_owned()));
-        let decided = decided.filter(|(of, _)| *of == position).map(|(_, bytes)| bytes);
+        let decided = decided.filter(|decided| decided.position == position).map(|decided| decided.record);
         let last = table.last_change(hash, key);
         let intent = decided.or_else(|| table.take_noted(position));
         let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
@@ -319,9 +326,10 @@ impl Share<'_> {
 
     /// Has a row that is given up take the values of its last intent: it may have been committed.
     fn take_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
-        let Some((position, bytes)) = self.intents.remove(&(table.id(), key.to_owned())) else { return };
+        let decided = self.intents.remove(&(table.id(), key.to_owned()));
+        let Some(Decided { position, record }) = decided else { return };
         let (changes, missing): (Vec<_>, _) =
-            match LogRecord::decode(&bytes).expect("it was checked when it was read") {
+            match LogRecord::decode(&record).expect("it was checked when it was read") {
                 LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
                     (row.values(table.schema()).enumerate().collect(), Missing::Put)
                 }
