@@ -215,7 +215,7 @@ fn a_tier_that_is_away_is_shown() {
     assert_lines(&server, "tier away", (1, 1));
 }
 
-/// Whoever reads the table waits until nobody holds the lock.
+/// A query of the table waits until the lock is free.
 const WAITING: &str = "INSERT INTO docs VALUES (1, 'there');
     CREATE FUNCTION waited() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END $$;
     CREATE POLICY waiting ON docs USING (waited());

@@ -230,7 +230,7 @@ fn watch_certificates(
     let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
     let (replacer, challenges) = (replacer.clone(), ground.challenges.clone());
     let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), ground.notices.clone()));
-    // One that is due is no more, where nobody is asked for it.
+    // A config without ACME orders no certificate; with it, the next try says again what failed.
     ground.notices.set(State::CertificateDue, None);
     let watch = tls::watch(tls, challenges, seen, move |changed| {
         let replacer = replacer.clone();

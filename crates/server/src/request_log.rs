@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 /// Longest id that is taken from a proxy in front.
 const ID_BYTES_MAX: usize = 128;
 
-/// Numbers queries: by keys that are drawn at each start and that nobody is told, so that a query cannot be
-/// guessed by its number.
+/// Gives each query a number. The keys are drawn at each start and stay in the process, so that a query
+/// cannot be guessed by its number.
 static QUERIES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Sets how this process writes lines from now on.

@@ -3,6 +3,8 @@
 //! between is the last image of a row with this process's operations after it, and with none whose outcome is
 //! not told; in the end memory is the database.
 
+#[path = "follow/checks.rs"]
+mod checks;
 mod common;
 #[path = "follow/world.rs"]
 mod world;

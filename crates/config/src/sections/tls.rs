@@ -38,7 +38,7 @@ const PAIR: Section = Section {
 pub struct Tls {
     /// Certificates with their keys; at least one.
     pub certificates: Vec<CertificateFiles>,
-    /// Where the certificate comes from; `None`: from whoever writes the files.
+    /// The authority that signs the certificate; `None`: the operator writes the files.
     pub acme: Option<Acme>,
     /// Authorities of clients; `None`: clients show no certificate.
     pub client_ca: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! The way of finished spans to the collector: a bounded queue, and a thread that sends what is in it in
 //! batches as OTLP in protobuf over HTTP.
 //!
-//! Promises that nobody waits for the collector, and that every span is either taken by it or counted as
-//! dropped. The SDK's own batch processor does the same, but tells nobody how many it dropped.
+//! Promises that no request waits for the collector, and that every span is either taken by it or counted as
+//! dropped. The SDK's own batch processor does the same, but does not say how many it dropped.
 
 use crate::outgoing;
 use forebay_terminal::{say, warn};

@@ -2,8 +2,8 @@
 //! written to the data folder, and ordered again when a third of their life is left.
 //!
 //! Promises: only the names of the config are ordered and proved. The file has key and chain together and is
-//! replaced at once; it and the account's key can be read by this user alone. A start waits for nobody: with
-//! no certificate on disk one that nobody has signed stands in its place.
+//! replaced at once; it and the account's key can be read by this user alone. No start waits for the
+//! directory: with no certificate on disk the server shows a self-signed one.
 //!
 //! Leaves putting a changed file in use to [`super::watch`].
 
@@ -46,8 +46,8 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The most of an answer of the directory that is read.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Certificates that answer a challenge, by name. They are shown to nobody but who asks for the protocol of
-/// challenges.
+/// Certificates that answer a challenge, by name. Only a client that asks for the protocol of challenges gets
+/// one.
 #[derive(Debug, Clone, Default)]
 pub struct Challenges(Arc<Mutex<HashMap<String, Arc<CertifiedKey>>>>);
 
@@ -64,8 +64,8 @@ struct AccountFile {
     credentials: AccountCredentials,
 }
 
-/// Puts a certificate that nobody has signed where there is none that can be used: until the directory gives
-/// one, clients can connect to prove the names.
+/// Writes a self-signed certificate where there is none that can be used: until the directory gives one, it
+/// can connect to prove the names.
 ///
 /// # Errors
 /// A sentence: the file cannot be written.

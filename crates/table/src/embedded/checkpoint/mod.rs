@@ -1,29 +1,28 @@
-//! Checkpoints: what memory has of the tables that only this process writes to, and of those that it
-//! follows, in a file beside the log, so that a start needs neither their rows from the database nor the
-//! database.
+//! Checkpoints: what memory has of the tables that only this process writes to, and of those that it follows,
+//! in a file beside the log, so that a start needs neither their rows from the database nor the database.
 //!
 //! **What it promises.** The file and the log behind its `begin` are memory as it was. Of each row the file
-//! has a state that is at least as new as `begin`, with the position of its last change; replay applies to
-//! a row what is newer. A file that is damaged, of another log or of another copy of it is not used, and
-//! the reason is given. Serving goes on while one is written; a shard is locked for a slice of its rows at
-//! a time.
+//! has a state that is at least as new as `begin`, with the position of its last change; replay applies to a
+//! row what is newer. A file that is damaged, of another log or of another copy of it is not used, and the
+//! reason is given. Serving goes on while one is written; a shard is locked for a slice of its rows at a
+//! time.
 //!
-//! **Rows that move.** A slice is taken from the end of a shard's slots towards their beginning. The row
-//! that fills the place of a deleted one always comes from the end: it is in the file already, or still to
-//! come. Rows that are added meanwhile are in the log.
+//! **Rows that move.** A slice is taken from the end of a shard's slots towards their beginning. The row that
+//! fills the place of a deleted one always comes from the end: it is in the file already, or still to come.
+//! Rows that are added meanwhile are in the log.
 //!
-//! **What the database made of changes** is part of it. When it refuses one, memory gives the row up, and
-//! the log says so (`LogRecord::Undone`), as it does of an intent that was committed. `settled` is the
-//! position up to which all such records are written: changes behind it of which the database says that it
-//! has them may have been refused unheard, and [`Tables::settle`] gives their rows up too, to be read
-//! again.
+//! **What the database made of changes** is part of it. When it refuses one, memory gives the row up, and the
+//! log says so (`LogRecord::Undone`); the log also names each intent that the database has committed
+//! (`LogRecord::Committed`). `settled` is the position up to which all such records are written:
+//! changes behind it of which the database says that it has them may have been refused unheard, and
+//! [`Tables::settle`] gives their rows up too, to be read again.
 //!
 //! **A followed table** is in it together with the place in the database's changes ([`Stream`]) that memory
 //! had reached before the first row was written: what others have changed since is told again to the next
-//! start, and read again by it. Each row of the file holds all changes up to that place, or its key is in
-//! the file as one to be read. `followed` is how far the database had this process's operations there, or
-//! later: those up to it are not replayed, for others may have changed or deleted the row since; those
-//! behind it are pending operations again ([`Table::had`]), whether the file has their effect or not.
+//! start, and read again by it. Each row of the file holds all changes up to that place, or its key is in the
+//! file as one to be read. `followed` is how far the database had this process's operations there, or later:
+//! those up to it are not replayed, for others may have changed or deleted the row since; those behind it are
+//! pending operations again ([`Table::had`]), whether the file has their effect or not.
 //!
 //! **What it leaves to others.** When one is taken, and telling (`forebay-server`); whether the database
 //! still tells what was changed since the place (`forebay-database`). A table that others write to unseen
