@@ -9,7 +9,7 @@
 //! - what was answered when it was committed is there, and what was refused then was never shown
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told;
-//! `round` has things happen; `evidence` reads what is there, `judge` compares, and `contested` finds what
+//! `round` has things happen; `probe` does what chance seldom brings; `evidence` reads what is there, `judge` compares, and `contested` finds what
 //! nobody can judge. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make torture-database`:
 //! 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
 //! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel
@@ -21,14 +21,15 @@
 //! FOREBAY_HISTORY_ROUNDS for more than one round of each, and FOREBAY_PLANTED as above
 //! (`make torture-histories-planted`). `suffixes` judges what a cluster that syncs nothing loses.
 //!
-//! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: ten
-//! rounds in a normal run, FOREBAY_TORTURE_SHARD_ROUNDS for more.
+//! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: fifty
+//! rounds in a normal run, four at a time, FOREBAY_TORTURE_SHARD_ROUNDS for more.
 
 mod contested;
 mod evidence;
 mod histories;
 mod judge;
 mod model;
+mod probe;
 mod round;
 mod schema;
 mod shards;
@@ -43,8 +44,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+/// Rounds of each kind in a normal run.
 const ROUNDS: u64 = 50;
 const LANES: usize = 2;
+/// A round on Redis mostly waits for failovers.
+const SHARD_LANES: usize = 4;
 
 /// A number from the environment.
 fn from_environment(name: &str) -> Option<u64> {
@@ -62,97 +66,111 @@ const SETTINGS: [&str; 6] = [
     "max_slot_wal_keep_size=1GB",
 ];
 
+/// Rounds, some at a time, each lane on a PostgreSQL of its own.
+struct Rounds {
+    /// What the test's name begins with.
+    test: &'static str,
+    lanes: usize,
+    count: u64,
+    seed: Option<u64>,
+    planted: Option<String>,
+}
+
+impl Rounds {
+    /// As many as the variable says, or the default; the seed says which.
+    fn of(test: &'static str, variable: &str, default: u64, lanes: usize) -> Rounds {
+        let seed = from_environment("FOREBAY_TORTURE_SEED");
+        let count = from_environment(variable).unwrap_or(if seed.is_some() { 1 } else { default });
+        let planted = std::env::var("FOREBAY_PLANTED").ok();
+        Rounds { test, lanes: lanes.min(count as usize), count, seed, planted }
+    }
+
+    /// Runs them. A failed round is printed with its seed, and fails the test when all are done. With a
+    /// planted bug the first one ends the rounds, and its absence fails the test.
+    fn run<S: Send>(
+        self,
+        prepare: impl Fn(&Postgres) + Sync,
+        round: impl Fn(u64, &Postgres) -> Result<S, String> + Sync,
+    ) -> Vec<S> {
+        let first = rand::rng().random::<u64>() >> 16;
+        let next = AtomicU64::new(0);
+        let (summaries, failures) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..self.lanes {
+                scope.spawn(|| {
+                    let postgres = Postgres::start(&SETTINGS);
+                    prepare(&postgres);
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let is_found =
+                            self.planted.is_some() && !failures.lock().expect("no thread panics").is_empty();
+                        if number >= self.count || is_found {
+                            break;
+                        }
+                        // One that panics is a failure like another; the panic itself is printed by then.
+                        let seed = self.seed.unwrap_or(first + number);
+                        let failure = match catch_unwind(AssertUnwindSafe(|| round(seed, &postgres))) {
+                            Ok(Ok(summary)) => {
+                                summaries.lock().expect("no thread panics").push(summary);
+                                continue;
+                            }
+                            Ok(Err(failure)) => failure,
+                            Err(_) => "it panicked, see above".to_owned(),
+                        };
+                        let again = format!(
+                            "FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture {}",
+                            self.test
+                        );
+                        println!("round {number} failed; {again}\n{failure}");
+                        failures.lock().expect("no thread panics").push(again);
+                    }
+                });
+            }
+        });
+        let (rounds, failures) = (self.count, failures.into_inner().expect("no thread panics"));
+        if let Some(bug) = self.planted {
+            assert!(!failures.is_empty(), "{bug} is planted, and none of {rounds} rounds found it");
+            println!("{bug}: found within {} rounds", next.into_inner());
+        } else {
+            let all = failures.join("\n");
+            assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{all}", failures.len());
+        }
+        summaries.into_inner().expect("no thread panics")
+    }
+}
+
 #[test]
 fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
-    let seed = from_environment("FOREBAY_TORTURE_SEED");
-    let rounds =
-        from_environment("FOREBAY_TORTURE_ROUNDS").unwrap_or(if seed.is_some() { 1 } else { ROUNDS });
-    let planted = std::env::var("FOREBAY_PLANTED").ok();
-    let first = rand::rng().random::<u64>() >> 16;
-    let (next, failures) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-    let totals = Mutex::new(round::Summary::default());
     let began = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..LANES.min(rounds as usize) {
-            scope.spawn(|| {
-                let postgres = Postgres::start(&SETTINGS);
-                postgres.run("ALTER ROLE app REPLICATION");
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let is_found = planted.is_some() && !failures.lock().expect("no thread panics").is_empty();
-                    if number >= rounds || is_found {
-                        break;
-                    }
-                    // One that panics is a failure like another; the panic itself is printed by then.
-                    let seed = seed.unwrap_or(first + number);
-                    let outcome = catch_unwind(AssertUnwindSafe(|| round::run(seed, &postgres)));
-                    let failure = match outcome {
-                        Ok(Ok(summary)) => {
-                            add(&mut totals.lock().expect("no thread panics"), &summary);
-                            continue;
-                        }
-                        Ok(Err(failure)) => failure,
-                        Err(_) => "it panicked, see above".to_owned(),
-                    };
-                    let again = format!("FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture nothing_is");
-                    println!("round {number} failed; {again}\n{failure}");
-                    failures.lock().expect("no thread panics").push(again);
-                }
-            });
-        }
-    });
-    let totals = totals.into_inner().expect("no thread panics");
+    let prepare = |postgres: &Postgres| {
+        postgres.run("ALTER ROLE app REPLICATION");
+    };
+    let rounds = Rounds::of("nothing_is", "FOREBAY_TORTURE_ROUNDS", ROUNDS, LANES);
+    let summaries = rounds.run(prepare, round::run);
+    let mut totals = round::Summary::default();
+    for summary in &summaries {
+        totals.steps += summary.steps;
+        totals.letters += summary.letters;
+        totals.apart += summary.apart;
+        totals.faults += summary.faults;
+    }
     println!(
-        "{rounds} rounds in {:.0} s: {} steps, {} letters ({} apart), {} faults of the network",
+        "{} rounds passed in {:.0} s: {} steps, {} letters ({} apart), {} faults of the network",
+        summaries.len(),
         began.elapsed().as_secs_f64(),
         totals.steps,
         totals.letters,
         totals.apart,
         totals.faults
     );
-    let failures = failures.into_inner().expect("no thread panics");
-    if let Some(bug) = planted {
-        assert!(!failures.is_empty(), "{bug} is planted, and none of {rounds} rounds found it");
-        println!("{bug}: found within {} rounds", next.into_inner());
-        return;
-    }
-    assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{}", failures.len(), failures.join("\n"));
 }
-
-fn add(totals: &mut round::Summary, summary: &round::Summary) {
-    totals.steps += summary.steps;
-    totals.letters += summary.letters;
-    totals.apart += summary.apart;
-    totals.faults += summary.faults;
-}
-
-/// Rounds on Redis in a normal run.
-const SHARD_ROUNDS: u64 = 10;
 
 #[test]
 fn what_the_database_allows_arrives_from_all_shards() {
-    let postgres = Postgres::start(&SETTINGS);
-    let seed = from_environment("FOREBAY_TORTURE_SEED");
-    let rounds = from_environment("FOREBAY_TORTURE_SHARD_ROUNDS").unwrap_or(if seed.is_some() {
-        1
-    } else {
-        SHARD_ROUNDS
-    });
-    let first = rand::rng().random::<u64>() >> 16;
-    let mut failures = Vec::new();
-    for number in 0..rounds {
-        let seed = seed.unwrap_or(first + number);
-        let outcome = catch_unwind(AssertUnwindSafe(|| shards::run(seed, &postgres)));
-        let failure = outcome.unwrap_or_else(|_| Err("it panicked, see above".to_owned())).err();
-        if let Some(failure) = failure {
-            let again = format!(
-                "FOREBAY_TORTURE_SEED={seed} cargo test --workspace --test torture -- --nocapture what_the"
-            );
-            println!("round {number} failed; {again}\n{failure}");
-            failures.push(again);
-        }
-    }
-    assert!(failures.is_empty(), "{} of {rounds} rounds failed:\n{}", failures.len(), failures.join("\n"));
+    let began = Instant::now();
+    let rounds = Rounds::of("what_the", "FOREBAY_TORTURE_SHARD_ROUNDS", ROUNDS, SHARD_LANES);
+    let passed = rounds.run(|_| (), shards::run).len();
+    println!("{passed} rounds on Redis passed in {:.0} s", began.elapsed().as_secs_f64());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::evidence;
 use crate::judge::judge;
 use crate::model::{Fields, History, Place, Row};
+use crate::probe;
 use crate::schema::{Shape, one_of};
 use crate::workload::{Stage, client, other};
 use forebay_tests::{
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
 const OTHERS: usize = 2;
-/// How often a drain that has not finished is waited for again, by the time-out of a client.
+/// How often a comparison that a fault of the network ended is asked for again.
 const PATIENCE: usize = 3;
 /// How long faults of the network that have not happened are waited for, once nobody writes any more.
 const FAULTS_LEFT: Duration = Duration::from_secs(1);
@@ -116,10 +117,14 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
     drain(&ground, &server)?;
     if shape.follows {
-        compare(&ground, &shape, &server).map_err(|what| {
-            let story = story(&history, &what, &ground);
+        let told = |ground: &Ground<'_>, what: String| {
+            let story = story(&history, &what, ground);
             format!("{what}\n{}\n{story}{}", ground.told, server.output())
-        })?;
+        };
+        compare(&ground, &shape, &server).map_err(|what| told(&ground, what))?;
+        if shape.is_postgres {
+            probe(&ground, &shape, &history, &server).map_err(|what| told(&ground, what))?;
+        }
     }
     // What the server shows that goes on is compared with what the one shows that begins again: from a
     // checkpoint and what was changed since, or from all that the database has.
@@ -216,6 +221,16 @@ fn compare(ground: &Ground<'_>, shape: &Shape, server: &Server) -> Result<(), St
     if outdated.is_empty() { Ok(()) } else { Err(format!("what is kept is outdated: {outdated:#?}")) }
 }
 
+/// What chance seldom brings. The error says what was kept too long, or what differs afterwards.
+fn probe(ground: &Ground<'_>, shape: &Shape, history: &History, server: &Server) -> Result<(), String> {
+    if shape.is_tagged {
+        probe::old_tag(server, &ground.archive())?;
+    }
+    probe::duel(server, &ground.archive(), shape, history);
+    drain(ground, server)?;
+    compare(ground, shape, server)
+}
+
 fn begin(history: &History, place: Place, fields: Fields) {
     let is_counted = place.0 == "things";
     let row = Row { first: Some(fields), steps: Vec::new(), is_counted };
@@ -224,15 +239,7 @@ fn begin(history: &History, place: Place, fields: Fields) {
 
 /// Has everything drained. The error says what the server and the database were doing instead.
 fn drain(ground: &Ground<'_>, server: &Server) -> Result<(), String> {
-    server.pause_drain(false);
-    let finish = || Client::connect(server.admin)?.call("POST", "/drain/finish", &[], None);
-    let mut answer = finish();
-    // A busy machine takes its time.
-    for _ in 0..PATIENCE {
-        if answer.is_err() {
-            answer = finish();
-        }
-    }
+    let answer = server.try_drain();
     if answer.as_ref().is_ok_and(|answer| answer.status < 300) {
         return Ok(());
     }
