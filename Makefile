@@ -18,7 +18,7 @@ demo:
 
 # Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
-	@$(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace --no-fail-fast && \
+	@export FOREBAY_FSYNC=off; $(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace --no-fail-fast && \
 	FOREBAY_TEST_FOLLOW=triggers $(CARGO) test --workspace --test stores -- follow && \
 	FOREBAY_TEST_FOLLOW=logical $(CARGO) test --workspace --test contract -- shop
 
