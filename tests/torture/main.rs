@@ -9,13 +9,14 @@
 //! - what was answered when it was committed is there, and what was refused then was never shown
 //!
 //! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told;
-//! `round` has things happen; `probe` does what chance seldom brings; `evidence` reads what is there, `judge` compares, and `contested` finds what
-//! nobody can judge. Fifty rounds in a normal run, FOREBAY_TORTURE_ROUNDS for more (`make torture-database`:
-//! 1,000), two at a time, each two on a PostgreSQL of their own. A failure prints its seed, and
-//! FOREBAY_TORTURE_SEED repeats that round, FOREBAY_TORTURE_ROUNDS times, though not when the kernel
-//! scheduled it. With FOREBAY_PLANTED the server has that bug (`make torture-database-planted`), and it is a
-//! failure when no round fails. FOREBAY_TEST_FOLLOW has tables followed by `logical` decoding or `triggers`
-//! in all rounds instead of in some.
+//! `round` has things happen; `probe` does what chance seldom brings; `evidence` reads what is there,
+//! `judge` compares, and `contested` finds what nobody can judge. Fifty rounds in a normal run,
+//! FOREBAY_TORTURE_ROUNDS for more (`make torture-database`: 1,000), two at a time, each two on a PostgreSQL
+//! of their own. A failure prints its seed, and FOREBAY_TORTURE_SEED repeats that round,
+//! FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it. With FOREBAY_PLANTED the server
+//! has that bug (`make torture-database-planted`), and it is a failure when no round fails.
+//! FOREBAY_TEST_FOLLOW has tables followed by `logical` decoding or `triggers` in all rounds instead of in
+//! some.
 //!
 //! `histories` judges what clients of one Redis and of a cluster were told of single keys:
 //! FOREBAY_HISTORY_ROUNDS for more than one round of each, and FOREBAY_PLANTED as above

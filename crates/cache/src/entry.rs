@@ -376,7 +376,7 @@ mod tests {
         let times = Times { now_ms: 1_000, age_ms: 100, lives };
         let snapshot = Generations::new().snapshot(&[]);
         let entry = Entry::new(Filled::new(reply), &Rules::default(), snapshot, times);
-        assert!(entry.may_revalidate(1_499), "within its life somebody fetches and nobody waits");
+        assert!(entry.may_revalidate(1_499), "within its life one request fetches and none waits");
         assert!(!entry.is_good(1_500) && !entry.may_revalidate(1_500) && !entry.may_stand_in(1_500));
     }
 }

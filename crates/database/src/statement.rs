@@ -17,7 +17,7 @@ pub struct Statement {
     /// else refused.
     pub param_types: Vec<Option<Type>>,
     /// Not to share a transaction with what arrives at the same time, although it could: for an INSERT whose
-    /// triggers or defaults must not see, or be run again for, somebody else's. (SQLite shares all the same;
+    /// triggers or defaults must not see, or be run again for, another caller's. (SQLite shares all the same;
     /// each statement has a savepoint there.)
     pub alone: bool,
     /// Its result's columns; empty when it gives no rows.

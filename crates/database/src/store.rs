@@ -1,4 +1,4 @@
-//! The handle that everybody holds, and the seam between it and the engines.
+//! The handle that all callers hold, and the seam between it and the engines.
 //!
 //! Every method says what any engine must do; `Engine` is matched here and nowhere else.
 

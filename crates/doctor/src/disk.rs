@@ -80,7 +80,12 @@ fn sync(folder: &Path) -> Finding {
         )
     } else if median <= TOO_QUICK {
         let cost = "no disk is that quick: a cache answers that a power cut may empty";
-        Finding::slow(SUBJECT, found, cost, Mend::command("ask whoever runs the disk whether a sync is one"))
+        Finding::slow(
+            SUBJECT,
+            found,
+            cost,
+            Mend::command("ask the provider of the disk whether a sync is one"),
+        )
     } else {
         Finding::well(SUBJECT, found)
     }

@@ -167,7 +167,7 @@ fn swap(system: &System) -> Option<Finding> {
         false => Finding::slow(
             "swap",
             format!("{KEY} is {swappiness}"),
-            "rows that nobody asked for lately are read from the disk when somebody does",
+            "rows that were not asked for lately are read from the disk when they are",
             Mend::Sysctl { key: KEY, value: "1".into() },
         ),
     })

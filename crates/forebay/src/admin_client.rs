@@ -22,7 +22,7 @@ impl AdminClient {
     pub fn running(memory: &Memory) -> Option<AdminClient> {
         let address = std::fs::read_to_string(memory.data_dir.join(ADMIN_FILE)).ok()?;
         let client = AdminClient::at(address.trim());
-        // A server that was killed leaves its address behind. Nobody answers there, or something else does.
+        // A server that was killed leaves its address behind. Nothing answers there, or another program does.
         client.get("/jobs").is_ok_and(|jobs| jobs.get("jobs").is_some()).then_some(client)
     }
 

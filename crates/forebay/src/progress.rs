@@ -1,5 +1,5 @@
-//! Progress on the terminal: a bar with rate and time left where someone watches, a line now and then where
-//! nobody does.
+//! Progress on the terminal: a bar with rate and time left on a terminal, a line now and then where the
+//! output is none.
 
 use crate::failure::Failure;
 use forebay_terminal::say;

@@ -90,7 +90,7 @@ pub(crate) const SILENCE_MS: u64 = 5_000;
 /// Round trips for the estimate of a clock: the shortest of them has met no queue.
 pub(crate) const CLOCK_ROUND_TRIPS: u32 = 16;
 
-/// From "all are ready" to the start: the order must have reached everybody, over a slow line too.
+/// From "all are ready" to the start: the order must have reached all agents, over a slow line too.
 pub(crate) const START_LEAD_MS: u64 = 300;
 
 /// Controllers that an agent listens to at once; one of them runs a load, others are told that it is busy.

@@ -161,7 +161,7 @@ struct Begin {
 }
 
 impl Meeting<'_> {
-    /// All workers are connected: the moment at which all begin; `None` when nobody has a
+    /// All workers are connected: the moment at which all begin; `None` when no worker has a
     /// connection, or all was stopped.
     fn meet(&self, connected: u64) -> Option<Begin> {
         self.connected.fetch_add(connected, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// A second that some worker has not told of is closed when another is this much ahead: a worker
-/// that hangs holds nobody up.
+/// that hangs holds no other up.
 const SECONDS_OPEN_MAX: u64 = 3;
 
 /// What one second came to at one worker.

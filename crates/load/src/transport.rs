@@ -87,7 +87,7 @@ impl Transport {
         }
     }
 
-    /// Reads once. By TLS, to be repeated until there is nothing: what it has decrypted wakes nobody.
+    /// Reads once. By TLS, to be repeated until there is nothing: what it has decrypted causes no wake-up.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let Some(tls) = &mut self.tls else { return read_once(&mut &self.stream, buffer) };
         loop {

@@ -1,8 +1,8 @@
 //! The lane: the one mutex under which records get their order and their positions.
 //!
 //! It holds the group that is being filled, and the space that the next group may count on. Held
-//! for a copy, never over I/O. A record is refused here, before it has a position, when nobody
-//! could promise to write it.
+//! for a copy, never over I/O. A record is refused here, before it has a position, when there
+//! is no space that is sure to take it.
 
 use crate::error::AppendError;
 use crate::limits::{GROUP_HEADER_BYTES, LATER_TIME_MAX, RECORD_HEADER_BYTES, align_up};
@@ -37,7 +37,7 @@ struct State {
     waiting: Waiting,
     /// Whether someone waits for a record of the group.
     is_urgent: bool,
-    /// When the group is written although nobody waits for it.
+    /// When the group is written although no caller waits for it.
     due: Option<Instant>,
     /// The next segment's space, when it is there.
     reserve: Option<Blank>,
@@ -48,7 +48,7 @@ struct State {
 pub(crate) enum Urgency {
     /// Someone waits for it.
     Now,
-    /// Nobody does: it goes with the next group that someone waits for, or after [`LATER_TIME_MAX`].
+    /// None does: it goes with the next group that a caller waits for, or after [`LATER_TIME_MAX`].
     Later,
 }
 
@@ -184,7 +184,7 @@ impl Lane {
 
     /// Waits until the group has so many records, none has come for a `pause`, or the deadline.
     /// Does not wait when no more will come, or when what there is has waited already because
-    /// nobody waits for it.
+    /// no caller waits for it.
     pub fn gather(&self, records: u32, pause: Duration, deadline: Instant) {
         let mut state = self.state.lock();
         let mut before = None;
@@ -224,7 +224,7 @@ impl Lane {
             Place::Reserve(_) | Place::New => capacity_bytes.saturating_sub(bytes),
         };
         // Asked for while the group that is being filled may still grow to its full size, so that
-        // nobody is refused meanwhile.
+        // no record is refused meanwhile.
         let needs_reserve = state.reserve.is_none() && after < self.buffer_bytes + capacity_bytes / 4;
         state.room_bytes = if needs_reserve { after.min(self.buffer_bytes) } else { self.buffer_bytes };
         state.refusal = AppendError::Busy;
@@ -300,7 +300,7 @@ mod tests {
         let lane = lane.clone();
         thread::spawn(move || {
             lane.gather(records, pause, Instant::now() + NEVER);
-            ended.send(()).expect("somebody waits");
+            ended.send(()).expect("the test waits");
         });
         end
     }
@@ -325,7 +325,7 @@ mod tests {
     fn a_group_does_not_wait_for_those_who_do_not_come() {
         let lane = lane();
         ends(&gathering(&lane, 3, Duration::from_millis(1)));
-        // Nobody waits for this one.
+        // No caller waits for this one.
         lane.append(b"one", Urgency::Later).expect("room");
         ends(&gathering(&lane, 3, NEVER));
         lane.append(b"two", Urgency::Now).expect("room");

@@ -186,8 +186,8 @@ impl Opening<'_> {
         Ok((released.iter().map(segment).collect(), others.iter().map(segment).collect()))
     }
 
-    /// Takes out of `released` those that can still be read up to where `next` begins. Nobody is promised
-    /// them: one that is damaged or missing only ends what is kept.
+    /// Takes out of `released` those that can still be read up to where `next` begins. No caller was
+    /// promised them: one that is damaged or missing only ends what is kept.
     fn kept(
         &self,
         identity: Identity,

@@ -1,7 +1,7 @@
 //! The log thread: takes a group, finds its place, writes it, syncs it, publishes it; again.
 //!
 //! It is the only one that writes to segments. An error in writing or syncing poisons the log:
-//! after a failed sync nobody can know what is on the disk, and trying again would only seem to
+//! after a failed sync it is not known what is on the disk, and trying again would only seem to
 //! help.
 
 use crate::error::{Error, Kind, is_full};

@@ -35,7 +35,7 @@ impl Duties {
                  has its log (forebay serve)"
             }
             (model::Tier::Embedded, _, false) => {
-                "serve --without drain needs a memory tier on Redis or Valkey: nobody else can drain the log of an \
+                "serve --without drain needs a memory tier on Redis or Valkey: no other process can drain the log of an \
                  embedded one"
             }
             _ => return Ok(()),

@@ -105,7 +105,7 @@ fn what_was_allowed_is_kept() {
     assert!(!policy.replays("set-cookie") && !policy.replays("Age") && policy.replays("Cache-Control"));
     let policy = Policy { replaces_freshness: true, ..policy };
     assert!(!policy.replays("Cache-Control") && !policy.replays("expires") && policy.replays("ETag"));
-    // Whatever is stripped, a cookie is never shown to somebody else.
+    // Whatever is stripped, a cookie is never shown to another client.
     assert!(!Policy::default().replays("Set-Cookie"));
 }
 

@@ -20,9 +20,9 @@ pub(crate) const GUARD: Section = Section {
         "query" | "name" | "" | "the query parameter that holds the secret"
         "header" | "name" | "" | "the header field that holds the secret; one of the two"
         "secret" | "text" | "" |
-            "the secret, usually \"${VARIABLE:-}\"; an empty one lets in nobody whom the guard stops"
+            "the secret, usually \"${VARIABLE:-}\"; an empty one admits no request that the guard stops"
         "from" | "\"anywhere\" or \"outside\"" | "\"anywhere\"" |
-            "whom it stops: everybody, or all but programs on this machine that ask without a proxy"
+            "which requests it stops: all, or all but those of programs on this machine that come without a proxy"
         "status" | "404, 401 or 403" | "404" | "what those get who do not know the secret"
     },
 };
@@ -65,7 +65,7 @@ pub struct Identified {
 pub struct Secret {
     /// Where the secret is to be found.
     pub place: Place,
-    /// The secret; empty: nobody whom the guard stops gets in.
+    /// The secret; empty: no request that the guard stops is admitted.
     pub secret: String,
     /// Whom the guard stops.
     pub from: From,
@@ -87,9 +87,9 @@ pub enum Place {
 /// Whom a guard stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// `from = "anywhere"`: everybody.
+    /// `from = "anywhere"`: all requests.
     Anywhere,
-    /// `from = "outside"`: everybody but programs on this machine that ask without a proxy.
+    /// `from = "outside"`: all but those of programs on this machine that come without a proxy.
     Outside,
 }
 
@@ -171,7 +171,7 @@ fn secret(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Guard> {
     }
     if !fields.has("secret") {
         cursor.wrong(
-            "guard needs `secret`, such as secret = \"${SECRET:-}\" (empty: nobody from there gets in)",
+            "guard needs `secret`, such as secret = \"${SECRET:-}\" (empty: no request from there is admitted)",
         );
     }
     Some(Guard::Secret(Secret {

@@ -1,9 +1,9 @@
 //! Time that counts only while this process runs.
 //!
 //! A process that was stopped, or whose machine was (a virtual machine that is moved, a laptop that was
-//! closed), finds every deadline past when it goes on, and what it waited for not yet there: nobody was late.
-//! Here such a pause counts as one slice, so that a healthy server is not taken for a deaf one, and a write
-//! not for one whose outcome is unknown.
+//! closed), finds every deadline past when it goes on, and what it waited for not yet there: the database
+//! was not late. Here such a pause counts as one slice, so that a healthy server is not taken for a deaf
+//! one, and a write not for one whose outcome is unknown.
 
 use crate::limits::PATIENCE_SLICE_MS;
 use std::time::Duration;

@@ -7,7 +7,7 @@
 //! ```
 //! What must stay true: readers' connections refuse writes; a write is never sent twice unless the server has
 //! said that the first came to nothing; a commit is durable when it is answered (`synchronous_commit`); no
-//! connection is used again while a transaction of somebody else may be open on it. With a pooler in
+//! connection is used again while a transaction of another caller may be open on it. With a pooler in
 //! transaction mode nothing relies on what a connection was before.
 
 mod apply;

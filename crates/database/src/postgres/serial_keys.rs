@@ -138,9 +138,9 @@ async fn unused(
     Ok(None)
 }
 
-/// Moves a sequence up to `at_least`, never down. A small step is taken key by key, which nobody can get
-/// between; a large one is set: to make it a step back, others would have to take all that lies between
-/// within one statement.
+/// Moves a sequence up to `at_least`, never down. A small step is taken key by key, which no other session
+/// can get between; a large one is set: to make it a step back, others would have to take all that lies
+/// between within one statement.
 async fn raise(session: &mut Session, sequence: &str, at_least: i64) -> Result<(), Error> {
     let state = format!("SELECT last_value, is_called FROM {sequence}");
     let rows = session.run(&state, &[]).await?;

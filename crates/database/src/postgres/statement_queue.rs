@@ -2,10 +2,10 @@
 //!
 //! Statements come from any thread; the lanes (one a connection) take them on the engine's own. Reads that
 //! are known to be quick and plain inserts are taken many at a time, by a few lanes only, so that what
-//! arrives under load travels together: nobody waits for a timer, a flight is what has arrived while the one
-//! before it was under way. Everything else is taken alone. Of the idle lanes one that runs on the asker's
-//! own thread is woken first, which costs no other thread's waking; of these the one that became idle last:
-//! under little load few connections are used.
+//! arrives under load travels together: no statement waits for a timer, a flight is what has arrived while
+//! the one before it was under way. Everything else is taken alone. Of the idle lanes one that runs on the
+//! asker's own thread is woken first, which costs no other thread's waking; of these the one that became
+//! idle last: under little load few connections are used.
 //!
 //! While no lane of a role has a connection, one of them tries to get one, again and again, and calls are
 //! refused. A call that comes when the last failure is [`CONNECT_AGAIN_MS`] ago is not: it has that lane try
@@ -227,7 +227,7 @@ impl Queue {
     }
 
     /// Puts calls back in front, in their order: others stood in their way. What is slow itself does not
-    /// travel again: all that goes with it would be run for nobody.
+    /// travel again: no caller waits for what would go with it.
     pub(super) fn again(&self, role: Role, calls: Vec<Waiting>) {
         let mut side = self.sides[index(role)].lock();
         let mut woken = Vec::new();

@@ -100,7 +100,7 @@ pub(super) fn insert_sql(schema: &Schema, rows: usize) -> String {
     insert_into(schema, &format!("VALUES {}", rows.join(", ")))
 }
 
-/// An INSERT of rows given in the order of the schema, keys included whoever else hands them out.
+/// An INSERT of rows given in the order of the schema, keys included, whatever else hands them out.
 pub(super) fn insert_into(schema: &Schema, rows: &str) -> String {
     format!("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE {rows}", quoted(&schema.name), columns(schema))
 }

@@ -1,6 +1,6 @@
 //! The reader threads: one connection each, one bounded queue for all.
 //!
-//! A job has so long to be begun, and then so long to run; one that nobody waits for any more is skipped.
+//! A job has so long to be begun, and then so long to run; one whose caller has gone is skipped.
 
 use super::open::{Deadline, Role, connect};
 use crate::{Error, Kind};
@@ -137,7 +137,7 @@ impl Shared {
                 continue;
             }
             deadline.set(self.timeout);
-            // A panic in a job must not take a reader away from everybody else; its asker sees the closed
+            // A panic in a job must not take a reader away from all others; its asker sees the closed
             // channel.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(Ok(connection))));
             deadline.clear();

@@ -3,8 +3,8 @@
 //! It takes all direct statements that have arrived as one group: one transaction, a savepoint for each, one
 //! commit (so one fsync), then the answers. Between two groups at most one bulk job (drain, seed) gets its
 //! slice. A group that loses its transaction (a statement that was interrupted, a full disk, a constraint
-//! found at the commit) is tried again without the one that did it, which then runs alone: nobody pays for
-//! somebody else's statement.
+//! found at the commit) is tried again without the one that did it, which then runs alone: no caller pays
+//! for another one's statement.
 
 use super::errors::map;
 use super::open::{Deadline, Identity};

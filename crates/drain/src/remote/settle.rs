@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 /// At how many cuts in a row a row's changes are refused before they are dead.
 const CUTS: u32 = 3;
 
-/// How often memory is asked again to show a row as the database has it, and how often at most somebody who
+/// How often memory is asked again to show a row as the database has it, and how often at most a caller that
 /// waits for the drain waits for that.
 const SHOW_AGAIN: Duration = Duration::from_millis(50);
 const SHOWS_WAITED_FOR: u32 = 100;

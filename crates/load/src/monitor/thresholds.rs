@@ -14,7 +14,7 @@ pub(super) const RATE_MET: f64 = crate::RATE_REACHED;
 
 /// A machine whose cores are busy to this part has none left: the kernel's accounting is in ticks
 /// of 10 ms (1 % of a second), and balancing between cores leaves some per cent idle even when
-/// everybody wants to run.
+/// all processes want to run.
 pub(super) const MACHINE_BUSY: f64 = 0.92;
 
 /// A thread that runs for this part of a second is always runnable: what it does not get is its

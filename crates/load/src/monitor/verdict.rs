@@ -162,8 +162,11 @@ impl<'a> Run<'a> {
         };
         let disk = self.machines.iter().find_map(|machine| {
             let stalled = machine.extra("disk_stalled_percent")? / 100.0;
-            let text =
-                format!("; somebody waited for {}'s disk {} of the time", machine.called(), percent(stalled));
+            let text = format!(
+                "; processes waited for {}'s disk {} of the time",
+                machine.called(),
+                percent(stalled)
+            );
             (stalled >= DISK_STALLED).then_some(text)
         });
         let why =

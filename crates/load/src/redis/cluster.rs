@@ -10,7 +10,7 @@ pub struct Node {
     pub address: SocketAddr,
     /// Its own address, or that of whom it is a replica.
     pub master: SocketAddr,
-    /// First and last. None outside a cluster, where everybody has every key.
+    /// First and last. None outside a cluster, where every node has every key.
     pub slots: Vec<(u16, u16)>,
 }
 

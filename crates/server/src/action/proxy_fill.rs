@@ -1,4 +1,4 @@
-//! An answer of a server behind that is asked for everybody: what is asked, and what of the answer is kept.
+//! An answer of a server behind that is kept for all clients: what is asked, and what of the answer is kept.
 //!
 //! Promises that nothing of a client reaches the server that is not part of the question; that nothing is
 //! kept but whole answers, of which the server did not say that they are for one client, and no longer than

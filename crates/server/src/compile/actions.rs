@@ -336,7 +336,9 @@ impl Compiler<'_, '_> {
     fn check_fixed(&self, schema: &Schema, column: &str) -> Result<(), String> {
         let index = column_index(schema, column)?;
         match self.context.enforced.fixed(&schema.name).contains(&index) {
-            true => Err(format!("column `{column}` is GENERATED ALWAYS: the database lets nobody set it")),
+            true => {
+                Err(format!("column `{column}` is GENERATED ALWAYS: the database lets no statement set it"))
+            }
             false => Ok(()),
         }
     }

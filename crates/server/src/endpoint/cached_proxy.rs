@@ -3,7 +3,7 @@
 //!
 //! The question is the endpoint, the path in its one form, the query as it is, the client's scheme, the
 //! headers of `vary`, who is asking where a guard found out, and Host where the server sees it. Exactly
-//! that is sent when an answer is asked for everybody, so that nothing else of a request can have a part in
+//! that is sent when an answer is asked for all clients, so that nothing else of a request can have a part in
 //! it. An answer that turns out to be private is served to no client: each client then asks in its
 //! own name. A request that says who is asking (or wants a part of the answer, or has a body) is passed on
 //! without the cache.

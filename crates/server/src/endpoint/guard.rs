@@ -56,9 +56,9 @@ pub enum Place {
 /// Whom a guard stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// Everybody.
+    /// All requests.
     Anywhere,
-    /// Everybody but programs on this machine ([`Request::is_local`]).
+    /// All but those of programs on this machine ([`Request::is_local`]).
     Outside,
 }
 
@@ -142,7 +142,7 @@ fn any(guards: &[Guard], request: &Request<'_>, judged: &Judged) -> Checked {
             decided => return decided,
         }
     }
-    Checked::Refused(refusal.unwrap_or_else(|| Problem::new(403, "nobody may do this")))
+    Checked::Refused(refusal.unwrap_or_else(|| Problem::new(403, "no request may do this")))
 }
 
 /// What a client sees that two guards refused: the one that says most of what it could do.

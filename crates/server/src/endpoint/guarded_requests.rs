@@ -20,7 +20,7 @@ pub struct Guards<E> {
 
 /// What stands behind a guard.
 pub trait Enter: Send + Sync + 'static {
-    /// Who may pass, if not everybody.
+    /// Which requests may pass, if not all.
     fn guard(&self) -> Option<&Guard>;
 
     /// What it takes requests with.

@@ -62,7 +62,7 @@ impl Drop for WaitingPlace {
 }
 
 /// What `work` gives; 504 when it takes longer than `timeout`. A 503 would say that nothing was done, which
-/// nobody knows here.
+/// is not known here.
 pub async fn within<T>(timeout: Duration, work: impl Future<Output = T>) -> Result<T, Problem> {
     tokio::time::timeout(timeout, work).await.map_err(|_| {
         Problem::new(504, "the answer was not ready in time; whether a write was done is unknown")

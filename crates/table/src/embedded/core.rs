@@ -1,5 +1,5 @@
 //! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and
-//! whoever evicts.
+//! the eviction.
 
 use super::budget::{Budget, allocated_bytes};
 use super::follow::{Stream, Waiters};

@@ -1,7 +1,7 @@
 //! Eviction: when the servers use more than the limit, rows that are drained leave stubs: key, version,
 //! fingerprints of unique and counted values.
 //!
-//! Whoever holds a shard's lease looks after that shard. The limit is for all primaries together, as they say
+//! The holder of a shard's lease looks after that shard. The limit is for all primaries together, as they say
 //! themselves (`used_memory`), asked at most once a second. Rows go in the order of the hash's cursor, one
 //! turn after the other, which has nothing to do with how lately they were used: Redis gives no cheap way to
 //! know. When a whole turn found nothing to evict, the shard is full: it refuses what grows until enough was

@@ -28,8 +28,9 @@ pub trait Positions: Send + Sync + 'static {
     /// What the database has for a log; `None` when it has nothing. Committed when this was called, or later.
     fn drained(&self, log: u128) -> BoxFuture<'static, Result<Option<Drained>, SourceError>>;
 
-    /// Gives a log another opening, once whoever moves its position has done so: from then on nobody moves it
-    /// who does not know that opening. What the database has then; `None`: the opening was not `before`.
+    /// Gives a log another opening, once the drain that moves its position has done so: from then on no drain
+    /// moves it that does not know that opening. What the database has then; `None`: the opening was not
+    /// `before`.
     fn fence(
         &self,
         log: u128,

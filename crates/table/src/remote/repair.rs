@@ -7,8 +7,8 @@
 //! **Numbers.** The database's position is the truth about what was drained. The shard goes on counting far
 //! above the highest of: its last number, its queue's last entry, that position. So no number below the
 //! position is ever given again (its row would never be drained), also when the new primary's copy is behind
-//! the old one's; and a primary that was cut off and goes on counting alone gives numbers that nobody else
-//! gives.
+//! the old one's; and a primary that was cut off and goes on counting alone gives numbers that no other
+//! server gives.
 //!
 //! **The database is asked last.** A batch that was read from the old primary may be on its way into the
 //! database while this is decided. So the shard gets a new *opening* first, in the database, by
@@ -18,11 +18,11 @@
 //!
 //! **Rows.** When the database has changes of a table above everything this server knows of, it lost changes
 //! that were drained: its rows are behind the database. All that is a view of it (rows, counters, order,
-//! tombstones) is dropped and the shard is not loaded any more: its table says `Unavailable` until whoever
-//! loads has scanned the database again. The queue holds nothing of such a table then but what the database
-//! holds as refused (`forebay_held`): all of it lies below the position. Changes that were neither drained
-//! nor kept by the new primary are lost: that is what `async` means, and what `replicated(n)` and `sync` are
-//! for.
+//! tombstones) is dropped and the shard is not loaded any more: its table says `Unavailable` until the
+//! server that loads it has scanned the database again. The queue holds nothing of such a table then but
+//! what the database holds as refused (`forebay_held`): all of it lies below the position. Changes that were
+//! neither drained nor kept by the new primary are lost: that is what `async` means, and what
+//! `replicated(n)` and `sync` are for.
 //!
 //! **Reservations** (cluster only): see `unique`. Making lost ones again takes as long as looking through all
 //! rows: that goes on behind writes (`rebuild`).
@@ -297,8 +297,8 @@ impl Tier {
         failed.filter(|_| broken.is_empty()).map_or(Ok(is_all), Err)
     }
 
-    /// Asks the database how far a shard is drained, and has it refuse whoever read the shard before now:
-    /// what it has, and up to where all of it is applied. `None`: another server was faster.
+    /// Asks the database how far a shard is drained, and has it refuse each drain that read the shard before
+    /// now: what it has, and up to where all of it is applied. `None`: another server was faster.
     async fn fence_drained(&self, shard: u16, known: String) -> Result<Option<(Drained, u64)>, HotError> {
         let log = self.log_id(shard);
         let before = self.positions.drained(log).await?.unwrap_or_default().opening;

@@ -231,7 +231,7 @@ impl RemoteTable {
         Ok(by_shard.iter().sum())
     }
 
-    /// How many rows there were, at most about a second ago; `None`: nobody has counted lately,
+    /// How many rows there were, at most about a second ago; `None`: they were not counted lately,
     /// [`RemoteTable::count`] does.
     pub fn count_known(&self) -> Option<u64> {
         let counts = self.counts.lock();

@@ -376,7 +376,7 @@ async fn find(
     }
 }
 
-/// Shards without their tier hold changes that nobody would drain any more.
+/// Shards without their tier hold changes that no drain would take any more.
 async fn refuse_orphans(client: &Client, names: &TierNames) -> Result<(), HotError> {
     let pattern = format!("{}{{*:m", names.root);
     for node in client.primaries() {

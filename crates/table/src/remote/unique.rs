@@ -14,7 +14,7 @@
 //! 3. *Release*: when the script did not write, V: compare-and-set from (token, key) to nothing; when it did,
 //!    the values that the row gave up, each from the reservation that was read before step 2.
 //!
-//! Whoever finds a reservation (token', key') in step 1 looks at the row key', in its shard. It has the
+//! A write that finds a reservation (token', key') in step 1 looks at the row key', in its shard. It has the
 //! value: a conflict. It has not: the attempt is fenced there (a script that does so only if the row is still
 //! as it was seen, and after which step 2 of that attempt fails), then taken over by compare-and-set from
 //! (token', key').
@@ -57,7 +57,7 @@ use crate::limits::REMOTE_TRIES;
 use forebay_redis::Link;
 use futures_util::future::try_join_all;
 
-/// In front of the key in a reservation of what is there: it is undone by nobody.
+/// In front of the key in a reservation of what is there: no write undoes it.
 pub(super) const UNHELD: [u8; 8] = [0; 8];
 
 /// Bytes of a reservation before the key.

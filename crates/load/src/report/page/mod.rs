@@ -1,4 +1,4 @@
-//! The page: one HTML file that holds everything, asks nobody for anything (its own policy forbids
+//! The page: one HTML file that holds everything, makes no request (its own policy forbids
 //! it) and runs no script.
 //!
 //! `chart` draws, `sections` makes the parts, `figures` the tables; the style sheet stands in

@@ -3,8 +3,8 @@
 //! **What it promises.** An intent is a record of the log like any other change, marked as one: so it has a
 //! position, and the drain writes it in its turn. Memory shows the row as it was until the drain reports that
 //! the database has taken it ([`Tables::settle`](super::Tables::settle)); then the record is applied as at a
-//! start (`replay`), and the client gets its answer. What the database refuses leaves no trace. Nobody waits
-//! for an intent of an earlier run, but its outcome is reported and applied all the same.
+//! start (`replay`), and the client gets its answer. What the database refuses leaves no trace. No client
+//! waits for an intent of an earlier run, but its outcome is reported and applied all the same.
 //!
 //! Until then its key and the unique values that it takes are its own. A competitor waits for the outcome
 //! ([`WriteError::Pending`](super::WriteError::Pending)) and is judged by it. Additions to the same row do
