@@ -117,14 +117,11 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let server = rage(&mut ground, &shape, &history, server, &mut random)?;
     drain(&ground, &server)?;
     if shape.follows {
-        let told = |ground: &Ground<'_>, what: String| {
-            let story = story(&history, &what, ground);
-            format!("{what}\n{}\n{story}{}", ground.told, server.output())
-        };
-        compare(&ground, &shape, &server).map_err(|what| told(&ground, what))?;
-        if shape.is_postgres {
-            probe(&ground, &shape, &history, &server).map_err(|what| told(&ground, what))?;
-        }
+        let compared = compare(&ground, &shape, &server).and_then(|()| match shape.is_postgres {
+            true => probe(&ground, &shape, &history, &server),
+            false => Ok(()),
+        });
+        compared.map_err(|what| tell(what, &history, &ground, &server))?;
     }
     // What the server shows that goes on is compared with what the one shows that begins again: from a
     // checkpoint and what was changed since, or from all that the database has.
@@ -144,10 +141,8 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     drain(&ground, &server)?;
     if shape.follows {
         server.wait_healthy();
-        compare(&ground, &shape, &server).map_err(|what| {
-            let story = story(&history, &what, &ground);
-            format!("{what}\nafter a start\n{}\n{story}{}", ground.told, server.output())
-        })?;
+        compare(&ground, &shape, &server)
+            .map_err(|what| tell(format!("{what}\nafter a start"), &history, &ground, &server))?;
     }
     let mut evidence = evidence::gather(&ground.archive(), &shape, &history, &server);
     let (mut faults, apart) = judge(&history, &evidence);
@@ -176,6 +171,12 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     }
     let _ = writeln!(report, "the server printed:\n{}", server.output());
     Err(report)
+}
+
+/// An error with what led to it.
+fn tell(what: String, history: &History, ground: &Ground<'_>, server: &Server) -> String {
+    let story = story(history, &what, ground);
+    format!("{what}\n{}\n{story}{}", ground.told, server.output())
 }
 
 /// What clients did to the rows that an error names, and the letters of these.
