@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers load-long agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers seeds load-long agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -42,6 +42,14 @@ bench-peers: tools
 	npm ci --prefix peers --no-audit --no-fund
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --bin forebay-bench -- --peers $(QUICK)
+
+# The documents that Forebay comes from, as published, theirs run here, ours run here: docs/seeds.md, in about 15 minutes on a machine that does nothing
+# else; `make seeds QUICK=--quick` takes about 4 and writes bench/results/seeds-quick.md. Needs root (control groups); installs Go, a JDK and Maven.
+seeds: tools
+	@scripts/install-tools bench
+	@scripts/install-peers
+	$(CARGO) build --release --workspace
+	@$(WITH_SERVICES) FOREBAY_TEST_POSTGRES= $(CARGO) run --release --bin forebay-bench -- --seeds $(QUICK)
 
 # Half an hour of `forebay load` at full rate: its memory stays within 5 %. `make test` does the same for seconds.
 load-long: tools

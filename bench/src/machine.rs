@@ -67,6 +67,25 @@ pub fn adopt(pid: u32) {
 /// waited for it. Unlike [`busy_us`] it does not see what others do on the machine, and neither the
 /// kernel's own threads.
 pub fn started_cpu_us() -> io::Result<f64> {
+    let processes = processes()?;
+    let mut roots = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    roots.push(std::process::id());
+    let counted = family_of(&processes, roots);
+    let counted = counted.iter().filter(|pid| **pid != std::process::id());
+    let ticks =
+        |pid: &u32| processes.iter().find(|process| process.pid == *pid).map_or(0, |process| process.ticks);
+    Ok(ticks_to_us(counted.map(ticks).sum()))
+}
+
+/// A process as `/proc` tells of it.
+struct Process {
+    pid: u32,
+    parent: u32,
+    /// User and system time, with that of children that were waited for.
+    ticks: u64,
+}
+
+fn processes() -> io::Result<Vec<Process>> {
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -76,25 +95,30 @@ pub fn started_cpu_us() -> io::Result<f64> {
         let Ok(text) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((_, rest)) = text.rsplit_once(')') else { continue };
         let fields: Vec<u64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
-        // The parent; user and system time, then the same of children that were waited for.
         if let (Some(parent), Some(ticks)) = (fields.get(1), fields.get(11..15)) {
-            processes.push((pid, *parent as u32, ticks.iter().sum::<u64>()));
+            processes.push(Process { pid, parent: *parent as u32, ticks: ticks.iter().sum() });
         }
     }
-    let adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let of_adopted = processes.iter().filter(|(pid, ..)| adopted.contains(pid));
-    let mut ticks: u64 = of_adopted.map(|(_, _, time)| time).sum();
-    let (mut family, mut place) = (adopted, 0);
-    family.push(std::process::id());
+    Ok(processes)
+}
+
+/// These processes, and all that they have started.
+fn family_of(processes: &[Process], mut family: Vec<u32>) -> Vec<u32> {
+    let mut place = 0;
     while let Some(&parent) = family.get(place) {
-        for (pid, _, time) in processes.iter().filter(|(_, of, _)| *of == parent) {
-            family.push(*pid);
-            ticks += time;
-        }
+        family.extend(processes.iter().filter(|process| process.parent == parent).map(|process| process.pid));
         place += 1;
     }
-    Ok(ticks_to_us(ticks))
+    family
 }
+
+/// A process, and all that it has started.
+fn family(pid: u32) -> io::Result<Vec<u32>> {
+    Ok(family_of(&processes()?, vec![pid]))
+}
+
+/// ESRCH.
+const NO_SUCH_PROCESS: i32 = 3;
 
 /// Time that any core was busy, in microseconds (proc(5), `/proc/stat`): user, nice, system, irq,
 /// softirq. Time that a hypervisor took away is nobody's.
@@ -170,46 +194,69 @@ pub fn warn_when_busy() {
     }
 }
 
-/// A control group of one CPU and some memory, gone when dropped.
-pub struct ControlGroup(Vec<PathBuf>);
+/// A control group of some CPUs and some memory, gone when dropped.
+pub struct ControlGroup {
+    folders: Vec<PathBuf>,
+    unified: bool,
+}
+
+/// In which its share of CPU time is given out, in microseconds.
+const PERIOD_US: usize = 100_000;
 
 impl ControlGroup {
     /// Makes one, in version 2 or 1 of the interface, whichever this machine has.
-    pub fn new(memory_bytes: u64) -> io::Result<ControlGroup> {
+    pub fn new(cpus: usize, memory_bytes: u64) -> io::Result<ControlGroup> {
         let name = format!("forebay-bench-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
-        if root.join("cgroup.controllers").exists() {
-            let group = ControlGroup(vec![root.join(name)]);
-            fs::create_dir(&group.0[0])?;
-            fs::write(group.0[0].join("cpu.max"), "100000 100000")?;
-            fs::write(group.0[0].join("memory.max"), memory_bytes.to_string())?;
-            return Ok(group);
-        }
-        let mut group = ControlGroup(Vec::new());
-        let settings: [(&str, &[(&str, String)]); 2] = [
-            ("cpu", &[("cpu.cfs_period_us", "100000".into()), ("cpu.cfs_quota_us", "100000".into())]),
-            ("memory", &[("memory.limit_in_bytes", memory_bytes.to_string())]),
-        ];
-        for (controller, files) in settings {
+        let unified = root.join("cgroup.controllers").exists();
+        let mut group = ControlGroup { folders: Vec::new(), unified };
+        let controllers: &[&str] = if unified { &[""] } else { &["cpu", "memory"] };
+        for controller in controllers {
             let folder = root.join(controller).join(&name);
             fs::create_dir(&folder)?;
-            group.0.push(folder.clone());
-            for (file, value) in files {
-                fs::write(folder.join(file), value)?;
-            }
+            group.folders.push(folder);
         }
+        group.resize(cpus, memory_bytes)?;
         Ok(group)
+    }
+
+    /// Gives it more, or less.
+    pub fn resize(&self, cpus: usize, memory_bytes: u64) -> io::Result<()> {
+        let (quota_us, memory) = (PERIOD_US * cpus, memory_bytes.to_string());
+        if self.unified {
+            fs::write(self.folders[0].join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
+            return fs::write(self.folders[0].join("memory.max"), memory);
+        }
+        fs::write(self.folders[0].join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+        fs::write(self.folders[0].join("cpu.cfs_quota_us"), quota_us.to_string())?;
+        fs::write(self.folders[1].join("memory.limit_in_bytes"), memory)
     }
 
     /// Moves a process into it, all threads.
     pub fn add(&self, pid: u32) -> io::Result<()> {
-        self.0.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
+        self.folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
+    }
+
+    /// The same, and all that it has started.
+    pub fn add_family(&self, pid: u32) -> io::Result<()> {
+        family(pid)?.into_iter().try_for_each(|pid| match self.add(pid) {
+            // One that has ended meanwhile needs no place.
+            Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => Ok(()),
+            added => added,
+        })
     }
 }
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        for folder in &self.0 {
+        for folder in &self.folders {
+            // What somebody else started goes on without limits.
+            let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            let parent = folder.parent().unwrap_or(folder).join("cgroup.procs");
+            for pid in members.lines() {
+                // One that has ended needs no place.
+                let _ = fs::write(&parent, pid);
+            }
             // A group can be removed when its last process has been reaped, which may take a moment.
             for _ in 0..50 {
                 if fs::remove_dir(folder).is_ok() {

@@ -8,13 +8,14 @@
 //!
 //! `machine` reads the clocks of processes and machine, `process` starts servers and peers,
 //! `measure` drives and samples, `report` is what is printed, `rows` holds one module a topic,
-//! `wire` counts bytes on connections.
+//! `seeds` the page of the documents, `wire` counts bytes on connections.
 
 mod machine;
 mod measure;
 mod process;
 mod report;
 mod rows;
+mod seeds;
 mod wire;
 
 use process::Bench;
@@ -23,11 +24,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut names = Vec::new();
-    let (mut quick, mut peers) = (false, false);
+    let (mut quick, mut peers, mut seeds) = (false, false, false);
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--quick" => quick = true,
             "--peers" => peers = true,
+            "--seeds" => seeds = true,
             "--list" => {
                 rows::ALL.iter().for_each(|row| println!("{:14} {}", row.name, row.title));
                 return ExitCode::SUCCESS;
@@ -41,7 +43,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    let measured = if peers { side_by_side(quick) } else { run(&names, quick) };
+    let measured = match (peers, seeds) {
+        (true, _) => side_by_side(quick),
+        (_, true) => seeds::replay(quick),
+        _ => run(&names, quick),
+    };
     match measured {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What every row is given.
 pub struct Bench {
@@ -19,7 +19,25 @@ pub struct Bench {
     server_core: usize,
     /// Where this program and the others lie.
     binaries: PathBuf,
+    timing: Timing,
 }
+
+/// How often and how long each side is measured.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    turns: usize,
+    sample_ms: u64,
+    warm_up_ms: u64,
+    /// How long a server is driven on a route before its first sample: Node and the JVM compile what runs
+    /// often while it runs, and are some times slower before. Forebay is driven the same way.
+    compile_ms: u64,
+}
+
+const FULL: Timing = Timing { turns: 3, sample_ms: 5000, warm_up_ms: 1000, compile_ms: 3000 };
+const QUICK: Timing = Timing { turns: 1, sample_ms: 1000, warm_up_ms: 200, compile_ms: 3000 };
+/// Of the seeds, which have a hundred cells.
+const ONCE: Timing = Timing { turns: 1, sample_ms: 3000, warm_up_ms: 500, compile_ms: 2000 };
+const ONCE_QUICK: Timing = Timing { turns: 1, sample_ms: 1000, warm_up_ms: 100, compile_ms: 300 };
 
 /// Whether a server has a core to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,9 +54,18 @@ const ROOM: [&str; 2] = ["memory.limit=12GiB", "memory.log_limit=16GiB"];
 impl Bench {
     /// Looks for the programs beside this one.
     pub fn new(quick: bool) -> Result<Bench, Box<dyn Error>> {
+        Bench::timed(quick, if quick { QUICK } else { FULL })
+    }
+
+    /// One that measures each side once.
+    pub fn once(quick: bool) -> Result<Bench, Box<dyn Error>> {
+        Bench::timed(quick, if quick { ONCE_QUICK } else { ONCE })
+    }
+
+    fn timed(quick: bool, timing: Timing) -> Result<Bench, Box<dyn Error>> {
         let binaries = std::env::current_exe()?.parent().ok_or("this program lies nowhere")?.to_owned();
         let (driver_core, server_core) = machine::two_cores()?;
-        let bench = Bench { quick, driver_core, server_core, binaries };
+        let bench = Bench { quick, driver_core, server_core, binaries, timing };
         for name in ["forebay", "forebay-peer-floor", "forebay-peer-hyper"] {
             if !bench.binary(name).is_file() {
                 return Err(format!(
@@ -81,17 +108,22 @@ impl Bench {
 
     /// How often each side is measured.
     pub fn turns(&self) -> usize {
-        if self.quick { 1 } else { 3 }
+        self.timing.turns
     }
 
     /// How long a sample takes.
     pub fn sample(&self) -> Duration {
-        Duration::from_millis(if self.quick { 1000 } else { 5000 })
+        Duration::from_millis(self.timing.sample_ms)
     }
 
     /// How long it is driven before.
     pub fn warm_up(&self) -> Duration {
-        Duration::from_millis(if self.quick { 200 } else { 1000 })
+        Duration::from_millis(self.timing.warm_up_ms)
+    }
+
+    /// How long a server that compiles while it runs is driven before its first sample.
+    pub fn compile(&self) -> Duration {
+        Duration::from_millis(self.timing.compile_ms)
     }
 
     /// A number that quick runs make smaller.
@@ -130,25 +162,10 @@ impl Bench {
 
     /// A peer on the server's core.
     pub fn peer(&self, name: &str, arguments: &[&str]) -> io::Result<Peer> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let child = self
-            .command(name, Some(self.server_core))
-            .args(["--port", &port.to_string()])
-            .args(arguments)
-            .stdout(Stdio::null())
-            .spawn()?;
-        let mut peer = Peer { child, address };
-        for _ in 0..500 {
-            if TcpStream::connect(address).is_ok() {
-                return Ok(peer);
-            }
-            if let Some(status) = peer.child.try_wait()? {
-                return Err(io::Error::other(format!("{name} ended: {status}")));
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{name} does not listen")))
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = self.command(name, Some(self.server_core));
+        command.args(["--port", &address.port().to_string()]).args(arguments);
+        Peer::serve(name, command, address)
     }
 }
 
@@ -159,7 +176,29 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
+/// A JVM on a part of a core takes its time to listen.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl Peer {
+    /// Starts a program, and waits until it listens on the address that it was told.
+    pub fn serve(name: &str, mut command: Command, address: SocketAddr) -> io::Result<Peer> {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child =
+            command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        let mut peer = Peer { child, address };
+        let began = Instant::now();
+        while began.elapsed() < LISTEN_TIMEOUT {
+            if TcpStream::connect(address).is_ok() {
+                return Ok(peer);
+            }
+            if let Some(status) = peer.child.try_wait()? {
+                return Err(io::Error::other(format!("{name} ended: {status}")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{name} does not listen")))
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -1,6 +1,6 @@
 //! One module a topic; each function measures one row and returns its lines.
 
-mod accounts;
+pub mod accounts;
 mod cache;
 mod clusters;
 mod failover;
@@ -8,16 +8,16 @@ mod fairness;
 mod following;
 mod hot;
 mod http;
-mod items;
+pub mod items;
 mod life;
 mod links;
-mod load;
+pub mod load;
 pub mod peers;
 mod planned;
 mod servers;
 mod store;
 mod testers;
-mod usages;
+pub mod usages;
 
 use crate::process::Bench;
 use crate::report::Lines;

@@ -32,7 +32,7 @@ const FORMS: [Form; 2] = [
 ];
 
 /// Makes the rows through the application's own route, and waits until all of them are in PostgreSQL.
-fn fill(server: &Server, rows: u64) -> Result<(), Box<dyn Error>> {
+pub fn fill(server: &Server, rows: u64) -> Result<(), Box<dyn Error>> {
     let answer = server.client().post(&format!("/accounts/generate-test-data?size={rows}"));
     if answer.status != 202 {
         return Err(format!("no rows are made: {answer:?}").into());

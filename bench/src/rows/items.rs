@@ -22,7 +22,7 @@ const HOT: u64 = 1;
 const QUIET: u64 = 1_001;
 
 /// The application on PostgreSQL and Redis, with its rows.
-struct Application {
+pub struct Application {
     server: Server,
     postgres: Postgres,
     redis: Redis,
@@ -39,7 +39,7 @@ struct Travelled {
 
 impl Application {
     /// `Apart`: the server has a core, the stores have the driver's.
-    fn start(bench: &Bench, pinning: Pinning) -> Result<Application, Box<dyn Error>> {
+    pub fn start(bench: &Bench, pinning: Pinning) -> Result<Application, Box<dyn Error>> {
         let stores = machine::on_core(bench.core(pinning), || {
             let postgres = Postgres::start().map_err(|error| error.to_string())?;
             let redis = Redis::start(Persistence::None).map_err(|error| error.to_string())?;
@@ -99,21 +99,31 @@ impl Application {
     }
 }
 
-/// The same bytes from nowhere, from PostgreSQL, from the shared level, from the process.
-pub fn four_ways(bench: &Bench) -> Lines {
-    let application = Application::start(bench, Pinning::Free)?;
-    let server = &application.server;
-    let ways = ["/bench/empty", "/bench/db/items/1", "/bench/shared/items/1", "/bench/burst/items/1"];
+/// Where the same bytes come from: nowhere, PostgreSQL, the shared level, the process.
+pub const WAYS: [&str; 4] =
+    ["/bench/empty", "/bench/db/items/1", "/bench/shared/items/1", "/bench/burst/items/1"];
+
+/// One list of samples a way.
+pub fn ways(bench: &Bench, application: &Application) -> Result<[Vec<Sample>; 4], Box<dyn Error>> {
     let mut samples: [Vec<Sample>; 4] = Default::default();
-    let drive = Drive::new(server.address, None);
+    let server = &application.server;
     for _ in 0..bench.turns() {
-        for (way, samples) in ways.iter().zip(&mut samples) {
+        for (way, samples) in WAYS.iter().zip(&mut samples) {
             let mut request = Fixed::new("GET", way, None);
+            let drive = Drive::new(server.address, None);
             samples.push(sample(bench, drive, Cost::System(server.pid()), &mut request)?);
         }
     }
+    Ok(samples)
+}
+
+/// Row "items".
+pub fn four_ways(bench: &Bench) -> Lines {
+    let application = Application::start(bench, Pinning::Free)?;
+    let drive = Drive::new(application.server.address, None);
+    let samples = ways(bench, &application)?;
     let mut lines = Vec::new();
-    for (way, samples) in ways.iter().zip(&samples) {
+    for (way, samples) in WAYS.iter().zip(&samples) {
         let (_, Travelled { clients, redis, database }) = application.count(|| {
             let results = clean(run(&drive.settings(bench.warm_up()), &mut Fixed::new("GET", way, None))?)?;
             let requests = results.requests.completed as f64;

@@ -10,16 +10,14 @@ pub mod stores;
 pub mod table;
 
 use crate::measure::{Cost, Drive, Sample, beside_stores, clean, cpu, median_of, raw, sample};
-use crate::process::{Bench, start_loaded, succeeded};
+use crate::process::{Bench, Peer, start_loaded, succeeded};
 use crate::report::Lines;
 use crate::report::{Bar, Line};
 use forebay_load::{Fixed, Traffic, run};
 use forebay_tests::{Folder, Server, Start, example};
-use node::Node;
 use serde_json::json;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::Duration;
 use stores::{Persistence, Postgres, Redis, Transactions};
 
 /// Rows of row 6, and of row 8.
@@ -28,14 +26,16 @@ const POSTGRES_ROWS: u64 = 300_000;
 
 /// Who is driven.
 #[derive(Clone, Copy)]
-struct Side {
-    address: SocketAddr,
-    pid: u32,
+pub struct Side {
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: u32,
 }
 
-impl From<&Node> for Side {
-    fn from(node: &Node) -> Side {
-        Side { address: node.address, pid: node.pid() }
+impl From<&Peer> for Side {
+    fn from(peer: &Peer) -> Side {
+        Side { address: peer.address, pid: peer.pid() }
     }
 }
 
@@ -45,14 +45,10 @@ impl From<&Server> for Side {
     }
 }
 
-/// How long a server is driven on a route before its first sample: Node compiles what runs often
-/// while it runs, and is some times slower before. Forebay is driven the same way.
-const COMPILE: Duration = Duration::from_secs(3);
-
 impl Side {
     /// Drives it until it is as fast as it gets.
-    fn warm(self, traffic: &mut (impl Traffic + Send)) -> Result<(), Box<dyn Error>> {
-        clean(run(&Drive::new(self.address, None).settings(COMPILE), traffic)?)?;
+    pub fn warm(self, bench: &Bench, traffic: &mut (impl Traffic + Send)) -> Result<(), Box<dyn Error>> {
+        clean(run(&Drive::new(self.address, None).settings(bench.compile()), traffic)?)?;
         Ok(())
     }
 
@@ -64,11 +60,17 @@ impl Side {
 }
 
 /// A Forebay that serves, or why there is none.
-type Started = Result<Server, String>;
+pub type Started = Result<Server, String>;
 
 /// `codes.toml` on PostgreSQL and Redis, a worker a core. The drain is paused: the peers copy
 /// nothing to PostgreSQL either.
-fn forebay(bench: &Bench, folder: &Folder, postgres: &Postgres, redis: &Redis, durability: &str) -> Start {
+pub fn forebay(
+    bench: &Bench,
+    folder: &Folder,
+    postgres: &Postgres,
+    redis: &Redis,
+    durability: &str,
+) -> Start {
     bench
         .start_remote(&example("codes.toml"), folder, &postgres.url(), &redis.url())
         .set(&format!("memory.durability={durability}"))
@@ -81,7 +83,7 @@ fn started(start: &Start) -> Started {
 }
 
 /// The line of an error that says it: the one that Forebay itself printed, if there is one, else the first.
-fn why(error: &dyn Error) -> String {
+pub fn why(error: &dyn Error) -> String {
     let text = error.to_string();
     let told = text.find("forebay: ").map_or(text.as_str(), |at| &text[at..]);
     told.split(['\n', '\\']).next().unwrap_or_default().to_owned()
@@ -103,10 +105,16 @@ fn quoted(what: &str, samples: &[Sample]) -> Line {
 }
 
 /// Makes both ready for a route.
-fn warm(cpeak: &Node, server: &Started, method: &str, target: &str) -> Result<(), Box<dyn Error>> {
+fn warm(
+    bench: &Bench,
+    cpeak: &Peer,
+    server: &Started,
+    method: &str,
+    target: &str,
+) -> Result<(), Box<dyn Error>> {
     let mut request = Fixed::new(method, target, None);
-    Side::from(cpeak).warm(&mut request)?;
-    server.as_ref().map_or(Ok(()), |server| Side::from(server).warm(&mut request))
+    Side::from(cpeak).warm(bench, &mut request)?;
+    server.as_ref().map_or(Ok(()), |server| Side::from(server).warm(bench, &mut request))
 }
 
 /// A sample of Forebay, if there is one, behind those before it.
@@ -159,13 +167,13 @@ pub fn code_fast_on_redis(bench: &Bench) -> Lines {
     let postgres = Postgres::start()?;
     let redis = [Redis::start(Persistence::None)?, Redis::start(Persistence::None)?];
     node::seed(&redis[0].url(), rows)?;
-    let cpeak = Node::start("cpeak", &postgres.url(), &redis[0].url())?;
+    let cpeak = node::start("cpeak", &postgres.url(), &redis[0].url())?;
     let folder = Folder::new();
     let server = seeded(&forebay(bench, &folder, &postgres, &redis[1], "async"), &postgres, &redis[1], rows);
 
     let routes = [("POST", "/code-fast"), ("GET", "/code-fast")];
     for (method, target) in routes {
-        warm(&cpeak, &server, method, target)?;
+        warm(bench, &cpeak, &server, method, target)?;
     }
     let mut peers: [Vec<Sample>; 2] = Default::default();
     let mut ours = [Ok(Vec::new()), Ok(Vec::new())];
@@ -235,11 +243,11 @@ fn on_postgres(
     before: &str,
 ) -> Result<OnPostgres, Box<dyn Error>> {
     let (folder, redis) = (Folder::new(), Redis::start(Persistence::None)?);
-    let cpeak = Node::start("cpeak", &postgres.url(), &redis.url())?;
+    let cpeak = node::start("cpeak", &postgres.url(), &redis.url())?;
     let server = started(&forebay(bench, &folder, postgres, &redis, "async"));
     let mut all = OnPostgres { cpeak: Vec::new(), forebay: Ok(Vec::new()), pgbench: Vec::new() };
     let (method, target) = request;
-    warm(&cpeak, &server, method, target)?;
+    warm(bench, &cpeak, &server, method, target)?;
     for _ in 0..bench.turns() {
         postgres.run(before)?;
         all.cpeak.push(Side::from(&cpeak).sample(bench, method, target)?);

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 /// A million a minute, and a little more, so that rounding does not decide.
 const RATE_PER_S: f64 = 1_000_000.0 / 60.0 * 1.02;
 const MEMORY_BYTES: u64 = 2 << 30;
-const BODY: &[u8] = br#"{"patientId":100,"timestamp":"2016-11-01T14:11:51Z","medication":"Albuterol"}"#;
+/// A usage.
+pub const BODY: &[u8] = br#"{"patientId":100,"timestamp":"2016-11-01T14:11:51Z","medication":"Albuterol"}"#;
 
 /// Row 18.
 pub fn metering(bench: &Bench) -> Lines {
     let folder = Folder::new();
     let start = bench.start("usages.toml", &folder, Pinning::Free).set("memory.limit=1GiB").workers(1);
-    let (group, start, place) = match ControlGroup::new(MEMORY_BYTES) {
+    let (group, start, place) = match ControlGroup::new(1, MEMORY_BYTES) {
         Ok(group) => (Some(group), start, "control group of 1 CPU and 2 GiB".to_owned()),
         Err(error) => {
             let start = bench.start("usages.toml", &folder, Pinning::Apart).set("memory.limit=1GiB");

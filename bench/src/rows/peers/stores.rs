@@ -198,6 +198,11 @@ impl Postgres {
         with_database(&self.admin, &self.database)
     }
 
+    /// The process that has started all others of it.
+    pub fn pid(&self) -> Result<u32, Box<dyn Error>> {
+        self.server.as_ref().map_or_else(|| self.process(), |(child, _)| Ok(child.id()))
+    }
+
     /// The bytes that its clients' connections have carried so far, as far as these are open still.
     pub fn bytes(&self) -> Result<f64, Box<dyn Error>> {
         crate::wire::bytes_with(port(&self.admin).ok_or("the URL of PostgreSQL names no port")?)

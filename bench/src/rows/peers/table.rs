@@ -4,7 +4,7 @@
 //! Forebay twice: embedded, as `forebay serve` runs by itself, and on the PostgreSQL and the Redis
 //! of the peers.
 
-use super::node::{self, Node};
+use super::node;
 use super::page;
 use super::stores::{Persistence, Postgres, Redis};
 use super::{Side, Started, forebay, why};
@@ -19,7 +19,7 @@ use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows that reads choose from. The two routes that look at every row are slow enough with as many.
-const ROWS: u64 = 20_000;
+pub const ROWS: u64 = 20_000;
 
 /// Rows that are read by their UUID.
 const BY_UUID: usize = 1000;
@@ -27,7 +27,7 @@ const BY_UUID: usize = 1000;
 const BODY: &[u8] = br#"{"foo1":"some text one","foo2":"some text two","foo3":"some text three","foo4":"some text four","foo5":"some text five","foo6":"some text six","foo7":"some text seven","foo8":"some text eight","foo9":"some text nine","foo10":"some text ten"}"#;
 
 /// Method, target, body. Reads first, so that all of them see the same number of rows.
-const ROUTES: [(&str, &str, Option<&[u8]>); 11] = [
+pub const ROUTES: [(&str, &str, Option<&[u8]>); 11] = [
     ("GET", "/simple", None),
     ("PATCH", "/update-something/1234/Fred?value1=one&value2=two", Some(BODY)),
     ("GET", "/code-v1", None),
@@ -41,7 +41,7 @@ const ROUTES: [(&str, &str, Option<&[u8]>); 11] = [
     ("POST", "/code-ultra-fast", None),
 ];
 
-const ULTRA_FAST_BY_ID: &str = "/code-ultra-fast/{id}";
+pub const ULTRA_FAST_BY_ID: &str = "/code-ultra-fast/{id}";
 
 /// A column of the table.
 struct Column {
@@ -99,12 +99,13 @@ fn drive(
     traffic: &mut (impl Traffic + Send),
 ) -> Result<Sample, Box<dyn Error>> {
     if first {
-        side.warm(traffic)?;
+        side.warm(bench, traffic)?;
     }
     sample(bench, Drive::new(side.address, None), Cost::System(side.pid), traffic)
 }
 
-fn measure(bench: &Bench, side: Side, route: usize, first: bool) -> Result<Sample, Box<dyn Error>> {
+/// One sample of a route, driven as long as compilers need when it is the first.
+pub fn measure(bench: &Bench, side: Side, route: usize, first: bool) -> Result<Sample, Box<dyn Error>> {
     let (method, target, body) = ROUTES[route];
     if target != ULTRA_FAST_BY_ID {
         return drive(bench, side, first, &mut Fixed::new(method, target, body));
@@ -145,7 +146,7 @@ fn fill(bench: &Bench, columns: &mut [Column]) {
 }
 
 /// A route as readers know it.
-fn shown(method: &str, target: &str) -> String {
+pub fn shown(method: &str, target: &str) -> String {
     let path = target.split('?').next().unwrap_or(target).replace("/1234/Fred", "/{id}/{name}");
     format!("{method} {path}")
 }
@@ -175,7 +176,7 @@ fn table(columns: &[Column]) -> String {
 }
 
 /// Embedded, with the same number of rows.
-fn embedded(bench: &Bench, folder: &Folder) -> Started {
+pub fn embedded(bench: &Bench, folder: &Folder) -> Started {
     // Else it would go on writing behind while another server is measured.
     let start = bench.start("codes.toml", folder, Pinning::Free).set("drain.paused=true");
     let run = || -> Result<_, Box<dyn Error>> {
@@ -192,7 +193,7 @@ pub fn side_by_side(bench: &Bench) -> Result<(), Box<dyn Error>> {
     postgres.run_file("fill.sql", ROWS)?;
     node::seed(&redis[0].url(), ROWS)?;
     let nodes =
-        ["cpeak", "fastify", "express"].map(|name| Node::start(name, &postgres.url(), &redis[0].url()));
+        ["cpeak", "fastify", "express"].map(|name| node::start(name, &postgres.url(), &redis[0].url()));
     let [cpeak, fastify, express] = nodes;
     let (cpeak, fastify, express) = (cpeak?, fastify?, express?);
     let folder = Folder::new();

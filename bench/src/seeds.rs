@@ -1,0 +1,62 @@
+//! The seeds, replayed: figures of the documents that Forebay comes from, as published, and the same here,
+//! theirs and ours. `forebay-bench --seeds` writes `docs/seeds.md`; with `--quick` cells are some hundred
+//! milliseconds long, and the page goes to `bench/results/`.
+//!
+//! One module a section, each a table of what is run; `figure` is a row of it, `page` what is written,
+//! `programs` starts the peers that are built for this. What cannot be started is named on the page with its
+//! reason, and stops nothing else. Published figures stand beside what they are compared with, by the number
+//! of their source in `page::SOURCES`; one that is not known is never guessed.
+
+mod accounts;
+mod cache;
+mod codes;
+mod figure;
+mod page;
+mod programs;
+mod testers;
+mod usages;
+mod valkey;
+
+use crate::machine;
+use crate::process::Bench;
+use crate::rows::peers::why;
+use figure::Figures;
+use std::error::Error;
+
+/// A document, or a part of one.
+struct Section {
+    title: &'static str,
+    /// What runs, under which conditions, and what the extrapolation takes for granted.
+    about: &'static str,
+    run: fn(&Bench) -> Figures,
+}
+
+const SECTIONS: &[Section] = &[
+    Section { title: "A million requests a second: the codes routes", about: codes::ABOUT, run: codes::run },
+    Section {
+        title: "A million operations a second: the Valkey ladder",
+        about: valkey::ABOUT,
+        run: valkey::run,
+    },
+    Section { title: "10,000 users: an item four ways", about: cache::ABOUT, run: cache::run },
+    Section { title: "A single machine: the accounts", about: accounts::ABOUT, run: accounts::run },
+    Section { title: "A million posts a minute: the usages", about: usages::ABOUT, run: usages::run },
+    Section { title: "The testers", about: testers::ABOUT, run: testers::run },
+];
+
+/// Runs all sections, and writes the page.
+pub fn replay(quick: bool) -> Result<bool, Box<dyn Error>> {
+    let bench = Bench::once(quick)?;
+    machine::raise_file_limit();
+    let mut page = page::Page::new(quick)?;
+    let mut all_measured = true;
+    for section in SECTIONS {
+        println!("\n{}", section.title);
+        machine::warn_when_busy();
+        let figures = (section.run)(&bench).map_err(|error| why(error.as_ref()));
+        all_measured &= figures.is_ok();
+        page.section(section.title, section.about, figures);
+    }
+    page.keep(&forebay_tests::root())?;
+    Ok(all_measured)
+}

@@ -1,0 +1,121 @@
+//! The codes routes: Express, Fastify and Cpeak, one process and one a core, beside Forebay.
+
+use super::figure::{Cell, Figure, Figures, cell};
+use crate::machine;
+use crate::process::{Bench, Peer, start_loaded};
+use crate::rows::peers::stores::{Persistence, Postgres, Redis};
+use crate::rows::peers::table::{ROUTES, ROWS, ULTRA_FAST_BY_ID, embedded, measure, shown};
+use crate::rows::peers::{Side, Started, forebay, node, why};
+use forebay_tests::Folder;
+
+pub const ABOUT: &str = "\
+The document's routes [1], written anew for the three frameworks in `peers/`. They and Forebay have the same \
+PostgreSQL (fsync on) and a Redis each that keeps nothing on disk; *embedded* is Forebay alone, where a write is synced \
+to disk before it is answered. Nothing is copied from memory to the database meanwhile. The tester \
+shares the cores with all of it, so that rates are those of a whole machine. Drogon with RapidJSON is in no \
+registry, so that this page cannot install it: built apart from its public source, it cost 8.3 µs for \
+`GET /simple` and 45 for the PATCH on another day.";
+
+const WANTED_PER_S: f64 = 1e6;
+const UNKNOWN: &str = "not known";
+
+/// Name on the page, folder, whether it is a process a core.
+const PEERS: [(&str, &str, bool); 4] = [
+    ("Express", "express", false),
+    ("Fastify", "fastify", false),
+    ("Cpeak", "cpeak", false),
+    ("Cpeak, a process a core", "cpeak", true),
+];
+
+/// Route, as the table of peers names it, and what was published of each of [`PEERS`]; `None`: not run.
+const PUBLISHED: &[(&str, [Option<&str>; 4])] = &[
+    (
+        "/simple",
+        [
+            Some("14,000/s [1]"),
+            Some("66,000/s [1]"),
+            Some("73,000/s [1]"),
+            Some("6,000,000/s on 128 cores [1]"),
+        ],
+    ),
+    (
+        "/update-something/1234/Fred?value1=one&value2=two",
+        [
+            Some(UNKNOWN),
+            Some(UNKNOWN),
+            Some(UNKNOWN),
+            Some("100,000/s on 128 cores, 50 Gbit/s full; Drogon over 1,000,000/s on 192, 600 Gbit/s [1]"),
+        ],
+    ),
+    (
+        "/code",
+        [
+            Some(UNKNOWN),
+            Some(UNKNOWN),
+            Some(UNKNOWN),
+            Some("35,000/s; 66,000/s by more disk operations, above $15,000 a month [1]"),
+        ],
+    ),
+    ("/code-v4?max=20000", [Some(UNKNOWN), Some(UNKNOWN), Some(UNKNOWN), Some(UNKNOWN)]),
+    ("POST /code-fast", [None, None, Some(UNKNOWN), Some("writes on one Redis 100,000/s [1]")]),
+    ("GET /code-fast", [None, None, Some(UNKNOWN), Some("reads on one Redis 300,000/s [1]")]),
+    ("/code-ultra-fast", [None, None, Some(UNKNOWN), Some(UNKNOWN)]),
+    (ULTRA_FAST_BY_ID, [None, None, Some(UNKNOWN), Some(UNKNOWN)]),
+];
+
+/// The place of a route in the table of peers, by its target, with its method where two share one.
+fn place(name: &str) -> Option<usize> {
+    ROUTES.iter().position(|(method, target, _)| name == *target || name == format!("{method} {target}"))
+}
+
+fn started(postgres: &Postgres, redis: &Redis, peer: usize) -> Result<Peer, String> {
+    let (_, folder, clustered) = PEERS[peer];
+    let workers = if clustered { machine::cores() } else { 1 };
+    node::start_clustered(folder, &postgres.url(), &redis.url(), workers).map_err(|error| why(error.as_ref()))
+}
+
+pub fn run(bench: &Bench) -> Figures {
+    let (postgres, own, folder) = (Postgres::start()?, Folder::new(), Folder::new());
+    let redis = [Redis::start(Persistence::None)?, Redis::start(Persistence::None)?];
+    postgres.run_file("fill.sql", ROWS)?;
+    node::seed(&redis[0].url(), ROWS)?;
+    let peers = [0, 1, 2, 3].map(|peer| started(&postgres, &redis[0], peer));
+    let embedded = embedded(bench, &folder);
+    let remote: Started = start_loaded(&forebay(bench, &own, &postgres, &redis[1], "async"))
+        .map_err(|error| why(error.as_ref()));
+    if let Ok(server) = &remote {
+        server.admin("POST", "/warm?table=codes").expect(200);
+    }
+    let mut figures = Vec::new();
+    for (name, published) in PUBLISHED {
+        let route = place(name).ok_or_else(|| format!("no route {name}"))?;
+        let (method, target, _) = ROUTES[route];
+        let drive = |side: Result<Side, &String>| -> Cell {
+            let side = side.map_err(Clone::clone)?;
+            cell(measure(bench, side, route, true))
+        };
+        let what = shown(method, target);
+        println!("  {what}");
+        let ours = drive(remote.as_ref().map(Side::from));
+        let mut cpeak = Err("Cpeak was not run".to_owned());
+        for (peer, published) in published.iter().enumerate() {
+            let Some(published) = *published else { continue };
+            let theirs = drive(peers[peer].as_ref().map(Side::from));
+            cpeak = theirs.clone();
+            let what = format!("{what}, {}", PEERS[peer].0);
+            figures.push(Figure { what, published, theirs, ours: ours.clone(), wanted_per_s: WANTED_PER_S });
+        }
+        if name.contains("fast") {
+            let what = format!("{what}, {} beside Forebay embedded", PEERS[3].0);
+            let ours = drive(embedded.as_ref().map(Side::from));
+            figures.push(Figure {
+                what,
+                published: "as above",
+                theirs: cpeak,
+                ours,
+                wanted_per_s: WANTED_PER_S,
+            });
+        }
+    }
+    Ok(figures)
+}
