@@ -44,7 +44,7 @@ bench-peers: tools
 	$(CARGO) run --release --bin forebay-bench -- --peers $(QUICK)
 
 # The documents that Forebay comes from, as published, theirs run here, ours run here: docs/seeds.md, in about 15 minutes on a machine that does nothing
-# else; `make seeds QUICK=--quick` takes about 4 and writes bench/results/seeds-quick.md. Needs root (control groups); installs Go, a JDK and Maven.
+# else; `make seeds QUICK=--quick` takes about 4 and writes bench/results/seeds.md. Needs root (control groups); installs Go, a JDK and Maven.
 seeds: tools
 	@scripts/install-tools bench
 	@scripts/install-peers

@@ -34,7 +34,8 @@ fn main() -> ExitCode {
                 rows::ALL.iter().for_each(|row| println!("{:14} {}", row.name, row.title));
                 return ExitCode::SUCCESS;
             }
-            name if rows::ALL.iter().any(|row| row.name == name) => names.push(name.to_owned()),
+            name if seeds && seeds::is_section(name) => names.push(name.to_owned()),
+            name if !seeds && rows::ALL.iter().any(|row| row.name == name) => names.push(name.to_owned()),
             other => {
                 eprintln!(
                     "forebay-bench: there is no row {other:?}; --list names them, --quick makes runs short"
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     }
     let measured = match (peers, seeds) {
         (true, _) => side_by_side(quick),
-        (_, true) => seeds::replay(quick),
+        (_, true) => seeds::replay(quick, &names),
         _ => run(&names, quick),
     };
     match measured {

@@ -1,6 +1,6 @@
 //! The seeds, replayed: figures of the documents that Forebay comes from, as published, and the same here,
-//! theirs and ours. `forebay-bench --seeds` writes `docs/seeds.md`; with `--quick` cells are some hundred
-//! milliseconds long, and the page goes to `bench/results/`.
+//! theirs and ours. `forebay-bench --seeds` writes `docs/seeds.md`; with `--quick` cells are a second long,
+//! and what that or a part of the sections comes to (`--seeds codes valkey`) goes to `bench/results/`.
 //!
 //! One module a section, each a table of what is run; `figure` is a row of it, `page` what is written,
 //! `programs` starts the peers that are built for this. What cannot be started is named on the page with its
@@ -9,6 +9,7 @@
 
 mod accounts;
 mod cache;
+mod clusters;
 mod codes;
 mod figure;
 mod page;
@@ -25,6 +26,8 @@ use std::error::Error;
 
 /// A document, or a part of one.
 struct Section {
+    /// As it is asked for.
+    name: &'static str,
     title: &'static str,
     /// What runs, under which conditions, and what the extrapolation takes for granted.
     about: &'static str,
@@ -32,25 +35,53 @@ struct Section {
 }
 
 const SECTIONS: &[Section] = &[
-    Section { title: "A million requests a second: the codes routes", about: codes::ABOUT, run: codes::run },
     Section {
+        name: "codes",
+        title: "A million requests a second: the codes routes",
+        about: codes::ABOUT,
+        run: codes::run,
+    },
+    Section {
+        name: "clusters",
+        title: "The same through a Redis Cluster",
+        about: clusters::ABOUT,
+        run: clusters::run,
+    },
+    Section {
+        name: "valkey",
         title: "A million operations a second: the Valkey ladder",
         about: valkey::ABOUT,
         run: valkey::run,
     },
-    Section { title: "10,000 users: an item four ways", about: cache::ABOUT, run: cache::run },
-    Section { title: "A single machine: the accounts", about: accounts::ABOUT, run: accounts::run },
-    Section { title: "A million posts a minute: the usages", about: usages::ABOUT, run: usages::run },
-    Section { title: "The testers", about: testers::ABOUT, run: testers::run },
+    Section { name: "cache", title: "10,000 users: an item four ways", about: cache::ABOUT, run: cache::run },
+    Section {
+        name: "accounts",
+        title: "A single machine: the accounts",
+        about: accounts::ABOUT,
+        run: accounts::run,
+    },
+    Section {
+        name: "usages",
+        title: "A million posts a minute: the usages",
+        about: usages::ABOUT,
+        run: usages::run,
+    },
+    Section { name: "testers", title: "The testers", about: testers::ABOUT, run: testers::run },
 ];
 
-/// Runs all sections, and writes the page.
-pub fn replay(quick: bool) -> Result<bool, Box<dyn Error>> {
+/// Whether it is the name of a section.
+pub fn is_section(name: &str) -> bool {
+    SECTIONS.iter().any(|section| section.name == name)
+}
+
+/// Runs these sections, or all of them, and writes the page.
+pub fn replay(quick: bool, names: &[String]) -> Result<bool, Box<dyn Error>> {
     let bench = Bench::once(quick)?;
     machine::raise_file_limit();
-    let mut page = page::Page::new(quick)?;
+    let mut page = page::Page::new(quick, names)?;
     let mut all_measured = true;
-    for section in SECTIONS {
+    let wanted = |section: &&Section| names.is_empty() || names.iter().any(|name| name == section.name);
+    for section in SECTIONS.iter().filter(wanted) {
         println!("\n{}", section.title);
         machine::warn_when_busy();
         let figures = (section.run)(&bench).map_err(|error| why(error.as_ref()));

@@ -143,7 +143,7 @@ fn on_cluster(
     let nodes: Vec<SocketAddr> =
         cluster.nodes().iter().map(|node| SocketAddr::from(([127, 0, 0, 1], node.port))).collect();
     let places: Vec<String> = nodes.iter().map(SocketAddr::to_string).collect();
-    let cpeak = node::start_on_cluster("cpeak", &postgres.url(), &places.join(","))?;
+    let cpeak = node::start_on_cluster("cpeak", &postgres.url(), &places.join(","), 1)?;
     let (address, pid) = (cpeak.address, cpeak.pid());
     let theirs = Ground { cluster: &cluster, address, pid, drained_by: None }.samples(bench)?;
     drop(cpeak);

@@ -44,13 +44,14 @@ const SOURCES: &[&str] = &[
 
 /// The page, while it is written.
 pub struct Page {
-    quick: bool,
+    /// Where it goes, below the repository's root.
+    path: &'static str,
     text: String,
 }
 
 impl Page {
     /// Its head: when, where, by which command.
-    pub fn new(quick: bool) -> Result<Page, Box<dyn Error>> {
+    pub fn new(quick: bool, sections: &[String]) -> Result<Page, Box<dyn Error>> {
         let date = printed("date", &["-u", "+%Y-%m-%d"])?;
         let commit = printed("git", &["rev-parse", "--short", "HEAD"])?;
         let command = if quick { "make seeds QUICK=--quick" } else { "make seeds" };
@@ -61,7 +62,8 @@ impl Page {
             text += &wrapped("**Short cells, to see that everything works: not to be quoted.**");
         }
         HEAD.split("\n\n").for_each(|paragraph| text += &wrapped(paragraph));
-        Ok(Page { quick, text })
+        let whole = !quick && sections.is_empty();
+        Ok(Page { path: if whole { "docs/seeds.md" } else { "bench/results/seeds.md" }, text })
     }
 
     /// Adds a section, and prints its table.
@@ -92,7 +94,7 @@ impl Page {
         for (number, source) in SOURCES.iter().enumerate() {
             self.text += &wrapped(&format!("[{}] {source}", number + 1));
         }
-        let path = root.join(if self.quick { "bench/results/seeds-quick.md" } else { "docs/seeds.md" });
+        let path = root.join(self.path);
         fs::create_dir_all(path.parent().ok_or("a page has a folder")?)?;
         fs::write(&path, format!("{}\n", self.text.trim_end()))?;
         println!("\nkept in {}", path.display());

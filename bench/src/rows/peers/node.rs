@@ -32,8 +32,13 @@ pub fn start_clustered(
 }
 
 /// The same on a cluster with these nodes: `host:port,host:port`.
-pub fn start_on_cluster(framework: &str, postgres: &str, nodes: &str) -> Result<Peer, Box<dyn Error>> {
-    start_with(framework, postgres, &[("REDIS_CLUSTER", nodes)])
+pub fn start_on_cluster(
+    framework: &str,
+    postgres: &str,
+    nodes: &str,
+    workers: usize,
+) -> Result<Peer, Box<dyn Error>> {
+    start_with(framework, postgres, &[("REDIS_CLUSTER", nodes), ("WORKERS", &workers.to_string())])
 }
 
 fn start_with(framework: &str, postgres: &str, environment: &[(&str, &str)]) -> Result<Peer, Box<dyn Error>> {
