@@ -180,18 +180,19 @@ pub fn raise_file_limit() {
 
 /// Says when something else runs: what is measured then is worth little.
 pub fn warn_when_busy() {
-    let time = Duration::from_millis(400);
-    let (Ok(before), own_before) = (busy_us(), process_cpu_us(std::process::id()).unwrap_or(0.0)) else {
-        return;
-    };
-    thread::sleep(time);
-    let (Ok(after), own_after) = (busy_us(), process_cpu_us(std::process::id()).unwrap_or(0.0)) else {
-        return;
-    };
-    let share = (after - before - (own_after - own_before)) / time.as_micros() as f64;
-    if share > 0.15 {
+    if let Some(share) = busy_share() {
         println!("  the machine is not idle: something else uses {:.0} % of a core", share * 100.0);
     }
+}
+
+/// Which part of a core something else uses, when that is more than an idle machine's own work.
+pub fn busy_share() -> Option<f64> {
+    let time = Duration::from_millis(400);
+    let others_us = || Some(busy_us().ok()? - process_cpu_us(std::process::id()).ok()?);
+    let before = others_us()?;
+    thread::sleep(time);
+    let share = (others_us()? - before) / time.as_micros() as f64;
+    (share > 0.15).then_some(share)
 }
 
 /// A control group of some CPUs and some memory, gone when dropped.

@@ -83,10 +83,10 @@ pub fn replay(quick: bool, names: &[String]) -> Result<bool, Box<dyn Error>> {
     let wanted = |section: &&Section| names.is_empty() || names.iter().any(|name| name == section.name);
     for section in SECTIONS.iter().filter(wanted) {
         println!("\n{}", section.title);
-        machine::warn_when_busy();
+        let busy = machine::busy_share();
         let figures = (section.run)(&bench).map_err(|error| why(error.as_ref()));
         all_measured &= figures.is_ok();
-        page.section(section.title, section.about, figures);
+        page.section(section.title, section.about, busy, figures);
     }
     page.keep(&forebay_tests::root())?;
     Ok(all_measured)

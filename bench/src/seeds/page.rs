@@ -1,6 +1,7 @@
 //! The page: one table form for all sections, in Markdown.
 
 use super::figure::{Cell, Figure, Measured};
+use super::programs::jdk;
 use crate::machine;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -58,6 +59,7 @@ impl Page {
         let mut text = String::from("# The seeds, replayed\n\n");
         let place = format!("`{command}` on {date}, commit {commit}: {}.", machine::describe());
         text += &wrapped(&place);
+        text += &wrapped(&format!("{}.", versions().join("; ")));
         if quick {
             text += &wrapped("**Short cells, to see that everything works: not to be quoted.**");
         }
@@ -67,8 +69,21 @@ impl Page {
     }
 
     /// Adds a section, and prints its table.
-    pub fn section(&mut self, title: &str, about: &str, figures: Result<Vec<Figure>, String>) {
+    ///
+    /// `busy`: which part of a core something else used when it began.
+    pub fn section(
+        &mut self,
+        title: &str,
+        about: &str,
+        busy: Option<f64>,
+        figures: Result<Vec<Figure>, String>,
+    ) {
         self.text += &format!("## {title}\n\n{}", wrapped(about));
+        if let Some(share) = busy {
+            let what = format!("Not to be quoted: something else used {:.0} % of a core.", share * 100.0);
+            println!("  {what}");
+            self.text += &wrapped(&format!("**{what}**"));
+        }
         match figures {
             Ok(figures) => {
                 let table = table(&figures);
@@ -106,6 +121,26 @@ fn printed(program: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> 
     let output = Command::new(program).args(arguments).current_dir(forebay_tests::root()).output()?;
     crate::process::succeeded(&output)?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// What the peers run on: the first line that each program prints of itself.
+fn versions() -> Vec<String> {
+    let java = jdk("java");
+    let programs = [
+        ("node", "--version"),
+        (&java, "--version"),
+        ("go", "version"),
+        ("psql", "--version"),
+        ("redis-server", "--version"),
+    ];
+    let version = |(program, argument): (&str, &str)| {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        match printed(program, &[argument]) {
+            Ok(text) => format!("{name}: {}", text.lines().next().unwrap_or_default()),
+            Err(_) => format!("{name}: not there"),
+        }
+    };
+    programs.map(version).into()
 }
 
 /// A paragraph, broken between words.

@@ -1,4 +1,4 @@
-//! The peers that `scripts/install-peers` builds: `peers/spring` and `peers/go`.
+//! The peers that are built into `target/peers`.
 
 use crate::process::Peer;
 use crate::rows::peers::stores::free_address;
@@ -19,13 +19,15 @@ pub struct Program {
 pub const SPRING: Program =
     Program { name: "Spring Boot", file: "spring/spring.jar", run_by: &["java", "-jar"] };
 pub const GO: Program = Program { name: "Go", file: "go-server", run_by: &[] };
+/// Nothing here builds it: `peers/README.md` says how it comes to be there.
+pub const DROGON: Program = Program { name: "Drogon with RapidJSON", file: "drogon", run_by: &[] };
 
 /// Where `scripts/install-peers` puts something.
 pub fn installed(file: &str) -> Result<String, String> {
     let path = root().join("target/peers").join(file);
     match path.exists() {
         true => Ok(path.display().to_string()),
-        false => Err(format!("{file} is not there, as `scripts/install-peers` told")),
+        false => Err(format!("target/peers/{file} is not there: see peers/README.md")),
     }
 }
 
@@ -58,7 +60,7 @@ impl Program {
 }
 
 /// A program of the JDK that `JAVA_HOME` names, else the one in the path.
-fn jdk(program: &str) -> String {
+pub fn jdk(program: &str) -> String {
     match std::env::var("JAVA_HOME") {
         Ok(home) if !home.is_empty() => format!("{home}/bin/{program}"),
         _ => program.to_owned(),

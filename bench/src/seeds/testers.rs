@@ -30,7 +30,7 @@ fn rate_of(json: &Value, path: &str) -> Result<f64, Box<dyn Error>> {
 fn autocannon(bench: &Bench, url: &str) -> Result<f64, Box<dyn Error>> {
     let script = root().join("peers/clients/node_modules/autocannon/autocannon.js");
     if !script.is_file() {
-        return Err("autocannon is not there, as `scripts/install-peers` told".into());
+        return Err("autocannon is not there: scripts/install-peers".into());
     }
     let seconds = bench.sample().as_secs().to_string();
     let mut command = bench.pinned("node", Some(bench.driver_core));

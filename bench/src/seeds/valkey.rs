@@ -138,7 +138,7 @@ pub fn run(bench: &Bench) -> Figures {
             measured.map_err(|error| why(error.as_ref()))
         };
         figures.push(Figure {
-            what: format!("{}, GET", rung.what),
+            what: format!("{}, GET ({})", rung.what, current.server()),
             published: rung.published,
             theirs: cell(theirs(bench, &current, rung)),
             ours: cell(ours(bench, &current, rung)),
