@@ -213,7 +213,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 }
                 Poll::Ready(Ok(0)) => self.phase = Phase::Finishing(Ending::Client),
                 Poll::Ready(result) => drop(result?),
-                Poll::Pending if local.stopping == Stopping::Closing && self.is_all_sent() => {
+                Poll::Pending if local.stopping >= self.ends_at() && self.is_idle() => {
                     self.phase = Phase::Finishing(Ending::Server);
                 }
                 Poll::Pending => return Poll::Pending,
@@ -363,6 +363,16 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// Whether what was read and not consumed is still wanted.
     pub(crate) fn keeps_input(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Deciding(_) | Phase::Http2 | Phase::Tunnel)
+    }
+
+    /// The stage of a stop that closes it when it is idle.
+    fn ends_at(&self) -> Stopping {
+        if self.is_fresh() { Stopping::Ending } else { Stopping::Closing }
+    }
+
+    /// Whether no part of a request is there, and no answer on its way.
+    fn is_idle(&self) -> bool {
+        self.is_all_sent() && self.input.is_empty() && matches!(self.stage, Stage::Head { .. })
     }
 
     /// Whether the client has been sent nothing, and will not be by what it has asked for so far.

@@ -140,6 +140,9 @@ pub(crate) const LINGER_BYTES: usize = 4 * 1024 * 1024;
 /// On a graceful stop a connection gets this long to send the request that was already on its way;
 /// it is answered with `Connection: close`.
 pub(crate) const STOP_GRACE_MS: u64 = 200;
+/// The same for a connection that has sent no request yet: its handshake takes up to three round trips of its
+/// client, and the request may come with the last.
+pub(crate) const STOP_NEW_MS: u64 = 1_000;
 /// Lingering while stopping.
 pub(crate) const STOP_LINGER_MS: u64 = 300;
 /// Pending connections in the kernel, capped there by net.core.somaxconn.
@@ -149,6 +152,7 @@ pub(crate) const REFUSALS_MAX: usize = 64;
 /// How long a refused client has to read its 503.
 pub(crate) const REFUSAL_MS: u64 = 1_000;
 
+const _: () = assert!(STOP_NEW_MS > STOP_GRACE_MS, "the stages of a stop follow each other");
 const _: () = assert!(TICK_MS <= 1_000, "Date must not be more than a second late");
 const _: () = assert!(READ_BYTES > 2 * RECORD_PLAIN_BYTES_MAX, "a record must fit");
 const _: () = assert!(BUFFER_BYTES_START <= POOLED_BUFFER_BYTES_MAX);

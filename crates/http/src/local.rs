@@ -48,8 +48,10 @@ pub(crate) enum Stopping {
     No,
     /// Answers say `Connection: close`; what is on its way is still taken.
     Grace,
-    /// Connections without work are closed.
+    /// Connections without a request are closed, unless they had none yet.
     Closing,
+    /// Those too that had none yet.
+    Ending,
 }
 
 /// Names a connection within its worker.
@@ -267,7 +269,7 @@ impl<F: Future + Unpin> Future for Timely<F> {
                 local.set_deadline(place.key(), me.deadline_ms);
                 me.place = Some(place);
             }
-            me.deadline_ms <= local.now_ms || local.stopping == Stopping::Closing
+            me.deadline_ms <= local.now_ms || local.stopping == Stopping::Ending
         });
         if is_over != Some(false) {
             return Poll::Ready(None);

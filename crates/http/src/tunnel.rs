@@ -111,7 +111,7 @@ impl<T: Transport> Tunnel<T> {
     /// Ready when both directions are over, when one side is gone, and when nothing moved for too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((mut scratch, stops)) =
-            Local::with(|local| (local.take_scratch(), local.stopping == Stopping::Closing))
+            Local::with(|local| (local.take_scratch(), local.stopping >= Stopping::Closing))
         else {
             return Poll::Ready(());
         };

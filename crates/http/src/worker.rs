@@ -8,7 +8,7 @@ use crate::client::Origin;
 use crate::connection::{Begun, Connection, Next};
 use crate::held_answers::Gate;
 use crate::http2;
-use crate::limits::{STOP_GRACE_MS, TICK_MS};
+use crate::limits::{STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
 use crate::local::{Counted, Local, Shared, Stopping, Timely};
 use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
@@ -108,7 +108,7 @@ async fn introduced<S: Service>(
     shared: Arc<Shared<S>>,
     counted: Counted,
 ) {
-    let is_stopping = || Local::with(|local| local.stopping == Stopping::Closing).unwrap_or(true);
+    let is_stopping = || Local::with(|local| local.stopping == Stopping::Ending).unwrap_or(true);
     if let Some(origin) = proxy_protocol::origin(&mut stream, direct, &shared.limits, is_stopping).await {
         match scheme {
             Scheme::Http => Conversation::Http1(Connection::new(stream, origin, shared, counted)).await,
@@ -213,12 +213,12 @@ async fn stop(counters: &WorkerCounters, timeout_ms: u64) {
     // Not the worker's own list: a connection that was just handed over enters that when it first runs.
     let is_empty = || counters.connections.load(Relaxed) == 0;
     Local::with(|local| local.set_stopping(Stopping::Grace));
-    let mut grace = true;
+    let mut next =
+        [(STOP_GRACE_MS, Stopping::Closing), (STOP_NEW_MS, Stopping::Ending)].into_iter().peekable();
     while !is_empty() && elapsed_ms() < u128::from(timeout_ms) {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        if grace && elapsed_ms() >= u128::from(STOP_GRACE_MS) {
-            grace = false;
-            Local::with(|local| local.set_stopping(Stopping::Closing));
+        if let Some((_, stopping)) = next.next_if(|(at_ms, _)| elapsed_ms() >= u128::from(*at_ms)) {
+            Local::with(|local| local.set_stopping(stopping));
         }
         Local::with(Local::tick);
     }

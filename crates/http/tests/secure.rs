@@ -56,6 +56,23 @@ fn both_versions_keep_alive_pipeline_and_end_with_close_notify() {
     }
 }
 
+/// As it happens when another process takes over while a client far away connects: its handshake and its
+/// request come after connections without one were closed.
+#[test]
+fn a_stop_answers_a_client_that_was_shaking_hands() {
+    let mut server = TestServer::default();
+    let mut stream = connect(&server, tls::client(&[&rustls::version::TLS13]));
+    wait_until("it is accepted", || server.stats.total().accepted == 1);
+    let mut used = connect(&server, tls::client(&[&rustls::version::TLS13]));
+    used.write_all(get("/echo").as_bytes()).expect("a live connection");
+    used.read_exact(&mut [0; 15]).expect("an answer");
+    server.stop();
+    rest(&mut used);
+    stream.write_all(get("/echo/late").as_bytes()).expect("a handshake");
+    assert!(rest(&mut stream).ends_with("GET /echo/late []"));
+    server.join();
+}
+
 fn digits(text: &str) -> usize {
     text.split('\r').next().and_then(|digits| digits.parse().ok()).expect("a length")
 }

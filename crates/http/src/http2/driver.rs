@@ -120,7 +120,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         if local.stopping > Stopping::No {
             self.say_farewell(local);
         }
-        if local.stopping == Stopping::Closing && self.streams.is_empty() {
+        if local.stopping >= Stopping::Closing && self.streams.is_empty() {
             self.end(Reason::NO_ERROR, local);
         }
         if self.deadline(local) <= local.now_ms { self.overdue(local) } else { Poll::Pending }

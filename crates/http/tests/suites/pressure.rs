@@ -208,6 +208,30 @@ fn a_graceful_stop_answers_all_that_was_accepted() {
     assert_eq!(server.stats.total().connections, 0);
 }
 
+#[test]
+fn a_stop_waits_for_the_rest_of_a_request_that_has_begun() {
+    let mut server = TestServer::start(Limits::default(), 1);
+    let mut idle = server.connect();
+    idle.send(get("/echo"));
+    assert_eq!(idle.answer(), "200 GET /echo []");
+    let mut slow: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    let request = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    for (client, part) in
+        slow.iter_mut().zip(["PO", "POST /echo HTTP/1.1\r\nHo", &request[..request.len() - 1]])
+    {
+        client.send(part);
+    }
+    wait_until("all are accepted", || server.stats.total().accepted == 4);
+    server.stop();
+    // Closed because it has no request.
+    assert_eq!(idle.rest(), "");
+    for (client, part) in slow.iter_mut().zip([&request[2..], &request[23..], "y"]) {
+        client.send(part);
+        assert_eq!(client.rest(), "200 POST /echo [body] (close)");
+    }
+    server.join();
+}
+
 /// Answers everything with 204.
 #[derive(Debug)]
 struct Empty;
