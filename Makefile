@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers seeds load-long agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers seeds load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -55,6 +55,14 @@ seeds: tools
 load-long: tools
 	$(CARGO) build --release --bin forebay
 	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test --workspace --test load -- --nocapture memory
+
+# 50,000 requests a second over HTTP/1.1, HTTP/1.1 with TLS and HTTP/2, a minute each, while configs, certificates and
+# the binary change again and again: none fails. `make test` does the same with a thousand a second.
+changes-under-load: tools
+	$(CARGO) build --release --bin forebay
+	FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/release/forebay FOREBAY_CHANGES_RATE=$${FOREBAY_CHANGES_RATE:-50000} \
+	FOREBAY_CHANGES_SECONDS=$${FOREBAY_CHANGES_SECONDS:-60} \
+	$(CARGO) test --workspace --test front -- --nocapture --test-threads 1 changes::
 
 # 60 testers in 60 network namespaces hold 100,000 connections open for ten minutes: what they count is what the servers
 # count, also with three of them killed; 25 minutes in all. Needs root, and as many servers as its limit of open files

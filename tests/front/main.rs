@@ -8,6 +8,7 @@ mod auth;
 mod behind_tls;
 mod bodies;
 mod browsers;
+mod changes;
 mod clients;
 mod codings;
 mod files;

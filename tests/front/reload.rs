@@ -13,7 +13,7 @@ fn config(number: usize, more: &str) -> String {
     format!("{TABLE}[[endpoint]]\nroute = 'GET /a'\nconstant = {{ number = {number} }}\n{more}\n")
 }
 
-fn reload(server: &Server) -> forebay_tests::Answer {
+pub(super) fn reload(server: &Server) -> forebay_tests::Answer {
     server.admin("POST", "/reload")
 }
 

@@ -17,13 +17,13 @@ fn front(tls: &str) -> Front {
     })
 }
 
-fn pair(certificates: &Certificates) -> String {
+pub(super) fn pair(certificates: &Certificates) -> String {
     let (certificate, key) = (certificates.certificate.display(), certificates.key.display());
     format!("certificate = '{certificate}'\nkey = '{key}'")
 }
 
 /// Where it speaks HTTPS.
-fn https(front: &Front) -> SocketAddr {
+pub(super) fn https(front: &Front) -> SocketAddr {
     front.server.address_behind("listening on https://").expect("it says so")
 }
 
@@ -154,7 +154,7 @@ pub(super) fn self_signed(folder: &Path, file: &str, names: &str) -> String {
 }
 
 /// The subject of the certificate that a client gets that asks for this name.
-fn subject(front: &Front, name: &str) -> String {
+pub(super) fn subject(front: &Front, name: &str) -> String {
     let arguments: &[&str] = if name.is_empty() { &["-noservername"] } else { &["-servername", name] };
     let said = s_client(front, arguments);
     let subject = said.lines().find_map(|line| line.strip_prefix("subject="));
