@@ -23,6 +23,7 @@ mod poisoning;
 mod proxy;
 mod reload;
 mod shared;
+mod shared_rates;
 mod smuggling;
 mod spellings;
 mod status;

@@ -28,7 +28,6 @@ use crate::stats::Stats;
 use forebay_redis::{Client, Command, Link, Script, Value, slot_of};
 use futures_util::future::{try_join, try_join_all};
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -96,11 +95,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-thread_local! {
-    /// A link's connections belong to the runtime that uses them: one link for each thread and client.
-    static LINKS: RefCell<Vec<(Client, Link)>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Shared {
     /// The shared level on these servers, for the deployment of that name. `life_ms_max`: the longest that
     /// any entry may be shown after its fill. `limit_bytes`: the most that all entries may take on servers
@@ -143,14 +137,7 @@ impl Shared {
     }
 
     fn link(&self) -> Link {
-        LINKS.with_borrow_mut(|links| {
-            if let Some((_, link)) = links.iter().find(|(client, _)| client.is_same(&self.client)) {
-                return link.clone();
-            }
-            let link = self.client.link();
-            links.push((self.client.clone(), link.clone()));
-            link
-        })
+        self.client.link_of_thread()
     }
 
     /// Fails at once while the level is unavailable.

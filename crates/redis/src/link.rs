@@ -17,6 +17,7 @@ use crate::slot::Slot;
 use crate::topology_refresh::Inner;
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -67,6 +68,25 @@ impl Client {
             is_watching: false,
         };
         Link { client: self.clone(), shared: Arc::new(Shared { client: inner, state: Mutex::new(state) }) }
+    }
+}
+
+thread_local! {
+    /// A link's connections belong to the runtime that uses them: one link for each thread and client.
+    static LINKS: RefCell<Vec<(Client, Link)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Client {
+    /// The link of this thread, which has one runtime.
+    pub fn link_of_thread(&self) -> Link {
+        LINKS.with_borrow_mut(|links| {
+            if let Some((_, link)) = links.iter().find(|(client, _)| client.is_same(self)) {
+                return link.clone();
+            }
+            let link = self.link();
+            links.push((self.clone(), link.clone()));
+            link
+        })
     }
 }
 

@@ -35,6 +35,8 @@ pub enum State {
     CheckpointFailed,
     /// What others commit does not reach memory.
     NotFollowing,
+    /// Each server counts rates for itself that are to be counted together.
+    RatesApart,
     /// The authority has given no certificate that was due.
     CertificateDue,
     /// Rows that others wrote have values that a hot table cannot hold.
@@ -61,6 +63,7 @@ impl State {
             State::DatabaseAway => "database away",
             State::CheckpointFailed => "checkpoint failed",
             State::NotFollowing => "not following",
+            State::RatesApart => "rates apart",
             State::CertificateDue => "certificate due",
             State::RowsNotHeld => "rows not held",
         }
@@ -82,6 +85,7 @@ impl State {
                 | DatabaseAway
                 | CheckpointFailed
                 | NotFollowing
+                | RatesApart
                 | CertificateDue
                 | RowsNotHeld
         )

@@ -22,7 +22,7 @@ use crate::statement_counters::Statements;
 use crate::tier::{Listener, Tier};
 use crate::tls;
 use forebay_cache::{Cache, Clock, Shared};
-use forebay_config::{Config, model};
+use forebay_config::Config;
 use forebay_drain::{NewDatabase, Settings, Window};
 use forebay_http::{Gate, Inherited, Options, Server};
 use forebay_terminal::{error, say, warn};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 /// The file in the data folder that says where the admin listener is.
 pub const ADMIN_FILE: &str = "admin.address";
@@ -185,12 +185,7 @@ fn open_cache(
             let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
             let client =
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
-            let name = match &config.memory.name {
-                Some(name) => name.clone(),
-                // Such a start needs no database.
-                None if config.memory.tier == model::Tier::Embedded => "unnamed".to_owned(),
-                None => runtime.block_on(store.identity()).map_err(StartError::from)?,
-            };
+            let name = runtime.block_on(compile::deployment_name(config, store))?;
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
             let bounds = (life_ms, config.cache.limit_bytes);
             let shared = Shared::new(client, &name, clock.clone(), bounds, move |mark| gate.passed() >= mark);
@@ -275,6 +270,7 @@ fn ground(
         challenges,
         notices: Notices::default(),
         statements: Statements::default(),
+        budgets: OnceCell::new(),
         proxies: Proxies::new(workers),
         following: tier.following(),
         plans: QueryPlans::default(),

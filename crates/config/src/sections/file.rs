@@ -129,13 +129,22 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
     let auths = auth::read(top.get("auth"), &tables);
     let (server, guard) = server::read(top.get("server"), &auths, &memory.data_dir);
     let (guard, answer_headers) = (guard.as_ref(), &server.answer_headers);
-    let known = Known { tables: &tables, auths: &auths, guard, answer_headers, memory: &memory, shared };
+    let cache = cache::read(top.get("cache"), &memory);
+    let known = Known {
+        tables: &tables,
+        auths: &auths,
+        guard,
+        answer_headers,
+        memory: &memory,
+        has_shared_store: cache.shared.is_some(),
+        shared,
+    };
     let endpoints = endpoint::read(top.get("endpoint"), known);
     let is_awaited = tables.iter().any(|table| table.durability == AnsweredWhen::InDatabase)
         || endpoints.iter().any(|placed| placed.endpoint.durability == Some(AnsweredWhen::InDatabase));
     let config = Config {
         source: source.to_owned(),
-        cache: cache::read(top.get("cache"), &memory),
+        cache,
         drain: drain::read(top.get("drain"), &memory.tier, is_awaited),
         admin: admin::read(top.get("admin")),
         log: log::read(top.get("log")),

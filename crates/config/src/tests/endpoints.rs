@@ -271,7 +271,8 @@ fn guards_and_replies() {
 fn rates() {
     let check = |written: &str, count, period_ms, per| {
         let found = endpoint(&format!("route = 'GET /{{id}}'\nsql = 'SELECT 1'\nrate = '{written}'"));
-        assert_eq!(found.rate, Some(Rate { count, period_ms, per }), "{written}");
+        let is_shared = false;
+        assert_eq!(found.rate, Some(Rate { count, period_ms, per, is_shared }), "{written}");
     };
     check("100/s", 100, 1_000, Per::Endpoint);
     check("1_000 / 10s per ip", 1_000, 10_000, Per::Ip);
@@ -289,10 +290,25 @@ fn rates() {
         ("5/s per header", "must be a number"),
         ("5/s per header a b", "not the name of a header"),
         ("5/s per path", "needs a route with a parameter"),
+        ("5/s shared per ip", "must be a number"),
+        ("5/s per ip shared", "servers can only count together on Redis or Valkey"),
     ] {
         let file = format!("[[endpoint]]\nroute = 'GET /'\nsql = 'SELECT 1'\nrate = '{written}'");
         let errors = load_text(&file).unwrap_err().to_string();
         assert!(errors.contains(what), "{written}: {errors}");
+    }
+}
+
+#[test]
+fn rates_of_all_servers() {
+    for place in [
+        "[memory]\nurl = 'redis://a:1'\n[database]\nurl = 'postgres://b/c'",
+        "[cache]\nshared = 'redis://a:1'",
+    ] {
+        let file =
+            format!("{place}\n[[endpoint]]\nroute = 'GET /'\nsql = 'SELECT 1'\nrate = '5/s per ip shared'");
+        let expected = Rate { count: 5, period_ms: 1_000, per: Per::Ip, is_shared: true };
+        assert_eq!(good(&file).endpoints[0].rate, Some(expected));
     }
 }
 

@@ -3,6 +3,7 @@
 use super::keeping::Keeping;
 use super::proxies::Proxies;
 use crate::auth::Auth;
+use crate::endpoint::shared_budgets::SharedBudgets;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
 use crate::open::{Known, Watched};
@@ -52,6 +53,8 @@ pub struct Context<'a> {
     pub uncounted: Arc<AtomicU64>,
     /// What became of spans.
     pub span_counts: &'a Arc<SpanCounts>,
+    /// Where all servers count, if an endpoint's rate is of all of them.
+    pub budgets: Option<Arc<SharedBudgets>>,
     /// The servers behind.
     pub proxies: &'a Proxies,
     /// The tables that follow what others write.

@@ -41,7 +41,7 @@ use std::time::Duration;
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
 pub use context::{CompileError, Context};
-pub use environment::{Ground, in_file};
+pub use environment::{Ground, deployment_name, in_file};
 pub use keeping::Keeping;
 pub use params::ParamTable;
 pub use proxies::Proxies;
@@ -118,7 +118,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         answer_headers: answer_headers::compile(endpoint, guard.as_ref()),
         guard,
         takes_encoded_slash: endpoint.takes_encoded_slash,
-        rate: endpoint.rate.as_ref().map(compile_rate),
+        rate: endpoint.rate.as_ref().map(|rate| compile_rate(rate, endpoint, context)),
         intake: Intake {
             params,
             body_bytes_max: context.config.server.limits.body_bytes,
@@ -142,7 +142,7 @@ fn without_count(endpoint: &model::Endpoint) -> Option<model::Endpoint> {
     Some(model::Endpoint { action, ..endpoint.clone() })
 }
 
-fn compile_rate(rate: &model::Rate) -> Rate {
+fn compile_rate(rate: &model::Rate, endpoint: &model::Endpoint, context: &Context<'_>) -> Rate {
     let per = match &rate.per {
         model::Per::Endpoint => Per::Endpoint,
         model::Per::Ip => Per::Ip,
@@ -150,7 +150,13 @@ fn compile_rate(rate: &model::Rate) -> Rate {
         model::Per::Claim(name) => Per::Claim(name.clone()),
         model::Per::Path => Per::Path,
     };
-    Rate::new(rate.count, Duration::from_millis(rate.period_ms), per)
+    let own = Rate::new(rate.count, Duration::from_millis(rate.period_ms), per);
+    match &context.budgets {
+        Some(budgets) if rate.is_shared => {
+            own.shared(budgets.clone(), &format!("{} {}", endpoint.method.name(), endpoint.route))
+        }
+        _ => own,
+    }
 }
 
 fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, String> {

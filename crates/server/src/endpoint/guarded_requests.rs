@@ -6,7 +6,7 @@ use super::matched_request::Matched;
 use super::waiting_requests::{reply_of, within};
 use crate::auth::{Auth, Identity, Judging};
 use crate::problem::Problem;
-use forebay_http::{Answer, Given, Outcome, OwnedRequest, Request, detached};
+use forebay_http::{Answer, Given, Outcome, OwnedRequest, Reply, Request, detached};
 use std::sync::Arc;
 
 /// The guards that a request must satisfy: that of its endpoint, and that of the endpoint which an
@@ -28,7 +28,7 @@ pub trait Enter: Send + Sync + 'static {
 
     /// Answers a request that its guard lets pass, or gives the future that will.
     fn enter(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
@@ -113,16 +113,17 @@ impl<E: Enter> Guards<E> {
                 self.endpoint.enter(request, matched, answer)
             })
         });
-        async move {
-            match (outcome, written) {
-                (Ok(Outcome::Done), Some(reply)) => reply.into(),
-                (Ok(Outcome::Done), None) => {
-                    reply_of(Err(Problem::new(500, "the handler gave no answer"))).into()
-                }
-                (Ok(Outcome::Later(reply)), _) => reply.await.into(),
-                (Ok(Outcome::Streamed(given)), _) => given.await,
-                (Err(problem), _) => reply_of(Err(problem)).into(),
-            }
-        }
+        settled(outcome, written)
+    }
+}
+
+/// The answer to a request that was kept: what was written, or what comes later.
+pub async fn settled(outcome: Result<Outcome, Problem>, written: Option<Reply>) -> Given {
+    match (outcome, written) {
+        (Ok(Outcome::Done), Some(reply)) => reply.into(),
+        (Ok(Outcome::Done), None) => reply_of(Err(Problem::new(500, "the handler gave no answer"))).into(),
+        (Ok(Outcome::Later(reply)), _) => reply.await.into(),
+        (Ok(Outcome::Streamed(given)), _) => given.await,
+        (Err(problem), _) => reply_of(Err(problem)).into(),
     }
 }

@@ -20,10 +20,12 @@ pub mod proxied;
 pub mod rate;
 pub mod run;
 pub mod shape;
+pub mod shared_budgets;
 pub mod validated;
 pub mod waiting_requests;
 
 use crate::action::Action;
+use crate::auth::Identity;
 use crate::handler::{Call, Handler};
 use crate::problem::Problem;
 use answer_headers::AnswerHeaders;
@@ -32,9 +34,9 @@ use cached_proxy::Fronted;
 use coded::{coding_of, decoded};
 use eval::Slots;
 use files::Files;
-use forebay_http::{Answer, Given, Method, Outcome, Request};
+use forebay_http::{Answer, Given, Method, Outcome, OwnedRequest, Reply, Request, detached};
 use guard::{Checked, Guard, Judged};
-use guarded_requests::{Enter, Guards, note_subject};
+use guarded_requests::{Enter, Guards, note_subject, settled};
 use intake::Intake;
 use invalidation::Drops;
 use matched_request::Matched;
@@ -101,13 +103,17 @@ pub fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
         })),
         Outcome::Streamed(given) => Outcome::Streamed(Box::pin(async move {
             let mut given = given.await;
-            match &mut given {
-                Given::Whole(reply) => reply.extra.extend_from_slice(&lines),
-                Given::Streamed(streamed) => streamed.lines.extend_from_slice(&lines),
-                Given::Upgraded(upgraded) => upgraded.lines.extend_from_slice(&lines),
-            }
+            add_lines(&mut given, &lines);
             given
         })),
+    }
+}
+
+fn add_lines(given: &mut Given, lines: &[u8]) {
+    match given {
+        Given::Whole(reply) => reply.extra.extend_from_slice(lines),
+        Given::Streamed(streamed) => streamed.lines.extend_from_slice(lines),
+        Given::Upgraded(upgraded) => upgraded.lines.extend_from_slice(lines),
     }
 }
 
@@ -129,17 +135,16 @@ impl Enter for Endpoint {
     }
 
     fn enter(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        self.count_and_run(request, matched, answer).map_err(|mut problem| {
-            if let (401, None, Some(guard)) = (problem.status, matched.identity, &self.guard) {
-                problem.headers.extend(guard.challenges());
-            }
-            problem
-        })
+        let counted = match &self.rate {
+            Some(rate) if rate.is_shared() => self.count_for_all(request, matched),
+            _ => self.count_and_run(request, matched, answer),
+        };
+        self.challenged(counted, matched)
     }
 }
 
@@ -165,6 +170,56 @@ impl Endpoint {
             Checked::Refused(problem) => Err(problem),
             Checked::Wait(auth, judging) => guards.wait(request, path, (auth, judging)),
         }
+    }
+
+    /// A client that has not said who it is learns how to.
+    fn challenged<T>(&self, result: Result<T, Problem>, matched: Matched<'_>) -> Result<T, Problem> {
+        result.map_err(|mut problem| {
+            if let (401, None, Some(guard)) = (problem.status, matched.identity, &self.guard) {
+                problem.headers.extend(guard.challenges());
+            }
+            problem
+        })
+    }
+
+    /// Keeps a request until it is known whether all servers together may take it, and answers it then.
+    fn count_for_all(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+    ) -> Result<Outcome, Problem> {
+        let Some(rate) = &self.rate else { return Err(Problem::new(500, "this endpoint has no rate")) };
+        let (caller, place) = (rate.shared_caller(request, matched)?, self.intake.waiting.take()?);
+        let (endpoint, kept) = (self.clone(), OwnedRequest::new(request));
+        let path: Vec<(String, String)> =
+            matched.path.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let identity = matched.identity.cloned();
+        Ok(Outcome::Streamed(Box::pin(async move {
+            let mut lines = endpoint.lines.clone();
+            let counted = match &endpoint.rate {
+                Some(rate) => rate.check_shared(caller, &mut lines).await,
+                None => Ok(()),
+            };
+            drop(place);
+            let (outcome, written) = match counted {
+                Ok(()) => endpoint.run_kept(&kept, &path, identity.as_ref()),
+                Err(problem) => (Err(problem), None),
+            };
+            let mut given = settled(outcome, written).await;
+            add_lines(&mut given, &lines);
+            given
+        })))
+    }
+
+    fn run_kept(
+        &self,
+        kept: &OwnedRequest,
+        path: &[(String, String)],
+        identity: Option<&Identity>,
+    ) -> (Result<Outcome, Problem>, Option<Reply>) {
+        let path: Vec<_> = path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let matched = Matched { path: &path, identity };
+        detached(|answer| kept.with(|request| self.challenged(self.run(request, matched, answer), matched)))
     }
 
     fn count_and_run(

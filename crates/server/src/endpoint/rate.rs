@@ -6,15 +6,19 @@
 //! whole count at once, and from then on has one request an interval.
 //!
 //! Promises: no allocation after start; memory that does not depend on how many callers there are; a caller
-//! that is forgotten because there are too many is given more, never less. Each server counts for itself.
+//! that is forgotten because there are too many is given more, never less. Each server counts for itself,
+//! unless [`SharedBudgets`] decide; then its own numbers go on, for when those do not answer.
 
 use super::matched_request::Matched;
+use super::shared_budgets::{Decision, SharedBudgets};
 use crate::limits::{RATE_SETS, RATE_WAYS};
 use crate::problem::Problem;
 use forebay_http::{HeaderLines, Request, percent_decode};
 use parking_lot::Mutex;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use ring::digest;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Who shares a budget.
@@ -40,6 +44,14 @@ pub struct Rate {
     /// How many in how many seconds, as RateLimit-Policy says it.
     policy: String,
     began: Instant,
+    /// Where all servers count, and what tells this rate from others there.
+    shared: Option<(Arc<SharedBudgets>, String)>,
+}
+
+/// Who asks for what all servers count together.
+pub struct SharedCaller {
+    id: u64,
+    key: Vec<u8>,
 }
 
 impl Rate {
@@ -52,7 +64,19 @@ impl Rate {
             _ => String::new(),
         };
         let policy = format!("\"default\";q={count}{window}");
-        Rate { per, callers: Callers::new(count, period, sets), policy, began: Instant::now() }
+        let callers = Callers::new(count, period, sets);
+        Rate { per, callers, policy, began: Instant::now(), shared: None }
+    }
+
+    /// The same, counted by all servers for the endpoint of this name.
+    pub fn shared(self, budgets: Arc<SharedBudgets>, endpoint: &str) -> Rate {
+        let name = format!("{endpoint} {} {:?}", self.policy, self.per);
+        Rate { shared: Some((budgets, name)), ..self }
+    }
+
+    /// Whether all servers count together: then [`Rate::check_shared`] decides.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// Counts a request; 429 when its caller has none left. Writes into `lines` what its caller may still do
@@ -63,11 +87,34 @@ impl Rate {
         matched: Matched<'_>,
         lines: &mut Vec<u8>,
     ) -> Result<(), Problem> {
-        let caller = self.caller(request, matched)?;
+        let decision = self.take(self.caller(request, matched)?);
+        self.tell(decision, lines)
+    }
+
+    /// The same, decided by what all servers have counted.
+    pub async fn check_shared(&self, caller: SharedCaller, lines: &mut Vec<u8>) -> Result<(), Problem> {
+        let SharedCaller { id, key } = caller;
+        // Counted in either case: a caller that has used up its budget is not given another when this
+        // server counts for itself.
+        let own = self.take(id);
+        let Callers { interval_ns, ahead_ns_max, .. } = self.callers;
+        let (interval, ahead_max) = (Duration::from_nanos(interval_ns), Duration::from_nanos(ahead_ns_max));
+        let decision = match &self.shared {
+            Some((budgets, _)) => budgets.take(key, interval, ahead_max).await,
+            None => None,
+        };
+        self.tell(decision.unwrap_or(own), lines)
+    }
+
+    fn take(&self, id: u64) -> Decision {
         let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 2);
-        let taken = self.callers.take(caller, now_ns);
-        let (left, whole_in) = match taken {
-            Ok(ahead_ns) => (self.callers.left(ahead_ns), Duration::from_nanos(ahead_ns)),
+        self.callers.take(id, now_ns).map(Duration::from_nanos)
+    }
+
+    /// Writes what was decided.
+    fn tell(&self, decision: Decision, lines: &mut Vec<u8>) -> Result<(), Problem> {
+        let (left, whole_in) = match decision {
+            Ok(ahead) => (self.callers.left(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX)), ahead),
             Err(wait) => (0, wait),
         };
         // Rounded up: a client that comes back then is served.
@@ -80,7 +127,7 @@ impl Rate {
         for (name, value) in standing {
             writer.add(name, value).expect("fields of our own are well-formed");
         }
-        taken.map(drop).map_err(|_| Problem {
+        decision.map(drop).map_err(|_| Problem {
             headers: vec![("Retry-After", wait_s.to_string())],
             ..Problem::new(429, "too many requests; try again later")
         })
@@ -88,30 +135,68 @@ impl Rate {
 
     /// The caller as a number that no client can choose: the hash has a key of its own.
     fn caller(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<u64, Problem> {
+        if self.per == Per::Endpoint {
+            return Ok(0);
+        }
         let mut hasher = self.callers.hasher.build_hasher();
+        self.each_part(request, matched, |part| {
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        })?;
+        Ok(hasher.finish())
+    }
+
+    /// The caller of a rate that all servers count, with the same key on each of them. No client can choose
+    /// two that have one key: it is a SHA-256.
+    pub fn shared_caller(
+        &self,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+    ) -> Result<SharedCaller, Problem> {
+        let id = self.caller(request, matched)?;
+        let (root, name) = self.shared.as_ref().map_or(("", ""), |(budgets, name)| (budgets.root(), name));
+        let mut context = digest::Context::new(&digest::SHA256);
+        let mut add = |part: &[u8]| {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        };
+        add(name.as_bytes());
+        self.each_part(request, matched, add)?;
+        let hash: String = context.finish().as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(SharedCaller { id, key: format!("{root}{hash}").into_bytes() })
+    }
+
+    /// What tells a caller from others.
+    #[inline(always)]
+    fn each_part(
+        &self,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        mut add: impl FnMut(&[u8]),
+    ) -> Result<(), Problem> {
         match &self.per {
-            Per::Endpoint => return Ok(0),
+            Per::Endpoint => {}
             Per::Ip => match request.client().address {
-                IpAddr::V4(address) => address.octets().hash(&mut hasher),
-                IpAddr::V6(address) => address.octets()[..8].hash(&mut hasher),
+                IpAddr::V4(address) => add(&address.octets()),
+                IpAddr::V6(address) => add(&address.octets()[..8]),
             },
             Per::Claim(name) => {
-                matched.identity.map(|identity| &identity.auth).hash(&mut hasher);
-                matched.claim(name)?.hash(&mut hasher);
+                add(matched.identity.map_or("", |identity| &identity.auth).as_bytes());
+                add(matched.claim(name)?.as_bytes());
             }
-            Per::Header(name) => request.header(name).unwrap_or_default().hash(&mut hasher),
+            Per::Header(name) => add(request.header(name).unwrap_or_default()),
             Per::Path => {
                 for (_, value) in matched.path {
                     // Decoded, so that another spelling is no other key. What cannot be decoded is refused
                     // later.
                     match percent_decode(value) {
-                        Ok(value) => value.hash(&mut hasher),
-                        Err(_) => value.hash(&mut hasher),
+                        Ok(value) => add(value.as_bytes()),
+                        Err(_) => add(value.as_bytes()),
                     }
                 }
             }
         }
-        Ok(hasher.finish())
+        Ok(())
     }
 }
 

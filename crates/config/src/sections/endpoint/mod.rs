@@ -52,8 +52,9 @@ pub(crate) const ENDPOINT: Section = Section {
         "answer_headers" | "table: header = text" | "{}" | "header fields of every answer, beside those of [server]"
         "security_headers" | "true or false" | "(that of [server])" | "whether answers have the usual security headers"
         "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
-        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per auth.sub\", \" per header NAME\" or \" per path\"" | "(no limit)" |
-            "how many requests are taken in a time; one more is 429 with Retry-After"
+        "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per auth.sub\", \" per header NAME\" or \" per path\", and \" shared\"" | "(no limit)" |
+            "how many requests are taken in a time, by each server or (`shared`) by all together; one more is 429 \
+            with Retry-After"
         "concurrency" | "number" | "1000" |
             "most requests that wait for this endpoint at one time; one more is 503"
         "durability" | "\"sync\" or \"database\"" | "(that of the table)" |
@@ -141,6 +142,8 @@ pub(crate) struct Known<'a> {
     /// That of `[server]`.
     pub answer_headers: &'a AnswerHeaders,
     pub memory: &'a Memory,
+    /// Whether servers have a Redis or Valkey in common.
+    pub has_shared_store: bool,
     /// What each endpoint has from a group.
     pub shared: &'a [Shared],
 }
@@ -181,6 +184,10 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
     let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
     if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
         let what = "rate: per path needs a route with a parameter, such as GET /items/{id}";
+        fields.wrong_at("rate", what);
+    }
+    if rate.as_ref().is_some_and(|rate| rate.is_shared) && !known.has_shared_store {
+        let what = "rate: servers can only count together on Redis or Valkey: name one in `cache.shared` or `memory.url`";
         fields.wrong_at("rate", what);
     }
     let concurrency = fields.read("concurrency", integer(1, 10_000_000));

@@ -13,6 +13,8 @@ pub struct Rate {
     pub period_ms: u64,
     /// Who shares them.
     pub per: Per,
+    /// `shared`: all servers count together.
+    pub is_shared: bool,
 }
 
 /// Who shares a rate.
@@ -30,17 +32,18 @@ pub enum Per {
     Path,
 }
 
-/// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per path`
+/// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per path`, `100/s per auth.sub shared`
 pub(crate) fn parse(text: &str) -> Result<Rate, String> {
     let malformed = || {
         format!(
             "`{text}` must be a number of requests and a time, such as \"100/s\", \"10/30s per ip\", \
-             \"1000/m per auth.sub\", \"1000/m per header X-Api-Key\" or \"5/s per path\""
+             \"1000/m per auth.sub\", \"1000/m per header X-Api-Key\", \"5/s per path\" or \"100/s shared\""
         )
     };
-    let (amount, per) = match text.split_once(" per ") {
+    let alone = text.strip_suffix(" shared");
+    let (amount, per) = match alone.unwrap_or(text).split_once(" per ") {
         Some((amount, per)) => (amount, Some(per.trim())),
-        None => (text, None),
+        None => (alone.unwrap_or(text), None),
     };
     let (count, period_ms) = per_time(amount).ok_or_else(malformed)?;
     if !(1..=RATE_COUNT_MAX).contains(&count) {
@@ -59,5 +62,5 @@ pub(crate) fn parse(text: &str) -> Result<Rate, String> {
         }
         Some(_) => return Err(malformed()),
     };
-    Ok(Rate { count, period_ms, per })
+    Ok(Rate { count, period_ms, per, is_shared: alone.is_some() })
 }

@@ -1,0 +1,154 @@
+//! Rates that several servers count together, on one Redis and on a cluster.
+
+use forebay_tests::{Answer, Folder, Server, Start, Stores, binary, wait_for};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
+
+/// Two servers, and the Redis that they share.
+struct Pair {
+    redis: Local,
+    servers: [Server; 2],
+    _folders: [Folder; 2],
+    _stores: [Stores; 2],
+}
+
+/// A period in which no test ends.
+const CONFIG: &str = "\
+[server]\ntrusted_proxies = ['127.0.0.0/8']\n\
+[[endpoint]]\nroute = 'GET /all'\nconstant = { a = 1 }\nrate = '10/1h shared'\n\
+[[endpoint]]\nroute = 'POST /each'\nparams = { text = 'text' }\nsql = 'SELECT $text AS text'\nrate = '6/1h per ip shared'\n\
+[[endpoint]]\nroute = 'GET /key'\nconstant = { a = 1 }\nrate = '4/1h per header X-Key shared'\n\
+[[endpoint]]\nroute = 'GET /quick'\nconstant = { a = 1 }\nrate = '2/1s shared'\n\
+[[endpoint]]\nroute = 'GET /own'\nconstant = { a = 1 }\nrate = '10/1h'\n";
+
+impl Pair {
+    fn start(topology: Topology) -> Pair {
+        let spec = Spec::new(topology).on(Flavour::Redis).keep(Persistence::None);
+        let redis = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
+        let (folders, stores) = ([Folder::new(), Folder::new()], [Stores::sqlite(), Stores::sqlite()]);
+        let servers = std::array::from_fn(|index| {
+            let (folder, stores) = (&folders[index], &stores[index]);
+            let start = Start::new(binary(), folder, &folder.write("front.toml", CONFIG));
+            start.stores(stores, folder).set(&format!("cache.shared={}", redis.url())).start()
+        });
+        Pair { redis, servers, _folders: folders, _stores: stores }
+    }
+
+    /// Asks both in turn, so often: how many were served, and the last answer.
+    fn ask(&self, times: usize, ask: impl Fn(&Server) -> Answer) -> (usize, Answer) {
+        let answers: Vec<Answer> = (0..times).map(|time| ask(&self.servers[time % 2])).collect();
+        let served = answers.iter().filter(|answer| answer.status == 200).count();
+        assert!(answers.iter().all(|answer| [200, 429].contains(&answer.status)), "{answers:?}");
+        (served, answers.into_iter().last().expect("it was asked"))
+    }
+
+    /// Whether each of them counts for itself now.
+    fn is_apart(&self, server: &Server) -> bool {
+        let ready = server.admin("GET", "/ready").expect(200);
+        let conditions = ready["conditions"].as_array().expect("a list");
+        conditions.iter().any(|condition| condition["state"] == "rates apart")
+    }
+}
+
+fn get(path: &str) -> impl Fn(&Server) -> Answer {
+    move |server| server.client().get(path)
+}
+
+/// What is left, and the seconds until all of it is back.
+#[track_caller]
+fn standing(answer: &Answer) -> (u64, u64) {
+    let text = answer.header("ratelimit").unwrap_or_else(|| panic!("no RateLimit: {answer:?}"));
+    let of = |name: &str| {
+        let found = text.split(';').find_map(|part| part.trim().strip_prefix(name));
+        found.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    (of("r="), of("t="))
+}
+
+fn check(topology: Topology) {
+    let pair = Pair::start(topology);
+    for expected in (0..10).rev() {
+        let answer = pair.servers[expected % 2].client().get("/all");
+        answer.expect(200);
+        let (left, whole_in_s) = standing(&answer);
+        assert_eq!(left, expected as u64);
+        // Each costs six minutes; some of the first may have passed.
+        let spent_s = 360 * (10 - expected as u64);
+        assert!((spent_s - 60..=spent_s).contains(&whole_in_s), "{whole_in_s} of {spent_s}");
+        assert_eq!(answer.header("ratelimit-policy"), Some("\"default\";q=10;w=3600"));
+    }
+    for server in &pair.servers {
+        let refused = server.client().get("/all");
+        refused.expect_problem(429, "too many requests");
+        let wait_s: u64 = refused.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds");
+        assert!((300..=360).contains(&wait_s), "{wait_s}");
+        assert_eq!(standing(&refused), (0, wait_s));
+    }
+    // Callers do not share, and each has one budget on both; a body and parameters come to the action.
+    for caller in ["10.0.0.1", "10.0.0.2", "2001:db8::1"] {
+        let (served, _) = pair.ask(20, |server| {
+            let headers = [("X-Forwarded-For", caller)];
+            let mut client = server.client();
+            let answer = client.call("POST", "/each", &headers, Some(r#"{"text":"a"}"#)).expect("an answer");
+            assert!(answer.status == 429 || answer.text().contains(r#""text":"a""#), "{answer:?}");
+            answer
+        });
+        assert_eq!(served, 6, "{caller}");
+    }
+    // Keys of many slots.
+    for caller in 0..20 {
+        let key = format!("key-{caller}");
+        let ask = |server: &Server| {
+            server.client().call("GET", "/key", &[("X-Key", &key)], None).expect("an answer")
+        };
+        assert_eq!(pair.ask(10, ask).0, 4, "{key}");
+    }
+    assert_eq!(pair.ask(40, get("/own")).0, 20, "the one that is not shared");
+    // Time gives back on both.
+    assert!(pair.ask(20, get("/quick")).0 < 20);
+    wait_for("there is one again", || (pair.servers[0].client().get("/quick").status == 200).then_some(()));
+}
+
+#[test]
+fn two_servers_give_what_one_would() {
+    check(Topology::Single);
+}
+
+#[test]
+fn on_a_cluster_too() {
+    check(Topology::Cluster { masters: 3, replicas: 0 });
+}
+
+#[test]
+fn without_redis_each_counts_for_itself_until_it_is_back() {
+    let pair = Pair::start(Topology::Single);
+    assert_eq!(pair.ask(6, get("/all")).0, 6, "three on each");
+    pair.redis.kill("node-1").unwrap_or_else(|error| panic!("{error}"));
+    // Its own count has gone on: there are seven left on each.
+    assert_eq!(pair.ask(20, get("/all")).0, 14);
+    for server in &pair.servers {
+        wait_for("it says so", || pair.is_apart(server).then_some(()));
+        server.wait_for_output("each server counts the rates that are `shared` for itself");
+    }
+    pair.redis.start("node-1").unwrap_or_else(|error| panic!("{error}"));
+    for server in &pair.servers {
+        wait_for("it is back", || (!pair.is_apart(server)).then_some(()));
+        server.wait_for_output("rates apart");
+        assert_eq!(server.count_lines("degraded: rates apart"), 1);
+    }
+    // This Redis keeps nothing, so that the budget is whole again: one for both.
+    assert_eq!(pair.ask(40, get("/all")).0, 10);
+}
+
+#[test]
+fn a_redis_that_stands_still_holds_up_no_request_for_long() {
+    let pair = Pair::start(Topology::Single);
+    assert_eq!(pair.ask(2, get("/all")).0, 2);
+    pair.redis.pause("node-1").unwrap_or_else(|error| panic!("{error}"));
+    // Those that would wait for it find out once: the rest is counted at once.
+    assert_eq!(pair.ask(40, get("/all")).0, 18);
+    assert!(pair.servers.iter().all(|server| pair.is_apart(server)));
+    pair.redis.cont("node-1").unwrap_or_else(|error| panic!("{error}"));
+    for server in &pair.servers {
+        wait_for("it is back", || (!pair.is_apart(server)).then_some(()));
+    }
+}
