@@ -135,7 +135,12 @@ fn its_values_are_those_of_metrics_under_load_and_after() {
     {
         assert!(now.keys().any(|series| series.contains(part)), "{part} is not shown: {now:#?}");
     }
-    for part in ["request_duration_seconds_count{", "forebay_statements_total{", "forebay_table_rows{"] {
+    for part in [
+        "request_duration_seconds_count{",
+        "forebay_statements_total{",
+        "forebay_statements_identical_in_flight{",
+        "forebay_table_rows{",
+    ] {
         let of = |all: &BTreeMap<String, f64>| {
             all.keys().filter(|series| series.starts_with(part) || series.contains(part)).count()
         };

@@ -159,17 +159,23 @@ fn of_routes(routes: &Routes, numbers: &mut Numbers) {
 }
 
 fn of_statements(statements: &Statements, numbers: &mut Numbers) {
-    let (mut runs, mut seconds, mut in_flight) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runs, mut seconds, mut in_flight, mut identical) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
     for statement in statements.all() {
         let labels = || vec![("statement", statement.name.clone())];
         let (ended, time) = statement.ended();
         runs.push((labels(), ended as f64));
         seconds.push((labels(), time.as_secs_f64()));
         in_flight.push((labels(), statement.in_flight() as f64));
+        identical.push((labels(), statement.identical() as f64));
     }
     numbers.counters("forebay_statements", "Statements of endpoints that have ended.", runs);
     numbers.counters("forebay_statement_seconds", "Their time, from when they were queued.", seconds);
     numbers.gauges("forebay_statements_in_flight", "Those that are queued or run.", in_flight);
+    numbers.gauges(
+        "forebay_statements_identical_in_flight",
+        "Those of them that have the parameters of one that began before.",
+        identical,
+    );
 }
 
 fn of_listener(from: &Sources, numbers: &mut Numbers) {
@@ -203,6 +209,15 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
     numbers.gauge("forebay_drain_backlog_bytes", "Bytes of them in the log.", gauges.backlog_bytes as f64);
     if let Some(lag) = gauges.lag {
         numbers.gauge("forebay_drain_lag_seconds", "Age of the oldest of them.", lag.as_secs_f64());
+    }
+    if let Some((lag, rows)) = gauges.follow {
+        let help = "For how long what others commit may not have come to memory.";
+        numbers.gauge("forebay_follow_lag_seconds", help, lag.as_secs_f64());
+        numbers.counter(
+            "forebay_follow_rows",
+            "Rows that others changed, or that were wanted, and read.",
+            rows,
+        );
     }
     if let Some(waits) = gauges.waits {
         numbers.gauge("forebay_drain_waiting", "1 while the drain waits for its window.", f64::from(waits));

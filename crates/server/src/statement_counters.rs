@@ -1,9 +1,15 @@
-//! What is counted of each statement that endpoints run: runs, their time, and how many are in flight.
+//! What is counted of each statement that endpoints run: runs, their time, how many are in flight, and how
+//! many of those do what another is doing already.
 //!
 //! Statements with one text share their numbers, whichever endpoints run them. A statement is counted from
 //! when it is queued until its answer is there or its request is given up.
 
+use forebay_value::Value;
 use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::mem::discriminant;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,6 +25,10 @@ pub(crate) struct StatementCounters {
     begun: AtomicU64,
     ended: AtomicU64,
     ended_ns: AtomicU64,
+    /// Runs in flight by a hash of their parameters.
+    same: Mutex<HashMap<u64, u64>>,
+    hasher: RandomState,
+    identical: AtomicU64,
 }
 
 /// The statements that some endpoint runs.
@@ -54,10 +64,24 @@ fn one_line(sql: &str) -> String {
 }
 
 impl StatementCounters {
-    /// A run begins; it ends when what is returned is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Run {
+    /// A run with these parameters begins; it ends when what is returned is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, values: &[Value]) -> Run {
         self.begun.fetch_add(1, Relaxed);
-        Run { counters: self.clone(), began: Instant::now() }
+        let mut hasher = self.hasher.build_hasher();
+        values.iter().for_each(|value| hash(value, &mut hasher));
+        let parameters = hasher.finish();
+        let mut same = self.same.lock();
+        let runs = same.entry(parameters).or_default();
+        *runs += 1;
+        if *runs > 1 {
+            self.identical.fetch_add(1, Relaxed);
+        }
+        Run { counters: self.clone(), began: Instant::now(), parameters }
+    }
+
+    /// Runs in flight that have the parameters of one that began before and is in flight as well.
+    pub(crate) fn identical(&self) -> u64 {
+        self.identical.load(Relaxed)
     }
 
     /// Runs that have ended, and the time of all of them.
@@ -78,12 +102,34 @@ impl StatementCounters {
 pub(crate) struct Run {
     counters: Arc<StatementCounters>,
     began: Instant,
+    parameters: u64,
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
         self.counters.ended_ns.fetch_add(self.began.elapsed().as_nanos() as u64, Relaxed);
         self.counters.ended.fetch_add(1, Relaxed);
+        if let Entry::Occupied(mut runs) = self.counters.same.lock().entry(self.parameters) {
+            *runs.get_mut() -= 1;
+            match runs.get() {
+                0 => drop(runs.remove()),
+                _ => drop(self.counters.identical.fetch_sub(1, Relaxed)),
+            }
+        }
+    }
+}
+
+fn hash(value: &Value, hasher: &mut impl Hasher) {
+    discriminant(value).hash(hasher);
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => value.hash(hasher),
+        Value::Bigint(value) => value.hash(hasher),
+        Value::Double(value) => value.to_bits().hash(hasher),
+        Value::Numeric(text) | Value::Text(text) | Value::Json(text) => text.hash(hasher),
+        Value::Uuid(value) => value.hash(hasher),
+        Value::Timestamp(value) => value.hash(hasher),
+        Value::Bytes(bytes) => bytes.hash(hasher),
     }
 }
 
@@ -96,11 +142,27 @@ mod tests {
         let statements = Statements::default();
         let (one, other) = (statements.of("SELECT 1\n  FROM t"), statements.of("SELECT 1 FROM t"));
         assert!(Arc::ptr_eq(&one, &other) && !Arc::ptr_eq(&one, &statements.of("SELECT 2")));
-        let run = one.begin();
+        let run = one.begin(&[]);
         assert_eq!((other.in_flight(), other.ended().0), (1, 0));
         drop(run);
         assert_eq!((other.in_flight(), other.ended().0), (0, 1));
         assert_eq!(statements.all().len(), 1, "nothing runs the other statement any more");
+    }
+
+    #[test]
+    fn runs_that_do_what_another_is_doing() {
+        let counters = Statements::default().of("SELECT $1");
+        let text = |text: &str| [Value::Text(text.into()), Value::Null];
+        let (first, other) = (counters.begin(&text("a")), counters.begin(&text("b")));
+        assert_eq!(counters.identical(), 0);
+        let (second, third) = (counters.begin(&text("a")), counters.begin(&text("a")));
+        assert_eq!((counters.identical(), counters.in_flight()), (2, 4));
+        drop(first);
+        assert_eq!(counters.identical(), 1);
+        drop((second, other));
+        assert_eq!(counters.identical(), 0);
+        drop(third);
+        assert!(counters.same.lock().is_empty());
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Runner {
     async fn round(&mut self) -> Result<bool, String> {
         self.reloads.want_some(self.tables.tables(), &self.store).await.map_err(|error| error.to_string())?;
         let poll = self.tables.begin(FOLLOW_KEYS);
+        let began = Instant::now();
         let found = tokio::select! {
             () = self.shared.stopping() => Err("the server is stopping".to_owned()),
             found = ask(&mut self.beginning, &mut self.untold, &self.store, &poll) => found,
@@ -151,7 +152,7 @@ impl Runner {
         poll.end(reached.all(), is_last);
         self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
-        self.shared.applied(found.rows.len() as u64, !self.reloads.is_empty());
+        self.shared.applied(found.rows.len() as u64, is_last.then_some(began), !self.reloads.is_empty());
         if is_last && self.looked_at.is_none_or(|at| at.elapsed() > IDLE_SLOTS_PAUSE) {
             self.look_for_idle_slots().await?;
         }

@@ -3,6 +3,7 @@
 use forebay_database::Followed;
 use forebay_value::Timestamp;
 use parking_lot::Mutex;
+use std::time::Instant;
 use tokio::sync::SetOnce;
 
 /// Told after what a poll found is in memory.
@@ -32,6 +33,8 @@ pub struct FollowState {
     pub idle_slots: Vec<String>,
     /// Rows that were told or wanted, and read, since the start.
     pub rows_total: u64,
+    /// Memory has everything that was committed before this time.
+    pub seen_until: Instant,
     /// The last failure, until a poll succeeds.
     pub last_error: Option<String>,
 }
@@ -50,6 +53,7 @@ impl Default for Shared {
             told_by: String::new(),
             idle_slots: Vec::new(),
             rows_total: 0,
+            seen_until: Instant::now(),
             last_error: None,
         };
         Shared { state: Mutex::new(state), stopping: SetOnce::new() }
@@ -80,10 +84,11 @@ impl Shared {
         now.into_iter().filter(|slot| !before.contains(&name(slot))).collect()
     }
 
-    /// A poll was applied.
-    pub fn applied(&self, rows: u64, is_reloading: bool) {
+    /// A poll was applied. `seen_until`: when it began, if nothing more was to be read.
+    pub fn applied(&self, rows: u64, seen_until: Option<Instant>, is_reloading: bool) {
         let mut state = self.state.lock();
         state.rows_total += rows;
+        state.seen_until = seen_until.unwrap_or(state.seen_until);
         state.last_error = None;
         state.enter(if is_reloading { FollowStatus::Reloading } else { FollowStatus::Following });
     }

@@ -48,7 +48,7 @@ impl SqlAction {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>) -> Step {
         let (me, slots) = (self.clone(), slots.clone());
         let running = self.bound(&slots).map(|values| {
-            let run = self.counters.begin();
+            let run = self.counters.begin(&values);
             (run, self.store.run(&self.statement, values))
         });
         Step::Reply(Box::pin(async move {

@@ -114,13 +114,15 @@ function showStatements(now) {
     const runs = increase(series, now, before);
     const spent = increase(series.replace("forebay_statements_total", "forebay_statement_seconds_total"), now, before);
     const flying = series.replace("forebay_statements_total", "forebay_statements_in_flight");
+    const same = series.replace("forebay_statements_total", "forebay_statements_identical_in_flight");
     return { sql: labels.statement, series, value, rate: perSecond(runs, now, before), mean: spent / runs,
-      flying, inFlight: now.value(flying) ?? 0 };
+      flying, inFlight: now.value(flying) ?? 0, same, identical: now.value(same) ?? 0 };
   });
   all.sort((a, b) => (b.mean || 0) - (a.mean || 0) || b.value - a.value);
   rows(byId("statements"), "No endpoint runs SQL of its own.", all.slice(0, 20).map((of) => [
     { code: of.sql }, short(of.rate), longer(of.mean),
     { text: whole(of.inFlight), series: of.flying, value: of.inFlight },
+    { text: whole(of.identical), series: of.same, value: of.identical },
     { text: whole(of.value), series: of.series, value: of.value },
   ]));
 }
@@ -139,6 +141,9 @@ function showDrain(now, drain) {
     series("Drained since the start", "forebay_drain_rows_total", whole),
     series("Dead letters since the start", "forebay_dead_letters_total", whole),
   ];
+  if (now.value("forebay_follow_lag_seconds") !== undefined) {
+    list.push(series("Behind others' writes", "forebay_follow_lag_seconds", longer), series("Rows of theirs", "forebay_follow_rows_total", whole));
+  }
   if (drain?.held_rows) list.push({ name: "Held changes", text: whole(drain.held_rows) });
   const opening = drain?.window;
   if (opening) list.push({ name: opening.open ? "Window ends" : "Next window", text: opening.open ? opening.ends : opening.begins });

@@ -13,6 +13,9 @@ pub struct Gauges {
     pub backlog_bytes: u64,
     /// The age of the oldest of them; `None` before the drain has begun, and for a tier over the network.
     pub lag: Option<Duration>,
+    /// For how long what others commit may not have come to memory, and how many rows of theirs came; `None`:
+    /// no table is followed.
+    pub follow: Option<(Duration, u64)>,
     /// Whether the drain waits for its window; `None`: it has none.
     pub waits: Option<bool>,
     /// Memory that hot tables take; 0 for a tier over the network.
@@ -34,6 +37,10 @@ impl Tier {
                 Memory::Embedded(_) => self.drain.get().map(lag),
                 Memory::Remote(_) => None,
             },
+            follow: self.follow.get().map(|follow| {
+                let state = follow.state();
+                (state.seen_until.elapsed(), state.rows_total)
+            }),
             waits: state
                 .as_ref()
                 .filter(|state| state.opening.is_some())
