@@ -1,6 +1,7 @@
 //! The items application: the same bytes four ways, what travels for a poll, and the polls of 10,000 clients.
 
 use super::load::forebay;
+use super::peers::Side;
 use super::peers::stores::{Persistence, Postgres, Redis};
 use crate::machine;
 use crate::measure::{Cost, Drive, Sample, beside_stores, clean, cpu, raw, sample};
@@ -24,8 +25,8 @@ const QUIET: u64 = 1_001;
 /// The application on PostgreSQL and Redis, with its rows.
 pub struct Application {
     server: Server,
-    postgres: Postgres,
-    redis: Redis,
+    pub postgres: Postgres,
+    pub redis: Redis,
     folder: Folder,
 }
 
@@ -52,6 +53,11 @@ impl Application {
         let server = start.set(&format!("cache.shared={}", redis.url())).start();
         server.client().post("/items/generate?size=10000").expect(200);
         Ok(Application { server, postgres, redis, folder })
+    }
+
+    /// Its server.
+    pub fn side(&self) -> Side {
+        Side::from(&self.server)
     }
 
     /// What a load makes travel, and what it came to. The load says how many requests there were.
@@ -103,15 +109,18 @@ impl Application {
 pub const WAYS: [&str; 4] =
     ["/bench/empty", "/bench/db/items/1", "/bench/shared/items/1", "/bench/burst/items/1"];
 
-/// One list of samples a way.
-pub fn ways(bench: &Bench, application: &Application) -> Result<[Vec<Sample>; 4], Box<dyn Error>> {
+/// One list of samples a way, of the application or of what stands on its stores.
+pub fn ways(bench: &Bench, side: Side) -> Result<[Vec<Sample>; 4], Box<dyn Error>> {
     let mut samples: [Vec<Sample>; 4] = Default::default();
-    let server = &application.server;
     for _ in 0..bench.turns() {
         for (way, samples) in WAYS.iter().zip(&mut samples) {
             let mut request = Fixed::new("GET", way, None);
-            let drive = Drive::new(server.address, None);
-            samples.push(sample(bench, drive, Cost::System(server.pid()), &mut request)?);
+            samples.push(sample(
+                bench,
+                Drive::new(side.address, None),
+                Cost::System(side.pid),
+                &mut request,
+            )?);
         }
     }
     Ok(samples)
@@ -121,7 +130,7 @@ pub fn ways(bench: &Bench, application: &Application) -> Result<[Vec<Sample>; 4]
 pub fn four_ways(bench: &Bench) -> Lines {
     let application = Application::start(bench, Pinning::Free)?;
     let drive = Drive::new(application.server.address, None);
-    let samples = ways(bench, &application)?;
+    let samples = ways(bench, application.side())?;
     let mut lines = Vec::new();
     for (way, samples) in WAYS.iter().zip(&samples) {
         let (_, Travelled { clients, redis, database }) = application.count(|| {

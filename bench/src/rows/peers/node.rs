@@ -31,7 +31,12 @@ pub fn start_clustered(
     start_with(framework, postgres, &[("REDIS_URL", redis), ("WORKERS", &workers.to_string())])
 }
 
-/// The same on a cluster with these nodes: `host:port,host:port`.
+/// An item four ways, on the database that has the items.
+pub fn start_items(postgres: &str, redis: &str) -> Result<Peer, Box<dyn Error>> {
+    start_script("fastify/items.js", postgres, &[("REDIS_URL", redis)])
+}
+
+/// `peers/FRAMEWORK` on a cluster with these nodes: `host:port,host:port`.
 pub fn start_on_cluster(
     framework: &str,
     postgres: &str,
@@ -42,16 +47,20 @@ pub fn start_on_cluster(
 }
 
 fn start_with(framework: &str, postgres: &str, environment: &[(&str, &str)]) -> Result<Peer, Box<dyn Error>> {
+    start_script(&format!("{framework}/server.js"), postgres, environment)
+}
+
+fn start_script(script: &str, postgres: &str, environment: &[(&str, &str)]) -> Result<Peer, Box<dyn Error>> {
     let address = free_address()?;
     let mut command = Command::new("node");
     command
-        .arg(folder()?.join(framework).join("server.js"))
+        .arg(folder()?.join(script))
         .env("HOST", address.ip().to_string())
         .env("PORT", address.port().to_string())
         .env("DATABASE_URL", postgres)
         .env("NODE_ENV", "production")
         .envs(environment.iter().copied());
-    Ok(Peer::serve(framework, command, address)?)
+    Ok(Peer::serve(script, command, address)?)
 }
 
 /// Fills a Redis with so many codes in the layout of the peers.
