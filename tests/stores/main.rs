@@ -45,6 +45,7 @@ mod starting;
 mod strict;
 mod tls;
 mod undone;
+mod unique_later;
 mod unwritten;
 mod windows;
 mod workers;

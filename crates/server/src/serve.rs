@@ -101,7 +101,7 @@ fn serve_in_place(
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(whole, &opened.store, &gate, &runtime)?;
     let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
-    let (enforced, store) = (ground.enforced.clone(), ground.store.clone());
+    let (enforced, known, store) = (ground.enforced.clone(), ground.known.clone(), ground.store.clone());
     let cached_routes = CachedRoutes::default();
     cached_routes.add(&config.endpoints);
     let listener = listener(config, &ground, &cached_routes)?;
@@ -137,7 +137,7 @@ fn serve_in_place(
     let watching = runtime.spawn(async move { conditions.watch().await });
     let (failed, failure) = oneshot::channel();
     runtime.spawn(load_and_drain(tier.clone(), drain_settings(config, duties), listener, failed));
-    runtime.spawn(enforced.watch(store.clone()));
+    runtime.spawn(enforced.watch(store.clone(), known));
     runtime.spawn(plans.watch(store));
     let ended = server.run(ending.reached(stop, options.replaced, failure));
     // What a stop does to the drain is no condition.
@@ -264,7 +264,7 @@ fn ground(
         runtime: runtime.handle().clone(),
         cache: cache.clone(),
         enforced,
-        known,
+        known: Arc::new(known),
         uncounted: Arc::default(),
         span_counts: Arc::default(),
         challenges,

@@ -49,7 +49,7 @@ pub struct Ground {
     /// What the database enforced on the hot tables at the start.
     pub enforced: Watched,
     /// What else it said.
-    pub known: Known,
+    pub known: Arc<Known>,
     /// The numbers of statements.
     pub statements: Statements,
     /// Visits that redirects could not count.

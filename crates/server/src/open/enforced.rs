@@ -6,7 +6,7 @@ use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
 use forebay_table::{LiveRules, TableSpec};
-use forebay_terminal::say;
+use forebay_terminal::{say, warn};
 use forebay_value::Schema;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,8 +86,9 @@ impl Watched {
         }
     }
 
-    /// Reads the catalogue again and again, and judges by what it says. Never ends.
-    pub async fn watch(mut self, store: Store) {
+    /// Reads the catalogue again and again, judges by what it says, and keeps that for the next start. Never
+    /// ends.
+    pub async fn watch(mut self, store: Store, known: Arc<Known>) {
         loop {
             tokio::time::sleep(POLL).await;
             for table in &mut self.tables {
@@ -95,6 +96,10 @@ impl Watched {
                 if let Ok(enforced) = store.enforced(&table.schema).await
                     && enforced != table.enforced
                 {
+                    let name = &table.schema.name;
+                    if let Err(error) = known.learn(name, &enforced) {
+                        warn!("{name}: the next start may not know what the database enforces: {error}");
+                    }
                     table.change(enforced);
                 }
             }

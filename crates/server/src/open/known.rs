@@ -3,7 +3,8 @@
 //!
 //! It is used when memory needs no database either: all tables are hot, none has `follow = false`, and there
 //! is a checkpoint of them. A start that finds the database there asks it all, and writes the file anew. What
-//! is not in the file, such as a statement that is new, is asked, and so waited for.
+//! is not in the file, such as a statement that is new, is asked, and so waited for. What the database
+//! enforces is written anew whenever that has changed.
 
 use super::columns::StoredTable;
 use crate::retry::{Trouble, until_answered};
@@ -14,7 +15,8 @@ use forebay_value::{Schema, Type};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::{fs, io};
 
 const FILE: &str = "known.json";
@@ -48,13 +50,15 @@ pub struct Known {
     /// At an earlier start; `None`: it is asked.
     earlier: Option<Said>,
     now: Mutex<Said>,
+    /// The data folder, once what was said is kept there.
+    dir: OnceLock<PathBuf>,
     trouble: Trouble,
 }
 
 impl Known {
     /// Nothing: the database is asked. `trouble` says what that waits for.
     pub(super) fn new(trouble: &Trouble) -> Known {
-        Known { earlier: None, now: Mutex::default(), trouble: trouble.clone() }
+        Known { earlier: None, now: Mutex::default(), dir: OnceLock::new(), trouble: trouble.clone() }
     }
 
     /// What was kept, if a start can do with that.
@@ -64,15 +68,14 @@ impl Known {
         if !is_embedded || !dir.join("checkpoint").exists() {
             return Known::new(trouble);
         }
-        // One that cannot be read only means that the database is waited for.
-        let said = fs::read(dir.join(FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let is_enough = |said: &Said| {
             let is_known =
                 |table: &model::TableConfig| table.columns.is_some() || said.tables.contains_key(&table.name);
             let mut tables = config.tables.iter();
             tables.all(|table| table.hot && table.others != model::Others::Unseen && is_known(table))
         };
-        let earlier = said.filter(|said: &Said| said.version == VERSION && is_enough(said));
+        // One that cannot be read only means that the database is waited for.
+        let earlier = kept(dir).filter(is_enough);
         Known { earlier, ..Known::new(trouble) }
     }
 
@@ -138,10 +141,10 @@ impl Known {
         store: &Store,
         schemas: &HashMap<String, Arc<Schema>>,
     ) -> io::Result<()> {
+        let dir = self.dir.get_or_init(|| config.memory.data_dir.clone());
         if self.earlier.is_some() {
             return Ok(());
         }
-        let dir = &config.memory.data_dir;
         let mut said = self.now.lock();
         for table in config.tables.iter().filter(|table| table.columns.is_none()) {
             if let Some(schema) = schemas.get(&table.name) {
@@ -149,13 +152,38 @@ impl Known {
             }
         }
         (said.version, said.database, said.facts) = (VERSION, store.describe_url(), store.facts());
-        let text = serde_json::to_vec_pretty(&*said).map_err(io::Error::other)?;
-        let new = dir.join("known.json.new");
         fs::create_dir_all(dir)?;
-        fs::write(&new, text)?;
-        fs::File::open(&new)?.sync_all()?;
-        fs::rename(new, dir.join(FILE))
+        keep(dir, &said)
     }
+
+    /// The database enforces something else on a table now: the next start without it judges by that.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(super) fn learn(&self, table: &str, enforced: &Enforced) -> io::Result<()> {
+        // Locked to the end: the file is read and written by one at a time.
+        let mut now = self.now.lock();
+        now.enforced.insert(table.to_owned(), enforced.clone());
+        let Some((dir, mut said)) = self.dir.get().and_then(|dir| Some((dir, kept(dir)?))) else {
+            return Ok(());
+        };
+        said.enforced.insert(table.to_owned(), enforced.clone());
+        keep(dir, &said)
+    }
+}
+
+/// What a data folder has; `None`: nothing that this version can read.
+fn kept(dir: &Path) -> Option<Said> {
+    let said: Said = serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()?;
+    (said.version == VERSION).then_some(said)
+}
+
+fn keep(dir: &Path, said: &Said) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(said).map_err(io::Error::other)?;
+    let new = dir.join("known.json.new");
+    fs::write(&new, text)?;
+    fs::File::open(&new)?.sync_all()?;
+    fs::rename(new, dir.join(FILE))
 }
 
 impl StoredStatement {
