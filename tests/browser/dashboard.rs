@@ -140,6 +140,7 @@ fn its_values_are_those_of_metrics_under_load_and_after() {
         "forebay_statements_total{",
         "forebay_statements_identical_in_flight{",
         "forebay_table_rows{",
+        "forebay_table_used_bytes{",
     ] {
         let of = |all: &BTreeMap<String, f64>| {
             all.keys().filter(|series| series.starts_with(part) || series.contains(part)).count()

@@ -242,10 +242,18 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
     // A tier that does not answer is a condition; its tables are missing then.
     if let Ok(described) = from.tier.describe().await {
         let tables = described["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let rows = tables.iter().filter_map(|table| {
-            Some((vec![("table", table["table"].as_str()?.to_owned())], table["rows"].as_f64()?))
-        });
-        numbers.gauges("forebay_table_rows", "Rows of hot tables, evicted ones counted.", rows.collect());
+        let of_each = |what: &str| {
+            let of = |table: &Value| {
+                Some((vec![("table", table["table"].as_str()?.to_owned())], table[what].as_f64()?))
+            };
+            tables.iter().filter_map(of).collect()
+        };
+        numbers.gauges("forebay_table_rows", "Rows of hot tables, evicted ones counted.", of_each("rows"));
+        numbers.gauges(
+            "forebay_table_used_bytes",
+            "Bytes of each hot table in this process.",
+            of_each("used_bytes"),
+        );
     }
 }
 

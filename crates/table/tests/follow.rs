@@ -311,6 +311,11 @@ fn check(limit_bytes: u64, alters: bool, ops: Vec<Op>) {
     world.check();
     world.look();
     world.apply();
+    assert_eq!(
+        world.table().used_bytes(),
+        world.opened.as_ref().unwrap().1.used_bytes(),
+        "there is one table"
+    );
     world.table().clear().unwrap();
     assert_eq!(world.opened.as_ref().unwrap().1.used_bytes(), 0, "what was counted was given back");
     world.close();

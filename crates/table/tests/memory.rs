@@ -75,6 +75,7 @@ fn only_drained_rows_are_evicted() {
     }
     assert_eq!(opened.table.count_by(NAME, ValueRef::Text("n")).0, more as u64);
     assert!(opened.tables.used_bytes() <= LIMIT + LIMIT / 8, "{}", opened.tables.used_bytes());
+    assert_eq!(opened.table.used_bytes(), opened.tables.used_bytes(), "there is one table");
 }
 
 #[test]

@@ -369,6 +369,8 @@ impl World<'_> {
 
     /// Everything that can be asked is as in the model.
     fn check(&self) {
+        let of_each = self.now().tables.all().iter().map(|table| table.used_bytes());
+        assert_eq!(of_each.sum::<u64>(), self.now().tables.used_bytes(), "what all take is what each takes");
         self.check_counts();
         let table = &self.now().table;
         for (text, values) in contents(table) {

@@ -171,9 +171,12 @@ function showLetters(letters) {
 
 function showTables(now, tables) {
   rows(byId("tables"), "The config has no hot table.", (tables?.tables ?? []).map(({ table, loaded }) => {
-    const counted = now.family("forebay_table_rows").find(({ labels }) => labels.table === table);
+    const cell = (name, format) => {
+      const found = now.family(name).find(({ labels }) => labels.table === table);
+      return { text: format(found?.value ?? NaN), series: found?.series, value: found?.value };
+    };
     return [
-      { code: table }, { text: whole(counted?.value ?? NaN), series: counted?.series, value: counted?.value },
+      { code: table }, cell("forebay_table_rows", whole), cell("forebay_table_used_bytes", bytes),
       loaded ? "loaded" : "loading",
     ];
   }));

@@ -326,7 +326,8 @@ impl Embedded {
         let all = self.tables.all().iter();
         let tables: Vec<_> = all
             .map(|table| {
-                json!({ "table": table.schema().name, "rows": table.count().0, "loaded": table.is_loaded() })
+                let (name, rows) = (&table.schema().name, table.count().0);
+                json!({ "table": name, "rows": rows, "used_bytes": table.used_bytes(), "loaded": table.is_loaded() })
             })
             .collect();
         Ok(json!({

@@ -1,6 +1,8 @@
-//! The memory limit that all tables share, and what a thing in memory really takes.
+//! The memory limit that all tables share, what each of them takes of it, and what a thing in memory really
+//! takes.
 
 use super::memory_reserve::Reserve;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is
@@ -8,13 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Budget {
     limit_bytes: u64,
     used_bytes: AtomicU64,
+    /// Of a table: that of all, which everything counts for as well.
+    all: Option<Arc<Budget>>,
     /// Memory that is there already for what will be used.
     pub reserve: Reserve,
 }
 
 impl Budget {
     pub fn new(limit_bytes: u64) -> Budget {
-        Budget { limit_bytes, used_bytes: AtomicU64::new(0), reserve: Reserve::new() }
+        Budget { limit_bytes, used_bytes: AtomicU64::new(0), all: None, reserve: Reserve::new() }
+    }
+
+    /// What one table takes of that of all.
+    pub fn of_table(all: Arc<Budget>) -> Budget {
+        Budget { all: Some(all), ..Budget::new(u64::MAX) }
     }
 
     pub fn limit_bytes(&self) -> u64 {
@@ -25,8 +34,26 @@ impl Budget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether all tables together have reached the limit.
+    pub fn is_reached(&self) -> bool {
+        let all = self.all.as_deref().unwrap_or(self);
+        all.used_bytes() >= all.limit_bytes
+    }
+
+    /// Counts `bytes` for a table that count for all already.
+    pub fn take_over(&self, bytes: usize) {
+        self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Takes `bytes` if the limit allows.
     pub fn try_take(&self, bytes: usize) -> bool {
+        if let Some(all) = &self.all {
+            let fits = all.try_take(bytes);
+            if fits {
+                self.take_over(bytes);
+            }
+            return fits;
+        }
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         let fits = used <= self.limit_bytes;
         if fits {
@@ -40,12 +67,18 @@ impl Budget {
     /// Counts `bytes` whatever the limit says.
     pub fn take(&self, bytes: usize) {
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        self.reserve.watch(used);
+        match &self.all {
+            Some(all) => all.take(bytes),
+            None => self.reserve.watch(used),
+        }
     }
 
     /// Gives back what was taken.
     pub fn give(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        if let Some(all) = &self.all {
+            all.give(bytes);
+        }
     }
 
     /// Counts that something has changed its size.
@@ -100,5 +133,17 @@ mod tests {
         assert_eq!(budget.used_bytes(), 100);
         budget.resize(40, 10);
         assert_eq!(budget.used_bytes(), 70);
+    }
+
+    #[test]
+    fn what_tables_take_counts_for_all() {
+        let all = Arc::new(Budget::new(100));
+        let [one, other] = [(); 2].map(|()| Budget::of_table(all.clone()));
+        one.take(40);
+        assert!(other.try_take(50) && !other.try_take(11) && !one.is_reached());
+        one.resize(10, 20);
+        assert!(one.is_reached());
+        other.give(5);
+        assert_eq!([&one, &other, &all].map(|budget| budget.used_bytes()), [50, 45, 95]);
     }
 }

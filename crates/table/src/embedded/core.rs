@@ -74,9 +74,9 @@ pub(crate) struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// The row is in memory: its bytes are counted from now on.
-    pub fn keep(mut self) {
-        self.bytes = 0;
+    /// The row is in memory: its bytes are counted from now on, as those of its table.
+    pub fn keep(mut self, table: &Budget) {
+        table.take_over(std::mem::take(&mut self.bytes));
     }
 }
 

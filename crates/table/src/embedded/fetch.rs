@@ -172,7 +172,7 @@ impl Table {
                 self.rows.insert(&mut shard, hash, slot);
             }
         }
-        charge.keep();
+        charge.keep(&self.rows.budget);
         self.core.fetched_rows.fetch_add(1, Ordering::Relaxed);
         Ok(Installed::Present)
     }

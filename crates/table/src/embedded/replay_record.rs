@@ -52,7 +52,7 @@ impl Table {
         rows.saw_key(key);
         // Makes room if there is some to be made; what was acknowledged is kept in any case.
         match self.core.reserve(row.0.len()) {
-            Ok(charge) => charge.keep(),
+            Ok(charge) => charge.keep(&rows.budget),
             Err(_) => rows.budget.take(allocated_bytes(row.0.len())),
         }
         let mut shard = rows.lock(hash.shard());

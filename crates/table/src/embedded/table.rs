@@ -3,6 +3,7 @@
 //! Every answer comes with the position that it must wait for: that of the last change of what it shows, or
 //! of the change that made it say no. Position 0 means nothing to wait for.
 
+use super::budget::Budget;
 use super::core::Core;
 use super::early_reads::Early;
 use super::follow::Follow;
@@ -92,7 +93,8 @@ pub struct Table {
 
 impl Table {
     pub(crate) fn new(core: Arc<Core>, id: TableId, spec: TableSpec) -> Arc<Table> {
-        let rows = Rows::new(Arc::new(spec.schema), core.budget.clone(), core.hasher.clone(), spec.ordered);
+        let budget = Arc::new(Budget::of_table(core.budget.clone()));
+        let rows = Rows::new(Arc::new(spec.schema), budget, core.hasher.clone(), spec.ordered);
         Arc::new_cyclic(|this| Table {
             this: this.clone(),
             id,
@@ -197,6 +199,11 @@ impl Table {
             Some(tombstone) if tombstone.absence == Absence::Deleted => Read::Missing(tombstone.position),
             _ => Read::Fetch(key.value().to_owned()),
         }
+    }
+
+    /// Bytes that its rows, keys and indexes take in memory.
+    pub fn used_bytes(&self) -> u64 {
+        self.rows.budget.used_bytes()
     }
 
     /// How many rows there are, and what an answer that says so waits for. Of a shared table: in memory.

@@ -65,7 +65,7 @@ impl Table {
             let position = self.rows.exchange(&[], &fingerprints, conflict, append)?;
             self.rows.insert(&mut shard, hash, Slot::new(bytes, position));
             self.wrote_whole(&mut shard, hash, key);
-            charge.keep();
+            charge.keep(&self.rows.budget);
             Ok(position)
         })
     }
@@ -99,7 +99,7 @@ impl Table {
                 None => self.rows.insert(&mut shard, hash, Slot::new(bytes, position)),
             }
             self.wrote_whole(&mut shard, hash, key);
-            charge.keep();
+            charge.keep(&self.rows.budget);
             Ok(position)
         })
     }

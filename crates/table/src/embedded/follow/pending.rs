@@ -289,7 +289,7 @@ impl Pendings {
         position: Position,
         budget: &Budget,
     ) {
-        let is_tight = budget.used_bytes() >= budget.limit_bytes();
+        let is_tight = budget.is_reached();
         let adds_max = if is_tight { PENDING_ADDS_TIGHT } else { PENDING_ADDS_MAX };
         self.change(hash, key, position, budget, |pending, is_new| {
             pending.reset = pending.reset.or(whole.filter(|_| is_new).map(|at| (at, Reset::Whole)));

@@ -247,7 +247,7 @@ impl Table {
             Ok(position)
         })?;
         shard.intents.begin(key.to_owned(), position, added);
-        charge.keep();
+        charge.keep(&self.rows.budget);
         self.core.awaited.begin();
         Ok(outcome)
     }
