@@ -2,7 +2,7 @@
 
 use crate::machine;
 use crate::process::Bench;
-use forebay_load::{Results, Settings, Stop, Traffic, run};
+use forebay_load::{Results, Settings, Stop, Tls, Traffic, run};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl Cost {
 }
 
 /// How a server is driven.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Drive {
     /// The server.
     pub address: SocketAddr,
@@ -43,12 +43,14 @@ pub struct Drive {
     pub pipelining: usize,
     /// The driver's core.
     pub core: Option<usize>,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<Tls>,
 }
 
 impl Drive {
     /// 64 connections, the driver on that core.
     pub fn new(address: SocketAddr, core: Option<usize>) -> Drive {
-        Drive { address, connections: 64, pipelining: 1, core }
+        Drive { address, connections: 64, pipelining: 1, core, tls: None }
     }
 
     /// With pipelining.
@@ -56,11 +58,17 @@ impl Drive {
         Drive { pipelining, ..self }
     }
 
+    /// Over connections that begin like this.
+    pub fn by_tls(self, tls: Tls) -> Drive {
+        Drive { tls: Some(tls), ..self }
+    }
+
     /// The settings for so long.
     pub fn settings(&self, time: Duration) -> Settings {
         Settings {
             connections: self.connections,
             pipelining: self.pipelining,
+            tls: self.tls.clone(),
             ..Settings::new(self.address, Stop::After(time))
         }
     }

@@ -162,8 +162,13 @@ impl Bench {
 
     /// A peer on the server's core.
     pub fn peer(&self, name: &str, arguments: &[&str]) -> io::Result<Peer> {
+        self.peer_on(name, arguments, self.server_core)
+    }
+
+    /// A peer on a core.
+    pub fn peer_on(&self, name: &str, arguments: &[&str], core: usize) -> io::Result<Peer> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut command = self.command(name, Some(self.server_core));
+        let mut command = self.command(name, Some(core));
         command.args(["--port", &address.port().to_string()]).args(arguments);
         Peer::serve(name, command, address)
     }

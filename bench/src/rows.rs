@@ -6,6 +6,7 @@ mod clusters;
 mod failover;
 mod fairness;
 mod following;
+mod front;
 mod hot;
 mod http;
 pub mod items;
@@ -14,10 +15,12 @@ mod links;
 pub mod load;
 pub mod peers;
 mod planned;
+mod secure;
 mod servers;
 mod store;
 mod testers;
 pub mod usages;
+mod yardsticks;
 
 use crate::process::Bench;
 use crate::report::Lines;
@@ -84,6 +87,14 @@ pub const ALL: &[Row] = &[
         name: "25",
         title: "POST and GET /code-ultra-fast through clusters of 1, 3 and 6 masters, drained, by process",
         run: clusters::through_clusters,
+    },
+    Row { name: "27", title: "TLS 1.3 beside nginx, server", run: secure::by_tls },
+    Row { name: "27-http2", title: "HTTP/2 beside nginx, server", run: secure::by_http2 },
+    Row { name: "29", title: "a proxied request, beside HAProxy and nginx, server", run: front::passed_on },
+    Row {
+        name: "29-cache",
+        title: "a kept answer of a server behind, beside nginx, server",
+        run: front::kept,
     },
     Row { name: "30", title: "the accounts plan at a tenth of capacity", run: accounts::tenth },
     Row {

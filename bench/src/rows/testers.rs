@@ -2,15 +2,13 @@
 //! before nginx with TLS.
 
 use super::load::{Turn, beside, beside_wrk, forebay, turn};
-use super::peers::stores::{Persistence, Redis, free_address, wait_until};
+use super::peers::stores::{Persistence, Redis};
+use super::yardsticks::{Yardstick, certificate, simple_by_tls};
 use crate::machine;
 use crate::process::{Bench, succeeded};
 use crate::report::Lines;
-use forebay_tests::Folder;
 use std::error::Error;
-use std::fs;
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 
 /// Keys that both draw from: few enough that a GET finds something.
 const KEYS: &str = "100000";
@@ -71,72 +69,12 @@ pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
     Ok(lines)
 }
 
-/// nginx with a certificate that it made itself; gone when dropped.
-struct Nginx {
-    child: Child,
-    address: SocketAddr,
-    _folder: Folder,
-}
-
-impl Nginx {
-    fn start(bench: &Bench) -> Result<Nginx, Box<dyn Error>> {
-        let (folder, address) = (Folder::new(), free_address()?);
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-            .args([
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-                "-keyout",
-                &path("key.pem"),
-                "-out",
-                &path("cert.pem"),
-            ])
-            .output()
-            .map_err(|error| format!("openssl: {error}; install it to make a certificate"))?;
-        succeeded(&made)?;
-        fs::write(folder.path().join("nginx.conf"), config(address, &path("")))?;
-        let mut child = bench
-            .pinned("nginx", Some(bench.server_core()))
-            .args(["-p", &path(""), "-c", &path("nginx.conf"), "-e", &path("error.log")])
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("nginx: {error}; install it to measure before it"))?;
-        wait_until("nginx", &mut child, || TcpStream::connect(address).is_ok())?;
-        Ok(Nginx { child, address, _folder: folder })
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // One process, in the foreground.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// One process that answers 16 bytes for ever, over the same connections.
-fn config(address: SocketAddr, folder: &str) -> String {
-    format!(
-        "daemon off; master_process off; worker_processes 1; pid {folder}/pid;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; keepalive_requests 1000000000; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
-  fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
-  server {{
-    listen {address} ssl; ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem;
-    location / {{ default_type application/json; return 200 '{{\"message\":\"hi\"}}'; }}
-  }}
-}}
-"
-    )
-}
-
 /// HTTPS, kept alive: the cost is that of the records.
 pub fn beside_wrk_by_tls(bench: &Bench) -> Lines {
-    let nginx = Nginx::start(bench)?;
+    let nginx = Yardstick::nginx(bench, bench.server_core(), |folder, address| {
+        certificate(folder)?;
+        Ok(simple_by_tls(folder, &format!("listen {address} ssl;")))
+    })?;
     let lines = beside_wrk(bench, "HTTPS", &format!("https://{}/", nginx.address), 1)?;
     Ok(lines.into())
 }

@@ -1,7 +1,7 @@
 //! TLS to the server: rustls, HTTP/1.1 by ALPN where that is spoken, the name by SNI.
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -41,6 +41,12 @@ impl Tls {
             .with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(Tls { config: Arc::new(config), name })
+    }
+
+    /// With a full handshake for every connection, whatever tickets the server gives.
+    pub fn without_resumption(mut self) -> Tls {
+        Arc::make_mut(&mut self.config).resumption = Resumption::disabled();
+        self
     }
 
     pub(crate) fn begin(&self) -> io::Result<ClientConnection> {
