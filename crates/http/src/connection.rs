@@ -11,14 +11,12 @@ mod deferred_answers;
 use crate::Service;
 use crate::client::Origin;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
-use crate::local::{ConnectionKey, Counted, Local, Registration, Shared, Stopping};
+use crate::local::{ConnectionKey, Counted, DeferredAnswers, Local, Registration, Shared, Stopping};
 use crate::output::{Flush, Output, Pumped, SlotId};
 use crate::reject::Reject;
 use crate::stage::Stage;
-use crate::streamed::Given;
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;
-use futures_util::stream::FuturesUnordered;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -26,9 +24,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::ReadBuf;
-
-/// A deferred answer on its way; `None` when its future panicked.
-pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
 
 /// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +83,7 @@ pub(crate) struct Connection<S: Service, T: Transport> {
     pub(crate) unparsed: bool,
     pub(crate) output: Output,
     /// Boxed: most connections never defer.
-    pub(crate) deferred: Option<Box<FuturesUnordered<Deferred>>>,
+    pub(crate) deferred: Option<Box<DeferredAnswers>>,
     held: Option<u64>,
     flush: Flush,
     deadline_ms: u64,

@@ -8,10 +8,10 @@
 use crate::answer::{Answer, Form, Head, Persistence, Reply};
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::client::Origin;
-use crate::connection::{Connection, Deferred, Ending, PANICKED, Phase};
+use crate::connection::{Connection, Ending, PANICKED, Phase};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::METHOD_BYTES_MAX;
-use crate::local::{Local, Shared, Stopping};
+use crate::local::{Deferred, Local, Shared, Stopping};
 use crate::method::Method;
 use crate::networks::Networks;
 use crate::output::SlotId;
@@ -288,7 +288,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
             if head.upgrades && self.phase == Phase::Serving {
                 self.phase = Phase::Deciding(id);
             }
-            self.deferred.get_or_insert_default().push(pending.deferred(id));
+            let list = self.deferred.get_or_insert_with(|| local.take_list());
+            list.push(pending.deferred(id));
         } else if mark > 0 {
             self.output.hold(mark);
         }

@@ -97,6 +97,8 @@ pub(crate) const READ_BYTES: usize = 64 * 1024;
 pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// Buffers kept per worker. One is in use at a time unless answers are held or clients are slow.
 pub(crate) const POOLED_BUFFERS_MAX: usize = 64;
+/// Lists of deferred answers kept per worker, for connections that have none.
+pub(crate) const UNUSED_LISTS_MAX: usize = 64;
 /// Capacity of a new output buffer.
 pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
 /// Bytes that TLS encrypts before it writes: four records. What the socket does not take of them is kept.
@@ -106,6 +108,8 @@ pub(crate) const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 /// What a TLS record has beside that: a head of 5 bytes, 8 of a nonce, 16 of a tag, one of a type, rounded
 /// up. A short message, such as an alert or a new key, fits in twice that.
 pub(crate) const RECORD_OVERHEAD_BYTES: usize = 64;
+/// A head that waits, up to this length, has the beginning of its body put behind it.
+pub(crate) const OPEN_BYTES_MAX: usize = 2 * 1024;
 /// Chunks handed to one writev.
 pub(crate) const WRITE_SLICES_MAX: usize = 16;
 /// Read-answer-write turns of one connection before it yields to the others.

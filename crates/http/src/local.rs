@@ -7,10 +7,12 @@
 
 use crate::date::Stamp;
 use crate::held_answers::Gate;
-use crate::limits::{Limits, READ_BYTES};
+use crate::limits::{Limits, READ_BYTES, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
-use crate::output::Pool;
+use crate::output::{Pool, SlotId};
 use crate::stats::{Stats, WorkerCounters};
+use crate::streamed::Given;
+use futures_util::stream::FuturesUnordered;
 use rustls::ServerConfig;
 use slab::Slab;
 use std::any::Any;
@@ -63,12 +65,19 @@ struct Entry {
     waker: Waker,
 }
 
+/// A deferred answer on its way; `None` when its future panicked.
+pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
+
+/// Those of one connection.
+pub(crate) type DeferredAnswers = FuturesUnordered<Deferred>;
+
 /// The worker's side of everything that its connections share.
 pub(crate) struct Local {
     pub(crate) worker: usize,
     /// What is read is read here ([`Local::take_scratch`]); never kept across a return to the runtime.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pool: Pool,
+    unused_lists: Vec<Box<DeferredAnswers>>,
     pub(crate) stamp: Stamp,
     /// The coarse clock, in milliseconds since the worker began.
     pub(crate) now_ms: u64,
@@ -92,6 +101,7 @@ impl Local {
             worker,
             scratch: Box::default(),
             pool: Pool::default(),
+            unused_lists: Vec::new(),
             stamp: Stamp::now(),
             now_ms: 0,
             stopping: Stopping::No,
@@ -131,6 +141,18 @@ impl Local {
     /// Runs `f` with this thread's worker; `None` outside of a worker (a runtime that is being torn down).
     pub(crate) fn with<R>(f: impl FnOnce(&mut Local) -> R) -> Option<R> {
         LOCAL.try_with(|local| local.borrow_mut().as_mut().map(f)).ok().flatten()
+    }
+
+    /// An empty list of deferred answers.
+    pub(crate) fn take_list(&mut self) -> Box<DeferredAnswers> {
+        self.unused_lists.pop().unwrap_or_default()
+    }
+
+    /// Keeps an empty list for the next connection that defers an answer.
+    pub(crate) fn give_list(&mut self, list: Box<DeferredAnswers>) {
+        if list.is_empty() && self.unused_lists.len() < UNUSED_LISTS_MAX {
+            self.unused_lists.push(list);
+        }
     }
 
     /// The read buffer, to be put back. One that was lost in a panic is replaced.

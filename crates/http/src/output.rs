@@ -8,7 +8,8 @@
 use crate::answer::Form;
 use crate::held_answers::Gate;
 use crate::limits::{
-    BUFFER_BYTES_START, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX, WRITE_SLICES_MAX,
+    BUFFER_BYTES_START, OPEN_BYTES_MAX, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX,
+    WRITE_SLICES_MAX,
 };
 use crate::streamed::{Delimiter, Outgoing, Piece};
 use std::collections::VecDeque;
@@ -228,31 +229,54 @@ impl Output {
                     at += 1;
                 }
                 Some(Chunk::Stream(_)) if before_bytes >= PIPE_BYTES => return Pumped::Enough,
-                Some(Chunk::Stream(outgoing)) => {
-                    let mut bytes = pool.take();
+                Some(Chunk::Stream(_)) => {
+                    // Behind a head that waits here: both leave with one write.
+                    let open = self.take_open(at);
+                    let is_open = open.is_some();
+                    let mut bytes = open.unwrap_or_else(|| pool.take());
+                    let start = bytes.len();
+                    let Some(Chunk::Stream(outgoing)) = self.queue.get_mut(at) else {
+                        return Pumped::Pending;
+                    };
                     let piece = outgoing.fill(cx, &mut bytes, PIPE_BYTES - before_bytes);
+                    let is_closing = outgoing.delimiter == Delimiter::Close;
                     if piece == Piece::Broken {
-                        return Pumped::Broken { is_closing: outgoing.delimiter == Delimiter::Close };
+                        bytes.truncate(start);
                     }
                     if piece == Piece::End {
                         self.slots -= 1;
                         self.queue.remove(at);
                     }
-                    before_bytes += bytes.len();
-                    self.queued_bytes += bytes.len();
-                    match bytes.is_empty() {
-                        true => pool.give(bytes),
-                        false => self.queue.insert(at, Chunk::Bytes { bytes, mark: 0 }),
+                    before_bytes += bytes.len() - start;
+                    self.queued_bytes += bytes.len() - start;
+                    match self.queue.get_mut(at.wrapping_sub(1)) {
+                        Some(Chunk::Bytes { bytes: head, .. }) if is_open => *head = bytes,
+                        _ if bytes.is_empty() => pool.give(bytes),
+                        _ => self.queue.insert(at, Chunk::Bytes { bytes, mark: 0 }),
                     }
                     match piece {
                         Piece::Pending => return Pumped::Pending,
                         Piece::Enough => return Pumped::Enough,
+                        Piece::Broken => return Pumped::Broken { is_closing },
                         // The next one, if it can go too.
-                        Piece::End | Piece::Broken => {}
+                        Piece::End => {}
                     }
                 }
                 Some(Chunk::Slot { .. }) | None => return Pumped::Pending,
             }
+        }
+    }
+
+    /// The bytes before that place, to be added to: if they are few, wait for nothing and none has left.
+    fn take_open(&mut self, at: usize) -> Option<Vec<u8>> {
+        let before = at.checked_sub(1)?;
+        match self.queue.get_mut(before)? {
+            Chunk::Bytes { bytes, mark: 0 }
+                if bytes.len() <= OPEN_BYTES_MAX && (before > 0 || self.front_written == 0) =>
+            {
+                Some(std::mem::take(bytes))
+            }
+            _ => None,
         }
     }
 

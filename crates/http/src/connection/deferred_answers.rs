@@ -23,9 +23,10 @@ impl<S: Service, T: Transport> Connection<S, T> {
         while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
             self.place_deferred(id, given, local);
         }
-        // Freed when no deferred answer is left.
-        if !deferred.is_empty() || self.output.is_streaming() {
-            self.deferred = Some(deferred);
+        // Given back when no deferred answer is left.
+        match deferred.is_empty() && !self.output.is_streaming() {
+            true => local.give_list(deferred),
+            false => self.deferred = Some(deferred),
         }
     }
 
