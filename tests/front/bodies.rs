@@ -312,6 +312,79 @@ fn a_slow_upstream_slows_the_client_down() {
     upstream.join().expect("the upstream has seen all of it");
 }
 
+/// One connection: answers when the head of the request has come, and then reads the body to its end.
+fn answering_early(answer: &'static [u8], size: u64) -> (SocketAddr, std::thread::JoinHandle<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let upstream = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("one connection");
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a head");
+            bytes.extend(byte);
+        }
+        stream.write_all(answer).expect("it is taken");
+        let mut body = vec![0; size as usize];
+        stream.read_exact(&mut body).expect("the whole body");
+        assert!(body == pattern(0, size as usize), "other bytes");
+        stream
+    });
+    (address, upstream)
+}
+
+#[test]
+fn an_upload_goes_on_behind_an_early_answer() {
+    const SIZE: u64 = 4 * MIB;
+    let (address, upstream) = answering_early(b"HTTP/1.1 202 Taken\r\nContent-Length: 2\r\n\r\nok", SIZE);
+    let front = front(address, "");
+    let mut client = front.server.client();
+    client
+        .send(format!("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes())
+        .expect("a live socket");
+    let answer = client.receive(false).expect("an answer before the body");
+    assert_eq!((answer.status, answer.text()), (202, "ok"));
+    send_body(&mut client, SIZE, false);
+    let mut again = upstream.join().expect("the upstream has seen all of it");
+    // Both connections go on.
+    client.send(b"GET /b HTTP/1.1\r\nHost: a\r\n\r\n").expect("a live socket");
+    let mut request = [0; 1024];
+    let count = again.read(&mut request).expect("the next request");
+    assert!(request[..count].starts_with(b"GET /b HTTP/1.1\r\n"));
+    again.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain").expect("it is taken");
+    assert_eq!(client.receive(false).expect("an answer").text(), "again");
+}
+
+#[test]
+fn an_answer_may_follow_its_request_piece_by_piece() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let front = front(listener.local_addr().expect("bound"), "");
+    let mut client = front.server.client();
+    client.send(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n").expect("a live socket");
+    let (mut upstream, _) = listener.accept().expect("one connection");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        upstream.read_exact(&mut byte).expect("a head");
+        head.extend(byte);
+    }
+    upstream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n").expect("it is taken");
+    let mut client_head = Vec::new();
+    while !client_head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.stream().read_exact(&mut byte).expect("a head");
+        client_head.extend(byte);
+    }
+    for piece in ["0123456789", "abcdefghij", "ABCDEFGHIJ", "----------"] {
+        let mut seen = [0; 10];
+        client.send(piece.as_bytes()).expect("it is taken");
+        upstream.read_exact(&mut seen).expect("it comes through");
+        upstream.write_all(&seen).expect("it is taken");
+        client.stream().read_exact(&mut seen).expect("it comes back");
+        assert_eq!(seen, piece.as_bytes());
+    }
+}
+
 #[test]
 fn a_body_beyond_the_limit_is_refused() {
     let upstream = Scripted::new(|_, stream| {

@@ -1,19 +1,21 @@
-//! Bodies on their way: the client's to the upstream, the upstream's to the client. Both are passed
-//! on piece by piece, as fast as the slower side takes them.
+//! A client's body on its way to the upstream: piece by piece, as fast as the upstream takes them.
+//!
+//! Promises that a body that breaks off, or is not as long as was said, is never ended: the upstream cannot
+//! take it for a whole one.
 
 use crate::error::{Error, Kind};
+use crate::link::Link;
 use bytes::Bytes;
 use futures_core::Stream;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, timeout};
 
 /// What a client's body that is still arriving comes from.
 pub type BodySource = Pin<Box<dyn Stream<Item = Result<Vec<u8>, Box<dyn StdError + Send + Sync>>> + Send>>;
@@ -49,7 +51,6 @@ pub(crate) struct Arriving {
     /// How many bytes were handed on.
     sent_bytes: u64,
     is_started: bool,
-    is_finished: bool,
     /// Whether the client is waited for, and not the upstream.
     awaits_client: bool,
     moved_at: Instant,
@@ -65,7 +66,6 @@ impl Supply {
                 length,
                 sent_bytes: 0,
                 is_started: false,
-                is_finished: false,
                 awaits_client: false,
                 moved_at: Instant::now(),
                 broken: None,
@@ -100,167 +100,169 @@ impl Supply {
     }
 }
 
-/// A body as hyper sends it.
-pub(crate) struct Sending {
+/// The body of one attempt.
+pub(crate) struct Upload {
     supply: Supply,
-    is_sent: bool,
+    /// Whether everything is in the link's output.
+    is_whole: bool,
 }
 
-impl Sending {
-    pub(crate) fn new(supply: Supply) -> Sending {
-        Sending { supply, is_sent: false }
-    }
-}
-
-/// The client's body broke off; why stands in its [`Supply`].
+/// Why an upload ended before its end.
 #[derive(Debug)]
-pub(crate) struct BrokenOff;
+pub(crate) enum Cut {
+    /// The client's body broke off; why stands in its [`Supply`].
+    ByClient,
+    /// The upstream takes no more.
+    ByUpstream(io::Error),
+}
 
-impl fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the client's body broke off")
+impl Upload {
+    /// Ends a head that is being written, with how the body is delimited; a whole one follows at once.
+    /// `expects_body`: the method says that there is one, if only an empty one.
+    pub(crate) fn begin(supply: &Supply, expects_body: bool, out: &mut Vec<u8>) -> Upload {
+        let length = match supply {
+            Supply::Whole(bytes) if bytes.is_empty() && !expects_body => None,
+            Supply::Whole(bytes) => Some(bytes.len() as u64),
+            Supply::Arriving(arriving) => {
+                let length = arriving.lock().length;
+                if length.is_none() {
+                    out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                }
+                length
+            }
+        };
+        if let Some(length) = length {
+            let _written = write!(out, "content-length: {length}\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        let whole = if let Supply::Whole(bytes) = supply { Some(bytes) } else { None };
+        out.extend_from_slice(whole.map_or(&[], |bytes| bytes));
+        Upload { supply: supply.clone(), is_whole: whole.is_some() }
+    }
+
+    /// Sends everything.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) -> Poll<Result<(), Cut>> {
+        loop {
+            ready!(link.poll_flush(cx)).map_err(Cut::ByUpstream)?;
+            let arriving = match &self.supply {
+                Supply::Arriving(arriving) if !self.is_whole => arriving,
+                _ => return Poll::Ready(Ok(())),
+            };
+            self.is_whole = ready!(arriving.lock().poll_next(cx, &mut link.output))?;
+        }
     }
 }
 
-impl StdError for BrokenOff {}
-
-impl HttpBody for Sending {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let me = &mut *self;
-        let mut arriving = match &me.supply {
-            Supply::Whole(bytes) => {
-                let is_due = !std::mem::replace(&mut me.is_sent, true) && !bytes.is_empty();
-                return Poll::Ready(is_due.then(|| Ok(Frame::data(bytes.clone()))));
-            }
-            Supply::Arriving(arriving) => arriving.lock(),
-        };
-        arriving.is_started = true;
-        arriving.moved_at = Instant::now();
-        let polled = arriving.source.as_mut().poll_next(cx);
-        arriving.awaits_client = polled.is_pending();
+impl Arriving {
+    /// Writes the next piece, or what ends the body; then it is true.
+    fn poll_next(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<bool, Cut>> {
+        self.is_started = true;
+        self.moved_at = Instant::now();
+        let polled = self.source.as_mut().poll_next(cx);
+        self.awaits_client = polled.is_pending();
         Poll::Ready(match ready!(polled) {
             Some(Ok(piece)) => {
-                arriving.sent_bytes += piece.len() as u64;
-                Some(Ok(Frame::data(piece.into())))
+                self.sent_bytes += piece.len() as u64;
+                match self.length {
+                    Some(length) if self.sent_bytes > length => self.cut("the body is longer than was said"),
+                    Some(_) => {
+                        *out = piece;
+                        Ok(false)
+                    }
+                    // An empty chunk would end the body.
+                    None if piece.is_empty() => Ok(false),
+                    None => {
+                        let _written = write!(out, "{:x}\r\n", piece.len());
+                        out.extend_from_slice(&piece);
+                        out.extend_from_slice(b"\r\n");
+                        Ok(false)
+                    }
+                }
+            }
+            None if self.length.is_some_and(|length| length != self.sent_bytes) => {
+                self.cut("the body is shorter than was said")
             }
             None => {
-                arriving.is_finished = true;
-                None
+                out.extend_from_slice(if self.length.is_none() { b"0\r\n\r\n" } else { b"" });
+                Ok(true)
             }
-            Some(Err(why)) => {
-                arriving.broken = Some(why);
-                Some(Err(BrokenOff))
-            }
+            Some(Err(why)) => self.cut(why),
         })
     }
 
-    fn is_end_stream(&self) -> bool {
-        match &self.supply {
-            Supply::Whole(bytes) => self.is_sent || bytes.is_empty(),
-            Supply::Arriving(arriving) => arriving.lock().is_finished,
-        }
+    fn cut(&mut self, why: impl Into<Box<dyn StdError + Send + Sync>>) -> Result<bool, Cut> {
+        self.broken = Some(why.into());
+        Err(Cut::ByClient)
     }
+}
 
-    fn size_hint(&self) -> SizeHint {
-        match &self.supply {
-            Supply::Whole(_) if self.is_sent => SizeHint::with_exact(0),
-            Supply::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Supply::Arriving(arriving) => {
-                let arriving = arriving.lock();
-                let left = arriving.length.map(|length| length.saturating_sub(arriving.sent_bytes));
-                left.map_or_else(SizeHint::default, SizeHint::with_exact)
-            }
+/// What `sending` comes to; `None`: the upstream let the time pass, while it was waited for.
+pub(crate) async fn in_time<T>(
+    patience: Duration,
+    sending: impl Future<Output = T>,
+    supply: &Supply,
+) -> Option<T> {
+    let began = Instant::now();
+    let mut sending = std::pin::pin!(sending);
+    loop {
+        let left = (supply.upstream_waited_since(began) + patience).duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        if let Ok(sent) = timeout(left, &mut sending).await {
+            return Some(sent);
         }
     }
 }
 
-/// The body of an upstream's answer.
-pub struct AnswerBody {
-    incoming: Incoming,
-    /// The longest silence.
-    silence: Duration,
-    timer: Pin<Box<Sleep>>,
-    is_waiting: bool,
-    /// What is told when it is over, well or not.
-    ended: Option<Box<dyn FnOnce(bool) + Send>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl fmt::Debug for AnswerBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerBody").field("incoming", &self.incoming).finish_non_exhaustive()
-    }
-}
+    struct Pieces(Vec<Vec<u8>>);
 
-impl AnswerBody {
-    pub(crate) fn new(
-        incoming: Incoming,
-        silence: Duration,
-        ended: impl FnOnce(bool) + Send + 'static,
-    ) -> AnswerBody {
-        let timer = Box::pin(tokio::time::sleep(silence));
-        AnswerBody { incoming, silence, timer, is_waiting: false, ended: Some(Box::new(ended)) }
-    }
+    impl Stream for Pieces {
+        type Item = Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.incoming.is_end_stream()
-    }
-
-    /// The next piece, waited for; as [`AnswerBody::poll_next`].
-    pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
-    }
-
-    /// The next piece. An error: the upstream broke off or fell silent, and the client must not
-    /// take what it got for the whole.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
-        loop {
-            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { break };
-            self.is_waiting = false;
-            match frame {
-                // Trailers end here: who reads the answer was not told of them.
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
-                    Err(_) => continue,
-                },
-                None => {
-                    self.end(true);
-                    return Poll::Ready(None);
-                }
-                Some(Err(error)) => {
-                    self.end(false);
-                    let broken =
-                        Error::new(Kind::Unreachable, "the upstream broke off in the middle of a body");
-                    return Poll::Ready(Some(Err(broken.caused_by(error))));
-                }
-            }
-        }
-        // The clock runs only while the upstream is waited for.
-        if !std::mem::replace(&mut self.is_waiting, true) {
-            let silence = self.silence;
-            self.timer.as_mut().reset(Instant::now() + silence);
-        }
-        ready!(self.timer.as_mut().poll(cx));
-        self.end(false);
-        Poll::Ready(Some(Err(Error::new(Kind::TimedOut, "the upstream fell silent in the middle of a body"))))
-    }
-
-    fn end(&mut self, well: bool) {
-        if let Some(ended) = self.ended.take() {
-            ended(well);
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Ready(if self.0.is_empty() { None } else { Some(Ok(self.0.remove(0))) })
         }
     }
-}
 
-impl Drop for AnswerBody {
-    fn drop(&mut self) {
-        // The client went away: that is no fault of the upstream.
-        self.end(true);
+    /// What is sent of a body behind a head, and whether it is whole.
+    fn sent(body: RequestBody, expects_body: bool) -> (String, bool) {
+        let (supply, mut out) = (Supply::new(body), Vec::new());
+        let upload = Upload::begin(&supply, expects_body, &mut out);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut is_whole = upload.is_whole;
+        while let (Supply::Arriving(arriving), false) = (&supply, is_whole) {
+            let mut piece = Vec::new();
+            let Poll::Ready(Ok(is_last)) = arriving.lock().poll_next(&mut cx, &mut piece) else { break };
+            out.extend(piece);
+            is_whole = is_last;
+        }
+        (String::from_utf8(out).expect("ASCII"), is_whole)
+    }
+
+    #[test]
+    fn bodies_are_sent_as_they_are_announced() {
+        let whole = |body: &'static str| RequestBody::Whole(body.into());
+        let arriving = |length, pieces: &[&str]| {
+            let pieces = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
+            RequestBody::Arriving(length, Box::pin(Pieces(pieces)))
+        };
+        let all = |text: &str| (text.to_owned(), true);
+        assert_eq!(sent(whole(""), false), all("\r\n"));
+        assert_eq!(sent(whole(""), true), all("content-length: 0\r\n\r\n"));
+        assert_eq!(sent(whole("abc"), false), all("content-length: 3\r\n\r\nabc"));
+        assert_eq!(sent(arriving(Some(3), &["ab", "c"]), true), all("content-length: 3\r\n\r\nabc"));
+        assert_eq!(
+            sent(arriving(None, &["ab", "", "c"]), true),
+            all("transfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
+        );
+        for pieces in [&["ab"][..], &["abc", "d"]] {
+            let (_, is_whole) = sent(arriving(Some(3), pieces), true);
+            assert!(!is_whole, "{pieces:?}");
+        }
     }
 }

@@ -4,24 +4,20 @@
 //! [`Roots`] and for that host, which is also what it is asked for (SNI). TCP and the handshake together have
 //! one time-out. Leaves pools and attempts to [`crate::proxy`].
 
+use crate::link::{Link, Socket};
 use http::Uri;
 use http::uri::{Authority, InvalidUri, Scheme};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tower_service::Service;
 
 /// A server behind, and how it is asked.
@@ -121,6 +117,9 @@ pub(crate) struct Connector {
     timeout: Duration,
 }
 
+/// Why there is no connection.
+pub(crate) type ConnectError = Box<dyn std::error::Error + Send + Sync>;
+
 impl Connector {
     pub(crate) fn new(tls: ClientConfig, timeout: Duration) -> Connector {
         let mut http = HttpConnector::new();
@@ -135,27 +134,22 @@ impl Connector {
             .wrap_connector(http);
         Connector { inner, timeout }
     }
-}
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, timeout) = (self.inner.call(uri), self.timeout);
-        Box::pin(async move {
-            match tokio::time::timeout(timeout, connecting).await {
-                Ok(connected) => connected,
-                Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
-            }
-        })
+    /// A new connection.
+    pub(crate) async fn connect(&self, upstream: &Upstream) -> Result<Link, ConnectError> {
+        let uri = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
+        let uri = uri.path_and_query("/").build()?;
+        let mut inner = self.inner.clone();
+        let connecting = async {
+            std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
+            inner.call(uri).await
+        };
+        let connected = tokio::time::timeout(self.timeout, connecting).await;
+        let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Link::new(match stream {
+            MaybeHttpsStream::Http(io) => Socket::Plain(io.into_inner()),
+            MaybeHttpsStream::Https(io) => Socket::Secure(Box::pin(io.into_inner())),
+        }))
     }
 }
 

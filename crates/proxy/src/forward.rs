@@ -3,7 +3,8 @@
 //! Sources: RFC 9110 sections 7.6.1 (Connection, and what else is for one hop) and 7.6.3 (Via), RFC
 //! 7239 (Forwarded).
 
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use crate::fields::Fields;
+use std::io::Write;
 use std::net::IpAddr;
 
 /// Whom to believe about where a request comes from.
@@ -25,135 +26,177 @@ pub struct Sender {
     pub is_secure: bool,
 }
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Fields for one hop only, whether Connection names them or not.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::UPGRADE,
-];
+/// Fields for one hop only, whether Connection names them or not, and those that frame a body.
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "transfer-encoding"
+            | "content-length"
+    )
+}
 
 /// Takes out everything that is between two neighbours alone; of what frames a body, nothing stays.
-pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
+pub(crate) fn strip_hop_by_hop(fields: &mut Fields) {
+    let named = Named::of(fields);
+    fields.retain(|name, _| !is_hop_by_hop(name) && !named.has(name));
+}
+
+/// The fields that Connection names.
+struct Named(Vec<String>);
+
+impl Named {
+    fn of(fields: &Fields) -> Named {
+        let lists = fields.all("connection").flat_map(|list| list.split(|byte| *byte == b','));
+        let names = lists.map(<[u8]>::trim_ascii).filter(|name| !is_usual(name));
+        Named(names.map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect())
     }
-    headers.remove(header::TRANSFER_ENCODING);
-    headers.remove(header::CONTENT_LENGTH);
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|named| named == name)
+    }
+}
+
+/// What Connection says of itself.
+fn is_usual(option: &[u8]) -> bool {
+    option.eq_ignore_ascii_case(b"keep-alive") || option.eq_ignore_ascii_case(b"close")
 }
 
 /// The protocols of an Upgrade field that may be passed on; `None`: there is none. What carries requests of
 /// its own is left out (HTTP/2 by `h2c`, other versions of HTTP, TLS): no guard would see those requests.
-pub(crate) fn passable_protocols(upgrade: &[u8]) -> Option<HeaderValue> {
+pub(crate) fn passable_protocols(upgrade: &[u8]) -> Option<Vec<u8>> {
     let carries_requests = |protocol: &[u8]| {
         let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
         [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
     };
     let protocols = upgrade.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let protocols: Vec<_> = protocols.filter(|name| !name.is_empty() && !carries_requests(name)).collect();
-    if protocols.is_empty() { None } else { HeaderValue::from_bytes(&protocols.join(&b", "[..])).ok() }
+    if protocols.is_empty() { None } else { Some(protocols.join(&b", "[..])) }
 }
 
 /// Whether an answer 101 takes one of the protocols that were asked for, as RFC 9110 section 7.8 wants it.
-pub(crate) fn takes_protocol(headers: &HeaderMap, asked: &HeaderValue) -> bool {
-    let has_token = |name: &HeaderName, token: &[u8]| {
-        let lists = headers.get_all(name).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
-        lists.map(<[u8]>::trim_ascii).any(|found| found.eq_ignore_ascii_case(token))
+pub(crate) fn takes_protocol(fields: &Fields, asked: &[u8]) -> bool {
+    let has_token = |name: &str, token: &[u8]| {
+        let mut lists = fields.all(name).flat_map(|list| list.split(|byte| *byte == b','));
+        lists.any(|found| found.trim_ascii().eq_ignore_ascii_case(token))
     };
-    let mut asked = asked.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    has_token(&header::CONNECTION, b"upgrade") && asked.any(|protocol| has_token(&header::UPGRADE, protocol))
+    let mut asked = asked.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    has_token("connection", b"upgrade") && asked.any(|protocol| has_token("upgrade", protocol))
 }
 
-/// The client's fields as the upstream is to see them. `host` is what it is asked for.
-pub(crate) fn prepare_request(
-    headers: &mut HeaderMap,
-    sender: Sender,
-    trust: Trust,
-    host: Option<&HeaderValue>,
-) {
-    let asked = headers.remove(header::HOST);
-    strip_hop_by_hop(headers);
-    // Answered here already.
-    headers.remove(header::EXPECT);
-    say_where_from(headers, sender, trust, asked.as_ref());
-    headers.append(header::VIA, HeaderValue::from_static("1.1 forebay"));
-    if let Some(host) = host.or(asked.as_ref()) {
-        headers.insert(header::HOST, host.clone());
-    }
+/// What an upstream is told beside the client's fields.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told<'a> {
+    pub(crate) sender: Sender,
+    pub(crate) trust: Trust,
+    /// The host that is asked for in place of the client's.
+    pub(crate) host: Option<&'a str>,
+    /// The host of a request that names none: HTTP/1.1 needs one, HTTP/1.0 does not.
+    pub(crate) own_host: &'a str,
 }
 
-fn say_where_from(headers: &mut HeaderMap, sender: Sender, trust: Trust, asked: Option<&HeaderValue>) {
-    let scheme = if sender.is_secure { "https" } else { "http" };
-    if trust == Trust::Nobody {
-        for name in [&X_FORWARDED_FOR, &X_FORWARDED_HOST, &X_FORWARDED_PROTO, &header::FORWARDED] {
-            headers.remove(name);
+/// Writes the client's fields as the upstream is to see them.
+pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
+    let asked = fields.get("host");
+    let host = told.host.map(str::as_bytes).or(asked).unwrap_or(told.own_host.as_bytes());
+    write_field(out, "host", &[host]);
+    let named = Named::of(fields);
+    let is_believed = told.trust == Trust::Front;
+    let (mut has_host, mut has_proto) = (false, false);
+    let mut lists = [Vec::new(), Vec::new()];
+    for (name, value) in fields.iter().filter(|(name, _)| !is_hop_by_hop(name) && !named.has(name)) {
+        match name {
+            // Expect is answered here already.
+            "host" | "expect" => continue,
+            "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" | "forwarded" if !is_believed => {
+                continue;
+            }
+            "x-forwarded-for" | "forwarded" if told.sender.address.is_some() => {
+                // In one field with what is added: some applications read only the first.
+                let list = &mut lists[usize::from(name == "forwarded")];
+                list.extend_from_slice(value);
+                list.extend_from_slice(b", ");
+                continue;
+            }
+            "x-forwarded-host" => has_host = true,
+            "x-forwarded-proto" => has_proto = true,
+            _ => {}
         }
+        write_field(out, name, &[value]);
     }
-    if let (Some(asked), false) = (asked, headers.contains_key(&X_FORWARDED_HOST)) {
-        headers.insert(X_FORWARDED_HOST, asked.clone());
+    let scheme: &[u8] = if told.sender.is_secure { b"https" } else { b"http" };
+    if let (Some(asked), false) = (asked, has_host) {
+        write_field(out, "x-forwarded-host", &[asked]);
     }
-    if !headers.contains_key(&X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    if !has_proto {
+        write_field(out, "x-forwarded-proto", &[scheme]);
     }
-    let Some(address) = sender.address.map(|address| address.to_canonical()) else { return };
-    let (list_item, node) = match address {
-        address if address.is_unspecified() => ("unknown".to_owned(), "unknown".to_owned()),
-        IpAddr::V4(address) => (address.to_string(), address.to_string()),
-        IpAddr::V6(address) => (address.to_string(), format!("\"[{address}]\"")),
-    };
-    append(headers, &X_FORWARDED_FOR, &list_item);
-    let host = asked.and_then(|asked| asked.to_str().ok()).map(|host| format!(";host=\"{host}\""));
-    append(headers, &header::FORWARDED, &format!("for={node}{};proto={scheme}", host.unwrap_or_default()));
+    if let Some(address) = told.sender.address {
+        write_sender(address.to_canonical(), asked, scheme, &lists, out);
+    }
+    write_field(out, "via", &[b"1.1 forebay"]);
 }
 
-/// Adds to a list, in one field: some applications read only the first.
-fn append(headers: &mut HeaderMap, name: &HeaderName, item: &str) {
-    let mut list = Vec::new();
-    for value in headers.get_all(name) {
-        list.extend_from_slice(value.as_bytes());
-        list.extend_from_slice(b", ");
+/// Adds who sent the request to the lists of those before.
+fn write_sender(
+    address: IpAddr,
+    asked: Option<&[u8]>,
+    scheme: &[u8],
+    lists: &[Vec<u8>; 2],
+    out: &mut Vec<u8>,
+) {
+    let mut text = Vec::with_capacity(48);
+    let _written = match address {
+        address if address.is_unspecified() => write!(text, "unknown"),
+        address => write!(text, "{address}"),
+    };
+    write_field(out, "x-forwarded-for", &[&lists[0], &text]);
+    let (open, close): (&[u8], &[u8]) =
+        if address.is_ipv6() && !address.is_unspecified() { (b"\"[", b"]\"") } else { (b"", b"") };
+    let is_text = |host: &&[u8]| host.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    let host: [&[u8]; 3] = match asked.filter(is_text) {
+        Some(host) => [b";host=\"", host, b"\""],
+        None => [b""; 3],
+    };
+    let node = [&lists[1], &b"for="[..], open, &text, close];
+    write_field(out, "forwarded", &[&node[..], &host, &[b";proto=", scheme]].concat());
+}
+
+fn write_field(out: &mut Vec<u8>, name: &str, value: &[&[u8]]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    for part in value {
+        out.extend_from_slice(part);
     }
-    list.extend_from_slice(item.as_bytes());
-    // An item of ours has only characters that a value may have (an address, or the Host that was checked).
-    if let Ok(value) = HeaderValue::from_bytes(&list) {
-        headers.insert(name, value);
-    }
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn map(lines: &[(&str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn map(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::default();
         for (name, value) in lines {
-            headers.append(
-                HeaderName::from_bytes(name.as_bytes()).expect("a name"),
-                HeaderValue::from_str(value).expect("a value"),
-            );
+            fields.append(name, value.as_bytes()).expect("a field");
         }
-        headers
+        fields
     }
 
-    fn lines(headers: &HeaderMap) -> Vec<String> {
-        let mut lines: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
-            .collect();
+    /// What an upstream sees, in alphabetical order.
+    fn lines(fields: &Fields, sender: Sender, trust: Trust, host: Option<&str>) -> Vec<String> {
+        let mut out = Vec::new();
+        write_fields(fields, Told { sender, trust, host, own_host: "own" }, &mut out);
+        let text = String::from_utf8(out).expect("ASCII");
+        assert!(text.ends_with("\r\n") && !text.contains("\r\n\r\n"), "{text:?}");
+        let mut lines: Vec<_> = text.trim_end().split("\r\n").map(str::to_owned).collect();
         lines.sort();
         lines
     }
@@ -176,7 +219,7 @@ mod tests {
             ("X-Kept", "3"),
         ]);
         strip_hop_by_hop(&mut headers);
-        assert_eq!(lines(&headers), ["x-kept: 3"]);
+        assert_eq!(headers.iter().collect::<Vec<_>>(), [("x-kept", &b"3"[..])]);
     }
 
     #[test]
@@ -190,13 +233,13 @@ mod tests {
             ("", None),
         ] {
             let passed = passable_protocols(sent.as_bytes());
-            assert_eq!(passed.as_ref().map(|value| value.to_str().expect("ASCII")), expected, "{sent}");
+            assert_eq!(passed.as_deref(), expected.map(str::as_bytes), "{sent}");
         }
     }
 
     #[test]
     fn only_a_protocol_that_was_asked_for_is_taken() {
-        let asked = HeaderValue::from_static("tcp, websocket");
+        let asked = b"tcp, websocket";
         for (lines, expected) in [
             (&[("Connection", "Upgrade"), ("Upgrade", "WebSocket")][..], true),
             (&[("Connection", "keep-alive, upgrade"), ("Upgrade", "tcp")], true),
@@ -205,7 +248,7 @@ mod tests {
             (&[("Connection", "upgrade"), ("Upgrade", "h2c")], false),
             (&[], false),
         ] {
-            assert_eq!(takes_protocol(&map(lines), &asked), expected, "{lines:?}");
+            assert_eq!(takes_protocol(&map(lines), asked), expected, "{lines:?}");
         }
     }
 
@@ -221,11 +264,10 @@ mod tests {
             ("Connection", "X-Forwarded-For, Host, Via"),
             ("Expect", "100-continue"),
         ];
-        let mut headers = map(&sent);
+        let headers = map(&sent);
         let from = |text: &str| Sender { address: Some(text.parse().expect("an address")), is_secure: false };
-        prepare_request(&mut headers, from("10.1.2.3"), Trust::Nobody, None);
         assert_eq!(
-            lines(&headers),
+            lines(&headers, from("10.1.2.3"), Trust::Nobody, None),
             [
                 "forwarded: for=10.1.2.3;host=\"shop.example\";proto=http",
                 "host: shop.example",
@@ -235,11 +277,9 @@ mod tests {
                 "x-forwarded-proto: http",
             ]
         );
-        let mut headers = map(&sent[..5]);
-        let host = HeaderValue::from_static("app:8080");
-        prepare_request(&mut headers, from("2001:db8::1"), Trust::Front, Some(&host));
+        let headers = map(&sent[..5]);
         assert_eq!(
-            lines(&headers),
+            lines(&headers, from("2001:db8::1"), Trust::Front, Some("app:8080")),
             [
                 "forwarded: for=6.6.6.6, for=\"[2001:db8::1]\";host=\"shop.example\";proto=http",
                 "host: app:8080",
@@ -253,10 +293,10 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_everybody_names_nobody() {
-        let mut headers = map(&[("Host", "shop.example"), ("X-Forwarded-For", "6.6.6.6")]);
-        prepare_request(&mut headers, Sender { address: None, is_secure: true }, Trust::Nobody, None);
+        let headers = map(&[("Host", "shop.example"), ("X-Forwarded-For", "6.6.6.6")]);
+        let everybody = Sender { address: None, is_secure: true };
         assert_eq!(
-            lines(&headers),
+            lines(&headers, everybody, Trust::Nobody, None),
             [
                 "host: shop.example",
                 "via: 1.1 forebay",
@@ -264,13 +304,13 @@ mod tests {
                 "x-forwarded-proto: https",
             ]
         );
-        let mut headers = map(&[("Host", "shop.example")]);
+        let headers = map(&[("Host", "shop.example")]);
         let unknown = Sender { address: Some(IpAddr::from([0; 4])), is_secure: true };
-        prepare_request(&mut headers, unknown, Trust::Nobody, None);
         assert_eq!(
-            lines(&headers)[..2],
+            lines(&headers, unknown, Trust::Nobody, None)[..2],
             ["forwarded: for=unknown;host=\"shop.example\";proto=https", "host: shop.example"]
         );
-        assert_eq!(headers["x-forwarded-for"], "unknown");
+        assert!(lines(&headers, unknown, Trust::Nobody, None).contains(&"x-forwarded-for: unknown".into()));
+        assert_eq!(lines(&map(&[]), everybody, Trust::Nobody, None)[0], "host: own");
     }
 }

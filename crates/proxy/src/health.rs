@@ -85,12 +85,16 @@ impl Balance {
 
     /// The least busy upstream that is well and not among `tried`; equals take turns. `None`: there is none.
     pub(crate) fn pick(&self, tried: &[usize], now_ms: u64) -> Option<usize> {
+        let passes_checks = |upstream: &Health| !upstream.fails_checks.load(Relaxed);
+        if let [sole] = &*self.upstreams {
+            // Out or not, there is no other.
+            return (tried.is_empty() && passes_checks(sole)).then_some(0);
+        }
         let count = self.upstreams.len();
-        let turn = if count > 1 { self.turn.fetch_add(1, Relaxed) } else { 0 };
+        let turn = self.turn.fetch_add(1, Relaxed);
         let mut order: Vec<usize> = (0..count).map(|offset| (turn + offset) % count).collect();
         order.retain(|index| !tried.contains(index));
         order.sort_by_key(|index| self.upstreams[*index].in_flight.load(Relaxed));
-        let passes_checks = |upstream: &Health| !upstream.fails_checks.load(Relaxed);
         order.retain(|index| passes_checks(&self.upstreams[*index]));
         match order.iter().find(|index| self.upstreams[**index].admits(now_ms)) {
             Some(index) => Some(*index),

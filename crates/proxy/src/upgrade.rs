@@ -4,11 +4,13 @@
 //! that it was asked for, and that no protocol is asked for that carries HTTP requests of its own. Any other
 //! answer is passed on as that of any request. Leaves moving bytes to the caller.
 
+use crate::answer::{Answer, Arrived};
 use crate::error::{Error, Kind};
+use crate::fields::Fields;
 use crate::forward::{passable_protocols, strip_hop_by_hop, takes_protocol};
-use crate::proxy::{Answer, InFlight, Proxy, Request};
-use http::header::{HeaderMap, HeaderValue, UPGRADE};
-use hyper_util::rt::TokioIo;
+use crate::in_flight::InFlight;
+use crate::link::Link;
+use crate::proxy::{Proxy, Request};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,20 +22,20 @@ pub enum Upgrade {
     /// It goes on with HTTP.
     Answered(Answer),
     /// It speaks the other protocol.
-    Taken(HeaderMap, Tunnel),
+    Taken(Fields, Tunnel),
 }
 
 /// A connection to an upstream that speaks another protocol. The upstream counts as busy with a request until
 /// this is dropped.
 #[derive(Debug)]
 pub struct Tunnel {
-    io: TokioIo<hyper::upgrade::Upgraded>,
+    link: Link,
     _in_flight: InFlight,
 }
 
 impl Proxy {
     /// The protocols of a request's Upgrade field that upstreams may be asked for; `None`: there is none.
-    pub fn protocols(upgrade: &[u8]) -> Option<HeaderValue> {
+    pub fn protocols(upgrade: &[u8]) -> Option<Vec<u8>> {
         passable_protocols(upgrade)
     }
 
@@ -46,28 +48,30 @@ impl Proxy {
         &self,
         worker: usize,
         request: Request,
-        protocols: HeaderValue,
+        protocols: Vec<u8>,
     ) -> Result<Upgrade, Error> {
-        let mut arrived = self.exchange(worker, request, Some(&protocols)).await?;
-        if arrived.response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            return arrived.accept(self.settings().silence_timeout).map(Upgrade::Answered);
+        let method = request.method.clone();
+        let arrived = self.exchange(worker, request, Some(&protocols)).await?;
+        if arrived.head.status != 101 {
+            return arrived.accept(&method, self.settings().silence_timeout).map(Upgrade::Answered);
         }
-        if !takes_protocol(arrived.response.headers(), &protocols) {
+        if !takes_protocol(&arrived.head.fields, &protocols) {
             return Err(arrived.refuse("changes to a protocol that was not asked for"));
         }
-        let io = match hyper::upgrade::on(&mut arrived.response).await {
-            Ok(io) => io,
-            Err(error) => {
-                let what = "the upstream did not hand its connection over";
-                return Err(Error::new(Kind::Unreachable, what).caused_by(error));
-            }
-        };
-        arrived.in_flight.succeeded();
-        let mut headers = std::mem::take(arrived.response.headers_mut());
-        let taken = headers.get(UPGRADE).cloned();
+        // What is left of a body would be read as the other protocol.
+        if arrived.upload.is_some() {
+            return Err(arrived.refuse("changes the protocol in the middle of a request"));
+        }
+        let Arrived { head, link, in_flight, .. } = arrived;
+        in_flight.succeeded();
+        let mut headers = head.fields;
+        let taken = headers.get("upgrade").map(<[u8]>::to_vec);
         strip_hop_by_hop(&mut headers);
-        headers.extend(taken.map(|taken| (UPGRADE, taken)));
-        Ok(Upgrade::Taken(headers, Tunnel { io: TokioIo::new(io), _in_flight: arrived.in_flight }))
+        if let Some(taken) = taken {
+            let invalid = |error| Error::new(Kind::BadAnswer, "the upstream's Upgrade").caused_by(error);
+            headers.append("upgrade", &taken).map_err(invalid)?;
+        }
+        Ok(Upgrade::Taken(headers, Tunnel { link, _in_flight: in_flight }))
     }
 }
 
@@ -77,20 +81,20 @@ impl AsyncRead for Tunnel {
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, out)
+        Pin::new(&mut self.link).poll_read(cx, out)
     }
 }
 
 impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        Pin::new(&mut self.link).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        Pin::new(&mut self.link).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        Pin::new(&mut self.link).poll_shutdown(cx)
     }
 }

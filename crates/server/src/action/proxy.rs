@@ -9,10 +9,10 @@ use crate::endpoint::invalidation::Dropping;
 use crate::endpoint::waiting_requests::{WaitingPlace, reply_of};
 use crate::problem::Problem;
 use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed, Upgraded};
-use forebay_proxy::{Answer, AnswerBody, Error, Kind, Proxy, RequestBody, Sender, Trust, Upgrade};
+use forebay_proxy::{Answer, AnswerBody, Error, Fields, Kind, Proxy, RequestBody, Sender, Trust, Upgrade};
 use forebay_terminal::warn;
 use futures_util::StreamExt;
-use http::header::{CONNECTION, DATE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use std::error::Error as _;
 use std::pin::Pin;
@@ -66,9 +66,9 @@ impl ProxyAction {
     }
 
     /// Takes out of an answer what is set here.
-    fn strip(&self, headers: &mut HeaderMap) {
+    fn strip(&self, headers: &mut Fields) {
         for name in self.request_id.iter().chain(&self.set_here) {
-            headers.remove(name);
+            headers.remove(name.as_str());
         }
     }
 
@@ -78,7 +78,7 @@ impl ProxyAction {
         &self,
         worker: usize,
         outbound: forebay_proxy::Request,
-        protocols: HeaderValue,
+        protocols: Vec<u8>,
         place: Arc<WaitingPlace>,
     ) -> Given {
         match self.proxy.upgrade(worker, outbound, protocols).await {
@@ -109,12 +109,10 @@ impl ProxyAction {
         if let (Some(name), Some(id)) =
             (&self.request_id, request.label().and_then(|label| label.id.as_deref()))
         {
-            let id = HeaderValue::from_str(id).expect("an id was checked or made");
-            outbound.headers.insert(name, id);
+            outbound.headers.set(name.as_str(), id.as_bytes()).expect("an id was checked or made");
         }
         if let Some(trace) = request.label().and_then(|label| label.traceparent.as_deref()) {
-            let trace = HeaderValue::from_str(trace).expect("it was made");
-            outbound.headers.insert(TRACEPARENT, trace);
+            outbound.headers.set("traceparent", trace.as_bytes()).expect("it was made");
         }
         Ok(outbound)
     }
@@ -169,28 +167,24 @@ impl ProxyAction {
     }
 }
 
-/// The field with the trace and the span that a request belongs to.
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
 /// The field that tells an application who is asking.
-const X_FORWARDED_USER: HeaderName = HeaderName::from_static("x-forwarded-user");
+const X_FORWARDED_USER: &str = "x-forwarded-user";
 
 /// Tells the server behind who is asking.
-pub fn name_user(identity: &Identity, headers: &mut HeaderMap) -> Result<(), Problem> {
+pub fn name_user(identity: &Identity, headers: &mut Fields) -> Result<(), Problem> {
     // White space at the ends would be another's name to the server.
     let user = Some(&*identity.subject).filter(|subject| subject.trim() == *subject);
-    let user = user.and_then(|subject| HeaderValue::from_bytes(subject.as_bytes()).ok());
-    let user = user.ok_or_else(|| Problem::new(403, "the name of who is asking cannot be passed on"))?;
+    let unfit = || Problem::new(403, "the name of who is asking cannot be passed on");
+    let user = user.ok_or_else(unfit)?;
     // What Connection names ends here.
-    let is_named = headers.get_all(CONNECTION).iter().any(|value| {
-        let mut names = value.as_bytes().split(|byte| *byte == b',');
-        names.any(|name| name.trim_ascii().eq_ignore_ascii_case(X_FORWARDED_USER.as_str().as_bytes()))
+    let is_named = headers.all("connection").any(|value| {
+        let mut names = value.split(|byte| *byte == b',');
+        names.any(|name| name.trim_ascii().eq_ignore_ascii_case(X_FORWARDED_USER.as_bytes()))
     });
     if is_named {
         return Err(Problem::new(400, "Connection names a field that is set here"));
     }
-    headers.insert(X_FORWARDED_USER, user);
-    Ok(())
+    headers.set(X_FORWARDED_USER, user.as_bytes()).map_err(|_| unfit())
 }
 
 fn outbound(
@@ -209,12 +203,10 @@ fn outbound(
         Some(query) => format!("{}?{query}", request.path()),
         None => request.path().to_owned(),
     };
-    let mut headers = HeaderMap::new();
+    let mut headers = Fields::with_capacity(16, 512);
     // An application reads `_` as `-` (CGI, WSGI): a field with it could stand for one that is set here.
     for (name, value) in request.headers().filter(|(name, _)| !name.contains('_')) {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed("a field's name"))?;
-        let value = HeaderValue::from_bytes(value).map_err(|_| malformed("a field's value"))?;
-        headers.append(name, value);
+        headers.append(name, value).map_err(|_| malformed("a field"))?;
     }
     if trust == Trust::Nobody || identity.is_some() {
         headers.remove(X_FORWARDED_USER);
@@ -223,7 +215,7 @@ fn outbound(
         name_user(identity, &mut headers)?;
     }
     if let Some(host) = request.host() {
-        headers.insert(HOST, HeaderValue::from_bytes(host).map_err(|_| malformed("its host"))?);
+        headers.set("host", host).map_err(|_| malformed("its host"))?;
     }
     let body = match request.take_stream() {
         Some(stream) => {
@@ -250,17 +242,17 @@ pub fn streamed(answer: Answer, begun: Vec<u8>, place: Arc<WaitingPlace>) -> Str
 }
 
 /// The fields of an answer as header lines, and whether a Date is among them.
-fn lines_of(headers: &HeaderMap) -> (Vec<u8>, bool) {
-    let mut lines = Vec::new();
+fn lines_of(headers: &Fields) -> (Vec<u8>, bool) {
+    let mut lines = Vec::with_capacity(headers.bytes());
     let mut writer = HeaderLines::new(&mut lines);
     let mut dated = false;
-    for (name, value) in headers {
+    for (name, value) in headers.iter() {
         // One that the engine does not take would break the message: it is left out, as a field for one hop
         // is.
-        let _written = match *name == DATE {
+        let _written = match name == "date" {
             true if std::mem::replace(&mut dated, true) => continue,
             true => writer.add_date(value),
-            false => writer.add(name.as_str(), value),
+            false => writer.add(name, value),
         };
     }
     (lines, dated)
@@ -281,11 +273,8 @@ impl BodySource for Passing {
             out.append(&mut self.begun);
             return Poll::Ready(Filled::More);
         }
-        Poll::Ready(match ready!(self.body.poll_next(cx)) {
-            Some(Ok(bytes)) => {
-                out.extend_from_slice(&bytes);
-                Filled::More
-            }
+        Poll::Ready(match ready!(self.body.poll_fill(cx, out)) {
+            Some(Ok(())) => Filled::More,
             None => Filled::End,
             Some(Err(_)) => Filled::Broken,
         })

@@ -10,8 +10,7 @@ use crate::endpoint::waiting_requests::{WaitingPlace, within};
 use crate::problem::Problem;
 use forebay_cache::{Clock, Filled, Policy, PrivateAnswers, Rules, Storable};
 use forebay_http::{Head, HeaderLines};
-use forebay_proxy::{Answer, AnswerBody, Error};
-use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use forebay_proxy::{Answer, AnswerBody, Error, Fields};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -68,8 +67,7 @@ impl ProxyFill {
         if answer.status >= 500 || answer.status == 429 {
             return Err(refusal(&answer));
         }
-        let fields = answer.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let Some(storable) = self.policy.judge(&self.rules, answer.status, fields) else {
+        let Some(storable) = self.policy.judge(&self.rules, answer.status, answer.headers.iter()) else {
             self.private_answers.note(&self.key, self.clock.now_ms());
             return Ok(Filled::nothing());
         };
@@ -98,12 +96,12 @@ fn filled(answer: &Answer, body: Vec<u8>, storable: Storable, policy: &Policy) -
 }
 
 /// The fields that are kept.
-fn lines(headers: &HeaderMap, policy: &Policy) -> Vec<u8> {
+fn lines(headers: &Fields, policy: &Policy) -> Vec<u8> {
     let mut lines = Vec::new();
     let mut writer = HeaderLines::new(&mut lines);
-    for (name, value) in headers.iter().filter(|(name, _)| **name != DATE && policy.replays(name.as_str())) {
+    for (name, value) in headers.iter().filter(|(name, _)| *name != "date" && policy.replays(name)) {
         // One that the engine does not take would break the message: it is left out.
-        let _written = writer.add(name.as_str(), value);
+        let _written = writer.add(name, value);
     }
     lines
 }
@@ -117,8 +115,8 @@ async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) ->
         return Ok(Gathered::TooLong(Vec::new()));
     }
     let mut gathered = Vec::with_capacity(length.unwrap_or(0) as usize);
-    while let Some(piece) = body.next().await {
-        gathered.extend_from_slice(&piece?);
+    while let Some(filled) = body.fill(&mut gathered).await {
+        filled?;
         if gathered.len() > bytes_max {
             return Ok(Gathered::TooLong(gathered));
         }
@@ -129,7 +127,7 @@ async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) ->
 /// What clients are told when the server behind says that it cannot: its own page may be meant for one of
 /// them.
 fn refusal(answer: &Answer) -> Problem {
-    let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = answer.headers.get("retry-after").and_then(|value| std::str::from_utf8(value).ok());
     let headers = retry_after.map(|value| ("Retry-After", value.to_owned())).into_iter().collect();
     let detail = "the server behind this route could not answer";
     Problem { headers, ..Problem::new(answer.status, detail) }

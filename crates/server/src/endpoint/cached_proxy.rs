@@ -20,8 +20,7 @@ use crate::auth::Identity;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
 use forebay_http::{Answer, Given, Method, Outcome, Request};
-use forebay_proxy::{RequestBody, Sender};
-use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use forebay_proxy::{Fields, RequestBody, Sender};
 use http::uri::PathAndQuery;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -207,24 +206,23 @@ impl Fronted {
             Some(query) => format!("{}?{query}", question.path),
             None => question.path.to_owned(),
         };
-        let mut headers = HeaderMap::new();
+        let mut headers = Fields::default();
         if let Some(host) = question.request.host().filter(|_| self.keys_host) {
-            headers.insert(HOST, HeaderValue::from_bytes(host).map_err(|_| malformed())?);
+            headers.set("host", host).map_err(|_| malformed())?;
         }
         for (name, value) in question.request.headers().filter(|(name, _)| !name.eq_ignore_ascii_case("Host"))
         {
             if self.cached.vary.iter().any(|vary| vary.eq_ignore_ascii_case(name)) {
-                let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| malformed())?;
-                headers.append(name, HeaderValue::from_bytes(value).map_err(|_| malformed())?);
+                headers.append(name, value).map_err(|_| malformed())?;
             }
         }
         if let Some(identity) = question.matched.identity.filter(|_| !self.cached.is_for_all_identities) {
             name_user(identity, &mut headers)?;
         }
-        let fixed = [(ACCEPT, "*/*"), (ACCEPT_ENCODING, "identity"), (USER_AGENT, "forebay")];
+        let fixed = [("accept", "*/*"), ("accept-encoding", "identity"), ("user-agent", "forebay")];
         for (name, value) in fixed {
-            if !self.cached.vary.iter().any(|vary| name.as_str().eq_ignore_ascii_case(vary)) {
-                headers.insert(name, HeaderValue::from_static(value));
+            if !self.cached.vary.iter().any(|vary| name.eq_ignore_ascii_case(vary)) {
+                headers.set(name, value.as_bytes()).map_err(|_| malformed())?;
             }
         }
         Ok(forebay_proxy::Request {

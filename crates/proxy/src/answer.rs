@@ -1,0 +1,257 @@
+//! An upstream's answer: what of it may be passed on, and its body, piece by piece, as fast as the client
+//! takes it.
+//!
+//! Promises that a body is never shortened unseen: one that breaks off ends with an error. The connection
+//! goes back to its pool with the last byte of a body, and never with one that is not whole.
+
+use crate::body::{Cut, Supply, Upload, in_time};
+use crate::error::{Error, Kind};
+use crate::fields::Fields;
+use crate::forward::strip_hop_by_hop;
+use crate::head::{Head, Left};
+use crate::in_flight::InFlight;
+use crate::limits::READ_BYTES;
+use crate::link::Link;
+use http::Method;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// An upstream's answer, as far as it goes beyond one hop.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status, 200 to 599.
+    pub status: u16,
+    /// The fields, without those for one hop and those that frame the body.
+    pub headers: Fields,
+    /// What the upstream said of the body's length.
+    pub length: Option<u64>,
+    /// Whether the end of the body can be told from a connection that broke: it has a length, or is chunked.
+    pub is_delimited: bool,
+    /// As it arrives from the upstream.
+    pub body: AnswerBody,
+}
+
+/// The head of an answer, of which nothing is known yet.
+pub(crate) struct Arrived {
+    pub(crate) head: Head,
+    pub(crate) link: Link,
+    pub(crate) in_flight: InFlight,
+    /// The client's body, where the answer came before its end.
+    pub(crate) upload: Option<(Upload, Supply)>,
+}
+
+impl Arrived {
+    /// An answer that is not to be trusted costs its connection: what follows on it may be the rest of what
+    /// was refused.
+    pub(crate) fn refuse(self, what: &str) -> Error {
+        self.in_flight.failed();
+        Error::new(Kind::BadAnswer, format!("the upstream's answer {what}"))
+    }
+
+    /// What of it may be passed on, to a request of that method.
+    pub(crate) fn accept(self, method: &Method, silence: Duration) -> Result<Answer, Error> {
+        let status = self.head.status;
+        if !(200..=599).contains(&status) {
+            return Err(self.refuse("has a status that does not exist"));
+        }
+        let (left, length) = match self.head.framing(method) {
+            Ok(framing) => framing,
+            Err(what) => return Err(self.refuse(what)),
+        };
+        let Arrived { head, link, in_flight, upload } = self;
+        let keeps = head.keeps_connection() && !matches!(left, Left::UntilClosed);
+        let is_delimited = !matches!(left, Left::UntilClosed);
+        let mut headers = head.fields;
+        strip_hop_by_hop(&mut headers);
+        in_flight.succeeded();
+        let is_over = matches!(left, Left::Nothing);
+        let rest = Rest { link, left, keeps, in_flight, upload };
+        let mut body = AnswerBody { rest: Some(rest), silence, timer: None, is_waiting: false };
+        if is_over {
+            body.end();
+        }
+        Ok(Answer { status, headers, length, is_delimited, body })
+    }
+}
+
+/// Where the rest of a body comes from.
+struct Rest {
+    link: Link,
+    left: Left,
+    /// Whether the connection takes another request behind the body.
+    keeps: bool,
+    in_flight: InFlight,
+    upload: Option<(Upload, Supply)>,
+}
+
+/// The body of an upstream's answer.
+pub struct AnswerBody {
+    /// `None`: it has ended.
+    rest: Option<Rest>,
+    /// The longest silence.
+    silence: Duration,
+    /// Made when the upstream is first waited for.
+    timer: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = self.rest.as_ref().map(|rest| &rest.left);
+        f.debug_struct("AnswerBody").field("left", &left).finish_non_exhaustive()
+    }
+}
+
+impl AnswerBody {
+    /// Whether nothing more comes.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    /// The next piece, waited for; as [`AnswerBody::poll_fill`].
+    pub async fn fill(&mut self, out: &mut Vec<u8>) -> Option<Result<(), Error>> {
+        std::future::poll_fn(|cx| self.poll_fill(cx, out)).await
+    }
+
+    /// Adds the next piece to `out`; `None` at the end. To be polled on its worker's runtime. An error: the
+    /// upstream broke off or fell silent, and the client must not take what it got for the whole.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<Result<(), Error>>> {
+        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        match rest.poll_fill(cx, out) {
+            Poll::Ready(Ok(Progress::More)) => {
+                self.is_waiting = false;
+                return Poll::Ready(Some(Ok(())));
+            }
+            Poll::Ready(Ok(Progress::Last)) => {
+                self.end();
+                return Poll::Ready(Some(Ok(())));
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
+            Poll::Pending => {}
+        }
+        // The clock runs only while the upstream is waited for.
+        let silence = self.silence;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(silence)));
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            timer.as_mut().reset(Instant::now() + silence);
+        }
+        ready!(timer.as_mut().poll(cx));
+        let error = Error::new(Kind::TimedOut, "the upstream fell silent in the middle of a body");
+        Poll::Ready(Some(Err(self.fail(error))))
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        if let Some(rest) = self.rest.take().filter(|_| error.kind() != Kind::ClientBody) {
+            rest.in_flight.failed();
+        }
+        error
+    }
+
+    /// All of it has come.
+    fn end(&mut self) {
+        let Some(Rest { mut link, keeps, in_flight, upload, .. }) = self.rest.take() else { return };
+        let is_clean = keeps && link.unread().is_empty();
+        match upload {
+            None if is_clean => in_flight.keep(link),
+            None => {}
+            // The upstream has answered and may still read what its client sends.
+            Some((mut upload, supply)) => {
+                let silence = self.silence;
+                drop(tokio::spawn(async move {
+                    let sending = std::future::poll_fn(|cx| upload.poll(cx, &mut link));
+                    if let Some(Ok(())) = in_time(silence, sending, &supply).await
+                        && is_clean
+                    {
+                        in_flight.keep(link);
+                    }
+                }));
+            }
+        }
+    }
+}
+
+/// What a read came to.
+enum Progress {
+    More,
+    Last,
+}
+
+impl Rest {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<Progress, Error>> {
+        if let Some((upload, supply)) = &mut self.upload {
+            match upload.poll(cx, &mut self.link) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.upload = None,
+                Poll::Ready(Err(Cut::ByClient)) => {
+                    let unknown = || Error::new(Kind::ClientBody, "the client's body is not whole");
+                    return Poll::Ready(Err(supply.take_broken().unwrap_or_else(unknown)));
+                }
+                // It has answered without reading all of it.
+                Poll::Ready(Err(Cut::ByUpstream(_))) => (self.upload, self.keeps) = (None, false),
+            }
+        }
+        let broken = |error: io::Error| {
+            Error::new(Kind::Unreachable, "the upstream broke off in the middle of a body").caused_by(error)
+        };
+        let cut_off = || broken(io::ErrorKind::UnexpectedEof.into());
+        let link = &mut self.link;
+        match &mut self.left {
+            Left::Nothing => return Poll::Ready(Ok(Progress::Last)),
+            Left::Bytes(left) => {
+                let mut count = take_unread(link, out, *left);
+                if count == 0 {
+                    count = ready!(link.poll_read_into(cx, out, *left)).map_err(broken)?;
+                    if count == 0 {
+                        return Poll::Ready(Err(cut_off()));
+                    }
+                }
+                *left -= count as u64;
+                if *left > 0 {
+                    return Poll::Ready(Ok(Progress::More));
+                }
+            }
+            Left::Chunked(chunks) => loop {
+                let before = out.len();
+                let used = chunks.decode(link.unread(), out).map_err(|_| {
+                    Error::new(
+                        Kind::Unreachable,
+                        "the upstream sent a malformed chunk in the middle of a body",
+                    )
+                })?;
+                link.consume(used);
+                if chunks.is_at_end() {
+                    break;
+                }
+                if out.len() > before {
+                    return Poll::Ready(Ok(Progress::More));
+                }
+                if ready!(link.poll_more(cx)).map_err(broken)? == 0 {
+                    return Poll::Ready(Err(cut_off()));
+                }
+            },
+            Left::UntilClosed => {
+                let read = match take_unread(link, out, u64::MAX) {
+                    0 => ready!(link.poll_read_into(cx, out, READ_BYTES as u64)).map_err(broken)?,
+                    count => count,
+                };
+                if read > 0 {
+                    return Poll::Ready(Ok(Progress::More));
+                }
+            }
+        }
+        Poll::Ready(Ok(Progress::Last))
+    }
+}
+
+/// Moves what was read with the head.
+fn take_unread(link: &mut Link, out: &mut Vec<u8>, bytes_max: u64) -> usize {
+    let count = link.unread().len().min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+    out.extend_from_slice(&link.unread()[..count]);
+    link.consume(count);
+    count
+}

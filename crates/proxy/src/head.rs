@@ -1,0 +1,164 @@
+//! Heads: that of a request as it is written, that of an answer as it is read.
+//!
+//! Promises that an answer's body is delimited in one way or the answer is none (RFC 9112 section 6.3), and
+//! that answers of HTTP/1.0 end with their connection unless they say otherwise.
+
+use crate::chunks::Chunks;
+use crate::fields::Fields;
+use crate::limits::HEAD_FIELDS_MAX;
+use http::Method;
+use std::mem::MaybeUninit;
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    pub(crate) fields: Fields,
+    is_http10: bool,
+}
+
+/// What is left of a body.
+#[derive(Debug)]
+pub(crate) enum Left {
+    Nothing,
+    Bytes(u64),
+    Chunked(Chunks),
+    UntilClosed,
+}
+
+impl Head {
+    /// The head that `input` begins with, and how long it is. `None`: it is not whole.
+    pub(crate) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, httparse::Error> {
+        let mut slots = [const { MaybeUninit::uninit() }; HEAD_FIELDS_MAX];
+        let mut response = httparse::Response::new(&mut []);
+        let parser = httparse::ParserConfig::default();
+        let parsed = parser.parse_response_with_uninit_headers(&mut response, input, &mut slots)?;
+        let httparse::Status::Complete(length) = parsed else { return Ok(None) };
+        let mut fields = Fields::with_capacity(response.headers.len(), length);
+        for field in &*response.headers {
+            fields.append(field.name, field.value).map_err(|_| httparse::Error::HeaderValue)?;
+        }
+        let status = response.code.unwrap_or_default();
+        Ok(Some((Head { status, fields, is_http10: response.version == Some(0) }, length)))
+    }
+
+    /// Whether it only announces the answer.
+    pub(crate) fn is_interim(&self) -> bool {
+        (100..=199).contains(&self.status) && self.status != 101
+    }
+
+    /// Whether the upstream takes another request on this connection.
+    pub(crate) fn keeps_connection(&self) -> bool {
+        let says = |word: &[u8]| {
+            let mut lists = self.fields.all("connection");
+            lists.any(|list| {
+                list.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(word))
+            })
+        };
+        if self.is_http10 { says(b"keep-alive") && !says(b"close") } else { !says(b"close") }
+    }
+
+    /// How the body is delimited, and what is said of its length.
+    pub(crate) fn framing(&self, method: &Method) -> Result<(Left, Option<u64>), &'static str> {
+        let length = framed_length(&self.fields)?;
+        let is_chunked = self.fields.get("transfer-encoding").is_some();
+        if is_chunked && self.is_http10 {
+            return Err("has a Transfer-Encoding in HTTP/1.0");
+        }
+        let left = match length {
+            _ if *method == Method::HEAD || matches!(self.status, 204 | 304) => Left::Nothing,
+            Some(0) => Left::Nothing,
+            Some(length) => Left::Bytes(length),
+            None if is_chunked => Left::Chunked(Chunks::new()),
+            None => Left::UntilClosed,
+        };
+        Ok((left, length))
+    }
+}
+
+/// The length that an answer announces, if what frames it can be read in one way only.
+fn framed_length(fields: &Fields) -> Result<Option<u64>, &'static str> {
+    let mut codings = fields.all("transfer-encoding");
+    let mut lengths = fields.all("content-length");
+    match (codings.next(), lengths.next()) {
+        (Some(_), Some(_)) => Err("has both Content-Length and Transfer-Encoding"),
+        (Some(coding), None) => match coding.eq_ignore_ascii_case(b"chunked") && codings.next().is_none() {
+            true => Ok(None),
+            false => Err("has a Transfer-Encoding other than chunked"),
+        },
+        (None, Some(length)) => {
+            let is_number = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
+            let digits = std::str::from_utf8(length).ok().filter(|_| is_number);
+            match (digits.and_then(|digits| digits.parse().ok()), lengths.next()) {
+                (Some(length), None) => Ok(Some(length)),
+                (_, Some(_)) => Err("has Content-Length more than once"),
+                (None, None) => Err("has a malformed Content-Length"),
+            }
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_reading_of_a_length_is_accepted() {
+        let check = |lines: &[(&str, &str)], expected: Option<Option<u64>>| {
+            let mut fields = Fields::default();
+            for (name, value) in lines {
+                fields.append(name, value.as_bytes()).expect("a field");
+            }
+            assert_eq!(framed_length(&fields).ok(), expected, "{lines:?}");
+        };
+        check(&[], Some(None));
+        check(&[("content-length", "0")], Some(Some(0)));
+        check(&[("content-length", "12")], Some(Some(12)));
+        check(&[("transfer-encoding", "Chunked")], Some(None));
+        check(&[("content-length", "12"), ("transfer-encoding", "chunked")], None);
+        check(&[("content-length", "12"), ("content-length", "12")], None);
+        check(&[("content-length", "12, 12")], None);
+        check(&[("content-length", "+12")], None);
+        check(&[("content-length", "")], None);
+        check(&[("content-length", "99999999999999999999")], None);
+        check(&[("transfer-encoding", "gzip, chunked")], None);
+        check(&[("transfer-encoding", "identity")], None);
+        check(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], None);
+    }
+
+    fn head(text: &str) -> Head {
+        let (head, length) = Head::parse(text.as_bytes()).expect("a head").expect("whole");
+        assert_eq!(length, text.len());
+        head
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_its_version_and_fields_say() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\n\r\n", false),
+            ("HTTP/1.0 200\r\nConnection: Keep-Alive\r\n\r\n", true),
+            ("HTTP/1.0 200\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", false),
+        ] {
+            assert_eq!(head(text).keeps_connection(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_where_the_method_and_the_status_have_them() {
+        let framing = |method: Method, text: &str| {
+            head(text).framing(&method).map(|(left, length)| (format!("{left:?}"), length))
+        };
+        let with = |length: usize| format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        assert_eq!(framing(Method::GET, &with(3)), Ok(("Bytes(3)".into(), Some(3))));
+        assert_eq!(framing(Method::GET, &with(0)), Ok(("Nothing".into(), Some(0))));
+        assert_eq!(framing(Method::HEAD, &with(3)), Ok(("Nothing".into(), Some(3))));
+        let unchanged = "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n";
+        assert_eq!(framing(Method::GET, unchanged), Ok(("Nothing".into(), Some(3))));
+        assert_eq!(framing(Method::GET, "HTTP/1.1 204 No\r\n\r\n"), Ok(("Nothing".into(), None)));
+        assert_eq!(framing(Method::GET, "HTTP/1.1 200 OK\r\n\r\n"), Ok(("UntilClosed".into(), None)));
+        assert!(framing(Method::GET, "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! One connection to an upstream: what has been read of it and what is to be written.
+//!
+//! A link belongs to one request at a time, and is polled by the task of that request: nothing stands
+//! between a request and its connection. Leaves what is written to [`crate::body`] and [`crate::forward`],
+//! and idle links to [`crate::pool`].
+
+use crate::head::Head;
+use crate::limits::{HEAD_BYTES_MAX, IDLE_BUFFER_BYTES_MAX, READ_BYTES};
+use bytes::BufMut;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::io::poll_read_buf;
+
+/// What can be read from and written to.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
+/// The socket, with TLS or without.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Secure(Pin<Box<dyn Duplex>>),
+}
+
+impl Socket {
+    fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut impl BufMut) -> Poll<io::Result<usize>> {
+        match self {
+            Socket::Plain(stream) => poll_read_buf(Pin::new(stream), cx, out),
+            Socket::Secure(stream) => poll_read_buf(stream.as_mut(), cx, out),
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Secure(stream) => stream.as_mut().poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Plain(_) => Poll::Ready(Ok(())),
+            Socket::Secure(stream) => stream.as_mut().poll_flush(cx),
+        }
+    }
+}
+
+/// Why no head of an answer came.
+#[derive(Debug)]
+pub(crate) enum NoHead {
+    Io(io::Error),
+    Malformed(httparse::Error),
+    TooLong,
+}
+
+/// A connection to an upstream.
+pub(crate) struct Link {
+    socket: Socket,
+    input: Vec<u8>,
+    /// Of the input, how much was used.
+    used: usize,
+    /// What is to be written.
+    pub(crate) output: Vec<u8>,
+    /// Of the output, how much has left.
+    written: usize,
+    /// Whether the upstream may have seen something of this request.
+    pub(crate) has_sent: bool,
+    /// How many sweeps it has been idle for.
+    pub(crate) idle_sweeps: u32,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("unread", &self.unread().len()).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(crate) fn new(socket: Socket) -> Link {
+        let (input, output) = (Vec::new(), Vec::new());
+        Link { socket, input, used: 0, output, written: 0, has_sent: false, idle_sweeps: 0 }
+    }
+
+    /// What was read and not used.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.input[self.used..]
+    }
+
+    /// So much of what was read is used.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.used += count;
+        if self.used >= self.input.len() {
+            self.input.clear();
+            self.used = 0;
+        }
+    }
+
+    /// Reads more; 0 at the end.
+    pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.used > 0 {
+            self.input.drain(..self.used);
+            self.used = 0;
+        }
+        if self.input.capacity() - self.input.len() < READ_BYTES / 2 {
+            self.input.reserve(READ_BYTES);
+        }
+        self.socket.poll_read(cx, &mut self.input)
+    }
+
+    /// Reads at most `bytes_max` past the input, which is empty; 0 at the end.
+    pub(crate) fn poll_read_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        bytes_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        if out.capacity() - out.len() < bytes_max.min(READ_BYTES / 2) {
+            out.reserve(bytes_max.min(READ_BYTES));
+        }
+        self.socket.poll_read(cx, &mut out.limit(bytes_max))
+    }
+
+    /// Writes everything.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.output.len() {
+            let count = ready!(self.socket.poll_write(cx, &self.output[self.written..]))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += count;
+            self.has_sent = true;
+        }
+        self.output.clear();
+        self.written = 0;
+        self.socket.poll_flush(cx)
+    }
+
+    /// The head of the answer, behind those that only announce it.
+    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, NoHead>> {
+        loop {
+            if !self.unread().is_empty() {
+                match Head::parse(self.unread()).map_err(NoHead::Malformed)? {
+                    Some((head, length)) => {
+                        self.consume(length);
+                        if head.is_interim() {
+                            continue;
+                        }
+                        return Poll::Ready(Ok(head));
+                    }
+                    None if self.unread().len() >= HEAD_BYTES_MAX => {
+                        return Poll::Ready(Err(NoHead::TooLong));
+                    }
+                    None => {}
+                }
+            }
+            if ready!(self.poll_more(cx)).map_err(NoHead::Io)? == 0 {
+                let closed = "the connection was closed before an answer came";
+                return Poll::Ready(Err(NoHead::Io(io::Error::new(io::ErrorKind::UnexpectedEof, closed))));
+            }
+        }
+    }
+
+    /// Whether another request may be sent: the upstream has neither closed nor said anything unasked.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        let mut byte = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        self.unread().is_empty() && self.socket.poll_read(&mut cx, &mut &mut byte[..]).is_pending()
+    }
+
+    /// Makes it small for as long as nothing is asked.
+    pub(crate) fn rest(&mut self) {
+        for buffer in [&mut self.input, &mut self.output] {
+            if buffer.capacity() > IDLE_BUFFER_BYTES_MAX {
+                *buffer = Vec::new();
+            }
+        }
+        (self.idle_sweeps, self.has_sent) = (0, false);
+    }
+}
+
+impl AsyncRead for Link {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let count = self.unread().len().min(out.remaining());
+        if count > 0 {
+            out.put_slice(&self.unread()[..count]);
+            self.consume(count);
+            return Poll::Ready(Ok(()));
+        }
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, out),
+            Socket::Secure(stream) => stream.as_mut().poll_read(cx, out),
+        }
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.socket.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Secure(stream) => stream.as_mut().poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Links that wait for the next request: for each worker and upstream those that were used last, first.
+//!
+//! Promises that a link stays on the runtime of its worker, and that one that its upstream has closed, or on
+//! which it has said something unasked, is not used again. A task of each worker closes those that have been
+//! idle for long, for as long as there are any.
+
+use crate::limits::{IDLE_CONNECTIONS_MAX, IDLE_SWEEPS_MAX, SWEEP_PERIOD};
+use crate::link::Link;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+/// The idle links of one worker.
+#[derive(Debug)]
+struct Idle {
+    /// By upstream. Only its worker comes here, so that nothing is waited for.
+    links: Box<[Mutex<Vec<Link>>]>,
+    is_swept: AtomicBool,
+}
+
+/// All idle links of a proxy.
+#[derive(Debug)]
+pub(crate) struct Pools(Box<[Idle]>);
+
+impl Pools {
+    pub(crate) fn new(workers: usize, upstreams: usize) -> Pools {
+        let links = || std::iter::repeat_with(Mutex::default).take(upstreams).collect();
+        let idle = || Idle { links: links(), is_swept: AtomicBool::new(false) };
+        Pools(std::iter::repeat_with(idle).take(workers).collect())
+    }
+
+    /// A link that can be used.
+    pub(crate) fn take(&self, worker: usize, upstream: usize) -> Option<Link> {
+        let mut links = self.0[worker].links[upstream].lock();
+        std::iter::from_fn(|| links.pop()).find_map(|mut link| link.is_idle().then_some(link))
+    }
+
+    /// Keeps a link on which an answer has come whole. On its worker's runtime.
+    pub(crate) fn put(self: &Arc<Self>, worker: usize, upstream: usize, mut link: Link) {
+        link.rest();
+        let idle = &self.0[worker];
+        let mut links = idle.links[upstream].lock();
+        if links.len() < IDLE_CONNECTIONS_MAX {
+            links.push(link);
+        }
+        drop(links);
+        if !idle.is_swept.load(Relaxed) {
+            idle.is_swept.store(true, Relaxed);
+            tokio::spawn(sweep(Arc::downgrade(self), worker));
+        }
+    }
+}
+
+/// Closes idle links, until none are left.
+async fn sweep(pools: Weak<Pools>, worker: usize) {
+    loop {
+        tokio::time::sleep(SWEEP_PERIOD).await;
+        let Some(pools) = pools.upgrade() else { return };
+        let idle = &pools.0[worker];
+        let mut is_empty = true;
+        for links in &idle.links {
+            let mut links = links.lock();
+            links.retain_mut(|link| {
+                link.idle_sweeps += 1;
+                link.idle_sweeps <= IDLE_SWEEPS_MAX && link.is_idle()
+            });
+            is_empty &= links.is_empty();
+        }
+        if is_empty {
+            idle.is_swept.store(false, Relaxed);
+            return;
+        }
+    }
+}
