@@ -6,7 +6,7 @@ mod clusters;
 mod failover;
 mod fairness;
 mod following;
-mod front;
+pub mod front;
 mod hot;
 mod http;
 pub mod items;

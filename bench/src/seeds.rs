@@ -12,6 +12,7 @@ mod cache;
 mod clusters;
 mod codes;
 mod figure;
+mod front;
 mod page;
 mod programs;
 mod testers;
@@ -66,6 +67,7 @@ const SECTIONS: &[Section] = &[
         about: usages::ABOUT,
         run: usages::run,
     },
+    Section { name: "front", title: "In front of an application", about: front::ABOUT, run: front::run },
     Section { name: "testers", title: "The testers", about: testers::ABOUT, run: testers::run },
 ];
 
