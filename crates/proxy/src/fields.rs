@@ -1,4 +1,4 @@
-//! Header fields on their way through: in order, names in lower case, in one buffer.
+//! Header fields on their way through: in order, names in lower case, in two buffers.
 //!
 //! Promises that every field may stand in a message of HTTP/1.1: names are tokens, values have no control
 //! characters. Few fields are looked for, and there are few: they are searched one by one.
@@ -6,20 +6,26 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Where a line is in the buffer, its name and its value.
-#[derive(Debug, Clone)]
-struct Line {
-    start: usize,
-    name_end: usize,
-    value: Range<usize>,
-}
-
 /// Header fields.
 #[derive(Clone, Default)]
 pub struct Fields {
-    /// Lines as they are sent, those that were taken out among them.
-    bytes: Vec<u8>,
-    lines: Vec<Line>,
+    /// Names and values, those that were taken out among them.
+    names: String,
+    values: Vec<u8>,
+    fields: Vec<Field>,
+}
+
+/// Where a name and a value are.
+#[derive(Debug, Clone)]
+struct Field {
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Field {
+    fn of<'a>(&self, names: &'a str, values: &'a [u8]) -> (&'a str, &'a [u8]) {
+        (&names[self.name.clone()], &values[self.value.clone()])
+    }
 }
 
 /// A name or a value that no message may have.
@@ -37,7 +43,11 @@ impl std::error::Error for InvalidField {}
 impl Fields {
     /// None yet, with room for so many in so many bytes.
     pub fn with_capacity(count: usize, bytes: usize) -> Fields {
-        Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(count) }
+        Fields {
+            names: String::with_capacity(bytes / 2),
+            values: Vec::with_capacity(bytes),
+            fields: Vec::with_capacity(count),
+        }
     }
 
     /// Adds a field behind the others.
@@ -50,16 +60,12 @@ impl Fields {
         if !is_name || !is_value {
             return Err(InvalidField);
         }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(name.as_bytes());
-        let name_end = self.bytes.len();
-        self.bytes[start..].make_ascii_lowercase();
-        self.bytes.extend_from_slice(b": ");
-        let value_start = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        let value = value_start..self.bytes.len();
-        self.bytes.extend_from_slice(b"\r\n");
-        self.lines.push(Line { start, name_end, value });
+        let (name_start, value_start) = (self.names.len(), self.values.len());
+        self.names.push_str(name);
+        self.names[name_start..].make_ascii_lowercase();
+        self.values.extend_from_slice(value);
+        let (name, value) = (name_start..self.names.len(), value_start..self.values.len());
+        self.fields.push(Field { name, value });
         Ok(())
     }
 
@@ -79,18 +85,21 @@ impl Fields {
 
     /// Takes out all fields but those of which the answer is yes.
     pub fn retain(&mut self, mut keeps: impl FnMut(&str, &[u8]) -> bool) {
-        let Fields { bytes, lines } = self;
-        lines.retain(|line| keeps(name(bytes, line), &bytes[line.value.clone()]));
+        let Fields { names, values, fields } = self;
+        fields.retain(|field| {
+            let (name, value) = field.of(names, values);
+            keeps(name, value)
+        });
     }
 
     /// How many bytes they are as lines, at most.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.names.len() + self.values.len() + ": \r\n".len() * self.fields.len()
     }
 
     /// Names in lower case and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
-        self.lines.iter().map(|line| (name(&self.bytes, line), &self.bytes[line.value.clone()]))
+        self.fields.iter().map(|field| field.of(&self.names, &self.values))
     }
 
     /// The values of a name in lower case.
@@ -102,11 +111,6 @@ impl Fields {
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.all(name).next()
     }
-}
-
-fn name<'a>(bytes: &'a [u8], line: &Line) -> &'a str {
-    // Tokens are ASCII.
-    std::str::from_utf8(&bytes[line.start..line.name_end]).unwrap_or_default()
 }
 
 impl fmt::Debug for Fields {
