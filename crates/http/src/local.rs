@@ -77,6 +77,7 @@ pub(crate) struct Local {
     /// What is read is read here ([`Local::take_scratch`]); never kept across a return to the runtime.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pool: Pool,
+    #[expect(clippy::vec_box, reason = "a connection holds its list in a box, which is used again as well")]
     unused_lists: Vec<Box<DeferredAnswers>>,
     pub(crate) stamp: Stamp,
     /// The coarse clock, in milliseconds since the worker began.
