@@ -90,6 +90,6 @@ pub fn replay(quick: bool, names: &[String]) -> Result<bool, Box<dyn Error>> {
         all_measured &= figures.is_ok();
         page.section(section.title, section.about, busy, figures);
     }
-    page.keep(&forebay_tests::root())?;
+    page.keep(forebay_tests::root())?;
     Ok(all_measured)
 }
