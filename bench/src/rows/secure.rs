@@ -10,7 +10,6 @@ use forebay_tests::{Folder, Server, request_bytes};
 use serde_json::json;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 const CONFIG: &str = r#"
 [server.tls]
@@ -125,29 +124,30 @@ struct Turn {
 
 fn h2load(bench: &Bench, pid: u32, url: &str) -> Result<Turn, Box<dyn Error>> {
     // It knows whole seconds.
-    let run = |time: Duration| -> Result<(f64, f64), Box<dyn Error>> {
-        let seconds = time.as_secs().max(1);
-        let time = seconds.to_string();
+    let run = |seconds: u64| -> Result<String, Box<dyn Error>> {
         let output = bench
             .pinned("h2load", Some(bench.driver_core))
-            .args(["-c", "16", "-m", "32", "-D", &time, url])
+            .args(["-c", "16", "-m", "32", "-D", &seconds.to_string(), url])
             .output()
             .map_err(|error| format!("h2load: {error}; install it to measure with it"))?;
         succeeded(&output)?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let requests = text.lines().find_map(|line| line.strip_prefix("requests: "));
-        // `1 total, 2 started, 3 done, 4 succeeded, 5 failed, 6 errored, 7 timeout`
-        let count = |name: &str| {
-            let mut parts = requests?.split(", ");
-            parts.find_map(|part| part.strip_suffix(name)?.trim().parse::<f64>().ok())
-        };
-        match (count("succeeded"), count("failed")) {
-            (Some(succeeded), Some(0.0)) if succeeded > 0.0 => Ok((succeeded, succeeded / seconds as f64)),
-            _ => Err(format!("h2load: {text}").into()),
-        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    run(bench.warm_up())?;
+    run(bench.warm_up().as_secs().max(1))?;
+    let seconds = bench.sample().as_secs();
     let before = machine::process_cpu_us(pid)?;
-    let (succeeded, rate_per_s) = run(bench.sample())?;
-    Ok(Turn { cpu_us: (machine::process_cpu_us(pid)? - before) / succeeded, rate_per_s })
+    let text = run(seconds)?;
+    let spent_us = machine::process_cpu_us(pid)? - before;
+    let requests = text.lines().find_map(|line| line.strip_prefix("requests: "));
+    // `1 total, 2 started, 3 done, 4 succeeded, 5 failed, 6 errored, 7 timeout`
+    let count = |name: &str| {
+        let mut parts = requests?.split(", ");
+        parts.find_map(|part| part.strip_suffix(name)?.trim().parse::<f64>().ok())
+    };
+    match (count("succeeded"), count("failed")) {
+        (Some(succeeded), Some(0.0)) if succeeded > 0.0 => {
+            Ok(Turn { cpu_us: spent_us / succeeded, rate_per_s: succeeded / seconds as f64 })
+        }
+        _ => Err(format!("h2load: {text}").into()),
+    }
 }
