@@ -57,7 +57,7 @@ load-long: tools
 	FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_LOAD_SECONDS=1800 $(CARGO) test --workspace --test load -- --nocapture memory
 
 # 50,000 requests a second over HTTP/1.1, HTTP/1.1 with TLS and HTTP/2, a minute each, while configs, certificates and
-# the binary change again and again: none fails. `make test` does the same with a thousand a second.
+# the binary change again and again: it fails when a request does. `make test` does the same with a thousand a second.
 changes-under-load: tools
 	$(CARGO) build --release --bin forebay
 	FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/release/forebay FOREBAY_CHANGES_RATE=$${FOREBAY_CHANGES_RATE:-50000} \
