@@ -90,22 +90,54 @@ fn no_token_of_the_table_of_attacks_is_believed() {
     assert_eq!(get(&mut client, "/hs", &[("authorization", &format!("bearer {good}"))]).status, 200);
 }
 
-#[test]
-fn a_key_set_is_read_again_when_a_token_names_a_new_key_and_not_for_every_one() {
-    let folder = Folder::new();
-    let tokens = tokens(folder.path());
-    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("it was written");
-    let served = Arc::new(Mutex::new(read("jwks.json")));
+/// A server that gives out a key set, which can be changed.
+fn login(set: String) -> (Scripted, Arc<Mutex<String>>) {
+    let served = Arc::new(Mutex::new(set));
     let own = served.clone();
     let login = Scripted::new(move |_, stream| {
         let set = own.lock().expect("no script panics").clone();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{set}", set.len()).is_ok()
     });
-    let front = Front::start(&format!(
+    (login, served)
+}
+
+fn users(login: &Scripted) -> String {
+    format!(
         "[auth.users]\nkind = 'jwt'\nalgorithms = ['RS256', 'ES256']\njwks = 'http://{}/jwks'\naudience = 'shop'\n\
-         [[endpoint]]\nroute = 'GET /me'\nguard = 'users'\nsql = 'SELECT $auth.sub AS sub'",
+         [[endpoint]]\nroute = 'GET /me'\nguard = 'users'\nsql = 'SELECT $auth.sub AS sub'\n",
         login.address
-    ));
+    )
+}
+
+#[test]
+fn a_refusal_behind_a_guard_that_waits_says_what_is_left() {
+    let folder = Folder::new();
+    let tokens = tokens(folder.path());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("it was written");
+    let (login, served) = login(read("jwks.json"));
+    let once = "[[endpoint]]\nroute = 'GET /once'\nguard = 'users'\nrate = '1/h'\nconstant = {}";
+    let front = Front::start(&(users(&login) + once));
+    let mut client = front.server.client();
+    let known = tokens["good"]["RS256 of a set"][1].as_str().expect("a text");
+    wait_for("the keys are there", || (with_token(&mut client, "/me", known).status == 200).then_some(()));
+    assert_eq!(with_token(&mut client, "/once", known).status, 200);
+    *served.lock().expect("no script panics") = read("next.json");
+    // Its key is fetched first.
+    let next = tokens["next"].as_str().expect("a text");
+    let answer = wait_for("the new key is fetched", || {
+        Some(with_token(&mut client, "/once", next)).filter(|answer| answer.status == 429)
+    });
+    assert_eq!(answer.header("RateLimit-Policy"), Some("\"default\";q=1;w=3600"), "{answer:?}");
+    assert!(answer.header("RateLimit").is_some_and(|field| field.starts_with("\"default\";r=0;t=")));
+}
+
+#[test]
+fn a_key_set_is_read_again_when_a_token_names_a_new_key_and_not_for_every_one() {
+    let folder = Folder::new();
+    let tokens = tokens(folder.path());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("it was written");
+    let (login, served) = login(read("jwks.json"));
+    let front = Front::start(&users(&login));
     let mut client = front.server.client();
     let token = |name: &str| tokens["good"][name][1].as_str().expect("a text").to_owned();
     wait_for("the keys are there", || {

@@ -1,5 +1,6 @@
 //! Requests whose guard needs time: kept until it is known who is asking, and then answered as any other.
 
+use super::answer_sink::respond_problem;
 use super::guard::{Checked, Guard, Judged};
 use super::intake::Intake;
 use super::matched_request::Matched;
@@ -110,20 +111,28 @@ impl<E: Enter> Guards<E> {
         let (outcome, written) = detached(|answer| {
             request.with(|request| {
                 note_subject(request, identity);
-                self.endpoint.enter(request, matched, answer)
+                let entered = self.endpoint.enter(request, matched, answer);
+                written_or(entered, answer)
             })
         });
         settled(outcome, written)
     }
 }
 
+/// What comes of a request that was kept. A problem is written, so that it has the lines of its answer.
+pub fn written_or(result: Result<Outcome, Problem>, answer: &mut Answer<'_>) -> Outcome {
+    result.unwrap_or_else(|problem| {
+        respond_problem(&problem, answer);
+        Outcome::Done
+    })
+}
+
 /// The answer to a request that was kept: what was written, or what comes later.
-pub async fn settled(outcome: Result<Outcome, Problem>, written: Option<Reply>) -> Given {
+pub async fn settled(outcome: Outcome, written: Option<Reply>) -> Given {
     match (outcome, written) {
-        (Ok(Outcome::Done), Some(reply)) => reply.into(),
-        (Ok(Outcome::Done), None) => reply_of(Err(Problem::new(500, "the handler gave no answer"))).into(),
-        (Ok(Outcome::Later(reply)), _) => reply.await.into(),
-        (Ok(Outcome::Streamed(given)), _) => given.await,
-        (Err(problem), _) => reply_of(Err(problem)).into(),
+        (Outcome::Done, Some(reply)) => reply.into(),
+        (Outcome::Done, None) => reply_of(Err(Problem::new(500, "the handler gave no answer"))).into(),
+        (Outcome::Later(reply), _) => reply.await.into(),
+        (Outcome::Streamed(given), _) => given.await,
     }
 }

@@ -34,9 +34,9 @@ use cached_proxy::Fronted;
 use coded::{coding_of, decoded};
 use eval::Slots;
 use files::Files;
-use forebay_http::{Answer, Given, Method, Outcome, OwnedRequest, Reply, Request, detached};
+use forebay_http::{Answer, Given, Method, Outcome, OwnedRequest, Request, detached};
 use guard::{Checked, Guard, Judged};
-use guarded_requests::{Enter, Guards, note_subject, settled};
+use guarded_requests::{Enter, Guards, note_subject, settled, written_or};
 use intake::Intake;
 use invalidation::Drops;
 use matched_request::Matched;
@@ -46,6 +46,7 @@ use run::finish;
 use std::cell::Cell;
 use std::sync::Arc;
 use validated::Form;
+use waiting_requests::reply_of;
 
 pub struct Endpoint {
     /// Who may call it.
@@ -201,11 +202,10 @@ impl Endpoint {
                 None => Ok(()),
             };
             drop(place);
-            let (outcome, written) = match counted {
-                Ok(()) => endpoint.run_kept(&kept, &path, identity.as_ref()),
-                Err(problem) => (Err(problem), None),
+            let mut given = match counted {
+                Ok(()) => endpoint.run_kept(&kept, &path, identity.as_ref()).await,
+                Err(problem) => reply_of(Err(problem)).into(),
             };
-            let mut given = settled(outcome, written).await;
             add_lines(&mut given, &lines);
             given
         })))
@@ -216,10 +216,16 @@ impl Endpoint {
         kept: &OwnedRequest,
         path: &[(String, String)],
         identity: Option<&Identity>,
-    ) -> (Result<Outcome, Problem>, Option<Reply>) {
+    ) -> impl Future<Output = Given> + Send + use<> {
         let path: Vec<_> = path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let matched = Matched { path: &path, identity };
-        detached(|answer| kept.with(|request| self.challenged(self.run(request, matched, answer), matched)))
+        let (outcome, written) = detached(|answer| {
+            kept.with(|request| {
+                let ran = self.challenged(self.run(request, matched, answer), matched);
+                written_or(ran, answer)
+            })
+        });
+        settled(outcome, written)
     }
 
     fn count_and_run(
