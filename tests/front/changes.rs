@@ -10,7 +10,7 @@ mod http2;
 use super::Front;
 use super::reload::reload;
 use super::tls::{https, pair, subject};
-use forebay_tests::{Certificates, Folder, Start, Stores, am_root, binary, wait_for};
+use forebay_tests::{Certificates, Folder, Start, Stores, am_root, binary, number, wait_for};
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -33,10 +33,6 @@ struct Size {
 
 impl Size {
     fn new() -> Size {
-        let number = |name: &str, default| {
-            std::env::var(name)
-                .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
-        };
         Size {
             rate_per_s: number("FOREBAY_CHANGES_RATE", 1_000),
             seconds: number("FOREBAY_CHANGES_SECONDS", 4),

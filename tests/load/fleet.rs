@@ -7,7 +7,7 @@
 use crate::agents::{Running, agent_in};
 use crate::network::Network;
 use crate::{forebay, shown};
-use forebay_tests::{Folder, Server, Start, binary, example, wait_for};
+use forebay_tests::{Folder, Server, Start, binary, example, number, wait_for};
 use rustix::process::{Resource, getrlimit};
 use serde_json::Value;
 use std::process::{Child, Output};
@@ -22,10 +22,6 @@ struct Size {
 
 impl Size {
     fn new() -> Size {
-        let number = |name: &str, default| {
-            std::env::var(name)
-                .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
-        };
         Size {
             agents: number("FOREBAY_FLEET_AGENTS", 6) as usize,
             connections: number("FOREBAY_FLEET_CONNECTIONS", 600),

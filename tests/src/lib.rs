@@ -11,6 +11,7 @@
 //! - [`SlowDisk`]: a disk whose syncs are held, or fail
 //! - [`Database`]: the database as somebody with `sqlite3` sees it
 //! - [`binary`]: the server, built once in the profile of the tests
+//! - [`number`]: how long a proof is, from the environment
 //!
 //! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what
 //! it leaves on disk. Helpers panic with everything they know, for they are used in tests and benches
@@ -24,6 +25,7 @@ mod certificates;
 mod client;
 mod clock;
 mod database;
+mod environment;
 mod folder;
 mod log_file;
 mod mounts;
@@ -42,6 +44,7 @@ pub use certificates::Certificates;
 pub use client::{Answer, Client, request_bytes};
 pub use clock::{JumpingClock, clock};
 pub use database::Database;
+pub use environment::number;
 pub use folder::Folder;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};

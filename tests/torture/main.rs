@@ -8,9 +8,9 @@
 //! - memory and database hold the same, and so do cached answers that rows' tags drop
 //! - what was answered when it was committed is there, and what was refused then was never shown
 //!
-//! `schema` draws tables, config and values; `workload` writes; `model` keeps what everybody was told;
+//! `schema` draws tables, config and values; `workload` writes; `model` keeps what each client was told;
 //! `round` has things happen; `probe` does what chance seldom brings; `evidence` reads what is there,
-//! `judge` compares, and `contested` finds what nobody can judge. Fifty rounds in a normal run,
+//! `judge` compares, and `contested` finds what cannot be judged. Fifty rounds in a normal run,
 //! FOREBAY_TORTURE_ROUNDS for more (`make torture-database`: 1,000), two at a time, each two on a PostgreSQL
 //! of their own. A failure prints its seed, and FOREBAY_TORTURE_SEED repeats that round,
 //! FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it. With FOREBAY_PLANTED the server

@@ -118,7 +118,7 @@ pub(crate) enum Cut {
 
 impl Upload {
     /// Ends a head that is being written, with how the body is delimited; a whole one follows at once.
-    /// `expects_body`: the method says that there is one, if only an empty one.
+    /// `expects_body`: the method asks for a length, also of an empty body.
     pub(crate) fn begin(supply: &Supply, expects_body: bool, out: &mut Vec<u8>) -> Upload {
         let length = match supply {
             Supply::Whole(bytes) if bytes.is_empty() && !expects_body => None,

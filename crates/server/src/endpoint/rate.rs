@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Who shares a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Per {
-    /// Everybody.
+    /// All clients.
     Endpoint,
     /// Each client's address, which trusted proxies name; of IPv6 the network of 64 bits, which one
     /// customer has whole.
@@ -35,6 +35,19 @@ pub enum Per {
     Claim(String),
     /// Who asks for the same: the parameters of the path.
     Path,
+}
+
+impl Per {
+    /// A part of the keys on which servers of several versions count together: it does not change.
+    fn name(&self) -> String {
+        match self {
+            Per::Endpoint => "endpoint".to_owned(),
+            Per::Ip => "ip".to_owned(),
+            Per::Header(name) => format!("header {}", name.to_ascii_lowercase()),
+            Per::Claim(name) => format!("auth.{name}"),
+            Per::Path => "path".to_owned(),
+        }
+    }
 }
 
 /// The rate of one endpoint.
@@ -70,7 +83,7 @@ impl Rate {
 
     /// The same, counted by all servers for the endpoint of this name.
     pub fn shared(self, budgets: Arc<SharedBudgets>, endpoint: &str) -> Rate {
-        let name = format!("{endpoint} {} {:?}", self.policy, self.per);
+        let name = format!("{endpoint} {} {}", self.policy, self.per.name());
         Rate { shared: Some((budgets, name)), ..self }
     }
 
@@ -147,7 +160,7 @@ impl Rate {
     }
 
     /// The caller of a rate that all servers count, with the same key on each of them. No client can choose
-    /// two that have one key: it is a SHA-256.
+    /// two that have one key: it has 128 bits of a SHA-256.
     pub fn shared_caller(
         &self,
         request: &Request<'_>,

@@ -1,0 +1,8 @@
+//! Sizes of long proofs, which the environment names.
+
+/// The number of this variable, or the default where it is not set.
+#[track_caller]
+pub fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text} is no number")))
+}
