@@ -125,6 +125,9 @@ fn the_database_dies_under_a_thousand() {
     let archive = ground.stores.archive(&ground.folder);
     let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     wait_for("both queries run", || (archive.number(sleeping) == 2).then_some(()));
+    // A request that the server reads after the death asks anew.
+    let asked = 1 + CLIENTS as u64;
+    wait_for("all of them wait", || (counted(&server, "misses") == asked).then_some(()));
     postgres.kill();
     for mut client in older {
         assert_eq!(client.receive(false).expect("everybody is answered").expect(200), kept);
