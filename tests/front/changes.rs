@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How much is asked.
 struct Size {
@@ -42,6 +42,10 @@ impl Size {
 
 const PATH: &str = "/hits/1";
 const CONNECTIONS: u64 = 64;
+
+/// The time from one round of changes to the next at least. Each closes every connection; the tester has to
+/// have time for its requests, too.
+const ROUND: Duration = Duration::from_secs(1);
 
 /// A config by which `GET /version` answers this number.
 fn config(tls: &str, version: usize) -> String {
@@ -187,6 +191,7 @@ impl Changed {
         });
         let mut rounds = 0;
         while !loading.is_finished() {
+            let next = Instant::now() + ROUND;
             self.change_config();
             if self.tls {
                 self.change_certificate(&format!("changed{rounds}"));
@@ -194,6 +199,7 @@ impl Changed {
             self.change_binary();
             rounds += 1;
             changed.store(rounds >= 2, SeqCst);
+            thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         let answered = loading.join().expect("every request was answered well");
         self.front.server.drain();

@@ -40,7 +40,12 @@ const fn cluster(masters: usize) -> Topology {
 
 const RUNGS: &[Rung] = &[
     rung("one server", "over 100,000/s on bare metal [2]", Topology::Single, 1),
-    rung("the same, 2 pipelined", "twice as many on the same hardware [2]", Topology::Single, 2),
+    rung(
+        "the same, 2 pipelined",
+        "twice as many by pipelining, of a depth that the source does not name [2]",
+        Topology::Single,
+        2,
+    ),
     rung("the same, 10 pipelined", "not known", Topology::Single, 10),
     rung("the same, 100 pipelined", "not known", Topology::Single, 100),
     rung("2 replicas, which are read", "not known", Topology::Replicas { replicas: 2 }, 1),
@@ -134,11 +139,14 @@ pub fn run(bench: &Bench) -> Figures {
                 Local::up(Spec::new(rung.topology).keep(Persistence::None))?
             }
         };
+        // Name and version, without the folder.
+        let server = current.server();
+        let server = server.rsplit('/').next().unwrap_or(&server);
         let cell = |measured: Result<Measured, Box<dyn Error>>| -> Cell {
             measured.map_err(|error| why(error.as_ref()))
         };
         figures.push(Figure {
-            what: format!("{}, GET ({})", rung.what, current.server()),
+            what: format!("{}, GET ({server})", rung.what),
             published: rung.published,
             theirs: cell(theirs(bench, &current, rung)),
             ours: cell(ours(bench, &current, rung)),
