@@ -198,11 +198,12 @@ async fn poll(
                 anew = true;
                 reload.extend(0..link.follows.len());
             }
-            page::Read::Untold(index) => {
+            page::Read::Untold(index, shape) => {
                 let follow = &link.follows[index];
                 note::void(session, &cursor.home, link.log).await?;
                 anew = true;
                 cursor.tables[index] = triggers::make(session, &cursor.home, follow, false).await?;
+                cursor.shapes[index] = shape;
                 reload.insert(index);
             }
         }

@@ -6,6 +6,11 @@ use crate::postgres::table::text;
 use crate::{Error, Follow, Kind, Rows};
 use forebay_value::Value;
 
+/// What stands for everything that may make of what the drain writes something else: triggers of a table `c`
+/// that are not following's own (foreign keys have some), and rules.
+pub(super) const RULES: &str = "concat_ws('/', (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname NOT LIKE 'forebay\\_%' AND t.tgenabled <> 'D'), \
+     (SELECT count(*) FROM pg_rewrite WHERE ev_type <> '1'))";
+
 /// What the catalogue says of a table (`$1`, as in SQL), its key (`$2`) and its columns (`$3`).
 ///
 /// `alters`: what is stored may differ from what was sent: another trigger changes rows, a rule of any table

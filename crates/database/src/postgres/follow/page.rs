@@ -2,6 +2,7 @@
 
 use super::cursor::{Cursor, Link, Pass};
 use super::gathered::Page;
+use super::look::RULES;
 use super::snapshot::{Snapshot, begin};
 use crate::limits::FOLLOW_PAGE;
 use crate::postgres::bulk::array;
@@ -19,8 +20,9 @@ pub(super) enum Read {
     Page(Box<(Followed, Cursor)>),
     /// What was not yet read may be gone.
     Lost,
-    /// This table's triggers are not there, or it is another table.
-    Untold(usize),
+    /// This table's triggers are not there, it is another table, or other rules hold for what the drain writes;
+    /// and its shape.
+    Untold(usize, String),
 }
 
 /// What is read first in each snapshot.
@@ -44,7 +46,7 @@ pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Resu
          EXISTS (SELECT FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
          ARRAY(SELECT concat_ws(' ', coalesce(c.oid, 0), (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid \
-           AND t.tgname IN ('forebay_insert', 'forebay_update', 'forebay_delete', 'forebay_truncate') AND t.tgenabled IN ('O', 'A')), c.relfilenode) \
+           AND t.tgname IN ('forebay_insert', 'forebay_update', 'forebay_delete', 'forebay_truncate') AND t.tgenabled IN ('O', 'A')), c.relfilenode, {RULES}) \
            FROM jsonb_array_elements_text($2::text::jsonb) WITH ORDINALITY AS f(name, n) \
            LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n) \
          FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1"
@@ -109,9 +111,13 @@ async fn within(
     if !head.is_known || head.server != cursor.server || head.snapshot.xmax < cursor.seen.xmax {
         return Ok(Read::Lost);
     }
-    let is_told = |index: usize| head.shapes[index].starts_with(&format!("{} 4 ", cursor.tables[index].oid));
+    let rules = |shapes: &[String], index: usize| shapes[index].rsplit(' ').next().map(str::to_owned);
+    let is_told = |index: usize| {
+        head.shapes[index].starts_with(&format!("{} 4 ", cursor.tables[index].oid))
+            && rules(&head.shapes, index) == rules(&cursor.shapes, index)
+    };
     if let Some(index) = (0..link.follows.len()).find(|&index| !is_told(index)) {
-        return Ok(Read::Untold(index));
+        return Ok(Read::Untold(index, head.shapes[index].clone()));
     }
     let mut page = Page::new(&link.follows, wanted);
     let changed = |index: &usize| head.shapes[*index] != cursor.shapes[*index];

@@ -7,6 +7,7 @@ mod connecting;
 mod errors;
 mod follow;
 mod follow_objects;
+mod follow_rules;
 mod follow_slot;
 mod keys;
 mod relay;

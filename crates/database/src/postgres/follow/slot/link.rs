@@ -45,6 +45,8 @@ pub(super) struct Cursor {
     pub(super) xmax: i64,
     /// Every transaction that committed up to here was handed over.
     pub(super) at: u64,
+    /// Triggers of the database may have changed rows beside the drain's up to here.
+    pub(super) triggers_to: u64,
     /// Where the pass under way ends.
     pub(super) target: Option<u64>,
 }

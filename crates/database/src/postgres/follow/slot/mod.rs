@@ -266,7 +266,9 @@ async fn begin(
     let head = look(session, link).await?;
     let Footing { tables, own, keeps, lag_bytes_max, .. } = footing;
     let (server, shapes, xmax) = (head.server, head.shapes, head.snapshot.xmax);
-    let cursor = Cursor { tables, own, keeps, lag_bytes_max, server, shapes, xmax, at, target: None };
+    let triggers_to = if head.has_triggers { u64::MAX } else { 0 };
+    let cursor =
+        Cursor { tables, own, keeps, lag_bytes_max, server, shapes, xmax, at, triggers_to, target: None };
     Ok(Ok((cursor, wire, goes_on)))
 }
 
@@ -330,10 +332,11 @@ async fn look(session: &mut Session, link: &Link) -> Result<page::Head, Error> {
 /// Streams from where the cursor is.
 async fn start(mut wire: Wire, link: &Link, cursor: &Cursor) -> Result<Stream, Fault> {
     let oid = |shape: &String| shape.split(' ').next().and_then(|oid| oid.parse().ok()).unwrap_or_default();
-    let watched = link.follows.iter().zip(&cursor.shapes).map(|(follow, shape)| {
+    let shapes = cursor.shapes.iter().zip(&cursor.own);
+    let watched = link.follows.iter().zip(shapes).map(|(follow, (shape, own))| {
         let name = |column: usize| follow.schema.columns[column].name.clone();
         let old = follow.old.iter().map(|column| name(*column)).collect();
-        (oid(shape), Watched { key: name(follow.schema.key), old })
+        (oid(shape), Watched { key: name(follow.schema.key), old, own: *own })
     });
     let watched: HashMap<u32, Watched> = watched.collect();
     let relation = cursor.shapes.last().map(oid).unwrap_or_default();
@@ -379,6 +382,8 @@ async fn poll(
                 let (found, mut next) = *page;
                 if next.shapes != cursor.shapes {
                     match look_again(&mut session, link, &mut next).await {
+                        // What it keeps as known may not be.
+                        Ok(true) if next.own != cursor.own => connections.stream = None,
                         Ok(true) => {}
                         Ok(false) => return Ok(None),
                         Err(error) => {

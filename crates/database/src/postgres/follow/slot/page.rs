@@ -4,12 +4,13 @@
 //! there, all that the snapshot shows was told. Decoding may be ahead of it as well; a transaction that the
 //! snapshot does not show yet waits for the next page.
 
-use super::link::{Cursor, Link, Own};
+use super::link::{Cursor, Link};
 use super::stream::{Change, Stream};
 use super::wire::Fault;
 use crate::limits::{FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
 use crate::postgres::errors::is_missing_table;
 use crate::postgres::follow::gathered::Page;
+use crate::postgres::follow::look::RULES;
 use crate::postgres::follow::snapshot::{Snapshot, begin};
 use crate::postgres::positions::{integer, log_text};
 use crate::postgres::session::Session;
@@ -36,7 +37,7 @@ pub(super) struct Head {
     pub(super) end: u64,
     position: Option<u64>,
     note: String,
-    has_triggers: bool,
+    pub(super) has_triggers: bool,
 }
 
 /// The rows are found by their keys, whatever the planner thinks of many of them. What is forbidden costs so
@@ -46,19 +47,21 @@ const SETTINGS: &str = "SET LOCAL statement_timeout = 0; \
 
 /// Reads the head, in the transaction that is open.
 pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Error> {
-    let sql = "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
+    let sql = format!(
+        "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
          (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, \
          EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'forebay\\_%' AND tgenabled <> 'D'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
          ARRAY(SELECT concat_ws(' ', coalesce(c.oid, 0), c.relreplident::text, coalesce(pg_get_replica_identity_index(c.oid)::oid::text, '-'), EXISTS (SELECT FROM pg_publication_rel r \
-             JOIN pg_publication o ON o.oid = r.prpubid WHERE r.prrelid = c.oid AND o.pubname = 'forebay'), c.relfilenode) \
+             JOIN pg_publication o ON o.oid = r.prpubid WHERE r.prrelid = c.oid AND o.pubname = 'forebay'), c.relfilenode || '/' || {RULES}) \
            FROM jsonb_array_elements_text($2::text::jsonb) WITH ORDINALITY AS f(name, n) \
            LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n) \
-         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1";
+         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1"
+    );
     let names = link.follows.iter().map(|follow| quoted(&follow.schema.name));
     let names: Vec<String> = names.chain(["forebay_position".into()]).collect();
     let names = serde_json::to_string(&names).expect("texts are JSON");
-    let found = session.run(sql, &[log_text(link.log), Value::Text(names.into())]).await?;
+    let found = session.run(&sql, &[log_text(link.log), Value::Text(names.into())]).await?;
     let [snapshot, position, note, end, has_triggers, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
@@ -136,7 +139,7 @@ async fn within(
     wanted: &[(usize, Value)],
     head: Head,
 ) -> Result<Result<Option<Found>, Fault>, Error> {
-    // All but the file is what a table is to the stream.
+    // All but the file and the rules is what a table is to the stream.
     let told = |shape: &String| shape.rsplit_once(' ').map_or_else(String::new, |(told, _)| told.to_owned());
     let is_other = |(now, before): (&String, &String)| told(now) != told(before);
     if head.server != cursor.server
@@ -149,6 +152,8 @@ async fn within(
         return Ok(Ok(None));
     }
     let target = cursor.target.unwrap_or(head.end);
+    let triggers_to = if head.has_triggers { u64::MAX } else { cursor.triggers_to.min(head.end) };
+    stream.triggers_to = triggers_to;
     if let Err(fault) = stream.read(target, confirmed).await {
         return Ok(Err(fault));
     }
@@ -157,16 +162,18 @@ async fn within(
     page.found.reload.extend((0..link.follows.len()).filter(changed));
     let handed_over = hand_over(&stream.kept, &head.snapshot);
     for change in handed_over.iter().map(|index| &stream.kept[*index]) {
-        if head.has_triggers || !is_known(cursor, change) {
+        if !change.is_known {
             let (key, old) = (change.key.as_deref(), change.old.as_deref());
             page.told(&cursor.tables, i64::from(change.relation), key, old)?;
+        } else if change.before < triggers_to {
+            return Ok(Err(Fault::Lost("a trigger was made: own changes are streamed again".into())));
         }
     }
     page.previous(session, &link.follows, &cursor.tables).await?;
     page.rows(session, &link.follows).await?;
     (page.found.position, page.found.note) = (head.position, head.note);
     let mut next = cursor.clone();
-    (next.xmax, next.shapes) = (head.snapshot.xmax, head.shapes);
+    (next.xmax, next.shapes, next.triggers_to) = (head.snapshot.xmax, head.shapes, triggers_to);
     Ok(Ok(Some(Found { page: page.found, next, handed_over, target })))
 }
 
@@ -174,11 +181,4 @@ async fn within(
 fn hand_over(kept: &[Change], snapshot: &Snapshot) -> Vec<usize> {
     let is_shown = |(_, change): &(usize, &Change)| snapshot.shows(change.xid);
     kept.iter().enumerate().filter(is_shown).map(|(index, _)| index).take(FOLLOW_PAGE).collect()
-}
-
-/// Whether memory has a change already: the drain has written what memory had.
-fn is_known(cursor: &Cursor, change: &Change) -> bool {
-    let table = cursor.tables.iter().position(|table| table.oid == i64::from(change.relation));
-    let own = table.map_or(Own::Unknown, |table| cursor.own[table]);
-    change.is_own && (own == Own::All || own == Own::Inserts && change.is_insert)
 }

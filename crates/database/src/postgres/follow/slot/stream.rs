@@ -3,6 +3,7 @@
 //! What must stay true: nothing is confirmed to the server that has not been handed over and applied; what
 //! was read and not handed over is streamed again after [`Stream::place`].
 
+use super::link::Own;
 use super::pgoutput::{Column, Message, Old, parse};
 use super::wire::{Fault, Wire};
 use crate::limits::{FOLLOW_DEAF_MS, FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
@@ -20,11 +21,10 @@ pub(super) struct Change {
     pub(super) key: Option<Box<str>>,
     /// Its previous values, an object of texts.
     pub(super) old: Option<Box<str>>,
-    /// It is of a transaction that moved this log's position.
-    pub(super) is_own: bool,
-    pub(super) is_insert: bool,
+    /// It stands for all changes of a transaction of the drain's that memory has already.
+    pub(super) is_known: bool,
     /// Streaming from here streams it again.
-    before: u64,
+    pub(super) before: u64,
 }
 
 /// A table whose changes are taken.
@@ -33,6 +33,7 @@ pub(super) struct Watched {
     pub(super) key: String,
     /// Whose previous values are told.
     pub(super) old: Vec<String>,
+    pub(super) own: Own,
 }
 
 /// What tells own transactions: the drain's positions, of which one is this log's.
@@ -52,6 +53,8 @@ pub(super) struct Stream {
     transaction: Option<Transaction>,
     /// Every transaction that committed up to here has been read.
     read_to: u64,
+    /// Triggers of the database may have changed rows beside the drain's up to here.
+    pub(super) triggers_to: u64,
     /// Read, and not handed over.
     pub(super) kept: Vec<Change>,
     heard_at: Instant,
@@ -75,6 +78,7 @@ impl Stream {
             columns: HashMap::new(),
             transaction: None,
             read_to: at,
+            triggers_to: u64::MAX,
             kept: Vec::new(),
             heard_at: Instant::now(),
         }
@@ -171,11 +175,9 @@ impl Stream {
             Message::Relation { oid, columns } => {
                 self.columns.insert(oid, columns.into_iter().map(str::to_owned).collect());
             }
-            Message::Insert { oid, new } => {
-                let kept = self.kept.len();
-                self.changed(oid, None, Some(&new))?;
-                self.kept[kept..].iter_mut().for_each(|change| change.is_insert = true);
-            }
+            Message::Insert { oid, .. } if self.is_known(oid, true)? => {}
+            Message::Update { oid, .. } | Message::Delete { oid, .. } if self.is_known(oid, false)? => {}
+            Message::Insert { oid, new } => self.changed(oid, None, Some(&new))?,
             Message::Update { oid, old, new } => self.changed(oid, old.as_ref(), Some(&new))?,
             Message::Delete { oid, old } => self.changed(oid, Some(&old), None)?,
             Message::Truncate { oids } => {
@@ -187,6 +189,21 @@ impl Stream {
             Message::Other => {}
         }
         Some(())
+    }
+
+    /// Whether memory has a change already: the drain has written what memory had. All of a transaction are
+    /// kept as one.
+    fn is_known(&mut self, oid: u32, is_insert: bool) -> Option<bool> {
+        let transaction = self.transaction?;
+        let own = self.watched.get(&oid).map_or(Own::Unknown, |watched| watched.own);
+        let is_known = transaction.is_own
+            && transaction.before >= self.triggers_to
+            && (own == Own::All || own == Own::Inserts && is_insert);
+        let is_kept = |last: &Change| last.is_known && last.xid == transaction.xid;
+        if is_known && !self.kept.last().is_some_and(is_kept) {
+            self.kept.push(Change { is_known, ..transaction.change(oid, None) });
+        }
+        Some(is_known)
     }
 
     /// Takes a change of a row: of an insert `old` is missing, of a delete `new`, and of an update `old` when
@@ -222,8 +239,7 @@ impl Stream {
 
 impl Transaction {
     fn change(self, relation: u32, key: Option<Box<str>>) -> Change {
-        let Transaction { xid, before, is_own } = self;
-        Change { xid, relation, key, old: None, is_own, is_insert: false, before }
+        Change { xid: self.xid, relation, key, old: None, is_known: false, before: self.before }
     }
 }
 
