@@ -5,6 +5,7 @@ mod common;
 
 mod faults;
 mod hot;
+mod loading;
 mod memory;
 mod model;
 mod rules;

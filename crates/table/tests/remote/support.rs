@@ -1,13 +1,13 @@
 //! Servers, tiers opened over them, and a drain into a database that is a map.
 
-use crate::common::Store;
+use crate::common::{Store, row, schema, spec};
 use forebay_redis::{Client, Command, Link, Options};
 use forebay_table::{
-    BoxFuture, Drained, HotError, Leased, LogRecord, Positions, RemoteOptions, RemoteTable, RemoteTables,
-    SourceError, TableSpec,
+    BoxFuture, Drained, HotError, Leased, LogRecord, Others, Positions, RemoteOptions, RemoteTable,
+    RemoteTables, SourceError, TableSpec,
 };
 use forebay_topology::{Local, Persistence, Spec, Topology};
-use forebay_value::{Row, Value};
+use forebay_value::{KeyKind, Row, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -206,4 +206,24 @@ impl Server {
         }
         found
     }
+}
+
+/// A table that others write to.
+pub fn shared_spec() -> TableSpec {
+    TableSpec { others: Others::Unseen, ..spec(KeyKind::Bigint) }
+}
+
+pub fn new_row(id: i64, code: Option<&str>) -> Row {
+    row(&schema(KeyKind::Bigint), id, code, "body")
+}
+
+/// Two servers of one tier, both loaded.
+pub async fn two_servers(local: &Local, spec: TableSpec) -> (Server, Server) {
+    let record = Record::default();
+    let one = serve(local, spec.clone(), RemoteOptions::default(), &record).await;
+    one.load().await;
+    let two = serve(local, spec, RemoteOptions::default(), &record).await;
+    two.load().await;
+    assert_eq!(one.tables.id(), two.tables.id(), "servers share one tier");
+    (one, two)
 }
