@@ -42,7 +42,7 @@ impl Pair {
             let (folder, stores) = (&folders[index], &stores[index]);
             let start =
                 Start::new(binary(), folder, &folder.write("front.toml", &config)).stores(stores, folder);
-            start.set(&format!("cache.shared={}", redis.url())).start()
+            start.set(&format!("cache.shared={}", redis.url())).set("memory.name=front").start()
         });
         Pair { app, version, redis, servers, _folders: folders, _stores: stores }
     }

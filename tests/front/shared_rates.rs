@@ -28,7 +28,11 @@ impl Pair {
         let servers = std::array::from_fn(|index| {
             let (folder, stores) = (&folders[index], &stores[index]);
             let start = Start::new(binary(), folder, &folder.write("front.toml", CONFIG));
-            start.stores(stores, folder).set(&format!("cache.shared={}", redis.url())).start()
+            start
+                .stores(stores, folder)
+                .set(&format!("cache.shared={}", redis.url()))
+                .set("memory.name=front")
+                .start()
         });
         Pair { redis, servers, _folders: folders, _stores: stores }
     }

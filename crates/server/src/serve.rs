@@ -99,7 +99,7 @@ fn serve_in_place(
     let opening = open::open_telling(whole, options.new_database, Away::Wait, starting.trouble.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(Vec::new()) };
     opened.tier.prepare(&config.memory, &gate);
-    let cache = open_cache(whole, &opened.store, &gate, &runtime)?;
+    let cache = open_cache(whole, &opened.deployment, &gate, &runtime)?;
     let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
     let (enforced, known, store) = (ground.enforced.clone(), ground.known.clone(), ground.store.clone());
     let cached_routes = CachedRoutes::default();
@@ -175,7 +175,7 @@ fn http_options(config: &Config, challenges: &tls::Challenges) -> Result<Options
 /// The response cache, with its shared level when some endpoint uses it.
 fn open_cache(
     config: &Config,
-    store: &forebay_database::Store,
+    deployment: &str,
     gate: &Arc<Gate>,
     runtime: &Runtime,
 ) -> Result<Cache<Problem>, StartError> {
@@ -185,10 +185,10 @@ fn open_cache(
             let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
             let client =
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
-            let name = runtime.block_on(compile::deployment_name(config, store))?;
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
             let bounds = (life_ms, config.cache.limit_bytes);
-            let shared = Shared::new(client, &name, clock.clone(), bounds, move |mark| gate.passed() >= mark);
+            let shared =
+                Shared::new(client, deployment, clock.clone(), bounds, move |mark| gate.passed() >= mark);
             let shared = runtime.block_on(shared);
             Some(shared.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?)
         }
@@ -253,7 +253,7 @@ fn ground(
     runtime: &Runtime,
     challenges: tls::Challenges,
 ) -> (Ground, Tier) {
-    let open::Opened { store, tier, schemas, enforced, known } = opened;
+    let open::Opened { store, tier, schemas, enforced, known, deployment } = opened;
     let ground = Ground {
         store,
         schemas,
@@ -270,6 +270,7 @@ fn ground(
         challenges,
         notices: Notices::default(),
         statements: Statements::default(),
+        deployment,
         budgets: OnceCell::new(),
         proxies: Proxies::new(workers),
         following: tier.following(),

@@ -43,7 +43,7 @@ pub use limits::RECORD_BYTES_MAX;
 pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId, is_intent};
 pub use remote::{
     Drained, Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteLoad,
-    RemoteOptions, RemoteTable, RemoteTables, Repairing, opening_number,
+    RemoteOptions, RemoteTable, RemoteTables, Repairing, name_of, opening_number,
 };
 pub use rules::LiveRules;
 pub use source::{BoxFuture, Source, SourceError};

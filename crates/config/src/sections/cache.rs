@@ -1,5 +1,6 @@
 //! `[cache]`: the response cache, in this process and for all servers.
 
+use super::database::{Database, Dialect};
 use super::memory::{Memory, Tier};
 use crate::syntax::fields::{Cursor, bytes, text};
 use crate::syntax::keys::{Section, keys};
@@ -15,7 +16,7 @@ pub(crate) const CACHE: Section = Section {
     keys: keys! {
         "limit" | "size" | "\"256MiB\"" | "most memory for answers kept in this process; and on the shared level, where the servers evict nothing (`maxmemory-policy noeviction`, or no `maxmemory`): there also at most a quarter of the smallest `maxmemory`"
         "shared" | "URL, or \"none\"" | "(the memory tier's, when that is Redis or Valkey)" |
-            "where answers are kept for all servers: `redis://host:6379` and the other forms of `memory.url`"
+            "where answers are kept for all servers: `redis://host:6379` and the other forms of `memory.url`; with SQLite and memory in the process, [memory] must have a `name`"
     },
 };
 
@@ -43,7 +44,7 @@ impl SharedCache {
 }
 
 /// `[cache]`
-pub(crate) fn read(cursor: Option<Cursor<'_>>, memory: &Memory) -> CacheSettings {
+pub(crate) fn read(cursor: Option<Cursor<'_>>, memory: &Memory, database: &Database) -> CacheSettings {
     let of_memory = match &memory.tier {
         Tier::Embedded => None,
         Tier::Remote(remote) => Some(remote.url.clone()),
@@ -64,5 +65,13 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, memory: &Memory) -> CacheSettings
             }
         }
     });
+    let is_named = memory.name.is_some() || database.dialect() == Dialect::Postgres;
+    if settings.shared.is_some() && memory.tier == Tier::Embedded && !is_named {
+        fields.wrong_at("shared", UNNAMED);
+    }
     settings
 }
+
+/// Deployments on one Redis must not see each other's answers.
+const UNNAMED: &str = "shared: which servers belong together follows from their PostgreSQL database, and this one has none: \
+                       name the deployment, such as name = \"shop\" in [memory]";

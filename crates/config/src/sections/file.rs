@@ -129,7 +129,7 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
     let auths = auth::read(top.get("auth"), &tables);
     let (server, guard) = server::read(top.get("server"), &auths, &memory.data_dir);
     let (guard, answer_headers) = (guard.as_ref(), &server.answer_headers);
-    let cache = cache::read(top.get("cache"), &memory);
+    let cache = cache::read(top.get("cache"), &memory, &database);
     let known = Known {
         tables: &tables,
         auths: &auths,

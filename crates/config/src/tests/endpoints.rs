@@ -303,7 +303,8 @@ fn rates() {
 fn rates_of_all_servers() {
     for place in [
         "[memory]\nurl = 'redis://a:1'\n[database]\nurl = 'postgres://b/c'",
-        "[cache]\nshared = 'redis://a:1'",
+        "[cache]\nshared = 'redis://a:1'\n[memory]\nname = 'shop'",
+        "[cache]\nshared = 'redis://a:1'\n[database]\nurl = 'postgres://b/c'",
     ] {
         let file =
             format!("{place}\n[[endpoint]]\nroute = 'GET /'\nsql = 'SELECT 1'\nrate = '5/s per ip shared'");

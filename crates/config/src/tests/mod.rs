@@ -62,6 +62,7 @@ fn broken_files_are_explained() {
         "routes",
         "actions",
         "caching",
+        "unnamed",
         "expressions",
         "params",
         "remote",

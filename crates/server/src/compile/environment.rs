@@ -60,6 +60,8 @@ pub struct Ground {
     pub challenges: Challenges,
     /// What parts other than the tier tell of themselves.
     pub notices: Notices,
+    /// What this deployment is called on the Redis or Valkey of `cache.shared`.
+    pub deployment: String,
     /// Where all servers count, from the first endpoint on whose rate is of all of them.
     pub budgets: OnceCell<Arc<SharedBudgets>>,
     /// The servers behind.
@@ -79,7 +81,7 @@ impl Ground {
         let opened = self.open_auths(config)?;
         let auths: Vec<_> = opened.iter().map(|(_, auth)| auth.clone()).collect();
         let context = Context {
-            budgets: self.budgets(config).await?,
+            budgets: self.budgets(config).await,
             auths: &auths,
             store: &self.store,
             schemas: &self.schemas,
@@ -107,17 +109,12 @@ impl Ground {
     }
 
     /// Where all servers count, if some endpoint's rate is of all of them.
-    async fn budgets(&self, config: &Config) -> Result<Option<Arc<SharedBudgets>>, StartError> {
+    async fn budgets(&self, config: &Config) -> Option<Arc<SharedBudgets>> {
         let is_shared =
             |endpoint: &model::Endpoint| endpoint.rate.as_ref().is_some_and(|rate| rate.is_shared);
-        let Some(at) = config.cache.shared.as_ref().filter(|_| config.endpoints.iter().any(is_shared)) else {
-            return Ok(None);
-        };
-        let open = async || {
-            let name = deployment_name(config, &self.store).await?;
-            Ok(SharedBudgets::open(&at.0, &name, self.notices.clone(), &self.runtime).await)
-        };
-        self.budgets.get_or_try_init(open).await.map(|budgets| Some(budgets.clone()))
+        let at = config.cache.shared.as_ref().filter(|_| config.endpoints.iter().any(is_shared))?;
+        let open = || SharedBudgets::open(&at.0, &self.deployment, self.notices.clone(), &self.runtime);
+        Some(self.budgets.get_or_init(open).await.clone())
     }
 
     /// Those that are declared as before stay, with the keys that they have.
@@ -163,19 +160,6 @@ impl Ground {
     /// The file cannot be written.
     pub fn keep(&self, config: &Config) -> Result<(), StartError> {
         self.known.write(config, &self.store, &self.schemas).map_err(StartError::from)
-    }
-}
-
-/// What the keys of this deployment begin with on servers that others may use, too.
-///
-/// # Errors
-/// The database cannot tell who it is.
-pub async fn deployment_name(config: &Config, store: &Store) -> Result<String, StartError> {
-    match &config.memory.name {
-        Some(name) => Ok(name.clone()),
-        // Such a start needs no database.
-        None if config.memory.tier == model::Tier::Embedded => Ok("unnamed".to_owned()),
-        None => store.identity().await.map_err(StartError::from),
     }
 }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
 pub use context::{CompileError, Context};
-pub use environment::{Ground, deployment_name, in_file};
+pub use environment::{Ground, in_file};
 pub use keeping::Keeping;
 pub use params::ParamTable;
 pub use proxies::Proxies;

@@ -29,6 +29,9 @@ struct Said {
     version: u32,
     database: String,
     facts: Option<ServerFacts>,
+    /// Which database it is, if that was asked.
+    #[serde(default)]
+    identity: Option<String>,
     enforced: BTreeMap<String, Enforced>,
     statements: BTreeMap<String, StoredStatement>,
     /// The tables whose columns the config leaves to the database.
@@ -114,6 +117,22 @@ impl Known {
         let enforced = enforced.map_err(StartError::from)?;
         self.now.lock().enforced.insert(schema.name.clone(), enforced.clone());
         Ok(enforced)
+    }
+
+    /// What tells the database from every other one.
+    pub(super) async fn identity(&self, store: &Store) -> Result<String, StartError> {
+        if let Some(known) = self.earlier.as_ref().and_then(|said| said.identity.clone()) {
+            return Ok(known);
+        }
+        let identity =
+            until_answered(&self.trouble, "asking which database it is", || store.identity()).await;
+        let identity = identity.map_err(|error| {
+            StartError(format!(
+                "the shared cache: what this deployment is called there follows from its database, unless memory.name says it: {error}"
+            ))
+        })?;
+        self.now.lock().identity = Some(identity.clone());
+        Ok(identity)
     }
 
     /// A statement, checked by the database.

@@ -13,7 +13,7 @@ use crate::tier::Tier;
 use forebay_config::{Config, model};
 use forebay_database::{Follow, Options as StoreOptions, Store};
 use forebay_drain::NewDatabase;
-use forebay_table::{Others, TableSpec};
+use forebay_table::{Others, TableSpec, name_of};
 use forebay_value::Schema;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub struct Opened {
     pub enforced: Watched,
     /// What else it said.
     pub known: Known,
+    /// What this deployment is called on the Redis or Valkey of `cache.shared`; empty without one.
+    pub deployment: String,
 }
 
 /// What to do when the database is away at the beginning.
@@ -185,6 +187,16 @@ pub(crate) async fn open_telling(
     let (store, schemas, known) = database_or_known(config, new_database, away, &trouble).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
     let enforced = Watched::begin(config, &store, &known, &mut specs).await?;
+    let deployment = deployment(config, &store, &known).await?;
     let tier = Tier::open(config, specs, store.clone(), new_database, &trouble).await?;
-    Ok(Opened { store, tier, schemas, enforced, known })
+    Ok(Opened { store, tier, schemas, enforced, known, deployment })
+}
+
+/// What the deployment is called on servers that others use, too.
+async fn deployment(config: &Config, store: &Store, known: &Known) -> Result<String, StartError> {
+    match &config.memory.name {
+        _ if config.cache.shared.is_none() => Ok(String::new()),
+        Some(name) => Ok(name.clone()),
+        None => Ok(name_of(&known.identity(store).await?).to_owned()),
+    }
 }

@@ -55,6 +55,7 @@ mod write;
 
 pub use evict::Maintained;
 pub use load::{RemoteEntry, RemoteLoad};
+pub use names::name_of;
 pub use positions::{Drained, Positions};
 pub use queue::{Lease, Leased, Queue, QueueStatus};
 pub use repair::opening_number;

@@ -33,6 +33,16 @@ use forebay_value::Schema;
 /// The root of all keys, before a name.
 pub(crate) const ROOT: &str = "fb:";
 
+/// How much of a database's identity is the name of a deployment that has no other. Eight hexadecimal digits
+/// keep thousands of deployments on one Redis apart; more need names of their own.
+const NAME_DIGITS: usize = 8;
+
+/// The name, in keys on Redis and Valkey, of a deployment that was given none: it follows from the identity
+/// of its database.
+pub fn name_of(database: &str) -> &str {
+    database.get(..NAME_DIGITS).unwrap_or(database)
+}
+
 /// The root of a deployment's keys.
 pub(crate) fn root_of(name: &str) -> String {
     format!("{ROOT}{name}:")

@@ -21,10 +21,6 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// How much of a database's identity is the name of a deployment that has no other. Eight hexadecimal digits
-/// keep thousands of deployments on one Redis apart; more need names of their own.
-const NAME_DIGITS: usize = 8;
-
 /// The layout of keys, scripts and entries that this program knows.
 const VERSION: &str = "1";
 
@@ -323,10 +319,11 @@ fn log_id(tier: u128, shard: u16) -> u128 {
 /// What the keys of this deployment begin with.
 async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -> Result<String, HotError> {
     let unnamed = || Ok(names::ROOT.to_owned());
-    match (&options.name, options.database.get(..NAME_DIGITS)) {
-        (Some(name), _) => return Ok(names::root_of(name)),
-        (None, None) => return unnamed(),
-        (None, Some(_)) => {}
+    if let Some(name) = &options.name {
+        return Ok(names::root_of(name));
+    }
+    if options.database.is_empty() {
+        return unnamed();
     }
     // One that was made before there were names may hold what is not drained yet, into whatever database.
     let mut command = Command::new();
@@ -344,7 +341,7 @@ async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -
             }
         }
     }
-    Ok(names::root_of(&options.database[..NAME_DIGITS]))
+    Ok(names::root_of(names::name_of(&options.database)))
 }
 
 /// The id and the number of shards of the tier that is there, or of a new one.
