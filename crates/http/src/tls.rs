@@ -89,6 +89,11 @@ impl Tls {
         Poll::Ready(Ok(()))
     }
 
+    /// The socket below, when no TLS follows on it.
+    pub(crate) fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
     /// Whether the two sides have settled on HTTP/2.
     pub(crate) fn speaks_http2(&self) -> bool {
         self.session.alpn_protocol() == Some(b"h2")

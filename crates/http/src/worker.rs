@@ -8,7 +8,7 @@ use crate::client::Origin;
 use crate::connection::{Begun, Connection, Next};
 use crate::held_answers::Gate;
 use crate::http2;
-use crate::limits::{STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
+use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
 use crate::local::{Counted, Local, Shared, Stopping, Timely};
 use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
@@ -16,12 +16,14 @@ use crate::tls::Tls;
 use crate::transport::Transport;
 use crate::tunnel;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 /// What is spoken on a listener.
@@ -132,10 +134,12 @@ async fn serve_secure<S: Service>(
     // A configuration that rustls refuses was refused when it was made.
     let Ok(mut tls) = Tls::new(stream, config) else { return };
     let handshake = poll_fn(|cx| tls.poll_handshake(cx));
-    if !matches!(Timely::new(shared.limits.head_timeout_ms, handshake).await, Some(Ok(()))) {
-        return;
+    let shaken = Timely::new(shared.limits.head_timeout_ms, handshake).await;
+    match shaken {
+        Some(Ok(())) => drop(under_way),
+        Some(Err(_)) => return read_away(tls.into_socket()).await,
+        None => return,
     }
-    drop(under_way);
     let origin = Origin { is_secure: true, ..origin };
     if tls.speaks_nothing() {
         return;
@@ -145,6 +149,23 @@ async fn serve_secure<S: Service>(
     } else {
         Conversation::Http1(Connection::new(tls, origin, shared, counted)).await;
     }
+}
+
+/// Ends a connection whose client has been told why, so that it can read that: its kernel would reset the
+/// connection if it were closed with bytes that were not read.
+async fn read_away(mut socket: tokio::net::TcpStream) {
+    let reading = async {
+        socket.shutdown().await?;
+        let (mut ignored, mut left_bytes) = ([0; 4096], LINGER_BYTES);
+        loop {
+            match socket.read(&mut ignored).await? {
+                count if (1..left_bytes).contains(&count) => left_bytes -= count,
+                _ => return io::Result::Ok(()),
+            }
+        }
+    };
+    // A client that is gone needs nothing more.
+    let _over = Timely::new(LINGER_MS, Box::pin(reading)).await;
 }
 
 /// Serves a client that speaks HTTP/1, and what follows that on its connection.

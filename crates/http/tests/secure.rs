@@ -225,6 +225,20 @@ fn what_is_no_tls_is_told() {
     assert_eq!(served.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
 }
 
+/// The rest is read away: closed with bytes that were not read, the connection would be reset before the
+/// client has read why.
+#[test]
+fn what_is_no_tls_is_told_however_much_of_it_there_is() {
+    let server = TestServer::default();
+    let mut stream = TcpStream::connect(server.listens).expect("the server listens");
+    let request =
+        format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(1_000_000));
+    stream.write_all(request.as_bytes()).expect("it is taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("a good end");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("HTTPS only\"}"), "{answer}");
+}
+
 #[test]
 fn a_record_that_is_damaged_ends_the_connection() {
     let server = TestServer::default();
