@@ -41,6 +41,7 @@ mod refused;
 mod repair;
 mod servers;
 mod several;
+mod skipped;
 mod starting;
 mod strict;
 mod tls;
