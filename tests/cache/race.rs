@@ -281,6 +281,10 @@ impl<'a> Race<'a> {
         self.is_cut.store(true, SeqCst);
         cable.cut();
         std::thread::sleep(self.size.cut);
+        // A reader that waits for the shared level until it gives it up.
+        while self.goes_on() && self.seen.cut_off() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         cable.mend();
         let last = self.servers.last().expect("there is a server");
         wait_for("the shared level is back and knows everything", || {

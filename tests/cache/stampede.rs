@@ -7,6 +7,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const CLIENTS: usize = 1000;
+/// A shared level that does not answer within a second, as on a machine that stands still, is done without:
+/// then it is tried again whether servers ask once together.
+const TRIES: usize = 5;
 
 /// A statement of two seconds, and how often it ran: the sequence counts, whatever becomes of the statement.
 const CONFIG: &str = r#"
@@ -95,15 +98,26 @@ fn one_query_for_several_servers() {
     for (topology, flavour) in
         [(Topology::Single, Flavour::Redis), (Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Valkey)]
     {
-        let ground = Ground::shared(CONFIG, topology, flavour);
+        // Well below the time for which one server's lease keeps the others waiting.
+        let ground = Ground::shared(&CONFIG.replace("pg_sleep(2)", "pg_sleep(1)"), topology, flavour);
         let servers = ["a", "b", "c"].map(|name| ground.start(name).start());
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
-        let clients = send_all(&addresses, 300, |_| "/slow/a".to_owned());
-        for mut client in clients {
-            assert_eq!(client.receive(false).expect("everybody is answered").expect(200)["run"], 1);
-        }
-        let fills: u64 = servers.iter().map(|server| counted(server, "fills")).sum();
-        assert_eq!(fills, 1, "{flavour:?}");
+        let sum = |what| servers.iter().map(|server| counted(server, what)).sum::<u64>();
+        let is_shown = (0..TRIES).any(|number| {
+            let before = [sum("fills"), sum("shared_failures")];
+            let clients = send_all(&addresses, 300, |_| format!("/slow/{number}"));
+            let mut runs: Vec<_> = clients
+                .into_iter()
+                .map(|mut client| {
+                    client.receive(false).expect("everybody is answered").expect(200)["run"].clone()
+                })
+                .collect();
+            runs.dedup();
+            let [fills, failures] = [sum("fills") - before[0], sum("shared_failures") - before[1]];
+            assert!(failures > 0 || (runs.len(), fills) == (1, 1), "{flavour:?}: {runs:?}, {fills} fills");
+            failures == 0
+        });
+        assert!(is_shown, "{flavour:?}: the shared level never answered in time");
     }
 }
 

@@ -136,7 +136,7 @@ fn resolver() -> SocketAddr {
 
 fn curl(arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
-    command.args(["-sS", "--max-time", "20"]).args(arguments).output().expect("curl is installed")
+    command.args(["-sS", "--max-time", "60"]).args(arguments).output().expect("curl is installed")
 }
 
 #[track_caller]

@@ -54,6 +54,16 @@ fn scraped(front: &Front) -> BTreeMap<String, f64> {
     lines.lines().map(|line| serde_json::from_str(line).expect("a sample")).collect()
 }
 
+const RECEIVED: &str = "forebay_http_requests_received_total[]";
+
+/// The same, once so many requests have come: a worker tells of them when it has written the answers.
+#[track_caller]
+fn received(front: &Front, requests: f64) -> BTreeMap<String, f64> {
+    wait_for("all requests are counted", || {
+        Some(scraped(front)).filter(|samples| samples.get(RECEIVED) == Some(&requests))
+    })
+}
+
 #[test]
 fn numbers_are_those_that_clients_saw() {
     let front = Front::start(CONFIG);
@@ -67,7 +77,7 @@ fn numbers_are_those_that_clients_saw() {
     client.get("/notes/99").expect_problem(404, "");
     client.get("/nowhere").expect_problem(404, "nothing here");
     front.server.drain();
-    let samples = scraped(&front);
+    let samples = received(&front, 9.0);
     for (name, expected) in [
         ("forebay_http_requests_total[method=POST,route=/notes,status=201]", 5.0),
         ("forebay_http_requests_total[method=POST,route=/notes,status=422]", 1.0),
@@ -79,7 +89,6 @@ fn numbers_are_those_that_clients_saw() {
         ("forebay_drain_rows_total[]", 5.0),
         ("forebay_dead_letters_total[]", 0.0),
         ("forebay_table_rows[table=notes]", 5.0),
-        ("forebay_http_requests_received_total[]", 9.0),
     ] {
         assert_eq!(samples.get(name), Some(&expected), "{name} of {samples:#?}");
     }
@@ -95,13 +104,13 @@ fn numbers_are_those_of_the_load_tester_to_the_request() {
     let result = front.folder.path().join("load.json");
     let url = format!("http://{}/notes/1", front.server.address);
     front.server.client().post_json("/notes", r#"{"text":"a"}"#).expect(201);
-    let before = scraped(&front);
+    received(&front, 1.0);
     let arguments = ["load", "-c", "16", "-d", "1s", "--warmup", "0s", "--json"];
     let status = Command::new(binary()).args(arguments).arg(&result).arg(&url).stdout(Stdio::null()).status();
     assert!(status.expect("the load tester runs").success());
     let told: Value = serde_json::from_slice(&std::fs::read(&result).expect("a result")).expect("JSON");
     let sent = told["requests"]["sent"].as_f64().expect("a number");
-    assert!(sent > 100.0, "{told}");
+    assert!(sent > 16.0, "no connection has sent a second request: {told}");
     let name = "forebay_http_requests_total[method=GET,route=/notes/{id},status=200]";
     // What was in flight when the run ended is answered as well.
     let counted = wait_for("all requests are counted", || {
@@ -109,8 +118,7 @@ fn numbers_are_those_of_the_load_tester_to_the_request() {
         (after.get("forebay_http_connections[]") == Some(&0.0)).then_some(after)
     });
     assert_eq!(counted.get(name), Some(&sent));
-    let received = "forebay_http_requests_received_total[]";
-    assert!((counted[received] - before[received] - sent).abs() < 0.5, "{counted:#?}");
+    assert_eq!(counted.get(RECEIVED), Some(&(1.0 + sent)), "{counted:#?}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(super) fn https(front: &Front) -> SocketAddr {
 
 fn curl(arguments: &[&str]) -> Output {
     Command::new("curl")
-        .args(["-sS", "--max-time", "20"])
+        .args(["-sS", "--max-time", "60"])
         .args(arguments)
         .output()
         .expect("curl is installed")

@@ -264,7 +264,7 @@ fn a_reload_keeps_open_sockets_and_a_stop_ends_them() {
 #[test]
 fn a_socket_in_which_nothing_moves_is_closed() {
     let app = app();
-    let front = front(&app, "tunnel_timeout = '3s'");
+    let front = front(&app, "tunnel_timeout = '15s'");
     let mut socket = open(&front, "/ws/echo");
     echo(&mut socket, Message::text("a"));
     assert!(socket.read().is_err());

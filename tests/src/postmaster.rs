@@ -142,7 +142,7 @@ impl Postgres {
     }
 
     fn try_superuser(&self) -> Result<postgres::Client, postgres::Error> {
-        let url = format!("postgres://postgres@127.0.0.1:{}/postgres?connect_timeout=2", self.port);
+        let url = format!("postgres://postgres@127.0.0.1:{}/postgres?connect_timeout=30", self.port);
         postgres::Client::connect(&url, NoTls)
     }
 

@@ -151,10 +151,10 @@ fn a_commit_that_goes_on_without_its_connection_does_not_fence_the_drain() {
     arrives("3");
 }
 
-/// Each row takes 20 ms to be seen, so that whatever goes through all 30 takes 600 ms.
+/// Each row takes 50 ms to be seen, so that whatever goes through all 60 takes 3 s.
 const SLOW: &str = "CREATE TABLE things (name text PRIMARY KEY, version bigint NOT NULL);
-    INSERT INTO things SELECT 'thing' || i, i FROM generate_series(1, 30) AS i;
-    CREATE FUNCTION seen() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN true; END $$;
+    INSERT INTO things SELECT 'thing' || i, i FROM generate_series(1, 60) AS i;
+    CREATE FUNCTION seen() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.05); RETURN true; END $$;
     CREATE POLICY slow ON things USING (seen());
     ALTER TABLE things ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY";
 
@@ -165,10 +165,10 @@ fn a_big_table_is_loaded_whatever_the_statement_time_out() {
     let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
     stores.archive(&folder).rows(SLOW);
     let config = folder.write("deadlines.toml", CONFIG);
-    let url = format!("{}?statement_timeout=300ms", stores.database_url(&folder));
+    let url = format!("{}?statement_timeout=2s", stores.database_url(&folder));
     let server = Start::new(binary(), &folder, &config).database(&url).start();
     server.wait_healthy();
     assert_eq!(server.client().get("/things/thing30").expect(200)["version"], 30);
     let checks = server.admin("POST", "/verify").expect(200);
-    assert_eq!((&checks["checks"][0]["compared"], &checks["checks"][0]["clean"]), (&30.into(), &true.into()));
+    assert_eq!((&checks["checks"][0]["compared"], &checks["checks"][0]["clean"]), (&60.into(), &true.into()));
 }

@@ -50,7 +50,7 @@ impl Ground {
             postgres::Client::connect(&url, postgres::NoTls).unwrap().batch_execute(sql).unwrap();
         } else {
             let connection = rusqlite::Connection::open(self.folder.database()).unwrap();
-            connection.busy_timeout(Duration::from_secs(10)).unwrap();
+            connection.busy_timeout(Duration::from_secs(60)).unwrap();
             connection.execute_batch(sql).unwrap();
         }
     }
@@ -117,7 +117,7 @@ fn growing_statements_are_told_of_postgres() {
 fn a_plan_that_turns_bad_is_told_once(stores: Stores) {
     let ground = Ground::new(stores);
     ground.sql(
-        "INSERT INTO account WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) \
+        "INSERT INTO account WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500000) \
          SELECT i, 'a name', 'mail' || i FROM n",
     );
     let server = ground.start().start();

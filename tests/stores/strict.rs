@@ -37,6 +37,13 @@ params = { stock = "bigint" }
 route = "PATCH /strict/{id}"
 update = "things"
 durability = "database"
+params = { name = "text?", stock = "bigint?" }
+values = { name = "$name", stock = "$stock" }
+
+[[endpoint]]
+route = "PATCH /impatient/{id}"
+update = "things"
+durability = "database"
 timeout = "2s"
 params = { name = "text?", stock = "bigint?" }
 values = { name = "$name", stock = "$stock" }
@@ -210,7 +217,7 @@ fn nobody_sees_what_is_not_committed() {
     let mut other = postgres::Client::connect(&url, postgres::NoTls).expect("a connection");
     let mut lock = other.transaction().expect("a transaction");
     lock.execute("SELECT id FROM things WHERE id = 1 FOR UPDATE", &[]).expect("locked");
-    let late = client.ask("PATCH", "/strict/1", Some(r#"{"stock":50}"#));
+    let late = client.ask("PATCH", "/impatient/1", Some(r#"{"stock":50}"#));
     late.expect_problem(503, "unknown");
     assert_eq!(client.get("/things/1").expect(200)["stock"], 5);
     let before = durable(&server);
