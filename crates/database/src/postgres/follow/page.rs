@@ -20,8 +20,8 @@ pub(super) enum Read {
     Page(Box<(Followed, Cursor)>),
     /// What was not yet read may be gone.
     Lost,
-    /// This table's triggers are not there, it is another table, or other rules hold for what the drain writes;
-    /// and its shape.
+    /// This table's triggers are not there, it is another table, or other rules hold for what the drain
+    /// writes; and its shape.
     Untold(usize, String),
 }
 

@@ -1,6 +1,6 @@
 //! What a follower by logical decoding works with, and how far it is.
 
-use super::stream::Stream;
+use super::stream::{Own, Stream};
 use super::wire::Wire;
 use crate::Follow;
 use crate::postgres::follow::cursor::Table;
@@ -58,16 +58,4 @@ impl Cursor {
     pub(super) fn can_hold(&self, held: u64) -> bool {
         self.keeps.is_some_and(|keeps| self.at.saturating_sub(held) <= keeps / 2)
     }
-}
-
-/// Which changes by the drain's own transactions are as memory has them already, while no trigger of the
-/// database changes rows beside them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Own {
-    /// None: the database may store something else than it is sent.
-    Unknown,
-    /// New rows: what else happens may be a foreign key's action.
-    Inserts,
-    /// Whatever the drain writes.
-    All,
 }

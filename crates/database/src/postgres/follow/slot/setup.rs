@@ -6,7 +6,7 @@
 //! keeps for slots. A slot is made after the publication is complete: its creation waits for every open
 //! transaction, so that none is streamed whose earlier changes were not.
 
-use super::link::Own;
+use super::stream::Own;
 use super::wire::{Fault, Wire};
 use crate::limits::{
     FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS, FOLLOW_STREAM_WAIT_MS,

@@ -3,7 +3,6 @@
 //! What must stay true: nothing is confirmed to the server that has not been handed over and applied; what
 //! was read and not handed over is streamed again after [`Stream::place`].
 
-use super::link::Own;
 use super::pgoutput::{Column, Message, Old, parse};
 use super::wire::{Fault, Wire};
 use crate::limits::{FOLLOW_DEAF_MS, FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
@@ -25,6 +24,18 @@ pub(super) struct Change {
     pub(super) is_known: bool,
     /// Streaming from here streams it again.
     pub(super) before: u64,
+}
+
+/// Which changes by the drain's own transactions are as memory has them already, while no trigger of the
+/// database changes rows beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Own {
+    /// None: the database may store something else than it is sent.
+    Unknown,
+    /// New rows: what else happens may be a foreign key's action.
+    Inserts,
+    /// Whatever the drain writes.
+    All,
 }
 
 /// A table whose changes are taken.
