@@ -5,27 +5,24 @@
 //! writes no answer costs its own client a 500 and affects no other. Leaves reading, writing and time
 //! to [`crate::connection`].
 
-use crate::answer::{Answer, Form, Head, Persistence, Reply};
+use crate::answer::{Answer, Form, Head, Persistence};
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::client::Origin;
 use crate::connection::{Connection, Ending, PANICKED, Phase};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::METHOD_BYTES_MAX;
-use crate::local::{Deferred, Local, Shared, Stopping};
+use crate::local::{Local, Shared, Stopping};
 use crate::method::Method;
 use crate::networks::Networks;
-use crate::output::SlotId;
 use crate::parse::{Framing, RequestHead, Version, field_slots, parse_head};
+use crate::pending::Pending;
 use crate::reject::{Refused, Reject};
 use crate::request::Request;
 use crate::stage::{ChunkedBody, Stage};
-use crate::streamed::Given;
 use crate::transport::Transport;
 use crate::{Outcome, Service};
-use futures_util::FutureExt;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 
 impl<S: Service, T: Transport> Connection<S, T> {
     /// Consumes from the connection's own buffer.
@@ -289,7 +286,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 self.phase = Phase::Deciding(id);
             }
             let list = self.deferred.get_or_insert_with(|| local.take_list());
-            list.push(pending.deferred(id));
+            list.push(id, pending);
         } else if mark > 0 {
             self.output.hold(mark);
         }
@@ -358,36 +355,6 @@ fn insert_close(out: &mut Vec<u8>, start: usize) {
     if let Some(line) = out[start..].windows(2).position(|pair| pair == b"\r\n") {
         let at = start + line + 2;
         out.splice(at..at, *b"Connection: close\r\n");
-    }
-}
-
-/// A deferred answer of a service.
-pub(crate) enum Pending {
-    Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
-    Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
-}
-
-impl Pending {
-    /// The answer; `None` when its future panicked.
-    pub(crate) async fn given(self) -> Option<Given> {
-        match self {
-            Pending::Whole(future) => AssertUnwindSafe(future).catch_unwind().await.ok().map(Given::Whole),
-            Pending::Streamed(future) => AssertUnwindSafe(future).catch_unwind().await.ok(),
-        }
-    }
-
-    /// The future that its connection polls.
-    fn deferred(self, id: SlotId) -> Deferred {
-        match self {
-            Pending::Whole(future) => {
-                let future = AssertUnwindSafe(future).catch_unwind();
-                Box::pin(future.map(move |result| (id, result.ok().map(Given::Whole))))
-            }
-            Pending::Streamed(future) => {
-                let future = AssertUnwindSafe(future).catch_unwind();
-                Box::pin(future.map(move |result| (id, result.ok())))
-            }
-        }
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`Client`], [`Networks`] | who sent it, as far as trusted proxies say |
 //! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
 //! | [`OwnedRequest`], [`detached()`] | both, for a service that must wait before it looks |
+//! | `pending` | deferred answers that are not there yet |
 //! | `output` | the order of answers, and when each may leave |
 //! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
 //! | [`Upgraded`], `tunnel` | a connection that goes on in another protocol |
@@ -69,6 +70,7 @@ mod networks;
 mod output;
 pub mod parse;
 mod path;
+mod pending;
 mod proxy_protocol;
 mod reject;
 mod request;

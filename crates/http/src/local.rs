@@ -9,10 +9,9 @@ use crate::date::Stamp;
 use crate::held_answers::Gate;
 use crate::limits::{Limits, READ_BYTES, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
-use crate::output::{Pool, SlotId};
+use crate::output::Pool;
+use crate::pending::DeferredAnswers;
 use crate::stats::{Stats, WorkerCounters};
-use crate::streamed::Given;
-use futures_util::stream::FuturesUnordered;
 use rustls::ServerConfig;
 use slab::Slab;
 use std::any::Any;
@@ -64,12 +63,6 @@ struct Entry {
     deadline_ms: u64,
     waker: Waker,
 }
-
-/// A deferred answer on its way; `None` when its future panicked.
-pub(crate) type Deferred = Pin<Box<dyn Future<Output = (SlotId, Option<Given>)> + Send>>;
-
-/// Those of one connection.
-pub(crate) type DeferredAnswers = FuturesUnordered<Deferred>;
 
 /// The worker's side of everything that its connections share.
 pub(crate) struct Local {

@@ -355,10 +355,13 @@ impl Output {
                 }
                 break;
             }
-            if count == 0 {
-                return Ok((stop, written));
-            }
-            match Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count])? {
+            let writing = match &slices[..count] {
+                [] => return Ok((stop, written)),
+                // A plain write costs the kernel less.
+                [bytes] => Pin::new(&mut *stream).poll_write(cx, bytes),
+                slices => Pin::new(&mut *stream).poll_write_vectored(cx, slices),
+            };
+            match writing? {
                 Poll::Ready(bytes) => {
                     written += nonzero(bytes)?;
                     self.advance(bytes, pool);

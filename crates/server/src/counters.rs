@@ -89,7 +89,8 @@ impl RouteCounters {
     /// A deferred answer was made, so long after its request.
     pub fn count_deferred(&self, worker: usize, status: u16, took: Duration) {
         self.count(worker, status);
-        let bucket = BOUNDS_S.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or_default();
+        let took_s = took.as_secs_f64();
+        let bucket = BOUNDS_S.iter().position(|bound| took_s <= *bound).unwrap_or_default();
         self.cells[worker].durations[bucket].fetch_add(1, Relaxed);
         self.cells[worker].duration_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }

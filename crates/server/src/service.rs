@@ -13,12 +13,14 @@ use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
 use forebay_database::Store;
 use forebay_http::{
-    Answer, CanonicalPath, Given, Method, Outcome, Refused, Request, Service, canonical_path,
+    Answer, CanonicalPath, Given, Method, Outcome, Refused, Reply, Request, Service, canonical_path,
 };
 use matchit::{Match, Router};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// The methods that an endpoint can have.
@@ -381,18 +383,21 @@ fn rest_of(route: &str) -> Option<(&str, &str)> {
 }
 
 /// A deferred answer that is counted when it is there.
-struct Timed<F> {
-    work: F,
+struct Timed<T> {
+    work: Pin<Box<dyn Future<Output = T> + Send>>,
+    status: fn(&T) -> u16,
     counters: Arc<RouteCounters>,
     worker: usize,
     began: Instant,
 }
 
-impl<F: Future> Timed<F> {
-    async fn counted(self, status: fn(&F::Output) -> u16) -> F::Output {
-        let made = self.work.await;
-        self.counters.count_deferred(self.worker, status(&made), self.began.elapsed());
-        made
+impl<T> Future for Timed<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let made = ready!(self.work.as_mut().poll(cx));
+        self.counters.count_deferred(self.worker, (self.status)(&made), self.began.elapsed());
+        Poll::Ready(made)
     }
 }
 
@@ -421,12 +426,12 @@ impl Routes {
                 Outcome::Done
             }
             Outcome::Later(work) => {
-                let timed = Timed { work, counters: counters.clone(), worker, began: Instant::now() };
-                Outcome::Later(Box::pin(timed.counted(|reply| reply.head.status())))
+                let (counters, status) = (counters.clone(), |reply: &Reply| reply.head.status());
+                Outcome::Later(Box::pin(Timed { work, status, counters, worker, began: Instant::now() }))
             }
             Outcome::Streamed(work) => {
-                let timed = Timed { work, counters: counters.clone(), worker, began: Instant::now() };
-                Outcome::Streamed(Box::pin(timed.counted(Given::status)))
+                let (counters, status) = (counters.clone(), Given::status);
+                Outcome::Streamed(Box::pin(Timed { work, status, counters, worker, began: Instant::now() }))
             }
         }
     }

@@ -13,14 +13,13 @@ use crate::stage::Stage;
 use crate::streamed::Given;
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;
-use futures_util::StreamExt;
-use std::task::{Context, Poll};
+use std::task::Context;
 
 impl<S: Service, T: Transport> Connection<S, T> {
     #[inline(never)]
     pub(super) fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
         let Some(mut deferred) = self.deferred.take() else { return };
-        while let Poll::Ready(Some((id, given))) = deferred.poll_next_unpin(cx) {
+        while let Some((id, given)) = deferred.poll_next(cx) {
             self.place_deferred(id, given, local);
         }
         // Given back when no deferred answer is left.

@@ -12,12 +12,13 @@ use super::waiting::{now_ms, passed, until};
 use crate::Service;
 use crate::client::Origin;
 use crate::connection::{NO_TUNNEL, PANICKED};
-use crate::exchange::{Pending, call, refuse, request};
+use crate::exchange::{call, refuse, request};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::{BODIES_BYTES_MAX, Limits, PIPE_BYTES};
 use crate::local::{Local, Shared};
 use crate::method::Method;
 use crate::parse::Framing;
+use crate::pending::Pending;
 use crate::reject::{BODY_TOO_LARGE, Reject};
 use crate::streamed::{Given, Piece, Streamed};
 use bytes::Bytes;
@@ -168,7 +169,7 @@ impl<S: Service> Stream<S> {
     /// Waits for a deferred answer and sends it.
     async fn wait(mut self, pending: Pending) -> Ended {
         let given = {
-            let mut given = pin!(pending.given());
+            let mut given = pin!(pending);
             let given = poll_fn(|cx| match self.respond.poll_reset(cx) {
                 Poll::Ready(_) => Poll::Ready(None),
                 Poll::Pending => given.as_mut().poll(cx).map(Some),

@@ -1,0 +1,91 @@
+//! Deferred answers under way: the futures that a service gave, polled by the task of their connection.
+//!
+//! Promises that a future that panics costs its own client alone. Leaves what becomes of answers to
+//! [`crate::connection`].
+
+use crate::answer::Reply;
+use crate::output::SlotId;
+use crate::streamed::Given;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A deferred answer of a service; gives `None` when its future panicked.
+pub(crate) enum Pending {
+    Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
+}
+
+impl Future for Pending {
+    type Output = Option<Given>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Given>> {
+        let pending = self.get_mut();
+        let polled = catch_unwind(AssertUnwindSafe(|| match pending {
+            Pending::Whole(future) => future.as_mut().poll(cx).map(Given::Whole),
+            Pending::Streamed(future) => future.as_mut().poll(cx),
+        }));
+        // One that panicked is not polled again.
+        polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+    }
+}
+
+/// One with its place in the order of its connection.
+struct Placed {
+    id: SlotId,
+    pending: Pending,
+}
+
+impl Future for Placed {
+    type Output = (SlotId, Option<Given>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = self.id;
+        Pin::new(&mut self.pending).poll(cx).map(|given| (id, given))
+    }
+}
+
+/// Those of one connection.
+///
+/// Most clients wait for an answer before they ask again: the first future is polled whenever its connection
+/// is. Those beside it wake the connection by way of a list, so that it polls only those that can go on.
+#[derive(Default)]
+pub(crate) struct DeferredAnswers {
+    first: Option<Placed>,
+    others: FuturesUnordered<Placed>,
+}
+
+impl DeferredAnswers {
+    /// Adds one for that place.
+    pub(crate) fn push(&mut self, id: SlotId, pending: Pending) {
+        let placed = Placed { id, pending };
+        match &self.first {
+            None => self.first = Some(placed),
+            Some(_) => self.others.push(placed),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.others.is_empty()
+    }
+
+    /// The next answer that is there, with its place; `None`: there is none yet, or none at all.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<(SlotId, Option<Given>)> {
+        if let Some(first) = &mut self.first
+            && let Poll::Ready(given) = Pin::new(first).poll(cx)
+        {
+            self.first = None;
+            return Some(given);
+        }
+        if self.others.is_empty() {
+            return None;
+        }
+        match self.others.poll_next_unpin(cx) {
+            Poll::Ready(given) => given,
+            Poll::Pending => None,
+        }
+    }
+}
