@@ -107,7 +107,8 @@ impl<'a> Conditions<'a> {
 fn list_has(list: &[u8], etag: &str) -> bool {
     let wanted = etag.strip_prefix("W/").unwrap_or(etag).as_bytes();
     let mut rest = list.trim_ascii();
-    if rest == b"*" {
+    // Nearly always it is the one that this cache gave.
+    if rest == b"*" || (rest == etag.as_bytes() && wanted.starts_with(b"\"")) {
         return true;
     }
     while let Some(open) = rest.iter().position(|byte| *byte == b'"') {
