@@ -4,7 +4,7 @@
 //! Promises that a body is never shortened unseen: one that breaks off ends with an error. The connection
 //! goes back to its pool with the last byte of a body, and never with one that is not whole.
 
-use crate::body::{Cut, Supply, Upload, in_time};
+use crate::body::{Cut, Upload};
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
 use crate::forward::strip_hop_by_hop;
@@ -14,12 +14,10 @@ use crate::limits::READ_BYTES;
 use crate::link::Link;
 use http::Method;
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// An upstream's answer, as far as it goes beyond one hop.
 #[derive(Debug)]
@@ -39,10 +37,10 @@ pub struct Answer {
 /// The head of an answer, of which nothing is known yet.
 pub(crate) struct Arrived {
     pub(crate) head: Head,
-    pub(crate) link: Link,
+    pub(crate) link: Box<Link>,
     pub(crate) in_flight: InFlight,
     /// The client's body, where the answer came before its end.
-    pub(crate) upload: Option<(Upload, Supply)>,
+    pub(crate) upload: Option<Box<Upload>>,
 }
 
 impl Arrived {
@@ -71,7 +69,7 @@ impl Arrived {
         in_flight.succeeded();
         let is_over = matches!(left, Left::Nothing);
         let rest = Rest { link, left, keeps, in_flight, upload };
-        let mut body = AnswerBody { rest: Some(rest), silence, timer: None, is_waiting: false };
+        let mut body = AnswerBody { rest: Some(rest), silence, waits_since: None };
         if is_over {
             body.end();
         }
@@ -81,12 +79,12 @@ impl Arrived {
 
 /// Where the rest of a body comes from.
 struct Rest {
-    link: Link,
+    link: Box<Link>,
     left: Left,
     /// Whether the connection takes another request behind the body.
     keeps: bool,
     in_flight: InFlight,
-    upload: Option<(Upload, Supply)>,
+    upload: Option<Box<Upload>>,
 }
 
 /// The body of an upstream's answer.
@@ -95,9 +93,8 @@ pub struct AnswerBody {
     rest: Option<Rest>,
     /// The longest silence.
     silence: Duration,
-    /// Made when the upstream is first waited for.
-    timer: Option<Pin<Box<Sleep>>>,
-    is_waiting: bool,
+    /// Since when the upstream has been waited for.
+    waits_since: Option<Instant>,
 }
 
 impl fmt::Debug for AnswerBody {
@@ -124,7 +121,7 @@ impl AnswerBody {
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         match rest.poll_fill(cx, out) {
             Poll::Ready(Ok(Progress::More)) => {
-                self.is_waiting = false;
+                self.waits_since = None;
                 return Poll::Ready(Some(Ok(())));
             }
             Poll::Ready(Ok(Progress::Last)) => {
@@ -135,12 +132,8 @@ impl AnswerBody {
             Poll::Pending => {}
         }
         // The clock runs only while the upstream is waited for.
-        let silence = self.silence;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(silence)));
-        if !std::mem::replace(&mut self.is_waiting, true) {
-            timer.as_mut().reset(Instant::now() + silence);
-        }
-        ready!(timer.as_mut().poll(cx));
+        let late_at = *self.waits_since.get_or_insert_with(Instant::now) + self.silence;
+        ready!(rest.link.timer.poll(cx, || late_at));
         let error = Error::new(Kind::TimedOut, "the upstream fell silent in the middle of a body");
         Poll::Ready(Some(Err(self.fail(error))))
     }
@@ -160,13 +153,16 @@ impl AnswerBody {
             None if is_clean => in_flight.keep(link),
             None => {}
             // The upstream has answered and may still read what its client sends.
-            Some((mut upload, supply)) => {
-                let silence = self.silence;
+            Some(mut upload) => {
+                let (silence, began) = (self.silence, Instant::now());
                 drop(tokio::spawn(async move {
-                    let sending = std::future::poll_fn(|cx| upload.poll(cx, &mut link));
-                    if let Some(Ok(())) = in_time(silence, sending, &supply).await
-                        && is_clean
-                    {
+                    let sending = std::future::poll_fn(|cx| match upload.poll(cx, &mut link) {
+                        Poll::Ready(sent) => Poll::Ready(sent.is_ok()),
+                        Poll::Pending => {
+                            link.timer.poll(cx, || upload.late_at(began, silence)).map(|()| false)
+                        }
+                    });
+                    if sending.await && is_clean {
                         in_flight.keep(link);
                     }
                 }));
@@ -183,13 +179,13 @@ enum Progress {
 
 impl Rest {
     fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<Progress, Error>> {
-        if let Some((upload, supply)) = &mut self.upload {
+        if let Some(upload) = &mut self.upload {
             match upload.poll(cx, &mut self.link) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => self.upload = None,
                 Poll::Ready(Err(Cut::ByClient)) => {
                     let unknown = || Error::new(Kind::ClientBody, "the client's body is not whole");
-                    return Poll::Ready(Err(supply.take_broken().unwrap_or_else(unknown)));
+                    return Poll::Ready(Err(upload.take_broken().unwrap_or_else(unknown)));
                 }
                 // It has answered without reading all of it.
                 Poll::Ready(Err(Cut::ByUpstream(_))) => (self.upload, self.keeps) = (None, false),
@@ -199,7 +195,7 @@ impl Rest {
             Error::new(Kind::Unreachable, "the upstream broke off in the middle of a body").caused_by(error)
         };
         let cut_off = || broken(io::ErrorKind::UnexpectedEof.into());
-        let link = &mut self.link;
+        let link = &mut *self.link;
         match &mut self.left {
             Left::Nothing => return Poll::Ready(Ok(Progress::Last)),
             Left::Bytes(left) => {

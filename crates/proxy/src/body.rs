@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// What a client's body that is still arriving comes from.
 pub type BodySource = Pin<Box<dyn Stream<Item = Result<Vec<u8>, Box<dyn StdError + Send + Sync>>> + Send>>;
@@ -82,7 +82,7 @@ impl Supply {
     }
 
     /// Since when the upstream has been waited for. While its client is, that is since now.
-    pub(crate) fn upstream_waited_since(&self, began: Instant) -> Instant {
+    fn upstream_waited_since(&self, began: Instant) -> Instant {
         match self {
             Supply::Whole(_) => began,
             Supply::Arriving(arriving) => match &*arriving.lock() {
@@ -140,6 +140,16 @@ impl Upload {
         Upload { supply: supply.clone(), is_whole: whole.is_some() }
     }
 
+    /// When the upstream has been waited for so long that it is late, as things are.
+    pub(crate) fn late_at(&self, began: Instant, patience: Duration) -> Instant {
+        self.supply.upstream_waited_since(began) + patience
+    }
+
+    /// See [`Supply::take_broken`].
+    pub(crate) fn take_broken(&self) -> Option<Error> {
+        self.supply.take_broken()
+    }
+
     /// Sends everything.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) -> Poll<Result<(), Cut>> {
         loop {
@@ -193,25 +203,6 @@ impl Arriving {
     fn cut(&mut self, why: impl Into<Box<dyn StdError + Send + Sync>>) -> Result<bool, Cut> {
         self.broken = Some(why.into());
         Err(Cut::ByClient)
-    }
-}
-
-/// What `sending` comes to; `None`: the upstream let the time pass, while it was waited for.
-pub(crate) async fn in_time<T>(
-    patience: Duration,
-    sending: impl Future<Output = T>,
-    supply: &Supply,
-) -> Option<T> {
-    let began = Instant::now();
-    let mut sending = std::pin::pin!(sending);
-    loop {
-        let left = (supply.upstream_waited_since(began) + patience).duration_since(Instant::now());
-        if left.is_zero() {
-            return None;
-        }
-        if let Ok(sent) = timeout(left, &mut sending).await {
-            return Some(sent);
-        }
     }
 }
 

@@ -136,7 +136,7 @@ impl Connector {
     }
 
     /// A new connection.
-    pub(crate) async fn connect(&self, upstream: &Upstream) -> Result<Link, ConnectError> {
+    pub(crate) async fn connect(&self, upstream: &Upstream) -> Result<Box<Link>, ConnectError> {
         let uri = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
         let uri = uri.path_and_query("/").build()?;
         let mut inner = self.inner.clone();
@@ -146,10 +146,10 @@ impl Connector {
         };
         let connected = tokio::time::timeout(self.timeout, connecting).await;
         let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        Ok(Link::new(match stream {
+        Ok(Box::new(Link::new(match stream {
             MaybeHttpsStream::Http(io) => Socket::Plain(io.into_inner()),
             MaybeHttpsStream::Https(io) => Socket::Secure(Box::pin(io.into_inner())),
-        }))
+        })))
     }
 }
 

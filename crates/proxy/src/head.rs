@@ -86,17 +86,22 @@ fn framed_length(fields: &Fields) -> Result<Option<u64>, &'static str> {
             true => Ok(None),
             false => Err("has a Transfer-Encoding other than chunked"),
         },
-        (None, Some(length)) => {
-            let is_number = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-            let digits = std::str::from_utf8(length).ok().filter(|_| is_number);
-            match (digits.and_then(|digits| digits.parse().ok()), lengths.next()) {
-                (Some(length), None) => Ok(Some(length)),
-                (_, Some(_)) => Err("has Content-Length more than once"),
-                (None, None) => Err("has a malformed Content-Length"),
-            }
-        }
+        (None, Some(length)) => match (number(length), lengths.next()) {
+            (Some(length), None) => Ok(Some(length)),
+            (_, Some(_)) => Err("has Content-Length more than once"),
+            (None, None) => Err("has a malformed Content-Length"),
+        },
         (None, None) => Ok(None),
     }
+}
+
+/// A number of digits alone.
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |number: u64, digit: &u8| match digit {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 #[cfg(test)]

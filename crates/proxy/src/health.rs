@@ -83,6 +83,11 @@ impl Balance {
         self.began.elapsed().as_millis() as u64
     }
 
+    /// [`Balance::now_ms`] where it matters to [`Balance::pick`]: while an upstream is out.
+    pub(crate) fn pick_ms(&self) -> u64 {
+        if self.upstreams.iter().any(Health::is_out) { self.now_ms() } else { 0 }
+    }
+
     /// The least busy upstream that is well and not among `tried`; equals take turns. `None`: there is none.
     pub(crate) fn pick(&self, tried: &[usize], now_ms: u64) -> Option<usize> {
         let passes_checks = |upstream: &Health| !upstream.fails_checks.load(Relaxed);

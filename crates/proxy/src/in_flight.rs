@@ -30,7 +30,7 @@ impl InFlight {
     }
 
     /// Keeps the connection for the next request.
-    pub(crate) fn keep(&self, link: Link) {
+    pub(crate) fn keep(&self, link: Box<Link>) {
         self.pools.put(self.worker, self.index, link);
     }
 }

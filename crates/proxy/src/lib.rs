@@ -5,6 +5,7 @@
 //! | [`Proxy`] | one group of upstreams: attempts, time-outs, what of an answer may be passed on |
 //! | `connect` | making connections to upstreams, with TLS and without |
 //! | `link` | one connection: what was read and what is to be written |
+//! | `timer` | the time-out of what a connection's request waits for |
 //! | `pool` | connections that wait for the next request, by worker and upstream |
 //! | `health`, `in_flight` | which upstream is asked, and what requests tell of it |
 //! | [`Fields`] | header fields |
@@ -43,6 +44,7 @@ mod limits;
 mod link;
 mod pool;
 mod proxy;
+mod timer;
 mod upgrade;
 
 pub use answer::{Answer, AnswerBody};

@@ -6,13 +6,16 @@
 
 use crate::head::Head;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_BUFFER_BYTES_MAX, READ_BYTES};
+use crate::timer::Timer;
 use bytes::BufMut;
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 use tokio_util::io::poll_read_buf;
 
 /// What can be read from and written to.
@@ -31,6 +34,22 @@ impl Socket {
         match self {
             Socket::Plain(stream) => poll_read_buf(Pin::new(stream), cx, out),
             Socket::Secure(stream) => poll_read_buf(stream.as_mut(), cx, out),
+        }
+    }
+
+    /// Whether there is nothing to read: no byte, no end, no error. Asked of the socket itself: a task that
+    /// has used up its turn (tokio's budget) would be told that it must wait, whatever there is.
+    fn is_silent(&mut self) -> bool {
+        let mut byte = [0];
+        match self {
+            Socket::Plain(stream) => {
+                stream.try_read(&mut byte).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            }
+            Socket::Secure(stream) => {
+                let reading =
+                    unconstrained(poll_fn(|cx| poll_read_buf(stream.as_mut(), cx, &mut &mut byte[..])));
+                pin!(reading).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+            }
         }
     }
 
@@ -71,6 +90,8 @@ pub(crate) struct Link {
     pub(crate) has_sent: bool,
     /// How many sweeps it has been idle for.
     pub(crate) idle_sweeps: u32,
+    /// For what its request waits for.
+    pub(crate) timer: Timer,
 }
 
 impl fmt::Debug for Link {
@@ -82,7 +103,8 @@ impl fmt::Debug for Link {
 impl Link {
     pub(crate) fn new(socket: Socket) -> Link {
         let (input, output) = (Vec::new(), Vec::new());
-        Link { socket, input, used: 0, output, written: 0, has_sent: false, idle_sweeps: 0 }
+        let timer = Timer::default();
+        Link { socket, input, used: 0, output, written: 0, has_sent: false, idle_sweeps: 0, timer }
     }
 
     /// What was read and not used.
@@ -167,9 +189,7 @@ impl Link {
 
     /// Whether another request may be sent: the upstream has neither closed nor said anything unasked.
     pub(crate) fn is_idle(&mut self) -> bool {
-        let mut byte = [0];
-        let mut cx = Context::from_waker(Waker::noop());
-        self.unread().is_empty() && self.socket.poll_read(&mut cx, &mut &mut byte[..]).is_pending()
+        self.unread().is_empty() && self.socket.is_silent()
     }
 
     /// Makes it small for as long as nothing is asked.
@@ -215,6 +235,40 @@ impl AsyncWrite for Link {
         match &mut self.socket {
             Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Secure(stream) => stream.as_mut().poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::task::coop::{consume_budget, has_budget_remaining};
+
+    /// Regression: a task that had used up its turn was told to wait when it looked for bytes, and took a
+    /// connection for idle on which its server had said something unasked.
+    #[tokio::test]
+    async fn what_was_said_unasked_is_seen_by_a_task_whose_turn_is_over() {
+        let sockets: [fn(TcpStream) -> Socket; 2] =
+            [Socket::Plain, |stream| Socket::Secure(Box::pin(stream))];
+        for socket in sockets {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let near = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+            let (mut far, _) = listener.accept().await.expect("accepted");
+            far.write_all(b"HTTP/1.1 200 OK\r\n").await.expect("sent");
+            near.readable().await.expect("arrived");
+            let looking = tokio::spawn(async move {
+                let mut link = Link::new(socket(near));
+                poll_fn(|cx| {
+                    while has_budget_remaining() {
+                        let _consumed = pin!(consume_budget()).poll(cx);
+                    }
+                    Poll::Ready(link.is_idle())
+                })
+                .await
+            });
+            assert!(!looking.await.expect("looked"));
         }
     }
 }

@@ -14,7 +14,8 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 struct Idle {
     /// By upstream. Only its worker comes here, so that nothing is waited for.
-    links: Box<[Mutex<Vec<Link>>]>,
+    #[allow(clippy::vec_box, reason = "a request has its link in a box, which is kept with it")]
+    links: Box<[Mutex<Vec<Box<Link>>>]>,
     is_swept: AtomicBool,
 }
 
@@ -30,13 +31,13 @@ impl Pools {
     }
 
     /// A link that can be used.
-    pub(crate) fn take(&self, worker: usize, upstream: usize) -> Option<Link> {
+    pub(crate) fn take(&self, worker: usize, upstream: usize) -> Option<Box<Link>> {
         let mut links = self.0[worker].links[upstream].lock();
         std::iter::from_fn(|| links.pop()).find_map(|mut link| link.is_idle().then_some(link))
     }
 
     /// Keeps a link on which an answer has come whole. On its worker's runtime.
-    pub(crate) fn put(self: &Arc<Self>, worker: usize, upstream: usize, mut link: Link) {
+    pub(crate) fn put(self: &Arc<Self>, worker: usize, upstream: usize, mut link: Box<Link>) {
         link.rest();
         let idle = &self.0[worker];
         let mut links = idle.links[upstream].lock();

@@ -1,7 +1,7 @@
 //! One group of upstreams: from a client's request to an answer that may be passed on.
 
 use crate::answer::{Answer, Arrived};
-use crate::body::{Cut, RequestBody, Supply, Upload, in_time};
+use crate::body::{Cut, RequestBody, Supply, Upload};
 use crate::connect::{ConnectError, Connector, Roots, TlsError, Upstream, client_config};
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
@@ -16,9 +16,9 @@ use http::Method;
 use http::uri::PathAndQuery;
 use std::io;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// What a group of upstreams is, and how patient one is with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,13 +86,14 @@ impl Proxy {
         &self.settings
     }
 
-    /// Passes a request on. To be polled on the runtime of that worker, always the same.
+    /// Passes a request on, and takes its body out of it. To be polled on the runtime of that worker, always
+    /// the same.
     ///
     /// # Errors
     /// See [`Kind`].
-    pub async fn send(&self, worker: usize, request: Request) -> Result<Answer, Error> {
-        let method = request.method.clone();
-        self.exchange(worker, request, None).await?.accept(&method, self.settings.silence_timeout)
+    pub async fn send(&self, worker: usize, request: &mut Request) -> Result<Answer, Error> {
+        let arrived = self.exchange(worker, request, None).await?;
+        arrived.accept(&request.method, self.settings.silence_timeout)
     }
 
     /// Sends a request to one upstream after the other, as far as it may be sent again. `protocols`: the
@@ -100,11 +101,12 @@ impl Proxy {
     pub(crate) async fn exchange(
         &self,
         worker: usize,
-        request: Request,
+        request: &mut Request,
         protocols: Option<&[u8]>,
     ) -> Result<Arrived, Error> {
         let Request { method, target, headers, sender, body } = request;
-        let outgoing = Outgoing { method, target, headers, sender, protocols, supply: Supply::new(body) };
+        let supply = Supply::new(std::mem::replace(body, RequestBody::Whole(Default::default())));
+        let outgoing = Outgoing { method, target, headers, sender: *sender, protocols, supply };
         let mut tried = Vec::new();
         loop {
             let Some(index) = self.next_upstream(&tried) else {
@@ -124,7 +126,7 @@ impl Proxy {
 
     /// Another one where there is one; else one that failed may be asked once more.
     fn next_upstream(&self, tried: &[usize]) -> Option<usize> {
-        let now_ms = self.balance.now_ms();
+        let now_ms = self.balance.pick_ms();
         self.balance.pick(tried, now_ms).or_else(|| match tried {
             [] => None,
             _ => self.balance.pick(&[], now_ms),
@@ -141,24 +143,16 @@ impl Proxy {
     async fn attempt(&self, worker: usize, index: usize, outgoing: &Outgoing<'_>) -> Result<Arrived, Failed> {
         let in_flight = InFlight::begin(&self.balance, &self.pools, worker, index);
         let supply = &outgoing.supply;
-        let sent = in_time(self.settings.answer_timeout, self.ask(worker, index, outgoing), supply).await;
+        let sent = self.ask(worker, index, outgoing).await;
         if let Some(error) = supply.take_broken() {
             // Whatever the upstream made of it: it was not its fault.
             return Err(Failed { error, is_unsent: false });
         }
         match sent {
-            Some(Ok((head, link, upload))) => {
-                let upload = upload.map(|upload| (upload, supply.clone()));
-                Ok(Arrived { head, link, in_flight, upload })
-            }
-            Some(Err(fault)) => {
+            Ok((head, link, upload)) => Ok(Arrived { head, link, in_flight, upload }),
+            Err(fault) => {
                 in_flight.failed();
                 Err(Failed::by(&self.settings.upstreams[index], fault))
-            }
-            None => {
-                in_flight.failed();
-                let error = Error::new(Kind::TimedOut, "the upstream did not answer in time");
-                Err(Failed { error, is_unsent: false })
             }
         }
     }
@@ -170,17 +164,23 @@ impl Proxy {
         worker: usize,
         index: usize,
         outgoing: &Outgoing<'_>,
-    ) -> Result<(Head, Link, Option<Upload>), Fault> {
+    ) -> Result<(Head, Box<Link>, Option<Box<Upload>>), Fault> {
         let upstream = &self.settings.upstreams[index];
+        let (began, patience) = (Instant::now(), self.settings.answer_timeout);
         loop {
             let (mut link, is_new) = match self.pools.take(worker, index) {
                 Some(link) => (link, false),
-                None => (self.connector.connect(upstream).await.map_err(Fault::Connect)?, true),
+                None => {
+                    let connecting = timeout_at(began + patience, self.connector.connect(upstream)).await;
+                    (connecting.map_err(|_| Fault::Late)?.map_err(Fault::Connect)?, true)
+                }
             };
             let mut upload = outgoing.write(upstream, &self.settings, &mut link.output);
-            match answer(&mut link, &mut upload).await {
-                Ok((head, upload_is_done)) => return Ok((head, link, (!upload_is_done).then_some(upload))),
-                Err(_) if !is_new && !link.has_sent => {}
+            match answer(&mut link, &mut upload, began, patience).await {
+                Ok((head, upload_is_done)) => {
+                    return Ok((head, link, (!upload_is_done).then(|| Box::new(upload))));
+                }
+                Err(Fault::Link(_)) if !is_new && !link.has_sent => {}
                 Err(fault) => return Err(fault),
             }
         }
@@ -207,16 +207,16 @@ impl Proxy {
         link.output.extend_from_slice(head.as_bytes());
         let mut nothing =
             Upload::begin(&Supply::new(RequestBody::Whole(Default::default())), false, &mut link.output);
-        let answered = answer(&mut link, &mut nothing).await;
+        let answered = answer(&mut link, &mut nothing, Instant::now(), CHECK_TIMEOUT).await;
         answered.is_ok_and(|(head, _)| (200..=399).contains(&head.status))
     }
 }
 
 /// A request as it is sent, once or again.
 struct Outgoing<'a> {
-    method: Method,
-    target: PathAndQuery,
-    headers: Fields,
+    method: &'a Method,
+    target: &'a PathAndQuery,
+    headers: &'a Fields,
     sender: Sender,
     /// The Upgrade that it has.
     protocols: Option<&'a [u8]>,
@@ -230,19 +230,25 @@ impl Outgoing<'_> {
         }
         let own_host = upstream.authority.as_str();
         let host = if settings.keeps_host { None } else { Some(own_host) };
-        write_fields(&self.headers, Told { sender: self.sender, trust: settings.trust, host, own_host }, out);
+        write_fields(self.headers, Told { sender: self.sender, trust: settings.trust, host, own_host }, out);
         if let Some(protocols) = self.protocols {
             for part in [b"connection: Upgrade\r\nupgrade: ", protocols, b"\r\n"] {
                 out.extend_from_slice(part);
             }
         }
-        let expects_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
+        let expects_body = matches!(*self.method, Method::POST | Method::PUT | Method::PATCH);
         Upload::begin(&self.supply, expects_body, out)
     }
 }
 
-/// Sends what is written, and waits for the head of the answer; whether everything was sent before.
-async fn answer(link: &mut Link, upload: &mut Upload) -> Result<(Head, bool), Fault> {
+/// Sends what is written, and waits for the head of the answer, so long since `began`; whether everything was
+/// sent before.
+async fn answer(
+    link: &mut Link,
+    upload: &mut Upload,
+    began: Instant,
+    patience: Duration,
+) -> Result<(Head, bool), Fault> {
     let mut is_sent = false;
     let mut refused = None;
     std::future::poll_fn(|cx| {
@@ -258,11 +264,15 @@ async fn answer(link: &mut Link, upload: &mut Upload) -> Result<(Head, bool), Fa
                 Poll::Ready(Err(Cut::ByUpstream(error))) => refused = Some(error),
             }
         }
-        link.poll_head(cx).map(|read| match read {
-            Ok(head) => Ok((head, is_sent)),
-            Err(NoHead::Io(error)) => Err(Fault::Link(NoHead::Io(refused.take().unwrap_or(error)))),
-            Err(fault) => Err(Fault::Link(fault)),
-        })
+        if let Poll::Ready(read) = link.poll_head(cx) {
+            return Poll::Ready(match read {
+                Ok(head) => Ok((head, is_sent)),
+                Err(NoHead::Io(error)) => Err(Fault::Link(NoHead::Io(refused.take().unwrap_or(error)))),
+                Err(fault) => Err(Fault::Link(fault)),
+            });
+        }
+        ready!(link.timer.poll(cx, || upload.late_at(began, patience)));
+        Poll::Ready(Err(Fault::Late))
     })
     .await
 }
@@ -273,6 +283,8 @@ enum Fault {
     Link(NoHead),
     /// The client's body broke off; why stands in its [`Supply`].
     Client,
+    /// The upstream let the time pass.
+    Late,
 }
 
 /// An attempt that came to nothing.
@@ -297,6 +309,7 @@ impl Failed {
             Fault::Link(NoHead::Malformed(error)) => bad().caused_by(error),
             Fault::Link(NoHead::TooLong) => bad().caused_by("its head is too long"),
             Fault::Client => Error::new(Kind::ClientBody, "the client's body is not whole"),
+            Fault::Late => Error::new(Kind::TimedOut, "the upstream did not answer in time"),
         };
         Failed { error, is_unsent }
     }

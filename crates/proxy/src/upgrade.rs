@@ -29,7 +29,7 @@ pub enum Upgrade {
 /// this is dropped.
 #[derive(Debug)]
 pub struct Tunnel {
-    link: Link,
+    link: Box<Link>,
     _in_flight: InFlight,
 }
 
@@ -47,13 +47,12 @@ impl Proxy {
     pub async fn upgrade(
         &self,
         worker: usize,
-        request: Request,
+        request: &mut Request,
         protocols: Vec<u8>,
     ) -> Result<Upgrade, Error> {
-        let method = request.method.clone();
         let arrived = self.exchange(worker, request, Some(&protocols)).await?;
         if arrived.head.status != 101 {
-            return arrived.accept(&method, self.settings().silence_timeout).map(Upgrade::Answered);
+            return arrived.accept(&request.method, self.settings().silence_timeout).map(Upgrade::Answered);
         }
         if !takes_protocol(&arrived.head.fields, &protocols) {
             return Err(arrived.refuse("changes to a protocol that was not asked for"));
@@ -81,20 +80,20 @@ impl AsyncRead for Tunnel {
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.link).poll_read(cx, out)
+        Pin::new(&mut *self.link).poll_read(cx, out)
     }
 }
 
 impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.link).poll_write(cx, bytes)
+        Pin::new(&mut *self.link).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.link).poll_flush(cx)
+        Pin::new(&mut *self.link).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.link).poll_shutdown(cx)
+        Pin::new(&mut *self.link).poll_shutdown(cx)
     }
 }

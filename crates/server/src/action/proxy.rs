@@ -59,7 +59,7 @@ impl Failures {
 
 impl ProxyAction {
     /// Sends a request. What is set here is left out of the answer.
-    pub async fn send(&self, worker: usize, outbound: forebay_proxy::Request) -> Result<Answer, Error> {
+    pub async fn send(&self, worker: usize, outbound: &mut forebay_proxy::Request) -> Result<Answer, Error> {
         let mut answer = self.proxy.send(worker, outbound).await?;
         self.strip(&mut answer.headers);
         Ok(answer)
@@ -77,7 +77,7 @@ impl ProxyAction {
     pub async fn upgrade(
         &self,
         worker: usize,
-        outbound: forebay_proxy::Request,
+        outbound: &mut forebay_proxy::Request,
         protocols: Vec<u8>,
         place: Arc<WaitingPlace>,
     ) -> Given {
@@ -121,7 +121,7 @@ impl ProxyAction {
     pub async fn pass(
         &self,
         worker: usize,
-        outbound: forebay_proxy::Request,
+        outbound: &mut forebay_proxy::Request,
         place: Arc<WaitingPlace>,
     ) -> Given {
         self.given(self.send(worker, outbound).await, place)
@@ -132,13 +132,13 @@ impl ProxyAction {
     pub async fn pass_and_drop(
         self: Arc<Self>,
         worker: usize,
-        outbound: forebay_proxy::Request,
+        mut outbound: forebay_proxy::Request,
         dropping: Dropping,
         place: Arc<WaitingPlace>,
     ) -> Given {
         let me = self.clone();
         let writing = tokio::spawn(async move {
-            let sent = me.send(worker, outbound).await;
+            let sent = me.send(worker, &mut outbound).await;
             let is_refused = sent.as_ref().is_ok_and(|answer| (400..=499).contains(&answer.status));
             let told = if is_refused { Ok(()) } else { dropping.run().await };
             (sent, told)
@@ -204,18 +204,21 @@ fn outbound(
         None => request.path().to_owned(),
     };
     let mut headers = Fields::with_capacity(16, 512);
-    // An application reads `_` as `-` (CGI, WSGI): a field with it could stand for one that is set here.
-    for (name, value) in request.headers().filter(|(name, _)| !name.contains('_')) {
-        headers.append(name, value).map_err(|_| malformed("a field"))?;
-    }
-    if trust == Trust::Nobody || identity.is_some() {
-        headers.remove(X_FORWARDED_USER);
+    let names_user = trust == Trust::Nobody || identity.is_some();
+    let is_set_here = |name: &str| {
+        name.eq_ignore_ascii_case("host") || (names_user && name.eq_ignore_ascii_case(X_FORWARDED_USER))
+    };
+    for (name, value) in request.headers() {
+        // An application reads `_` as `-` (CGI, WSGI): a field with it could stand for one that is set here.
+        if !name.as_bytes().contains(&b'_') && !is_set_here(name) {
+            headers.append(name, value).map_err(|_| malformed("a field"))?;
+        }
     }
     if let Some(identity) = identity {
         name_user(identity, &mut headers)?;
     }
     if let Some(host) = request.host() {
-        headers.set("host", host).map_err(|_| malformed("its host"))?;
+        headers.append("host", host).map_err(|_| malformed("its host"))?;
     }
     let body = match request.take_stream() {
         Some(stream) => {

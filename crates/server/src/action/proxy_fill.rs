@@ -57,12 +57,12 @@ enum Gathered {
 
 impl ProxyFill {
     /// Asks. A long answer goes to `handing`, if a client waits there.
-    pub async fn run(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
+    pub async fn run(mut self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
         within(self.timeout, self.fill(handing)).await.flatten()
     }
 
-    async fn fill(self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
-        let sent = self.action.send(self.worker, self.request).await;
+    async fn fill(&mut self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
+        let sent = self.action.send(self.worker, &mut self.request).await;
         let mut answer = sent.map_err(|error| self.action.failed(&error))?;
         if answer.status >= 500 || answer.status == 429 {
             return Err(refusal(&answer));

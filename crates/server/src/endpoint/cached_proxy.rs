@@ -161,7 +161,7 @@ impl Fronted {
         let (handing, mut handed) = oneshot::channel();
         let landing =
             self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
-        let own = self.passed.proxy.outbound(question.request, question.matched.identity)?;
+        let mut own = self.passed.proxy.outbound(question.request, question.matched.identity)?;
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
@@ -172,7 +172,7 @@ impl Fronted {
                 Ok(Landed::Own(_) | Landed::NotShared) => {
                     return match handed.try_recv() {
                         Ok(TooLong { answer, begun }) => Given::Streamed(streamed(answer, begun, place)),
-                        Err(_) => proxy.pass(worker, own, place).await,
+                        Err(_) => proxy.pass(worker, &mut own, place).await,
                     };
                 }
                 Ok(Landed::Failed(problem)) | Err(problem) => problem,

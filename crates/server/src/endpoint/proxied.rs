@@ -33,14 +33,14 @@ impl Passed {
             None => None,
         };
         let place = Arc::new(intake.waiting.take()?);
-        let outbound = self.proxy.outbound(request, matched.identity)?;
+        let mut outbound = self.proxy.outbound(request, matched.identity)?;
         let (proxy, worker) = (self.proxy.clone(), request.worker());
         let protocols = request.upgrade().and_then(Proxy::protocols);
         Ok(Outcome::Streamed(Box::pin(async move {
             match (dropping, protocols) {
                 (Some(dropping), _) => proxy.pass_and_drop(worker, outbound, dropping, place).await,
-                (None, Some(protocols)) => proxy.upgrade(worker, outbound, protocols, place).await,
-                (None, None) => proxy.pass(worker, outbound, place).await,
+                (None, Some(protocols)) => proxy.upgrade(worker, &mut outbound, protocols, place).await,
+                (None, None) => proxy.pass(worker, &mut outbound, place).await,
             }
         })))
     }
