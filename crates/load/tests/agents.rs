@@ -58,6 +58,22 @@ fn counting() -> (SocketAddr, Arc<AtomicU64>, Arc<Mutex<Vec<Instant>>>) {
     (address, count, firsts)
 }
 
+/// What many agents say is put together for the terminal now and then, not whenever one of them says something.
+#[test]
+fn what_is_shown_does_not_grow_with_the_agents() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, _, _) = counting();
+    let planned = planned(server, |typed| {
+        (typed.rate, typed.connections, typed.duration) =
+            (Some("120".into()), Some("12".into()), Some("3s".into()));
+    });
+    let controller = Controller::parse(&agents(folder.path(), &[0; 12]), TOKEN).unwrap();
+    let (mut views, began) = (0, Instant::now());
+    drive(&controller, &planned, &Handle::new(), |_, _| views += 1).unwrap();
+    let most = began.elapsed().as_millis() / 250;
+    assert!((1..=most).contains(&views), "{views} views, {most} at most");
+}
+
 fn kept(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|own| own == extension)).collect()

@@ -279,7 +279,7 @@ impl Run<'_> {
     /// Returns when every agent has ended or is lost.
     fn wait_for_all(&mut self, show: &mut impl FnMut(&Live, &[(Role, HostSecond)])) {
         let mut is_cancelled = false;
-        let mut pinged = Instant::now();
+        let (mut pinged, mut shown) = (Instant::now(), Instant::now());
         while self.all.iter().any(|one| one.outcome.is_none()) {
             self.receive_one();
             is_cancelled |= self.cancel_once(is_cancelled);
@@ -288,6 +288,11 @@ impl Run<'_> {
                 // The reader of the connection notices an agent that cannot be written to.
                 self.links.iter_mut().for_each(|link| drop(send(&mut link.stream, &ToAgent::Ping)));
             }
+            // Not with each message: with many agents there are hundreds a second.
+            if shown.elapsed() < Duration::from_millis(PROGRESS_MS) {
+                continue;
+            }
+            shown = Instant::now();
             if let Some(live) = merge::live(&self.all) {
                 let hosts: Vec<_> = self.all.iter().flat_map(|one| one.hosts.iter().cloned()).collect();
                 show(&live, &hosts);

@@ -117,11 +117,15 @@ fn last_second(all: &[Delivered]) -> Option<Second> {
     let running = all.iter().filter(|one| one.outcome.is_none());
     let last = running.map(|one| one.seconds.len()).min()?.checked_sub(1)?;
     let mut whole = Second { second: last as u64, ..Second::default() };
-    whole.set_latency(&Latency::coarse());
+    let mut latency = Latency::coarse();
     // A live view only: the results report what cannot be read.
     let seconds =
         all.iter().filter(|one| last < one.seconds.len()).filter_map(|one| one.seconds.get(last).ok());
-    seconds.for_each(|second| whole.merge(&second));
+    for second in seconds {
+        whole.add_counts(&second);
+        latency.merge(&second.latency.unpack().unwrap_or_else(Latency::coarse));
+    }
+    whole.set_latency(&latency);
     Some(whole)
 }
 

@@ -44,13 +44,18 @@ impl Second {
         self.latency = latency.pack();
     }
 
-    /// Adds the same second of another one.
-    pub fn merge(&mut self, other: &Second) {
+    /// Adds all but the latencies of the same second of another one.
+    pub(crate) fn add_counts(&mut self, other: &Second) {
         self.sent += other.sent;
         self.completed += other.completed;
         self.errors += other.errors;
         self.timeouts += other.timeouts;
         self.bytes.merge(other.bytes);
+    }
+
+    /// Adds the same second of another one.
+    pub fn merge(&mut self, other: &Second) {
+        self.add_counts(other);
         if let (Some(mut own), Some(others)) = (self.latency.unpack(), other.latency.unpack()) {
             own.merge(&others);
             self.set_latency(&own);
