@@ -1,7 +1,7 @@
 //! The database is away, or the shared cache is.
 
 use super::{Ground, counted};
-use forebay_tests::{Postgres, Stores, wait_for};
+use forebay_tests::{JumpingClock, Postgres, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
 use serde_json::json;
 
@@ -87,6 +87,27 @@ fn everything_goes_on_without_the_shared_cache() {
         }
         assert!(counted(&server, "hits") > 0, "this process goes on keeping");
     }
+}
+
+/// What is kept would seem fresh for a day then: its age follows from how long it is to be kept.
+#[test]
+fn an_answer_is_not_shown_for_longer_when_the_clock_of_the_shared_cache_goes_back() {
+    let config = CONFIG.replace("shared = \"100ms\"", "shared = \"1m\"");
+    let ground = Ground::shared(&config, Topology::Single, Flavour::Valkey);
+    let redis = ground.redis.as_ref().expect("a shared cache");
+    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
+    clock.give_to(redis, "node-1");
+    let server = ground.start("a").start();
+    let mut client = server.client();
+    client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
+    client.get("/things/1").expect(200);
+    // By a writer that no cache hears of.
+    ground.stores.archive(&ground.folder).rows("UPDATE things SET name = 'two' RETURNING id");
+    assert_eq!(client.get("/things/1").json()["name"], "one");
+    clock.jump_of(redis.nodes()[0].port, -24 * 3_600);
+    wait_for("the database is asked again", || {
+        (client.get("/things/1").json()["name"] == "two").then_some(())
+    });
 }
 
 #[test]

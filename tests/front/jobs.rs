@@ -1,7 +1,7 @@
 //! `[[job]]`: runs by itself, never twice at a time, and what came of it can be read.
 
 use super::Front;
-use forebay_tests::{Cable, Folder, Server, Start, Stores, binary, wait_for};
+use forebay_tests::{Cable, Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Spec, Topology};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -89,6 +89,38 @@ fn of_many_servers_one_runs_a_job() {
     wait_for("the other goes on", || (rows() >= before + 3).then_some(()));
 }
 
+/// What stands for the turn that was taken would keep the next one back for a day then.
+#[test]
+fn a_job_runs_on_when_the_clock_of_redis_goes_back() {
+    let (folder, stores) = (Folder::new(), Stores::postgres());
+    let memory =
+        Local::up(Spec::new(Topology::Single).on(Flavour::Valkey)).expect("a Valkey of the test's own");
+    let clock = JumpingClock::new(&folder.path().join("clock"));
+    clock.give_to(&memory, "node-1");
+    let file = folder.write(
+        "jobs.toml",
+        &format!(
+            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'turn'\nevery = '1s'\njitter = '0s'\n\
+             sql = 'INSERT INTO runs (n) SELECT coalesce(max(n), 0) + 1 FROM runs'"
+        ),
+    );
+    let start = Start::new(binary(), &folder, &file).stores(&stores, &folder).memory(&memory.url());
+    let server = start.start();
+    let goes_on = || {
+        let runs = || job(&server, "turn")["runs"].as_u64().expect("a number");
+        let before = runs();
+        wait_for("it runs three times more", || (runs() >= before + 3).then_some(()));
+    };
+    goes_on();
+    clock.jump_of(memory.nodes()[0].port, -24 * 3_600);
+    goes_on();
+    assert_eq!(job(&server, "turn")["failures"], 0);
+}
+
+/// How many of the job's statements run: not by its text, because a server prepares it when it starts, and
+/// asks for its plan.
+const UNDER_WAY: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
 /// How long the job takes, and how long its statement may.
 const LONG_S: u64 = 15;
 const LIMIT_S: u64 = 16;
@@ -117,12 +149,7 @@ fn a_job_of_a_server_that_is_cut_off_ends_before_another_begins_it() {
         start.data(folder.path().join(name)).start()
     };
     let archive = stores.archive(&folder);
-    let under_way = || {
-        archive.number(
-            // Not by its text: a server prepares it when it starts, and asks for its plan.
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
-        )
-    };
+    let under_way = || archive.number(UNDER_WAY);
     let first = start("a", &format!("redis://{}", cable.address));
     wait_for("the job is under way", || (under_way() == 1).then_some(()));
     cable.cut();

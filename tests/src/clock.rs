@@ -1,7 +1,10 @@
 //! Another clock for a process: libfaketime, preloaded. A time namespace would not do: it has no time of day
 //! of its own.
 
+use crate::server::wait_for;
+use forebay_topology::Local;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The environment in which a program believes that it is earlier or later: `clock("-1d")`. Only the time
 /// of day; what passes is measured as ever.
@@ -47,11 +50,34 @@ impl JumpingClock {
         environment
     }
 
+    /// Starts a node of Redis or Valkey again, with this clock. Valkey alone: the jemalloc of Debian's Redis
+    /// asks for the time before libfaketime can tell it.
+    ///
+    /// # Panics When it does not start.
+    pub fn give_to(&self, memory: &Local, node: &str) {
+        let environment = self.environment();
+        let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        memory.kill(node).expect("a node can be killed");
+        memory.start_in(node, &environment).expect("a node can be started");
+    }
+
     /// From now on it is this much later than it should be, or earlier.
     pub fn jump(&self, offset_s: i64) {
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{offset_s:+}")).expect("a file can be written");
         // It is never read half written.
         std::fs::rename(&next, &self.file).expect("a file can be renamed");
+    }
+
+    /// The same of the clock of the Redis or Valkey at this port; returns when that shows it.
+    #[track_caller]
+    pub fn jump_of(&self, port: u16, offset_s: i64) {
+        self.jump(offset_s);
+        wait_for("its clock has jumped", || {
+            let mut connection = redis::Client::open(("127.0.0.1", port)).ok()?.get_connection().ok()?;
+            let (shown_s, _): (i64, u64) = redis::cmd("TIME").query(&mut connection).ok()?;
+            let now_s = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs() as i64;
+            ((now_s + offset_s - shown_s).abs() <= 1).then_some(())
+        });
     }
 }

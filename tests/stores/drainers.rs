@@ -2,7 +2,7 @@
 
 use super::Ground;
 use super::writers::Writers;
-use forebay_tests::{Cable, PATIENCE, Postgres, Server, Stores, wait_for};
+use forebay_tests::{Cable, JumpingClock, PATIENCE, Postgres, Server, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ const SOME: usize = 200;
 const KILLS: usize = 4;
 /// It depends on the moment whether a batch has begun: two that have not are waited for.
 const ROUNDS_MAX: usize = 20;
+const HOUR_S: i64 = 3_600;
 
 /// Waits until a drainer works on every shard.
 #[track_caller]
@@ -29,6 +30,14 @@ fn is_in_transaction(postgres: &Postgres) -> bool {
     postgres.superuser().query_one(open, &[]).expect("a count").get::<_, i64>(0) > 0
 }
 
+/// How a drainer loses its leases while a batch of it is under way.
+enum Loss {
+    /// It stands still for longer than they last.
+    StandsStill,
+    /// The clock of the tier jumps ahead: they have ended at once, and their holder does not know.
+    ClockJumps(JumpingClock),
+}
+
 /// One of them stands still between reading its batch and writing it, for longer than its lease lasts;
 /// another takes over its shards and writes the same rows. When the first goes on, all that tells it so is
 /// the position in PostgreSQL.
@@ -36,6 +45,22 @@ fn is_in_transaction(postgres: &Postgres) -> bool {
 fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let postgres = Postgres::start(&[]);
     let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    fence_one(&postgres, &ground, Loss::StandsStill);
+}
+
+/// The same when the clock of the tier jumps ahead by an hour, again and again. It goes back by a day at
+/// last, and the leases of a drainer that has died end all the same.
+#[test]
+fn one_whose_leases_end_by_a_clock_that_jumps_is_fenced() {
+    let postgres = Postgres::start(&[]);
+    let ground =
+        Ground::on(Topology::Single, Flavour::Valkey, || Stores::postgres_at(&postgres.server_url()));
+    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
+    clock.give_to(&ground.memory, "node-1");
+    fence_one(&postgres, &ground, Loss::ClockJumps(clock));
+}
+
+fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
     let cable = Cable::to(postgres.port());
     let direct = ground.stores.database_url(&ground.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
@@ -47,18 +72,23 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let writers = Writers::start(&[idle.address], 4);
     writers.wait_for_more(SOME);
     let mut fenced = 0;
-    for _ in 0..ROUNDS_MAX {
+    for round in 1..=ROUNDS_MAX {
         wait_for_all_shards(&slow);
         cable.hold();
         wait_for("a batch is on its way", || (cable.held_bytes() > 0).then_some(()));
-        slow.signal(Signal::STOP);
-        let has_begun = is_in_transaction(&postgres);
+        match &loss {
+            Loss::StandsStill => slow.signal(Signal::STOP),
+            Loss::ClockJumps(clock) => clock.jump_of(ground.memory.nodes()[0].port, round as i64 * HOUR_S),
+        }
+        let has_begun = is_in_transaction(postgres);
         idle.pause_drain(false);
         let drained = || idle.drain_state()["rows_total"].as_u64().unwrap_or(0);
         let before = drained();
         wait_for_all_shards(&idle);
         wait_for("the other has taken over", || (drained() > before + 20).then_some(()));
-        slow.signal(Signal::CONT);
+        if matches!(loss, Loss::StandsStill) {
+            slow.signal(Signal::CONT);
+        }
         cable.release();
         if !has_begun {
             // The compare-and-set of a position that has moved; or that of the first batch, which somebody
@@ -78,6 +108,13 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     }
     assert!(fenced > 0, "it was never stopped between reading a batch and writing it");
     let told = writers.stop();
+    if let Loss::ClockJumps(clock) = &loss {
+        wait_for_all_shards(&slow);
+        slow.kill();
+        clock.jump_of(ground.memory.nodes()[0].port, -24 * HOUR_S);
+        idle.pause_drain(false);
+        wait_for_all_shards(&idle);
+    }
     ground.assert_stored(&idle, &told);
 }
 

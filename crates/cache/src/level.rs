@@ -39,7 +39,9 @@ static READ: Script =
     Script::new("cache/read", "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}");
 static LEASE: Script = Script::new(
     "cache/lease",
-    "if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then return 1 else return 0 end",
+    // None is taken for longer: one that seems to last so was taken by a clock that was ahead.
+    "if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then return 1 end \
+     if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end return 0",
 );
 static STORE: Script = Script::new(
     "cache/store",
@@ -386,7 +388,9 @@ fn read(value: Value, rules: &Rules) -> Option<Stored> {
     let mut stored = format::decode(bytes, here_ms)?;
     let lives = stored.lives;
     let shown_ms = lives.all_ms + lives.revalidate_ms.max(lives.error_ms);
-    stored.age_ms = shown_ms.saturating_sub(u64::try_from(*ttl_ms).ok()?);
+    // One that would be shown for longer has come from a clock that was ahead of this server's: its age is
+    // not known.
+    stored.age_ms = shown_ms.checked_sub(u64::try_from(*ttl_ms).ok()?)?;
     Some(stored)
 }
 

@@ -174,11 +174,19 @@ impl<'a> Ground<'a> {
                 let offset_s = *offsets.choose(random).expect("there are some");
                 let names: Vec<&String> = self.clocks.keys().collect();
                 let name = *names.choose(random).expect("there are some");
-                return self.clocks[name].jump(offset_s);
+                return self.jump(name, offset_s);
             }
             _ => return self.replace_server(random.random_range(0..SERVERS)),
         };
         self.broken = Some((broken, Instant::now() + Duration::from_millis(broken_ms)));
+    }
+
+    /// A clock jumps; that of a node is seen to.
+    fn jump(&self, name: &str, offset_s: i64) {
+        match self.memory.nodes().iter().find(|node| node.name == name) {
+            Some(node) => self.clocks[name].jump_of(node.port, offset_s),
+            None => self.clocks[name].jump(offset_s),
+        }
     }
 
     /// Kills a server, and starts another one in its place.

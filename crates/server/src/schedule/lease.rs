@@ -8,8 +8,8 @@
 //! A server that is cut off from Redis, or finds its lease gone, ends its job before another begins: for
 //! [`FREE`] after a renewal it may begin its statement, then it gives it up; the lease lasts longer than
 //! that by what a statement takes at most that has begun ([`Store::statement_limit`]). Not covered: a lease
-//! that Redis itself loses (it is as durable as `memory.durability`), and a network that delivers a
-//! statement later than its time-out.
+//! that Redis itself loses (it is as durable as `memory.durability`; a clock that jumps ahead ends it), and a
+//! network that delivers a statement later than its time-out.
 //!
 //! [`Store::statement_limit`]: forebay_database::Store::statement_limit
 //!
