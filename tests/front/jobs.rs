@@ -89,6 +89,33 @@ fn of_many_servers_one_runs_a_job() {
     wait_for("the other goes on", || (rows() >= before + 3).then_some(()));
 }
 
+/// Its statement may go on in the database then: another server that took the turn would run it twice at a
+/// time.
+#[test]
+fn a_job_that_a_stop_cuts_off_keeps_its_turn() {
+    let (folder, stores) = (Folder::new(), Stores::postgres());
+    let memory =
+        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
+    let file = folder.write(
+        "jobs.toml",
+        &format!(
+            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'long'\nevery = '500ms'\njitter = '0s'\n\
+             sql = 'INSERT INTO runs (n) SELECT (random() * 1e12)::bigint FROM pg_sleep({LONG_S})'"
+        ),
+    );
+    let start = Start::new(binary(), &folder, &file).stores(&stores, &folder).memory(&memory.url());
+    let server = start.start();
+    let archive = stores.archive(&folder);
+    let under_way = || archive.number(UNDER_WAY);
+    wait_for("the job is under way", || (under_way() == 1).then_some(()));
+    assert!(server.stop().status.success());
+    let mut connection = redis::Client::open(memory.url())
+        .and_then(|client| client.get_connection())
+        .expect("the node answers");
+    let leases: Vec<String> = redis::cmd("KEYS").arg("*:lease").query(&mut connection).expect("names");
+    assert!(under_way() == 0 || leases.len() == 1, "{leases:?}");
+}
+
 /// What stands for the turn that was taken would keep the next one back for a day then.
 #[test]
 fn a_job_runs_on_when_the_clock_of_redis_goes_back() {

@@ -121,7 +121,7 @@ fn serve_in_place(
         tier: tier.clone(),
         conditions: conditions.clone(),
         jobs: jobs.clone(),
-        schedule,
+        schedule: schedule.clone(),
         runtime: runtime.handle().clone(),
         stats: server.stats(),
         uncounted,
@@ -144,7 +144,7 @@ fn serve_in_place(
     watching.abort();
     jobs.stop();
     let within = reloader.answering_time().saturating_sub(ending.elapsed());
-    runtime.block_on(tier.stop_drain(within, ending.is_replaced()));
+    runtime.block_on(stop_behind(&tier, &schedule, within, ending.is_replaced()));
     admin_listeners.stop();
     reloader.routes().flush_spans(reload::STOP_END / 2);
     runtime.shutdown_timeout(Duration::from_millis(500));
@@ -319,6 +319,11 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
     tier.start_checkpoints()?;
     tier.catch_up().await;
     Ok(())
+}
+
+/// Ends what runs behind the answers: the drain and the jobs.
+async fn stop_behind(tier: &Tier, schedule: &Schedule, within: Duration, leaves: bool) {
+    tokio::join!(tier.stop_drain(within, leaves), schedule.stop(within));
 }
 
 /// Says what is served from now on. What the start has answered so far ends.

@@ -13,7 +13,7 @@ use crate::problem::Problem;
 use crate::read_your_writes::Seen;
 use forebay_cache::Cache;
 use forebay_config::model;
-use forebay_database::{Statement, Store};
+use forebay_database::{Kind, Statement, Store};
 use forebay_table::Following;
 use forebay_terminal::{error, warn};
 use forebay_value::Timestamp;
@@ -24,15 +24,20 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub use lease::Lease;
 
 /// After a lease could not be asked for: until it is asked for again.
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The jobs of a server.
-#[derive(Default)]
-pub struct Schedule(Vec<Arc<Job>>);
+/// The jobs of a server. Clones are the same.
+#[derive(Default, Clone)]
+pub struct Schedule {
+    jobs: Vec<Arc<Job>>,
+    /// Whether no further run begins; every job that is still to run has a receiver.
+    stopping: watch::Sender<bool>,
+}
 
 struct Job {
     name: String,
@@ -92,22 +97,35 @@ impl Schedule {
                 }
             }
         }
-        if errors.is_empty() { Ok(Schedule(compiled)) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Schedule { jobs: compiled, stopping: watch::Sender::new(false) })
+        } else {
+            Err(errors)
+        }
     }
 
-    /// Lets all jobs run from now on, until the runtime ends; without a lease they are left to others.
+    /// Lets all jobs run from now on, until they are stopped; without a lease they are left to others.
     pub fn start(&self, runtime: &Handle, lease: Option<&Lease>) {
-        for job in &self.0 {
+        for job in &self.jobs {
             match lease {
-                Some(lease) => drop(runtime.spawn(job.clone().run(lease.clone()))),
+                Some(lease) => {
+                    drop(runtime.spawn(job.clone().run(lease.clone(), self.stopping.subscribe())));
+                }
                 None => job.state.lock().phase = Phase::Elsewhere,
             }
         }
     }
 
+    /// Has no run begin any more, and waits for those under way.
+    pub async fn stop(&self, within: Duration) {
+        self.stopping.send_replace(true);
+        // One that takes longer ends with the process, and its lease by itself.
+        let _ = tokio::time::timeout(within, self.stopping.closed()).await;
+    }
+
     /// What came of each, for the admin listener.
     pub fn states(&self) -> Vec<Value> {
-        self.0.iter().map(|job| job.state()).collect()
+        self.jobs.iter().map(|job| job.state()).collect()
     }
 }
 
@@ -140,17 +158,23 @@ async fn prepare(
 }
 
 impl Job {
-    async fn run(self: Arc<Job>, lease: Lease) {
-        loop {
-            tokio::time::sleep(self.delay()).await;
+    async fn run(self: Arc<Job>, lease: Lease, mut stopping: watch::Receiver<bool>) {
+        let mut wait = Duration::ZERO;
+        while !is_stopped_within(wait + self.delay(), &mut stopping).await {
             let began = Instant::now();
-            let wait = match lease.take(&self.name, self.every).await {
+            wait = match lease.take(&self.name, self.every).await {
                 Ok(Turn::Ours) => {
                     self.state.lock().phase = Phase::Running;
-                    self.run_once(lease.until_lost(&self.name, began)).await;
-                    lease.end(&self.name).await;
+                    let has_ended = self.run_once(lease.until_lost(&self.name, began)).await;
                     self.state.lock().phase = Phase::Waiting;
-                    self.every.saturating_sub(began.elapsed())
+                    let wait = self.every.saturating_sub(began.elapsed());
+                    // A statement that may still be under way keeps this server and others off until then.
+                    if has_ended {
+                        lease.end(&self.name).await;
+                        wait
+                    } else {
+                        wait.max(self.store.statement_limit())
+                    }
                 }
                 Ok(Turn::Others { wait }) => {
                     self.state.lock().phase = Phase::Elsewhere;
@@ -161,7 +185,6 @@ impl Job {
                     self.every.min(LEASE_PAUSE)
                 }
             };
-            tokio::time::sleep(wait).await;
         }
     }
 
@@ -170,17 +193,16 @@ impl Job {
         self.jitter.mul_f64(rand::rng().random())
     }
 
-    /// Runs it, unless `lost` comes before its end.
-    async fn run_once(&self, lost: impl Future<Output = String>) {
+    /// Runs it, unless `lost` comes before its end. Whether it has ended.
+    async fn run_once(&self, lost: impl Future<Output = String>) -> bool {
         let (began, clock) = (Timestamp::now(), Instant::now());
-        let run = async {
-            let rows = self.store.run(&self.statement, Vec::new()).await;
-            rows.map(|rows| rows.changed).map_err(|error| error.to_string())
-        };
-        let outcome = tokio::select! {
+        let (outcome, has_ended) = tokio::select! {
             biased;
-            why = lost => Err(why),
-            outcome = run => outcome,
+            why = lost => (Err(why), false),
+            rows = self.store.run(&self.statement, Vec::new()) => {
+                let has_ended = !matches!(&rows, Err(error) if *error.kind() == Kind::UnknownOutcome);
+                (rows.map(|rows| rows.changed).map_err(|error| error.to_string()), has_ended)
+            }
         };
         self.seen.wait().await;
         if let Err(why) = &outcome {
@@ -194,6 +216,7 @@ impl Job {
         state.runs += 1;
         state.failures += u64::from(outcome.is_err());
         state.last = Some(Ended { began, took: clock.elapsed(), outcome });
+        has_ended
     }
 
     fn state(&self) -> Value {
@@ -211,6 +234,11 @@ impl Job {
             "last": state.last.as_ref().map(Ended::state),
         })
     }
+}
+
+/// Waits so long, or until no run is to begin any more.
+async fn is_stopped_within(wait: Duration, stopping: &mut watch::Receiver<bool>) -> bool {
+    tokio::time::timeout(wait, stopping.wait_for(|is_stopping| *is_stopping)).await.is_ok()
 }
 
 impl Ended {
