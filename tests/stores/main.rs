@@ -43,6 +43,7 @@ mod servers;
 mod several;
 mod skipped;
 mod starting;
+mod stopped;
 mod strict;
 mod tls;
 mod undone;

@@ -73,14 +73,16 @@ impl Drain {
             tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
         let queues = remote::Queues { queue: tables.queue(), link: client.link() };
-        let runner = remote::Runner::new(queues, database, shared.clone(), &settings, own);
+        let mut runner = remote::Runner::new(queues, database, shared.clone(), &settings, own);
         let runtime = runtime()?;
         let source = Source::Queues(tables.shard_count());
         let own = shared.clone();
         Drain::spawn(shared, source, move || {
-            let run = own.unless_left(async { Ok(runner.run().await) });
-            // What it held of the shards runs out by itself.
-            runtime.block_on(run).unwrap_or(Status::Stopped)
+            runtime.block_on(async {
+                let ended = own.unless_left(async { Ok(runner.run().await) }).await;
+                runner.give_up().await;
+                ended.unwrap_or(Status::Stopped)
+            })
         })
     }
 

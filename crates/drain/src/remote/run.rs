@@ -10,6 +10,7 @@ use super::shard::{Shard, Turns};
 use crate::Error;
 use crate::batcher::Outcome;
 use crate::claim::server_name;
+use crate::limits::LEAVE_WAIT;
 use crate::pace::Pace;
 use crate::state::{Settings, Shared, Status, Stop};
 use forebay_database::Store;
@@ -92,7 +93,7 @@ impl Runner {
     }
 
     /// Until it is stopped: with which state it ends.
-    pub(crate) async fn run(mut self) -> Status {
+    pub(crate) async fn run(&mut self) -> Status {
         let mut finish = None;
         loop {
             let control = self.shared.control();
@@ -134,7 +135,6 @@ impl Runner {
                 tokio::time::sleep(IDLE).await;
             }
         }
-        self.give_up().await;
         Status::Stopped
     }
 
@@ -166,14 +166,15 @@ impl Runner {
         }
     }
 
-    /// Lets others have all shards.
-    async fn give_up(&mut self) {
-        for shard in self.held.drain(..) {
+    /// Lets others have all shards at once, whatever became of the last batch: the next one to hold them asks
+    /// the database.
+    pub(crate) async fn give_up(&mut self) {
+        let Queues { queue, link } = &self.queues;
+        let given_up = self.held.drain(..).filter(|shard| !shard.is_away).map(async |shard| {
             // One that cannot be given back now runs out by itself.
-            if !shard.is_away {
-                let _ = bounded(self.queues.queue.give_up(&self.queues.link, shard.lease().clone())).await;
-            }
-        }
+            let _ = within(LEAVE_WAIT, queue.give_up(link, shard.lease().clone())).await;
+        });
+        join_all(given_up).await;
         self.shared.totals.lock().shards_held = 0;
         self.leases_at = Instant::now();
     }
@@ -205,12 +206,14 @@ impl Runner {
         }
         self.leases_at = Instant::now() + LEASE_ROUND;
         // Side by side: a server that does not answer costs its own shards' leases, and no others.
-        let renewed = join_all(self.held.drain(..).map(|shard| renew(&self.queues, shard))).await;
+        let renewed = join_all(self.held.iter_mut().map(|shard| renew(&self.queues, shard))).await;
         let mut error = None;
-        for (shard, failed) in renewed {
-            self.held.extend(shard);
-            error = failed.or(error);
-        }
+        let mut renewed = renewed.into_iter();
+        self.held.retain(|_| {
+            let (is_held, failed) = renewed.next().expect("each shard is renewed");
+            error = failed.or(error.take());
+            is_held
+        });
         let (mut free, mut held) = (Vec::new(), vec![false; usize::from(self.queues.queue.shard_count())]);
         self.held.iter().for_each(|shard| held[usize::from(shard.number())] = true);
         for number in (0..).zip(&held).filter(|(_, is_held)| !**is_held).map(|(number, _)| number) {
@@ -397,8 +400,8 @@ impl Runner {
     }
 }
 
-/// Renews the lease of a shard: the shard unless it is lost, and why that is not known.
-async fn renew(queues: &Queues, mut shard: Shard) -> (Option<Shard>, Option<Error>) {
+/// Renews the lease of a shard: whether it may still be held, and why that is not known.
+async fn renew(queues: &Queues, shard: &mut Shard) -> (bool, Option<Error>) {
     let Queues { queue, link } = queues;
     let asked_at = Instant::now();
     let renewed = async {
@@ -411,14 +414,13 @@ async fn renew(queues: &Queues, mut shard: Shard) -> (Option<Shard>, Option<Erro
     match renewed {
         Ok(true) => {
             (shard.leased_at, shard.is_away) = (asked_at, false);
-            (Some(shard), None)
+            (true, None)
         }
-        Ok(false) => (None, None),
+        Ok(false) => (false, None),
         // It is not known whose it is before it has run out.
         Err(error) => {
             shard.is_away = true;
-            let is_held = shard.leased_at.elapsed() < Duration::from_millis(LEASE_MS);
-            (is_held.then_some(shard), Some(error))
+            (shard.leased_at.elapsed() < Duration::from_millis(LEASE_MS), Some(error))
         }
     }
 }

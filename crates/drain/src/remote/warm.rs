@@ -83,7 +83,12 @@ async fn fill(
     progress: &Progress,
 ) -> Result<u64, Error> {
     let scan = store.scan(table.schema(), filter);
-    let rows = match take_all(&load, link, scan, progress).await {
+    let taken = tokio::select! {
+        biased;
+        () = load.must_leave() => Err(Error::new(Kind::Stopped, "the load was stopped")),
+        taken = take_all(&load, link, scan, progress) => taken,
+    };
+    let rows = match taken {
         Ok(rows) => rows,
         Err(error) => {
             // The servers may be what failed; then it runs out.

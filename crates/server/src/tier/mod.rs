@@ -375,6 +375,9 @@ impl Tier {
             follow.stop();
         }
         let deadline = Instant::now() + within;
+        if let Memory::Remote(remote) = &self.memory {
+            remote.leave(within).await;
+        }
         let Some(drain) = self.drain.get() else { return };
         let now = drain.state();
         // A drain that is paused or waits for its window was told to leave everything where it is.

@@ -27,6 +27,8 @@ const WATCH: Duration = Duration::from_secs(1);
 /// How long every primary may take to answer before the tier is away: less than a probe waits for its
 /// answer.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
+/// How long a load may take to be abandoned.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The way to a tier, and its hot tables.
 pub(super) struct Remote {
@@ -113,6 +115,12 @@ impl Remote {
                 Ok(()) | Err(_) => {}
             }
         }
+    }
+
+    /// Leaves what is being loaded to other servers.
+    pub async fn leave(&self, within: Duration) {
+        // A load that does not end goes on until the process does; its lease then runs out by itself.
+        let _ = tokio::time::timeout(within.min(LEAVE_LIMIT), self.tables.leave()).await;
     }
 
     async fn load_tables(&self, store: &Store) -> Result<(), StartError> {

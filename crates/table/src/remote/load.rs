@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The script's first key of a counter.
 const FIRST_COUNTER: usize = 5;
@@ -44,6 +45,7 @@ pub struct RemoteLoad {
     began: Vec<Began>,
     /// Where rows wait until all have come; `None`: each goes to its place at once.
     stage: Option<Stage>,
+    leaving: watch::Receiver<bool>,
 }
 
 /// A shard when a load began.
@@ -66,20 +68,24 @@ pub struct RemoteEntry {
 }
 
 impl RemoteTable {
-    /// To be called before the scan of the database begins. `None`: another server loads this table; wait for
-    /// it.
+    /// To be called before the scan of the database begins. `None`: another server loads this table, or is to
+    /// ([`RemoteTables::leave`](super::RemoteTables::leave)); wait for it.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
     pub async fn begin_load(&self, link: &Link) -> Result<Option<RemoteLoad>, HotError> {
         let table = self.this.upgrade().expect("a table lives in an Arc");
+        let leaving = table.tier.leaving.subscribe();
+        if *leaving.borrow() {
+            return Ok(None);
+        }
         let token = token();
         if !table.lock_load(link, &token).await? {
             return Ok(None);
         }
         let began = table.hold(link, &token).await?;
         let stage = table.stage(link, &token, &began).await?;
-        Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), began, stage }))
+        Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), began, stage, leaving }))
     }
 
     /// Where nothing is loaded yet, and in a cluster nothing is reserved, rows can be staged.
@@ -191,6 +197,12 @@ impl RemoteLoad {
     /// Whether all shards were loaded already: what is read now only warms.
     pub fn is_warming(&self) -> bool {
         self.began.iter().all(|shard| shard.is_loaded)
+    }
+
+    /// Resolves when this process stops: the load is to be abandoned.
+    pub async fn must_leave(&self) {
+        // The sender lives as long as the table.
+        let _ = self.leaving.clone().wait_for(|is_leaving| *is_leaving).await;
     }
 
     /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were

@@ -118,6 +118,13 @@ impl RemoteTables {
         self.tier.memory_troubles.lock().clone()
     }
 
+    /// Has no load begin in this process any more, and resolves when those under way are abandoned, so that
+    /// another server may load at once.
+    pub async fn leave(&self) {
+        self.tier.leaving.send_replace(true);
+        self.tier.leaving.closed().await;
+    }
+
     /// The repair that this process is at.
     pub fn repairing(&self) -> Option<Repairing> {
         let repairing = *self.tier.repair_state.lock();

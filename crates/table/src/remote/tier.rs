@@ -90,6 +90,8 @@ pub(crate) struct Tier {
     pub servers_limit_bytes: AtomicU64,
     /// What was wrong with their memory then.
     pub memory_troubles: parking_lot::Mutex<Vec<String>>,
+    /// Whether this process stops; every load under way has a receiver.
+    pub leaving: watch::Sender<bool>,
 }
 
 /// A script with what it is called with.
@@ -143,6 +145,7 @@ impl Tier {
             used: tokio::sync::Mutex::default(),
             servers_limit_bytes: AtomicU64::new(0),
             memory_troubles: parking_lot::Mutex::default(),
+            leaving: watch::Sender::new(false),
         }))
     }
 
