@@ -26,6 +26,7 @@ mod generating;
 mod history;
 mod hosts;
 mod init;
+mod kept;
 mod letters;
 mod migrations;
 mod named;

@@ -5,7 +5,7 @@ use super::known::Known;
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
-use forebay_table::{LiveRules, TableSpec};
+use forebay_table::{HotTables, LiveRules, TableSpec};
 use forebay_terminal::{say, warn};
 use forebay_value::Schema;
 use std::sync::Arc;
@@ -62,6 +62,15 @@ impl Watched {
             tables.push(WatchedTable { schema: spec.schema.clone(), rules: spec.rules.clone(), enforced });
         }
         Ok(Watched { tables })
+    }
+
+    /// Notes how the tables are served: a tier may not keep everything that is unique in the database.
+    pub(super) fn note_served(&mut self, tables: &HotTables) {
+        for table in &mut self.tables {
+            if let Some(served) = tables.get(&table.schema.name) {
+                table.schema = Schema::clone(served.schema());
+            }
+        }
     }
 
     /// The columns of a table that no client may set in a row that is there.

@@ -186,9 +186,10 @@ pub(crate) async fn open_telling(
 ) -> Result<Opened, StartError> {
     let (store, schemas, known) = database_or_known(config, new_database, away, &trouble).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
-    let enforced = Watched::begin(config, &store, &known, &mut specs).await?;
+    let mut enforced = Watched::begin(config, &store, &known, &mut specs).await?;
     let deployment = deployment(config, &store, &known).await?;
     let tier = Tier::open(config, specs, store.clone(), new_database, &trouble).await?;
+    enforced.note_served(&tier.tables());
     Ok(Opened { store, tier, schemas, enforced, known, deployment })
 }
 

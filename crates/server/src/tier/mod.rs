@@ -90,7 +90,9 @@ impl Tier {
                 Memory::Embedded(Box::new(opened))
             }
             model::Tier::Remote(at) => {
-                Memory::Remote(Remote::open(at, memory, specs, &store, trouble).await?)
+                let undeclared = config.tables.iter().filter(|table| table.columns.is_none());
+                let undeclared = undeclared.map(|table| table.name.clone()).collect();
+                Memory::Remote(Remote::open(at, memory, specs, undeclared, &store, trouble).await?)
             }
         };
         Ok(Tier { memory, store, drain: SetOnce::new(), follow: SetOnce::new(), lag: Lag::default() })

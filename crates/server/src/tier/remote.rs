@@ -41,10 +41,12 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Connects, checks what the servers promise against what the config does, and finds or makes the tables.
+    /// Of `undeclared` ones the config has no columns.
     pub async fn open(
         at: &model::Remote,
         memory: &model::Memory,
         specs: Vec<TableSpec>,
+        undeclared: Vec<String>,
         store: &Store,
         trouble: &Trouble,
     ) -> Result<Remote, StartError> {
@@ -83,6 +85,7 @@ impl Remote {
             name: memory.name.clone(),
             database: database.map_err(StartError::from)?,
             shards: at.shards,
+            undeclared,
             limit_bytes: memory.limit_bytes,
         };
         let schemas: Vec<_> = specs.iter().map(|spec| Arc::new(spec.schema.clone())).collect();
@@ -91,6 +94,7 @@ impl Remote {
             RemoteTables::open(&client, &link, specs, options, source.clone(), source.clone())
         });
         let tables = tables.await.map_err(|error| failed(&error))?;
+        tables.lacking().iter().for_each(|lacking| warn!("{lacking}"));
         refuse_update_actions(&schemas, store, &trouble).await?;
         let claim = || claim_remote(&tables, store);
         wait_for(async || until_answered(&trouble, "claiming the tables", claim).await).await?;

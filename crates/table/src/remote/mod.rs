@@ -34,6 +34,7 @@ mod encode;
 mod error;
 mod evict;
 mod fetch;
+mod kept;
 mod links;
 mod list;
 mod load;

@@ -328,6 +328,7 @@ impl Tier {
                 Catalogue::entry_text(id, schema).map_err(|error| HotError::foreign(error.to_string()))?;
             args.extend([format!("table:{id}").into_bytes(), text.into_bytes()]);
         }
+        args.extend(self.kept_fields.lock().iter().cloned());
         link.write(self.names.slot, &scripts::RESTORE, vec![self.names.tier.clone()], args).await?;
         Ok(())
     }

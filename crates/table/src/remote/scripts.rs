@@ -25,6 +25,7 @@ scripts! {
     IS_FULL = "is_full",
     INCREMENT = "increment",
     INSTALL = "install",
+    KEEP = "keep",
     LEASE = "lease",
     LOAD = "load",
     LOCK = "lock",

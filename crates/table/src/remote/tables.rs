@@ -19,6 +19,7 @@ pub struct RemoteTables {
     tier: Arc<Tier>,
     tables: Arc<Vec<Arc<RemoteTable>>>,
     queue: Queue,
+    lacking: Arc<Vec<String>>,
 }
 
 impl RemoteTables {
@@ -27,11 +28,12 @@ impl RemoteTables {
     ///
     /// # Errors
     /// [`HotKind::Broken`](crate::HotKind::Broken) when the servers must not be used (they evict, have no
-    /// streams), the tier has another number of shards, or two tables have one name; `Unavailable`; `Source`.
+    /// streams), the tier has another number of shards, its rows were loaded without something that a table
+    /// is to have, or two tables have one name; `Unavailable`; `Source`.
     pub async fn open(
         client: &Client,
         link: &Link,
-        specs: Vec<TableSpec>,
+        mut specs: Vec<TableSpec>,
         options: RemoteOptions,
         source: Arc<dyn Source>,
         positions: Arc<dyn Positions>,
@@ -48,6 +50,8 @@ impl RemoteTables {
         let tier = Tier::open(client, link, &options, source, positions).await?;
         let schemas: Vec<_> = specs.iter().map(|spec| &spec.schema).collect();
         let ids = tier.assign(link, &schemas).await?;
+        let is_declared = |name: &str| !options.undeclared.iter().any(|undeclared| undeclared == name);
+        let lacking = Arc::new(tier.agree(link, &ids, &mut specs, is_declared).await?);
         let tables = ids.into_iter().zip(specs);
         let tables: Vec<_> = tables.map(|(id, spec)| RemoteTable::new(tier.clone(), id, spec)).collect();
         let tables = Arc::new(tables);
@@ -60,7 +64,7 @@ impl RemoteTables {
         for table in tables.iter() {
             table.check_loaded(link).await?;
         }
-        Ok(RemoteTables { tier, tables, queue })
+        Ok(RemoteTables { tier, tables, queue, lacking })
     }
 
     /// The table with this name. For the start: nothing is looked up by name while serving.
@@ -71,6 +75,11 @@ impl RemoteTables {
     /// All tables, in the order in which they were given.
     pub fn all(&self) -> &[Arc<RemoteTable>] {
         &self.tables
+    }
+
+    /// What tables have in the database and their rows in memory were loaded without: a sentence each.
+    pub fn lacking(&self) -> &[String] {
+        &self.lacking
     }
 
     /// What the table ids in the queues stand for.

@@ -36,6 +36,9 @@ pub struct RemoteOptions {
     /// Shards of a tier that is made; one that is there must have as many. `None`: as it is, or what suits
     /// the topology.
     pub shards: Option<u16>,
+    /// Tables whose columns are the database's, by name: what they have that the tier does not keep is no
+    /// mistake.
+    pub undeclared: Vec<String>,
     /// What all primaries together may use, in bytes, before drained rows are evicted; 0: no limit but the
     /// servers' own.
     pub limit_bytes: u64,
@@ -71,6 +74,8 @@ pub(crate) struct Tier {
     pub positions: Arc<dyn Positions>,
     pub limit_bytes: u64,
     pub catalogue: RwLock<Arc<Catalogue>>,
+    /// Of its own tables: the fields that say what is kept of them, and their texts.
+    pub kept_fields: parking_lot::Mutex<Vec<Vec<u8>>>,
     pub this: Weak<Tier>,
     /// When this process repaired everything last; locked while it repairs.
     pub repaired_at: tokio::sync::Mutex<Option<Instant>>,
@@ -136,6 +141,7 @@ impl Tier {
             positions,
             limit_bytes: options.limit_bytes,
             catalogue: RwLock::default(),
+            kept_fields: parking_lot::Mutex::default(),
             repaired_at: tokio::sync::Mutex::default(),
             repair_state: parking_lot::Mutex::default(),
             rebuild_state: parking_lot::Mutex::default(),

@@ -1,0 +1,131 @@
+//! What a tier keeps of a table beside its rows: reservations of unique values, counts by value, the order of
+//! its keys.
+//!
+//! All of them are made as rows are loaded and written. One that a later config or a later constraint of the
+//! database asks for does not cover the rows from before, and a server that does not know of one leaves it
+//! behind the rows. So the tier's own hash has a field `kept:<table>` for each table, which the first server
+//! writes and every other one agrees to:
+//! ```text
+//! { "unique": [ "email" ], "indexed": [ "city" ], "ordered": true }
+//! ```
+//! - A server keeps what is counted or ordered there, also when its own config does not need it.
+//! - What is not kept there cannot be had from this tier. A server whose config says it is refused. Where the
+//!   columns are the database's, the database alone judges what is unique, and nothing is counted.
+//! - A column that is not unique any more is taken out: from then on rows come without reservations.
+//!
+//! Not covered: a tier of a version that had no such field; it is taken to keep what the first server of this
+//! version asks for.
+
+use super::tier::Tier;
+use super::{scripts, wire};
+use crate::error::HotError;
+use crate::record::TableId;
+use crate::spec::TableSpec;
+use forebay_redis::Link;
+use forebay_value::Schema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    unique: BTreeSet<String>,
+    indexed: BTreeSet<String>,
+    ordered: bool,
+}
+
+/// The field of the tier's hash.
+fn field(table: TableId) -> Vec<u8> {
+    format!("kept:{table}").into_bytes()
+}
+
+impl Kept {
+    fn of(schema: &Schema, ordered: bool) -> Kept {
+        let names = |columns: &mut dyn Iterator<Item = usize>| {
+            columns.map(|column| schema.columns[column].name.clone()).collect()
+        };
+        Kept {
+            unique: names(&mut schema.unique_columns()),
+            indexed: names(&mut schema.indexed_columns()),
+            ordered,
+        }
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("names can be written")
+    }
+
+    fn read(text: &[u8]) -> Result<Kept, HotError> {
+        serde_json::from_slice(text)
+            .map_err(|error| HotError::foreign(format!("what the tier keeps of a table: {error}")))
+    }
+
+    /// What of this the other has not, in words.
+    fn beyond(&self, other: &Kept) -> Vec<String> {
+        let unique = self.unique.difference(&other.unique).map(|name| format!("`{name}` unique"));
+        let indexed = self.indexed.difference(&other.indexed).map(|name| format!("`{name}` indexed"));
+        let ordered = (self.ordered && !other.ordered).then(|| "its keys listed in order".to_owned());
+        unique.chain(indexed).chain(ordered).collect()
+    }
+}
+
+impl Tier {
+    /// Has the tables be what the tier keeps of them. Sentences about what it does not keep that the database
+    /// has. `is_declared`: the columns of a table are those of the config.
+    pub async fn agree(
+        &self,
+        link: &Link,
+        ids: &[TableId],
+        specs: &mut [TableSpec],
+        is_declared: impl Fn(&str) -> bool,
+    ) -> Result<Vec<String>, HotError> {
+        let mut lacking = Vec::new();
+        for (id, spec) in ids.iter().zip(specs) {
+            let wanted = Kept::of(&spec.schema, spec.ordered);
+            let kept = self.kept(link, *id, &wanted).await?;
+            let lacks = wanted.beyond(&kept);
+            let name = spec.schema.name.clone();
+            if !lacks.is_empty() {
+                let said = format!("table {name} is to have {}", lacks.join(", "));
+                if is_declared(&name) || wanted.ordered && !kept.ordered {
+                    return Err(self.refused(&said));
+                }
+                lacking.push(said);
+            }
+            for column in &mut spec.schema.columns {
+                column.unique &= kept.unique.contains(&column.name);
+                column.indexed = kept.indexed.contains(&column.name);
+            }
+            spec.ordered = kept.ordered;
+            self.kept_fields.lock().extend([field(*id), kept.text().into_bytes()]);
+        }
+        Ok(lacking.into_iter().map(|said| format!("{said}, and {}", self.why_not())).collect())
+    }
+
+    /// What is kept of a table once this server, which wants that, has come.
+    async fn kept(&self, link: &Link, id: TableId, wanted: &Kept) -> Result<Kept, HotError> {
+        let (mut expected, mut new) = (String::new(), wanted.clone());
+        loop {
+            let args = vec![field(id), expected.clone().into_bytes(), new.text().into_bytes()];
+            let answer = link.write(self.names.slot, &scripts::KEEP, vec![self.names.tier.clone()], args);
+            let found = wire::text("what is kept", answer.await?)?;
+            let kept = Kept::read(found.as_bytes())?;
+            let unique: BTreeSet<String> = kept.unique.intersection(&wanted.unique).cloned().collect();
+            if unique == kept.unique {
+                return Ok(kept);
+            }
+            (expected, new) = (found, Kept { unique, ..kept });
+        }
+    }
+
+    fn why_not(&self) -> String {
+        format!(
+            "the rows in the memory tier were loaded without that. To have it, stop all servers of the tier, drain it \
+             with the config as it was, and delete its keys, {}*: the next start loads the tables anew",
+            self.names.root
+        )
+    }
+
+    fn refused(&self, said: &str) -> HotError {
+        HotError::foreign(format!("{said}, and {}", self.why_not()))
+    }
+}
