@@ -58,7 +58,8 @@ fn counting() -> (SocketAddr, Arc<AtomicU64>, Arc<Mutex<Vec<Instant>>>) {
     (address, count, firsts)
 }
 
-/// What many agents say is put together for the terminal now and then, not whenever one of them says something.
+/// What many agents say is put together for the terminal now and then, not whenever one of them says
+/// something.
 #[test]
 fn what_is_shown_does_not_grow_with_the_agents() {
     let folder = tempfile::tempdir().unwrap();
