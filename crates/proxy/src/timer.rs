@@ -51,7 +51,8 @@ mod tests {
         assert!(began.elapsed() >= SHORT);
         // Set for much later, and then for sooner.
         let late = Duration::from_secs(3600);
-        poll_fn(|cx| Poll::Ready(assert!(timer.poll(cx, || began + late).is_pending()))).await;
+        let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx, || began + late))).await;
+        assert!(polled.is_pending());
         poll_fn(|cx| timer.poll(cx, || began + SHORT)).await;
     }
 }
