@@ -5,7 +5,7 @@ use forebay_tests::{Folder, JumpingClock, Server, Start, Stores, binary, wait_fo
 use forebay_topology::{Flavour, Spec, Topology};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const CONFIG: &str = r#"
 [table.plain]
@@ -135,6 +135,8 @@ fn too_much_begins_early(server: &Server, stored: impl Fn() -> i64, token: &str)
     let early = wait_for("it begins early", || {
         put(server, rows..rows + 10, token);
         rows += 10;
+        // How full it is is looked at once a second: a writer that fills a quarter of it in less is refused.
+        std::thread::sleep(Duration::from_millis(100));
         let ready = server.admin("GET", "/ready").expect(200);
         let found = ready["conditions"].as_array()?.iter().find(|found| found["state"] == "drain early");
         found.cloned()
