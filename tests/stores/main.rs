@@ -42,7 +42,6 @@ mod refused;
 mod repair;
 mod servers;
 mod several;
-mod skipped;
 mod starting;
 mod stopped;
 mod strict;

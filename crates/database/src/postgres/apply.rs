@@ -17,7 +17,6 @@ use super::session::Session;
 use super::sql::quoted;
 use super::{
     Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one, one_flight,
-    skipped,
 };
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
@@ -156,9 +155,8 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // may be deferred.
         further += "; SET CONSTRAINTS ALL DEFERRED";
     }
-    let may_skip = skipped::may_be(session, batch).await?;
     let mut begun = begin_changes(session, batch, &further, letters).await;
-    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && !may_skip {
+    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) {
         if let Some(flown) = one_flight::apply(session, batch).await? {
             *done = flown;
             return Ok(());
@@ -175,30 +173,11 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
             }
             OnError::DeadLetter | OnError::Hold => one_by_one::apply(session, batch, letters, done).await?,
         }
-        if may_skip {
-            refuse_skipped(session, batch, letters, done).await?;
-        }
         done.differing.extend(reached);
         end_changes(session, batch, letters, done).await
     };
     let changed = changed.await;
     session.end(changed).await
-}
-
-/// Rows that no error refused, and that the table does not have.
-async fn refuse_skipped(
-    session: &mut Session,
-    batch: &Batch,
-    letters: &mut Letters,
-    done: &mut Done,
-) -> Result<(), Error> {
-    for index in skipped::find(session, batch, &done.not_applied).await? {
-        if batch.on_error == OnError::Fail {
-            return Err(skipped::reason().at_row(index));
-        }
-        one_by_one::refused(session, batch, index, &skipped::reason(), letters, done).await?;
-    }
-    Ok(())
 }
 
 /// Begins the transaction, moves the position or locks what is settled, and looks for the letters that the
