@@ -4,6 +4,7 @@
 use super::beside::Beside;
 use forebay_tests::{Server, wait_for};
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const TABLES: &str = "
     CREATE TABLE products (id bigint PRIMARY KEY, slug text UNIQUE, name text, stock bigint NOT NULL DEFAULT 0,
@@ -246,11 +247,14 @@ fn a_transaction_that_commits_late_is_seen() {
 fn a_write_by_sql_is_seen_by_the_next_read() {
     let (_beside, server) = started();
     let mut client = server.client();
+    let began = Instant::now();
     for stock in 0..100 {
         let body = format!(r#"{{"stock":{stock}}}"#);
         client.ask("PUT", "/sql/products/1/stock", Some(&body)).expect(200);
         assert_eq!(client.get("/products/1").expect(200)["stock"], stock);
     }
+    // Each write waits for a look into the database, of a few milliseconds.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -35,10 +35,6 @@ pub(super) struct Head {
     is_known: bool,
 }
 
-/// Everything is found by an index: the table of changes grows and shrinks faster than its statistics.
-const SETTINGS: &str = "SET LOCAL statement_timeout = 0; \
-     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL max_parallel_workers_per_gather = 0";
-
 /// Reads the head, in the transaction that is open.
 pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Result<Head, Error> {
     let sql = format!(
@@ -76,7 +72,7 @@ pub(super) async fn read(
     cursor: &Cursor,
     wanted: &[(usize, Value)],
 ) -> Result<Read, Error> {
-    session.begin(&begin(SETTINGS)).await?;
+    session.begin(&begin()).await?;
     let read = match head(session, &cursor.home, link).await {
         Ok(head) => within(session, link, cursor, wanted, head).await,
         Err(error) if is_missing_table(&error) => {

@@ -40,11 +40,6 @@ pub(super) struct Head {
     pub(super) has_triggers: bool,
 }
 
-/// The rows are found by their keys, whatever the planner thinks of many of them. What is forbidden costs so
-/// much in its eyes that it would compile even the look into the catalogue, for a second each time.
-const SETTINGS: &str = "SET LOCAL statement_timeout = 0; \
-     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
-
 /// Reads the head, in the transaction that is open.
 pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Error> {
     let sql = format!(
@@ -96,7 +91,7 @@ pub(super) async fn read(
     confirmed: u64,
     wanted: &[(usize, Value)],
 ) -> Result<Result<Read, Fault>, Error> {
-    session.begin(&begin(SETTINGS)).await?;
+    session.begin(&begin()).await?;
     let found = match head(session, link).await {
         Ok(head) => within(session, stream, link, cursor, confirmed, wanted, head).await,
         Err(error) if is_missing_table(&error) => {
