@@ -1,6 +1,7 @@
 //! PgBouncer in transaction mode before a PostgreSQL: every transaction may be on another connection.
 
-use crate::postmaster::{as_server, free_port, give};
+use crate::port::free_port;
+use crate::postmaster::{as_server, give};
 use std::fs::File;
 use std::net::TcpStream;
 use std::path::Path;

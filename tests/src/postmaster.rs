@@ -1,9 +1,9 @@
 //! A PostgreSQL of a test's own, which it may kill, fill up and start again.
 
+use crate::port::free_port;
 use postgres::NoTls;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
-use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -278,20 +278,4 @@ fn server_user() -> Option<(u32, u32)> {
     let line = users.lines().find(|line| line.starts_with("postgres:")).expect("a user postgres");
     let mut ids = line.split(':').skip(2).map(|id| id.parse().expect("a number"));
     Some((ids.next().expect("a user id"), ids.next().expect("a group id")))
-}
-
-/// A port that no other test gets, in this process or another one, until this process ends: a server that is
-/// still to bind it finds it free, also after a restart. It is below the ports that topologies take (from
-/// 10,000) and those that the system hands out.
-pub fn free_port() -> u16 {
-    /// The UDP socket of the same port reserves it; the servers here listen on TCP alone.
-    static RESERVED: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-    loop {
-        let address = ("127.0.0.1", rand::random_range(5_500..9_500));
-        let Ok(reserved) = UdpSocket::bind(address) else { continue };
-        if TcpListener::bind(address).is_ok() {
-            RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(reserved);
-            return address.1;
-        }
-    }
 }

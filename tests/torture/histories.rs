@@ -14,6 +14,7 @@ use forebay_tests::Client;
 use forebay_topology::Topology;
 use ground::Ground;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
@@ -135,7 +136,7 @@ enum Reply {
 }
 
 struct Asker<'a> {
-    servers: &'a Mutex<Vec<SocketAddr>>,
+    servers: Vec<SocketAddr>,
     histories: &'a Histories,
     random: StdRng,
     /// Whether what a read shows cannot be lost.
@@ -197,13 +198,8 @@ impl Asker<'_> {
     }
 
     fn ask(&mut self, key: i64, op: Op) -> Result<Reply, String> {
-        let servers = self.servers.lock().expect("no thread panics").clone();
-        let Some(address) =
-            (!servers.is_empty()).then(|| servers[self.random.random_range(0..servers.len())])
-        else {
-            return Ok(Reply::Undone);
-        };
-        let Ok(mut client) = Client::connect(address) else { return Ok(Reply::Undone) };
+        let address = self.servers.choose(&mut self.random).expect("there are some");
+        let Ok(mut client) = Client::connect(*address) else { return Ok(Reply::Undone) };
         let row = format!("/cells/{key}");
         let (method, target, value) = match op {
             Op::Insert(value) => ("POST", row, Some(value)),
@@ -251,13 +247,14 @@ fn is_linearizable(history: &[(usize, Event)]) -> bool {
 pub fn run(seed: u64, topology: Topology) -> Result<(), String> {
     let is_read_sure = topology == Topology::Single;
     let mut random = StdRng::seed_from_u64(seed);
-    let (addresses, histories) = (Mutex::default(), Histories::default());
-    let mut ground = Ground::new(topology, &addresses);
+    let histories = Histories::default();
+    let mut ground = Ground::new(topology);
     let outcome: Result<Vec<()>, String> = thread::scope(|scope| {
         let askers: Vec<_> = (0..CLIENTS)
             .map(|next| {
                 let random = StdRng::seed_from_u64(random.random());
-                let asker = Asker { servers: &addresses, histories: &histories, random, is_read_sure, next };
+                let asker =
+                    Asker { servers: ground.addresses(), histories: &histories, random, is_read_sure, next };
                 scope.spawn(move || asker.run())
             })
             .collect();
@@ -272,7 +269,8 @@ pub fn run(seed: u64, topology: Topology) -> Result<(), String> {
     let next =
         histories.lock().expect("no thread panics").values().flatten().map(|(number, _)| *number).max();
     let next = next.expect("something was asked");
-    let mut last = Asker { servers: &addresses, histories: &histories, random, is_read_sure: true, next };
+    let mut last =
+        Asker { servers: ground.addresses(), histories: &histories, random, is_read_sure: true, next };
     let keys: Vec<i64> = histories.lock().expect("no thread panics").keys().copied().collect();
     keys.into_iter().try_for_each(|key| last.one(key, Op::Get))?;
     let histories = histories.into_inner().expect("no thread panics");

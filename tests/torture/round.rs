@@ -7,13 +7,11 @@ use crate::probe;
 use crate::schema::{Shape, one_of};
 use crate::workload::{Stage, client, other};
 use forebay_tests::{
-    Archive, At, Client, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary,
+    Archive, At, Client, Fault, Folder, Harm, Port, Postgres, Relay, Server, Start, Stores, binary,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write;
-use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,6 +39,8 @@ struct Ground<'a> {
     folder: Folder,
     relay: Relay,
     start: Start,
+    /// Of the server: no other one gets it while this one is away.
+    _port: Port,
     /// What happened, in order.
     told: String,
 }
@@ -51,14 +51,17 @@ impl<'a> Ground<'a> {
         let stores = shape.is_postgres.then(|| Stores::postgres_at(&postgres.server_url()));
         let relay = Relay::to(postgres.port());
         let config = folder.write("torture.toml", &shape.config());
-        let mut start = Start::new(binary(), &folder, &config).set("memory.segment=1MiB");
+        let port = Port::free();
+        let mut start = Start::new(binary(), &folder, &config)
+            .listen(&port.address().to_string())
+            .set("memory.segment=1MiB");
         if let Some(stores) = &stores {
             let direct = stores.database_url(&folder);
             let through =
                 direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", relay.address.port()));
             start = start.database(&format!("{through}?pool_size=6{}", shape.follow));
         }
-        let ground = Ground { postgres, stores, folder, relay, start, told: String::new() };
+        let ground = Ground { postgres, stores, folder, relay, start, _port: port, told: String::new() };
         let sql = shape.sql(random);
         match &ground.stores {
             Some(_) => drop(ground.archive().rows(&sql)),
@@ -272,9 +275,8 @@ fn rage(
     server: Server,
     random: &mut StdRng,
 ) -> Result<Server, String> {
-    let (address, stop, database) =
-        (Mutex::new(server.address), AtomicBool::new(false), ground.database_url());
-    let stage = Stage { shape, history, address: &address, stop: &stop, database: &database };
+    let (stop, database) = (AtomicBool::new(false), ground.database_url());
+    let stage = Stage { shape, history, address: server.address, stop: &stop, database: &database };
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let (stage, seed) = (&stage, random.random());
@@ -292,7 +294,7 @@ fn rage(
         let mut server = Ok(server);
         for _ in 0..random.random_range(2..5) {
             thread::sleep(Duration::from_millis(random.random_range(30..250)));
-            server = server.and_then(|server| happen(ground, shape, server, &address, random));
+            server = server.and_then(|server| happen(ground, shape, server, random));
         }
         thread::sleep(Duration::from_millis(random.random_range(30..150)));
         if let (Ok(server), true) = (&server, random.random_bool(0.9)) {
@@ -316,7 +318,6 @@ fn happen(
     ground: &mut Ground<'_>,
     shape: &Shape,
     server: Server,
-    address: &Mutex<SocketAddr>,
     random: &mut StdRng,
 ) -> Result<Server, String> {
     // What a start finds was often taken a moment ago, or is being taken when the process dies.
@@ -331,7 +332,7 @@ fn happen(
             let ended = server.output();
             server.kill();
             stay_down(ground, random);
-            let server = restart(ground, address, &ended)?;
+            let server = restart(ground, &ended)?;
             if random.random_bool(0.7) {
                 return Ok(server);
             }
@@ -340,13 +341,13 @@ fn happen(
             thread::sleep(Duration::from_millis(random.random_range(20..400)));
             let ended = server.output();
             server.kill();
-            restart(ground, address, &ended)
+            restart(ground, &ended)
         }
         30..35 => {
             ground.tell("SIGTERM");
             let ended = server.stop();
             stay_down(ground, random);
-            restart(ground, address, &ended.output)
+            restart(ground, &ended.output)
         }
         35..40 => {
             let pause = random.random_bool(0.6);
@@ -369,7 +370,7 @@ fn happen(
             let ended = server.output();
             ground.postgres.kill();
             server.kill();
-            let server = restart(ground, address, &ended);
+            let server = restart(ground, &ended);
             thread::sleep(Duration::from_millis(random.random_range(0..300)));
             ground.postgres.restart();
             server
@@ -406,10 +407,9 @@ fn stay_down(ground: &mut Ground<'_>, random: &mut StdRng) {
 }
 
 /// A server on what the one before it left. A fault of the network does not end a start.
-fn restart(ground: &Ground<'_>, address: &Mutex<SocketAddr>, before: &str) -> Result<Server, String> {
-    let server = ground.start.try_start();
-    let server = server
-        .map_err(|ended| format!("it does not start again: {ended:?}\n{}before:\n{before}", ground.told))?;
-    *address.lock().expect("no thread panics") = server.address;
-    Ok(server)
+fn restart(ground: &Ground<'_>, before: &str) -> Result<Server, String> {
+    ground
+        .start
+        .try_start()
+        .map_err(|ended| format!("it does not start again: {ended:?}\n{}before:\n{before}", ground.told))
 }

@@ -6,7 +6,7 @@
 
 mod writer;
 
-use forebay_tests::{Archive, At, Fault, Folder, Harm, Postgres, Relay, Server, Start, Stores, binary};
+use forebay_tests::{Archive, At, Fault, Folder, Harm, Port, Postgres, Relay, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -15,12 +15,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::Child;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 use writer::{Told, Writer};
 
 const CLIENTS: usize = 3;
+const SERVERS: usize = 2;
 /// How long a server is tried to be started while nodes of Redis are dead.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long a node stays dead at most: some live through it, some see a failover.
@@ -93,7 +93,7 @@ fn config() -> String {
 }
 
 /// The processes of a round.
-struct Ground<'a> {
+struct Ground {
     relay: Option<Relay>,
     stores: Option<Stores>,
     memory: Local,
@@ -103,24 +103,21 @@ struct Ground<'a> {
     unstarted: String,
     start: Start,
     servers: Vec<Option<Server>>,
+    /// Of the servers: nobody else gets those of servers that are away.
+    ports: Vec<Port>,
     drainer: Option<Child>,
-    addresses: &'a Mutex<Vec<SocketAddr>>,
     // Removed after those who use it.
     folder: Folder,
 }
 
-impl Drop for Ground<'_> {
+impl Drop for Ground {
     fn drop(&mut self) {
         self.kill_drainer();
     }
 }
 
-impl<'a> Ground<'a> {
-    fn new(
-        postgres: Option<&Postgres>,
-        (topology, shards): (Topology, u16),
-        addresses: &'a Mutex<Vec<SocketAddr>>,
-    ) -> Ground<'a> {
+impl Ground {
+    fn new(postgres: Option<&Postgres>, (topology, shards): (Topology, u16)) -> Ground {
         let folder = Folder::new();
         let config = folder.write("shards.toml", &config());
         let memory = Local::up(Spec::new(topology).on(Flavour::Redis).keep(Persistence::Always));
@@ -144,7 +141,6 @@ impl<'a> Ground<'a> {
             let file = rusqlite::Connection::open(folder.database()).expect("a file can be made");
             file.execute_batch(SQLITE).expect("tables can be made");
         }
-        let servers = vec![None, None];
         Ground {
             relay,
             stores,
@@ -152,9 +148,9 @@ impl<'a> Ground<'a> {
             dead: None,
             unstarted: String::new(),
             start,
-            servers,
+            servers: (0..SERVERS).map(|_| None).collect(),
+            ports: (0..SERVERS).map(|_| Port::free()).collect(),
             drainer: None,
-            addresses,
             folder,
         }
     }
@@ -168,7 +164,8 @@ impl<'a> Ground<'a> {
 
     /// Starts a server. One that finds a node dead ends, and is left out.
     fn try_start_server(&mut self, at: usize) -> Result<(), String> {
-        let start = self.start.clone().data(self.folder.path().join(format!("server-{at}")));
+        let start = self.start.clone().listen(&self.ports[at].address().to_string());
+        let start = start.data(self.folder.path().join(format!("server-{at}")));
         match start.try_start() {
             Ok(server) => self.servers[at] = Some(server),
             Err(ended) if self.dead.is_some() => self.unstarted = format!("{ended:?}"),
@@ -177,7 +174,6 @@ impl<'a> Ground<'a> {
                 return Err(format!("it does not start: {ended:?}"));
             }
         }
-        self.publish();
         Ok(())
     }
 
@@ -230,12 +226,10 @@ impl<'a> Ground<'a> {
         if let Some(server) = self.servers[at].take() {
             server.kill();
         }
-        self.publish();
     }
 
-    fn publish(&self) {
-        let addresses = self.servers.iter().flatten().map(|server| server.address).collect();
-        *self.addresses.lock().expect("no thread panics") = addresses;
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.iter().map(Port::address).collect()
     }
 
     fn start_drainer(&mut self) {
@@ -360,18 +354,17 @@ fn shape(seed: u64) -> (&'static str, Topology, u16) {
 /// One round. The error says what went wrong.
 pub fn run(seed: u64, postgres: &Postgres) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
-    let addresses = Mutex::new(Vec::new());
     let (name, topology, shards) = shape(seed);
     // Two processes are too many for SQLite's one writer when one of them is killed all the time.
     let is_postgres = random.random_range(0..4) != 0;
     let began = Instant::now();
-    let mut ground = Ground::new(is_postgres.then_some(postgres), (topology, shards), &addresses);
+    let mut ground = Ground::new(is_postgres.then_some(postgres), (topology, shards));
     ground.start_all()?;
     let told = thread::scope(|scope| {
         let writers: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let random = StdRng::seed_from_u64(random.random());
-                let writer = Writer::new(number, &addresses, random, topology == Topology::Single);
+                let writer = Writer::new(number, ground.addresses(), random, topology == Topology::Single);
                 scope.spawn(move || writer.run())
             })
             .collect();

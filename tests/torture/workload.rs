@@ -8,7 +8,6 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ pub struct Stage<'a> {
     pub shape: &'a Shape,
     pub history: &'a History,
     /// Where the server is now.
-    pub address: &'a Mutex<SocketAddr>,
+    pub address: SocketAddr,
     pub stop: &'a AtomicBool,
     /// The database itself, for those who write by SQL.
     pub database: &'a str,
@@ -58,8 +57,7 @@ struct Line<'a> {
 impl Line<'_> {
     fn ask(&mut self, method: &str, target: &str, body: Option<&Value>) -> Told {
         if self.client.is_none() {
-            let address = *self.stage.address.lock().expect("no thread panics");
-            match Client::connect(address) {
+            match Client::connect(self.stage.address) {
                 Ok(client) => self.client = Some(client),
                 Err(_) => {
                     std::thread::sleep(Duration::from_millis(5));

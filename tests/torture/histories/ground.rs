@@ -7,7 +7,7 @@
 //! replica takes over, and what it had been sent is there when it goes on as the primary that it was.
 
 use super::CONFIG;
-use forebay_tests::{Cable, Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
+use forebay_tests::{Cable, Folder, JumpingClock, Port, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -15,7 +15,6 @@ use rand::seq::IndexedRandom;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 2;
@@ -39,7 +38,7 @@ enum Broken {
 }
 
 /// Everything that runs.
-pub struct Ground<'a> {
+pub struct Ground {
     memory: Local,
     /// Between each server and one Valkey; none before a cluster.
     cables: Vec<Cable>,
@@ -51,7 +50,8 @@ pub struct Ground<'a> {
     start: Start,
     servers: Vec<Server>,
     starts: usize,
-    addresses: &'a Mutex<Vec<SocketAddr>>,
+    /// Of the servers: nobody else gets that of one that is away.
+    ports: Vec<Port>,
     stores: Stores,
     folder: Folder,
 }
@@ -60,8 +60,8 @@ fn server_name(at: usize) -> String {
     format!("server-{at}")
 }
 
-impl<'a> Ground<'a> {
-    pub fn new(topology: Topology, addresses: &'a Mutex<Vec<SocketAddr>>) -> Ground<'a> {
+impl Ground {
+    pub fn new(topology: Topology) -> Ground {
         let (folder, stores) = (Folder::new(), Stores::postgres());
         let config = folder.write("histories.toml", CONFIG);
         // Not Debian's Redis: its jemalloc asks for the time before libfaketime can tell it.
@@ -86,7 +86,7 @@ impl<'a> Ground<'a> {
             start,
             servers: Vec::new(),
             starts: 0,
-            addresses,
+            ports: (0..SERVERS).map(|_| Port::free()).collect(),
             stores,
             folder,
         };
@@ -95,7 +95,6 @@ impl<'a> Ground<'a> {
             let server = ground.start_server(at);
             ground.servers.push(server);
         }
-        ground.publish();
         ground
     }
 
@@ -115,7 +114,8 @@ impl<'a> Ground<'a> {
 
     fn start_server(&mut self, at: usize) -> Server {
         self.starts += 1;
-        let mut start = self.start.clone().data(self.folder.path().join(format!("data-{}", self.starts)));
+        let mut start = self.start.clone().listen(&self.ports[at].address().to_string());
+        start = start.data(self.folder.path().join(format!("data-{}", self.starts)));
         for (name, value) in self.clocks[&server_name(at)].environment() {
             start = start.environment(name, &value);
         }
@@ -134,9 +134,8 @@ impl<'a> Ground<'a> {
         server
     }
 
-    fn publish(&self) {
-        *self.addresses.lock().expect("no thread panics") =
-            self.servers.iter().map(|server| server.address).collect();
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.iter().map(Port::address).collect()
     }
 
     /// Something happens. Only one thing is broken at a time: with its replica dead as well, what a primary
@@ -192,10 +191,8 @@ impl<'a> Ground<'a> {
     /// Kills a server, and starts another one in its place.
     fn replace_server(&mut self, at: usize) {
         self.servers.remove(at).kill();
-        self.publish();
         let server = self.start_server(at);
         self.servers.insert(at, server);
-        self.publish();
     }
 
     /// Ends what is broken, and waits until all nodes are in step.

@@ -11,7 +11,6 @@ use rand::seq::IndexedRandom;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,9 +39,9 @@ pub struct Told {
 }
 
 /// One client, whose values nobody else has.
-pub struct Writer<'a> {
+pub struct Writer {
     number: usize,
-    servers: &'a Mutex<Vec<SocketAddr>>,
+    servers: Vec<SocketAddr>,
     random: StdRng,
     /// Whether what a read shows cannot be lost.
     is_read_sure: bool,
@@ -64,13 +63,8 @@ enum Reply {
     Lost,
 }
 
-impl<'a> Writer<'a> {
-    pub fn new(
-        number: usize,
-        servers: &'a Mutex<Vec<SocketAddr>>,
-        random: StdRng,
-        is_read_sure: bool,
-    ) -> Writer<'a> {
+impl Writer {
+    pub fn new(number: usize, servers: Vec<SocketAddr>, random: StdRng, is_read_sure: bool) -> Writer {
         let mut writer = Writer {
             number,
             servers,
@@ -284,8 +278,7 @@ impl<'a> Writer<'a> {
 
     /// Any server.
     fn ask(&mut self, method: &str, target: &str, body: Option<&str>) -> Reply {
-        let servers = self.servers.lock().expect("no thread panics").clone();
-        let Some(address) = servers.choose(&mut self.random) else { return Reply::Unsent };
+        let address = self.servers.choose(&mut self.random).expect("there are some");
         let Ok(mut client) = Client::connect(*address) else { return Reply::Unsent };
         client.call(method, target, &[], body).map_or(Reply::Lost, Reply::Answer)
     }
