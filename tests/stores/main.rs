@@ -42,6 +42,7 @@ mod refused;
 mod repair;
 mod servers;
 mod several;
+mod skipped;
 mod starting;
 mod stopped;
 mod strict;

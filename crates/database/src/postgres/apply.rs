@@ -17,6 +17,7 @@ use super::session::Session;
 use super::sql::quoted;
 use super::{
     Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one, one_flight,
+    skipped,
 };
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
@@ -155,8 +156,9 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // may be deferred.
         further += "; SET CONSTRAINTS ALL DEFERRED";
     }
+    let may_skip = skipped::may_be(session, batch).await?;
     let mut begun = begin_changes(session, batch, &further, letters).await;
-    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) {
+    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && !may_skip {
         if let Some(flown) = one_flight::apply(session, batch).await? {
             *done = flown;
             return Ok(());
@@ -170,8 +172,16 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
             OnError::Fail => {
                 *done = in_bulk(session, batch).await?;
                 supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)?;
+                if may_skip
+                    && let Some(&index) =
+                        skipped::find(session, batch, 0..batch.changes.len(), done).await?.first()
+                {
+                    return Err(skipped::reason().at_row(index));
+                }
             }
-            OnError::DeadLetter | OnError::Hold => one_by_one::apply(session, batch, letters, done).await?,
+            OnError::DeadLetter | OnError::Hold => {
+                one_by_one::apply(session, batch, may_skip, letters, done).await?;
+            }
         }
         done.differing.extend(reached);
         end_changes(session, batch, letters, done).await

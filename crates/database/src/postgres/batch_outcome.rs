@@ -15,6 +15,8 @@ pub(super) struct Done {
     pub(super) held: Vec<usize>,
     held_keys: HashSet<i64>,
     pub(super) refused: Vec<Refused>,
+    /// The positions of the changes that are held, buried or refused.
+    pub(super) not_applied: HashSet<u64>,
 }
 
 impl Done {
@@ -30,6 +32,7 @@ impl Done {
     /// The change with this index is held.
     pub(super) fn held(&mut self, batch: &Batch, index: usize) {
         self.held.push(index);
+        self.not_applied.insert(batch.changes[index].position);
         self.held_keys.insert(batch.changes[index].key_hash(&batch.schemas));
     }
 
@@ -41,12 +44,14 @@ impl Done {
     /// This change was refused, and is a letter, in the database or elsewhere.
     pub(super) fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
         self.dead += 1;
+        self.not_applied.insert(change.position);
         self.unwritten += u64::from(!is_written);
         self.differing.push(batch.place(change));
     }
 
     /// This intent was refused, or met no row.
     pub(super) fn refused(&mut self, change: &Change, reason: Option<Error>) {
+        self.not_applied.insert(change.position);
         self.refused.push(Refused { position: change.position, reason });
     }
 }

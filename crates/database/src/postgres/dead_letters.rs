@@ -9,7 +9,7 @@ use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::sql::quoted;
 use super::table::{columns, number, row_from_values, text};
-use super::{Postgres, change, errors, held_changes};
+use super::{Postgres, change, errors, held_changes, skipped};
 use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::{BULK_ANSWER_MS, LETTERS_LOOKED_AT};
 use crate::unwritten_letters::Letters;
@@ -153,6 +153,9 @@ async fn replay(session: &mut Session, schema: &Schema, op: Op, id: i64) -> Resu
     let op = replayed(schema, op, &Seen::of(seen), before.as_ref())?;
     change::run(session, schema, &op).await.map_err(|error| errors::of_change(error, schema))?;
     let after = row_of(session, schema, &key, "").await?;
+    if after.is_none() && matches!(op, Op::Insert(_) | Op::Put(_)) {
+        return Err(skipped::reason());
+    }
     let images = [before, after].map(|row| Value::Bytes(image(schema, row.as_ref()).into()));
     let [before, after] = images;
     let sql = "UPDATE forebay_dead_letter SET seen = $1 WHERE key_hash = $2 AND seen = $3 AND id > $4";

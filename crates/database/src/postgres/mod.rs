@@ -39,6 +39,8 @@ mod schema;
 mod serial_keys;
 mod session;
 mod sessions;
+mod skipped;
+mod skipping_tables;
 mod sql;
 mod statement_queue;
 mod table;

@@ -4,7 +4,8 @@
 //! Intents that insert rows into one table are tried by the server itself (`insert_each`). Of others, as long
 //! as none is refused, many go in one flight behind one savepoint. After a refusal each has a
 //! savepoint of its own; they still go in one flight, which ends at the first that is refused, and flights
-//! grow again while none is.
+//! grow again while none is. Rows that the server skips without an error are looked for before a delete could
+//! take one away with another row.
 
 use super::batch_outcome::Done;
 use super::change;
@@ -12,22 +13,30 @@ use super::dead_letters::{self, supersede};
 use super::held_changes;
 use super::insert_each::insert_each;
 use super::session::Session;
+use super::skipped;
 use crate::held_changes::behind_held;
 use crate::limits::{APART_CHANGES, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
 use crate::unwritten_letters::{Letters, of_letters};
 use crate::{Batch, Change, Error, OnError, Op};
 use forebay_value::Row;
+use std::ops::Range;
 
-/// Applies the changes of a batch in their order.
+/// Applies the changes of a batch in their order. `may_skip`: some row may be skipped without an error.
 pub(super) async fn apply(
     session: &mut Session,
     batch: &Batch,
+    may_skip: bool,
     letters: &mut Letters,
     done: &mut Done,
 ) -> Result<(), Error> {
     let (mut from, mut flight) = (0, SAVEPOINT_CHANGES);
     let mut on_server = batch.on_error == OnError::DeadLetter;
+    let mut looked_at = 0;
     while from < batch.changes.len() {
+        if may_skip && is_delete(&batch.changes[from]) {
+            refuse_skipped(session, batch, looked_at..from, letters, done).await?;
+            looked_at = from;
+        }
         let inserts = if on_server { intended_inserts(&batch.changes[from..]) } else { &[] };
         if inserts.len() >= COPY_ROWS_MIN {
             on_server = tried_on_server(session, batch, from, inserts, letters, done).await?;
@@ -37,6 +46,8 @@ pub(super) async fn apply(
         let changes = &batch.changes[from..batch.changes.len().min(from + flight)];
         let behind = changes.iter().position(|change| done.is_behind_held(batch, change));
         let changes = &changes[..behind.unwrap_or(changes.len())];
+        let delete = changes.iter().skip(1).position(is_delete).filter(|_| may_skip);
+        let changes = &changes[..delete.map_or(changes.len(), |before| before + 1)];
         if changes.is_empty() {
             refused(session, batch, from, &behind_held(), letters, done).await?;
             from += 1;
@@ -60,6 +71,27 @@ pub(super) async fn apply(
                 flight = APART_CHANGES;
             }
         }
+    }
+    if may_skip {
+        refuse_skipped(session, batch, looked_at..from, letters, done).await?;
+    }
+    Ok(())
+}
+
+fn is_delete(change: &Change) -> bool {
+    matches!(change.op, Op::Delete(_))
+}
+
+/// Refuses the rows that no error refused, and that their table does not have.
+async fn refuse_skipped(
+    session: &mut Session,
+    batch: &Batch,
+    applied: Range<usize>,
+    letters: &mut Letters,
+    done: &mut Done,
+) -> Result<(), Error> {
+    for index in skipped::find(session, batch, applied, done).await? {
+        refused(session, batch, index, &skipped::reason(), letters, done).await?;
     }
     Ok(())
 }

@@ -95,8 +95,14 @@ impl<'a> TableStatements<'a> {
     pub(super) fn execute(&mut self, op: &Op) -> Result<bool, Error> {
         let connection = self.connection;
         match op {
-            Op::Insert(row) => self.insert(row)?,
-            Op::Put(row) => self.put.execute(connection, row.as_ref().values(self.schema)).map(drop)?,
+            Op::Insert(row) | Op::Put(row) => {
+                let statement = if matches!(op, Op::Insert(_)) { &mut self.insert } else { &mut self.put };
+                let changed = statement.execute(connection, row.as_ref().values(self.schema))?;
+                // Also when a put has no column to set.
+                if changed == 0 && !self.is_there(row.as_ref().key(self.schema))? {
+                    return Err(Error::new(Kind::Check, SKIPPED));
+                }
+            }
             Op::Delete(key) => {
                 self.delete.execute(connection, std::iter::once(key.as_ref())).map(drop)?;
             }
@@ -104,6 +110,11 @@ impl<'a> TableStatements<'a> {
             Op::Increment { key, column, delta } => return self.increment(key, *column, *delta),
         }
         Ok(true)
+    }
+
+    fn is_there(&mut self, key: ValueRef<'_>) -> Result<bool, Error> {
+        let found = self.is_there.bound(self.connection, std::iter::once(key))?;
+        Ok(found.raw_query().next().map_err(map)?.is_some())
     }
 
     fn update(&mut self, key: &Value, columns: &[(usize, Value)]) -> Result<bool, Error> {
@@ -133,14 +144,16 @@ impl<'a> TableStatements<'a> {
         if self.increments[at].1.execute(self.connection, values)? == 1 {
             return Ok(true);
         }
-        let found = self.is_there.bound(self.connection, std::iter::once(key.as_ref()))?;
-        if found.raw_query().next().map_err(map)?.is_none() {
+        if !self.is_there(key.as_ref())? {
             return Ok(false);
         }
         let name = &self.schema.columns[column].name;
         Err(Error::new(Kind::Check, format!("{name} + {delta} is no 64-bit integer")))
     }
 }
+
+/// Why a row is refused that a trigger ignored without an error.
+const SKIPPED: &str = "a trigger of the table let the row not be written";
 
 fn update_sql(schema: &Schema, columns: &[usize]) -> String {
     let key = quoted(&schema.key_column().name);

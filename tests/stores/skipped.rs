@@ -1,0 +1,162 @@
+//! Rows that a trigger or a rule lets not be written, without an error: nothing that was acknowledged
+//! vanishes in silence.
+
+use super::beside::Beside;
+use forebay_tests::{Archive, Folder, Server, Start, binary};
+use serde_json::json;
+
+const CONFIG: &str = r#"
+[table.docs]
+columns = { id = "bigint key", code = "text" }
+
+[[endpoint]]
+route = "POST /docs"
+insert = "docs"
+values = { id = "$id", code = "$code" }
+
+[[endpoint]]
+route = "POST /strict"
+insert = "docs"
+durability = "database"
+values = { id = "$id", code = "$code" }
+
+[[endpoint]]
+route = "GET /docs/{id}"
+get = "docs"
+"#;
+
+const TABLE: &str = "CREATE TABLE docs (id bigint PRIMARY KEY, code text NOT NULL);";
+
+const TRIGGER: &str = "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN CASE WHEN NEW.code = 'skip' THEN NULL ELSE NEW END; END $$;
+    CREATE TRIGGER skip BEFORE INSERT ON docs FOR EACH ROW EXECUTE FUNCTION skip()";
+
+const RULE: &str = "CREATE RULE skip AS ON INSERT TO docs WHERE NEW.code = 'skip' DO INSTEAD NOTHING";
+
+const IGNORING: &str =
+    "CREATE TRIGGER skip BEFORE INSERT ON docs WHEN NEW.code = 'skip' BEGIN SELECT raise(IGNORE); END";
+
+fn post(server: &Server, target: &str, id: i64, code: &str) -> u16 {
+    server.client().post_json(target, &json!({ "id": id, "code": code }).to_string()).status
+}
+
+fn letters(server: &Server) -> u64 {
+    server.drain_state()["dead_total"].as_u64().expect("a number")
+}
+
+/// Of these rows one is skipped.
+#[track_caller]
+fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>) {
+    let before = letters(server);
+    server.pause_drain(true);
+    let guilty = ids.start + 1;
+    for id in ids.clone() {
+        assert_eq!(post(server, "/docs", id, if id == guilty { "skip" } else { "take" }), 201);
+    }
+    server.drain();
+    assert_eq!(letters(server), before + 1, "{ids:?}");
+    let sql = format!("SELECT count(*) FROM docs WHERE id >= {} AND id < {}", ids.start, ids.end);
+    assert_eq!(archive.number(&sql), ids.end - ids.start - 1);
+    // Memory shows what the database has.
+    assert_eq!(server.client().get(&format!("/docs/{guilty}")).status, 404);
+}
+
+/// `sizes` are how many are drained together.
+fn skipped_rows_are_letters(archive: &Archive, start: &Start, sizes: &[i64]) {
+    let server = start.start();
+    server.wait_healthy();
+    for size in sizes {
+        let first = size * 1_000;
+        one_of(archive, &server, first..first + size);
+    }
+    assert_eq!(post(&server, "/strict", 1, "skip"), 422);
+    assert_eq!(post(&server, "/strict", 2, "take"), 201);
+    assert_eq!(server.client().get("/docs/1").status, 404);
+    assert_same(&server);
+}
+
+/// Memory and database have the same rows.
+#[track_caller]
+fn assert_same(server: &Server) {
+    let checks = server.admin("POST", "/verify").expect(200);
+    let check = &checks["checks"][0];
+    for what in ["different", "missing_in_database", "missing_in_memory", "only_in_database"] {
+        assert_eq!(check[what], 0, "{check}");
+    }
+}
+
+fn beside_postgres(sql: &str, sizes: &[i64]) {
+    let beside = Beside::new(sql, CONFIG);
+    skipped_rows_are_letters(&beside.stores.archive(&beside.folder), &beside.start(), sizes);
+}
+
+#[test]
+fn of_a_trigger_that_gives_null() {
+    beside_postgres(&format!("{TABLE}{TRIGGER}"), &[2, 30, 300]);
+}
+
+#[test]
+fn of_a_rule_that_does_nothing_instead() {
+    // COPY asks no rule.
+    beside_postgres(&format!("{TABLE}{RULE}"), &[2, 30]);
+}
+
+#[test]
+fn of_a_trigger_of_sqlite_that_ignores() {
+    let folder = Folder::new();
+    let made = rusqlite::Connection::open(folder.database())
+        .and_then(|made| made.execute_batch(&format!("{TABLE}{IGNORING}")));
+    made.expect("a table can be made");
+    let start = Start::new(binary(), &folder, &folder.write("skipped.toml", CONFIG));
+    skipped_rows_are_letters(&Archive::sqlite(&folder.database()), &start, &[2, 30, 300]);
+}
+
+/// A trigger that spreads rows over tables which inherit: the row is there, whatever its INSERT says.
+#[test]
+fn a_row_that_a_trigger_puts_into_a_table_that_inherits_is_no_letter() {
+    let beside = Beside::new(
+        &format!(
+            "{TABLE} CREATE TABLE docs_old (PRIMARY KEY (id)) INHERITS (docs);
+             CREATE FUNCTION spread() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO docs_old VALUES (NEW.*); RETURN NULL; END $$;
+             CREATE TRIGGER spread BEFORE INSERT ON docs FOR EACH ROW EXECUTE FUNCTION spread()"
+        ),
+        CONFIG,
+    );
+    let server = beside.start().start();
+    server.wait_healthy();
+    server.pause_drain(true);
+    for id in 0..100 {
+        assert_eq!(post(&server, "/docs", id, "take"), 201);
+    }
+    server.drain();
+    assert_eq!(post(&server, "/strict", 100, "take"), 201);
+    assert_eq!((letters(&server), beside.text("SELECT count(*)::text FROM docs_old").as_str()), (0, "101"));
+    assert_same(&server);
+}
+
+/// What the delete of a parent takes with it was written, and is not refused; what was skipped before it is.
+#[test]
+fn a_row_that_goes_with_its_parent_is_no_letter() {
+    let config = CONFIG.replace("[table.docs]", "[table.parents]\n\n[table.docs]").replace(
+        "\n[[endpoint]]\nroute = \"GET",
+        "\n[[endpoint]]\nroute = \"DELETE /parents/{id}\"\ndelete = \"parents\"\n\n[[endpoint]]\nroute = \"GET",
+    );
+    let beside = Beside::new(
+        &format!(
+            "CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents VALUES (1), (2);
+             {TABLE} ALTER TABLE docs ADD FOREIGN KEY (id) REFERENCES parents ON DELETE CASCADE; {TRIGGER}"
+        ),
+        &config,
+    );
+    let server = beside.start().start();
+    server.wait_healthy();
+    server.pause_drain(true);
+    assert_eq!(post(&server, "/docs", 1, "take"), 201);
+    assert_eq!(post(&server, "/docs", 2, "skip"), 201);
+    server.client().ask("DELETE", "/parents/1", None).expect(200);
+    server.client().ask("DELETE", "/parents/2", None).expect(200);
+    server.drain();
+    assert_eq!(letters(&server), 1);
+    let told = beside
+        .text("SELECT count(*) || ' ' || (SELECT row::jsonb->>'id' FROM forebay_dead_letter) FROM docs");
+    assert_eq!(told, "0 2");
+}
