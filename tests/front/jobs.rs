@@ -4,6 +4,7 @@ use super::Front;
 use forebay_tests::{Cable, Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Spec, Topology};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const TABLE: &str = "[table.runs]\ncolumns = { id = 'serial key', n = 'bigint unique' }\nhot = false\n";
@@ -56,20 +57,23 @@ fn a_job_that_cannot_run_is_a_mistake_at_start() {
     }
 }
 
+/// A Redis, and a config with a job that is to run twice a second.
+fn one_job(name: &str, sql: &str) -> (Folder, Local, PathBuf) {
+    let folder = Folder::new();
+    let memory =
+        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
+    let job = format!("[[job]]\nname = '{name}'\nevery = '500ms'\njitter = '0s'\nsql = '{sql}'");
+    let file = folder.write("jobs.toml", &format!("[memory]\ndurability = 'async'\n{TABLE}{job}"));
+    (folder, memory, file)
+}
+
 /// Two servers on one Redis and one database: each turn is taken by one of them, and when that is killed by
 /// the other.
 #[test]
 fn of_many_servers_one_runs_a_job() {
-    let (folder, stores) = (Folder::new(), Stores::postgres());
-    let memory =
-        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
-    let file = folder.write(
-        "jobs.toml",
-        &format!(
-            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'turn'\nevery = '500ms'\njitter = '0s'\n\
-             sql = 'INSERT INTO runs (n) SELECT coalesce(max(n), 0) + 1 FROM runs'"
-        ),
-    );
+    let stores = Stores::postgres();
+    let (folder, memory, file) =
+        one_job("turn", "INSERT INTO runs (n) SELECT coalesce(max(n), 0) + 1 FROM runs");
     let start = |name: &str| {
         let start = Start::new(binary(), &folder, &file).stores(&stores, &folder).memory(&memory.url());
         start.data(folder.path().join(name)).start()
@@ -93,16 +97,9 @@ fn of_many_servers_one_runs_a_job() {
 /// time.
 #[test]
 fn a_job_that_a_stop_cuts_off_keeps_its_turn() {
-    let (folder, stores) = (Folder::new(), Stores::postgres());
-    let memory =
-        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
-    let file = folder.write(
-        "jobs.toml",
-        &format!(
-            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'long'\nevery = '500ms'\njitter = '0s'\n\
-             sql = 'INSERT INTO runs (n) SELECT (random() * 1e12)::bigint FROM pg_sleep({LONG_S})'"
-        ),
-    );
+    let stores = Stores::postgres();
+    let sql = format!("INSERT INTO runs (n) SELECT (random() * 1e12)::bigint FROM pg_sleep({LONG_S})");
+    let (folder, memory, file) = one_job("long", &sql);
     let start = Start::new(binary(), &folder, &file).stores(&stores, &folder).memory(&memory.url());
     let server = start.start();
     let archive = stores.archive(&folder);
@@ -158,16 +155,9 @@ const TAKEN_OVER: Duration = Duration::from_secs(90);
 /// the database. Another begins when that has ended, and not before.
 #[test]
 fn a_job_of_a_server_that_is_cut_off_ends_before_another_begins_it() {
-    let (folder, stores) = (Folder::new(), Stores::postgres());
-    let memory =
-        Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
-    let file = folder.write(
-        "jobs.toml",
-        &format!(
-            "[memory]\ndurability = 'async'\n{TABLE}[[job]]\nname = 'long'\nevery = '500ms'\njitter = '0s'\n\
-             sql = 'INSERT INTO runs (n) SELECT (random() * 1e12)::bigint FROM pg_sleep({LONG_S})'"
-        ),
-    );
+    let stores = Stores::postgres();
+    let sql = format!("INSERT INTO runs (n) SELECT (random() * 1e12)::bigint FROM pg_sleep({LONG_S})");
+    let (folder, memory, file) = one_job("long", &sql);
     let url = stores.database_url(&folder);
     let limited = format!("{url}{}statement_timeout={LIMIT_S}s", if url.contains('?') { '&' } else { '?' });
     let cable = Cable::to(memory.nodes()[0].port);

@@ -52,16 +52,22 @@ fn a_load_with_a_stale_scan_is_refused_or_keeps_what_was_deleted_away() {
     });
 }
 
+/// A record store with so many rows.
+fn recorded(count: i64) -> Record {
+    let record = Record::default();
+    for id in 0..count {
+        let row = new_row(id, Some(&format!("code {id}")));
+        record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
+    }
+    record
+}
+
 #[test]
 fn rows_of_the_record_store_are_there_when_loaded() {
     for topology in [SINGLE, CLUSTER] {
         let local = up(topology);
         block_on(async {
-            let record = Record::default();
-            for id in 0..300 {
-                let row = new_row(id, Some(&format!("code {id}")));
-                record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
-            }
+            let record = recorded(300);
             let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
             let unloaded = one.table.insert(&one.link, new_row(1000, None).as_ref()).await.unwrap_err();
             assert_eq!(unloaded.kind(), HotKind::Unavailable);
@@ -88,11 +94,7 @@ fn rows_of_the_record_store_are_there_when_loaded() {
 fn reservations_that_come_before_those_of_a_load_are_kept() {
     let local = up(CLUSTER);
     block_on(async {
-        let record = Record::default();
-        for id in 0..300 {
-            let row = new_row(id, Some(&format!("code {id}")));
-            record.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
-        }
+        let record = recorded(300);
         let one = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         let staging = one.table.begin_load(&one.link).await.unwrap().unwrap();
         let rows: Vec<Row> = record.store.rows.lock().unwrap().values().cloned().collect();

@@ -20,6 +20,7 @@ async fn scratch(way: &str) -> Scratch {
     Scratch::with(Options::default(), way).await
 }
 
+/// Runs tests, each by triggers and by logical decoding.
 macro_rules! both_ways {
     ($($name:ident)*) => {
         mod by_triggers {
@@ -37,6 +38,7 @@ macro_rules! both_ways {
         }
     };
 }
+pub(super) use both_ways;
 
 both_ways! {
     every_kind_of_change_is_told_with_the_row_as_it_is

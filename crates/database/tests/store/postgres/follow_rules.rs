@@ -1,7 +1,7 @@
 //! What the drain writes is told where the database has changed it, also by rules that came or went while it
 //! was followed: a trigger, a foreign key's action.
 
-use super::follow::{LOGICAL, TRIGGERS, followed};
+use super::follow::{LOGICAL, TRIGGERS, both_ways, followed};
 use crate::following::{batch, items, row, told};
 use forebay_database::{Follower, Op, Store};
 use forebay_value::{Schema, Value};
@@ -99,24 +99,6 @@ async fn a_foreign_key_with_an_action_comes_later(way: &str) {
     scratch.execute("ALTER TABLE items ADD FOREIGN KEY (n) REFERENCES items ON DELETE CASCADE").await;
     drain.write(Op::Delete(Value::Bigint(1))).await;
     is_told(&mut follower, &schema, "0/2: -").await;
-}
-
-macro_rules! both_ways {
-    ($($name:ident)*) => {
-        mod by_triggers {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                super::$name(super::TRIGGERS).await;
-            })*
-        }
-
-        mod by_logical_decoding {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                super::$name(super::LOGICAL).await;
-            })*
-        }
-    };
 }
 
 both_ways! {
