@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 
-/// A port of 127.0.0.1 that no other test gets while this lives, in this process or another one: a server that
-/// is still to bind it finds it free, also after a restart. It is below the ports that topologies take (from
-/// 10,000) and those that the system hands out.
+/// A port of 127.0.0.1 that no other test gets while this lives, in this process or another one: a server
+/// that is still to bind it finds it free, also after a restart. It is below the ports that topologies take
+/// (from 10,000) and those that the system hands out.
 #[derive(Debug)]
 pub struct Port {
     number: u16,

@@ -43,8 +43,8 @@ async fn may_skip(session: &mut Session, schema: &Schema) -> Result<bool, Error>
     Ok(is_so)
 }
 
-/// Those of the `applied` changes of a batch, by their place, whose rows are not there now, in the transaction
-/// that has applied them as `done` says.
+/// Those of the `applied` changes of a batch, by their place, whose rows are not there now, in the
+/// transaction that has applied them as `done` says.
 pub(super) async fn find(
     session: &mut Session,
     batch: &Batch,
