@@ -290,6 +290,7 @@ pub(crate) use {on, on_all_shapes};
 
 on_all_shapes!(pairs_arrive, exchanged_values_arrive, a_true_violation_is_a_letter);
 on!(held_changes_of_a_tier_that_was_lost_are_counted:);
+on!(what_is_refused_keeps_nothing_else_waiting:);
 
 /// A row that is deleted frees its value for another row; a parent comes before its child, and goes after it.
 fn pairs_arrive(ordered: &Ordered) {
@@ -406,4 +407,41 @@ fn held_changes_of_a_tier_that_was_lost_are_counted(ordered: &Ordered) {
     Writer(server.client()).post("/parents", &json!({ "id": id() }));
     server.drain();
     assert_eq!(archive.number("SELECT count(*) FROM parents"), 1);
+}
+
+/// Children that never get a parent are held beside rows that others follow: only the children are letters.
+fn what_is_refused_keeps_nothing_else_waiting(ordered: &Ordered) {
+    const ORPHANS: usize = 200;
+    let server = ordered.start("a").start();
+    server.wait_healthy();
+    server.pause_drain(true);
+    let mut writer = Writer(server.client());
+    let users: Vec<String> = (0..PAIRS).map(|_| id()).collect();
+    for (pair, user) in users.iter().enumerate() {
+        writer.post("/users", &json!({ "id": user, "email": format!("{pair}@x") }));
+    }
+    for (pair, old) in users.iter().enumerate() {
+        writer.delete("/users", old);
+        writer.post("/users", &json!({ "id": id(), "email": format!("{pair}@x") }));
+    }
+    for _ in 0..ORPHANS {
+        writer.post("/children", &json!({ "id": id(), "parent": id() }));
+    }
+    // Half of the shards are drained first: rows of theirs take values that rows of the others had before.
+    let node = ("127.0.0.1", ordered.ground.memory.nodes()[0].port);
+    let mut redis = redis::Client::open(node).and_then(|client| client.get_connection()).expect("it answers");
+    let shards: Vec<String> = redis::cmd("KEYS").arg("*:m").query(&mut redis).expect("names");
+    for meta in shards.iter().take(usize::from(ordered.shards) / 2) {
+        let lease = format!("{}:l", meta.trim_end_matches(":m"));
+        let set = redis::cmd("SET").arg(lease).arg("another").arg("PX").arg(3_000).exec(&mut redis);
+        set.expect("a lease is taken");
+    }
+    server.pause_drain(false);
+    server.drain();
+    let archive = ordered.archive();
+    let letters = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter");
+    let others: Vec<_> = letters.iter().filter(|letter| letter[0].as_deref() != Some("children")).collect();
+    assert!(others.is_empty(), "{} letters: {:?}", others.len(), &others[..others.len().min(3)]);
+    assert_eq!(letters.len(), ORPHANS);
+    assert_eq!(archive.number("SELECT count(DISTINCT email) FROM users"), PAIRS as i64);
 }

@@ -39,7 +39,7 @@ struct Ground<'a> {
     folder: Folder,
     relay: Relay,
     start: Start,
-    /// Of the server: no other one gets it while this one is away.
+    /// The port of the server, also while it is away.
     _port: Port,
     /// What happened, in order.
     told: String,

@@ -103,7 +103,7 @@ struct Ground {
     unstarted: String,
     start: Start,
     servers: Vec<Option<Server>>,
-    /// Of the servers: nobody else gets those of servers that are away.
+    /// The ports of the servers, also while a server is away.
     ports: Vec<Port>,
     drainer: Option<Child>,
     // Removed after those who use it.

@@ -116,7 +116,7 @@ pub struct Holding {
     /// that act on other rows.
     pub more: Vec<Change>,
     /// Held changes that the batch takes instead of moving a position. With
-    /// [`OnError::Fail`](crate::OnError::Fail) its changes are the sum of these; otherwise each change is the
+    /// [`OnError::Fail`] and [`OnError::Sift`] its changes are the sum of these; otherwise each change is the
     /// one of the same index.
     pub settles: Vec<HeldId>,
     /// Rows that deletes of the batch act on by foreign keys are told ([`Applied::differing`]); `None`: they
@@ -146,6 +146,15 @@ impl Batch {
         settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
     }
 
+    /// Fails a batch that is sifted when some of its changes, with these indexes, were refused.
+    pub(crate) fn sift(&self, refused: &[usize]) -> Result<(), Error> {
+        if self.on_error != OnError::Sift || refused.is_empty() {
+            return Ok(());
+        }
+        let message = format!("{} of {} changes are refused", refused.len(), self.changes.len());
+        Err(Error::new(Kind::Rows { indexes: refused.to_vec() }, message))
+    }
+
     /// Another drain has taken one of the held changes.
     pub(crate) fn not_held(&self, found: usize) -> Error {
         let wanted = self.held.settles.len();
@@ -170,6 +179,9 @@ pub enum OnError {
     /// The change and all later ones of its row go to `forebay_held` in the same transaction, or stay there;
     /// the others are applied.
     Hold,
+    /// Nothing of it is applied; the error names every change that is refused by itself
+    /// ([`Kind::Rows`](crate::Kind::Rows)). For batches that settle.
+    Sift,
 }
 
 /// Whether a batch gives way.

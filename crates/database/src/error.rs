@@ -48,6 +48,12 @@ pub enum Kind {
         /// Why, as it would have been had it stood alone.
         reason: Box<Kind>,
     },
+    /// These changes of a batch were refused ([`OnError::Sift`](crate::OnError::Sift)). Nothing of the batch
+    /// was applied.
+    Rows {
+        /// Which changes, counted from 0.
+        indexes: Vec<usize>,
+    },
     /// The table is not as the batch needs it (gone, a column dropped, no permission): that concerns each of
     /// its rows. Nothing of the batch was applied.
     Table {
@@ -221,6 +227,7 @@ impl Error {
         matches!(
             self.kind,
             Kind::Row { .. }
+                | Kind::Rows { .. }
                 | Kind::Conflict { .. }
                 | Kind::NotNull { .. }
                 | Kind::Check

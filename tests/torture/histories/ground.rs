@@ -50,7 +50,7 @@ pub struct Ground {
     start: Start,
     servers: Vec<Server>,
     starts: usize,
-    /// Of the servers: nobody else gets that of one that is away.
+    /// The ports of the servers, also while a server is away.
     ports: Vec<Port>,
     stores: Stores,
     folder: Folder,

@@ -156,6 +156,10 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // may be deferred.
         further += "; SET CONSTRAINTS ALL DEFERRED";
     }
+    if batch.on_error == OnError::Sift {
+        // What is refused at the commit names no change.
+        further += "; SET CONSTRAINTS ALL IMMEDIATE";
+    }
     let may_skip = skipped::may_be(session, batch).await?;
     let mut begun = begin_changes(session, batch, &further, letters).await;
     if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && !may_skip {
@@ -179,8 +183,9 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
                     return Err(skipped::reason().at_row(index));
                 }
             }
-            OnError::DeadLetter | OnError::Hold => {
+            OnError::DeadLetter | OnError::Hold | OnError::Sift => {
                 one_by_one::apply(session, batch, may_skip, letters, done).await?;
+                batch.sift(&done.held)?;
             }
         }
         done.differing.extend(reached);

@@ -1,5 +1,5 @@
-//! Changes that may be refused one by one: each undoes only itself, and becomes a dead letter or is held,
-//! unless it is an intent.
+//! Changes that may be refused one by one: each undoes only itself, and becomes a dead letter, is held or is
+//! told of, unless it is an intent.
 //!
 //! Intents that insert rows into one table are tried by the server itself (`insert_each`). Of others, as long
 //! as none is refused, many go in one flight behind one savepoint. After a refusal each has a
@@ -197,7 +197,7 @@ pub(super) async fn refused(
     let change = &batch.changes[index];
     if change.is_intent {
         done.refused(change, Some(error.clone()));
-    } else if batch.on_error == OnError::Hold {
+    } else if matches!(batch.on_error, OnError::Hold | OnError::Sift) {
         if !batch.is_settling() {
             held_changes::hold(session, batch, change, index, error, letters).await?;
         }

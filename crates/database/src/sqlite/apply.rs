@@ -183,7 +183,7 @@ fn refused(
     if change.is_intent {
         let reason = Some(error.clone());
         done.refused.push(Refused { position: change.position, reason });
-    } else if batch.on_error == OnError::Hold {
+    } else if matches!(batch.on_error, OnError::Hold | OnError::Sift) {
         if !batch.is_settling() {
             held_changes::hold(connection, batch, change, index, error, letters)?;
         }
@@ -273,6 +273,7 @@ fn apply_changes(
         }
         refused(connection, batch, index, &error, letters, &mut done)?;
     }
+    batch.sift(&done.held)?;
     end_changes(connection, batch, letters, &done)?;
     Ok(done)
 }

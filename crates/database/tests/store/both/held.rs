@@ -16,12 +16,14 @@ fn update(id: i64, code: &str) -> Op {
     Op::Update { key: Value::Bigint(id), columns: vec![(1, text(code))] }
 }
 
+fn change(position: u64, op: Op) -> Change {
+    Change { table: 0, position, is_intent: false, op }
+}
+
 /// Changes at the positions from `from` + 1 on.
 fn holding(from: Option<u64>, ops: Vec<Op>) -> Batch {
     let first = from.unwrap_or(0) + 1;
-    let changes =
-        (first..).zip(ops).map(|(position, op)| Change { table: 0, position, is_intent: false, op });
-    let changes: Vec<Change> = changes.collect();
+    let changes: Vec<Change> = (first..).zip(ops).map(|(position, op)| change(position, op)).collect();
     let to = from.unwrap_or(0) + changes.len() as u64;
     Batch { changes, on_error: OnError::Hold, ..batch(from, to, Vec::new()) }
 }
@@ -29,13 +31,7 @@ fn holding(from: Option<u64>, ops: Vec<Op>) -> Batch {
 fn settling(on_error: OnError, held: &[(u64, Op)]) -> Batch {
     let log = batch(None, 0, Vec::new()).log;
     let settles = held.iter().map(|(position, _)| HeldId { log, position: *position }).collect();
-    let change = |(position, op): &(u64, Op)| Change {
-        table: 0,
-        position: *position,
-        is_intent: false,
-        op: op.clone(),
-    };
-    let changes = held.iter().map(change).collect();
+    let changes = held.iter().map(|(position, op)| change(*position, op.clone())).collect();
     Batch { changes, on_error, held: Holding { settles, ..Holding::default() }, ..batch(None, 0, Vec::new()) }
 }
 
@@ -90,12 +86,19 @@ async fn what_settles_is_taken_once(scratch: &Scratch) {
     // All are refused, and stay.
     assert_eq!(store.apply(of(OnError::Hold)).await.unwrap().held, [0, 1, 2]);
     assert!(store.apply(of(OnError::Fail)).await.unwrap_err().is_data());
+    let sifted = Batch {
+        changes: [Op::Insert(row(9, "z")), Op::Insert(row(2, "a"))].map(|op| change(2, op)).into(),
+        ..of(OnError::Sift)
+    };
+    let error = store.apply(sifted).await.unwrap_err();
+    assert_eq!(*error.kind(), Kind::Rows { indexes: vec![1] }, "{error}");
+    assert_eq!(content(scratch).await, "1=a");
     assert_eq!(held(scratch).await, "2 insert, 3 update, 4 insert");
     scratch.execute("DELETE FROM codes WHERE id = 1").await;
     assert_eq!(store.apply(of(OnError::Hold)).await.unwrap().held, [] as [usize; 0]);
     assert_eq!((content(scratch).await.as_str(), held(scratch).await.as_str()), ("2=b 3=a", ""));
     // A second drain that wanted the same finds it gone, and changes nothing.
-    for on_error in [OnError::Hold, OnError::Fail, OnError::DeadLetter] {
+    for on_error in [OnError::Hold, OnError::Fail, OnError::Sift, OnError::DeadLetter] {
         assert_eq!(*store.apply(of(on_error)).await.unwrap_err().kind(), Kind::Fenced);
     }
     // What is refused for good becomes a letter of its own log, and is held no more.

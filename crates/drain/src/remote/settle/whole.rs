@@ -17,21 +17,23 @@ use std::sync::Arc;
 const TRIES: usize = 64;
 
 impl Settler {
-    /// Applies what of these changes is taken as a whole; the others.
+    /// Applies what of these changes is taken as a whole; the others. What is refused, and what is of a table
+    /// that is not as it should be, keeps nothing else from being taken.
     pub(super) async fn as_a_whole(
         &mut self,
         schemas: &[Arc<Schema>],
         mut waiting: Vec<Entry>,
     ) -> Result<Vec<Entry>, Error> {
         let is_shared: Vec<bool> = schemas.iter().map(|schema| !self.own.contains(&schema.name)).collect();
-        let mut left_out: HashSet<i64> = HashSet::new();
+        let mut left_out = not_one_change(&waiting, schemas, &is_shared);
         // `None`: no row is parked.
         let mut unparked: Option<HashSet<i64>> = None;
         for _ in 0..TRIES {
             let taken: Vec<Entry> =
                 waiting.iter().filter(|entry| !left_out.contains(&entry.key_hash)).cloned().collect();
+            let rows = by_row(&taken);
             // Those that are alone were refused as they are.
-            if !has_several_of_a_row(&taken) {
+            if rows.len() == taken.len() {
                 break;
             }
             let mut changes = taken.iter().map(|entry| entry.change.clone()).collect();
@@ -39,41 +41,58 @@ impl Settler {
             let parked = unparked.as_ref().map_or(0, |unparked| park(&mut changes, schemas, unparked));
             let deletes = changes.iter().take_while(|change| matches!(change.op, Op::Delete(_))).count();
             let keys: Vec<i64> = changes.iter().map(|change| change.key_hash(schemas)).collect();
-            match self.apply(schemas, changes, &taken, OnError::Fail).await {
+            let error = match self.apply(schemas, changes, &taken, OnError::Sift).await {
                 Ok(applied) => {
                     self.settled(schemas, &taken, &applied);
                     waiting.retain(|entry| left_out.contains(&entry.key_hash));
                     break;
                 }
-                Err(error) => match (error.kind(), &mut unparked) {
-                    (Kind::Row { index, reason }, None)
-                        if matches!(**reason, Kind::Type | Kind::NotNull { .. }) =>
-                    {
-                        left_out.insert(keys[*index]);
+                Err(error) => error,
+            };
+            match (error.kind(), &mut unparked) {
+                (Kind::Rows { .. }, none @ None) => *none = Some(HashSet::new()),
+                (Kind::Rows { indexes }, Some(unparked)) => {
+                    let is_parking = |index: &&usize| (deletes..deletes + parked).contains(*index);
+                    let (parking, others): (Vec<_>, Vec<_>) = indexes.iter().partition(is_parking);
+                    // The change of a row that cannot be parked may be taken without.
+                    match parking.is_empty() {
+                        true => left_out.extend(others.into_iter().map(|&index| keys[index])),
+                        false => unparked.extend(parking.into_iter().map(|&index| keys[index])),
                     }
-                    (Kind::Row { .. }, none @ None) => *none = Some(HashSet::new()),
-                    (Kind::Row { index, .. }, Some(unparked)) => {
-                        let is_parking = (deletes..deletes + parked).contains(index);
-                        if is_parking {
-                            unparked.insert(keys[*index])
-                        } else {
-                            left_out.insert(keys[*index])
-                        };
-                    }
-                    // At the commit: which one is not said.
-                    _ if error.is_data() => break,
-                    (Kind::Table { .. }, _) => break,
-                    _ => return Err(error.into()),
-                },
+                }
+                (Kind::Table { table, .. }, _) => {
+                    let of_table = |entry: &&Entry| schemas[entry.change.table].name == *table;
+                    left_out.extend(taken.iter().filter(of_table).map(|entry| entry.key_hash));
+                }
+                // At the commit: which one is not said.
+                _ if error.is_data() && rows.values().any(|row| row.len() == 1) => {
+                    left_out.extend(rows.iter().filter(|(_, row)| row.len() == 1).map(|(key, _)| *key));
+                }
+                _ if error.is_data() => break,
+                _ => return Err(error.into()),
             }
         }
         Ok(waiting)
     }
 }
 
-fn has_several_of_a_row(entries: &[Entry]) -> bool {
-    let rows: HashSet<i64> = entries.iter().map(|entry| entry.key_hash).collect();
-    rows.len() < entries.len()
+/// The changes of each row, by the hash of its key.
+fn by_row(entries: &[Entry]) -> HashMap<i64, Vec<&Change>> {
+    let mut rows: HashMap<i64, Vec<&Change>> = HashMap::new();
+    for entry in entries {
+        rows.entry(entry.key_hash).or_default().push(&entry.change);
+    }
+    rows
+}
+
+/// The rows, by hash, whose changes do not add up to one.
+fn not_one_change(entries: &[Entry], schemas: &[Arc<Schema>], is_shared: &[bool]) -> HashSet<i64> {
+    let adds_up = |row: &[&Change]| {
+        let mut changes = row.iter().map(|&change| change.clone()).collect();
+        coalesce(&mut changes, schemas, is_shared).is_some()
+    };
+    let rows = by_row(entries).into_iter();
+    rows.filter(|(_, row)| row.len() > 1 && !adds_up(row)).map(|(key, _)| key).collect()
 }
 
 /// Parks the rows that are changed, but for some, behind the deletes; how many.
