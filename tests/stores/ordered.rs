@@ -215,6 +215,18 @@ impl Ordered {
             .set(&format!("memory.shards={}", self.shards))
     }
 
+    /// Has half of the shards drained some seconds after the others. The drain must be paused.
+    fn have_half_wait(&self) {
+        let node = ("127.0.0.1", self.ground.memory.nodes()[0].port);
+        let mut redis = redis::Client::open(node).and_then(|client| client.get_connection()).expect("a node");
+        let shards: Vec<String> = redis::cmd("KEYS").arg("*:m").query(&mut redis).expect("names");
+        for meta in shards.iter().take(usize::from(self.shards) / 2) {
+            let lease = format!("{}:l", meta.trim_end_matches(":m"));
+            let set = redis::cmd("SET").arg(lease).arg("another").arg("PX").arg(3_000).exec(&mut redis);
+            set.expect("a lease is taken");
+        }
+    }
+
     /// Everything is in the database, without a letter, and memory shows the same.
     #[track_caller]
     pub fn assert_settled(&self, server: &Server) {
@@ -291,6 +303,7 @@ pub(crate) use {on, on_all_shapes};
 on_all_shapes!(pairs_arrive, exchanged_values_arrive, a_true_violation_is_a_letter);
 on!(held_changes_of_a_tier_that_was_lost_are_counted:);
 on!(what_is_refused_keeps_nothing_else_waiting:);
+on!(parents_that_are_made_again_keep_new_children:);
 
 /// A row that is deleted frees its value for another row; a parent comes before its child, and goes after it.
 fn pairs_arrive(ordered: &Ordered) {
@@ -427,15 +440,7 @@ fn what_is_refused_keeps_nothing_else_waiting(ordered: &Ordered) {
     for _ in 0..ORPHANS {
         writer.post("/children", &json!({ "id": id(), "parent": id() }));
     }
-    // Half of the shards are drained first: rows of theirs take values that rows of the others had before.
-    let node = ("127.0.0.1", ordered.ground.memory.nodes()[0].port);
-    let mut redis = redis::Client::open(node).and_then(|client| client.get_connection()).expect("it answers");
-    let shards: Vec<String> = redis::cmd("KEYS").arg("*:m").query(&mut redis).expect("names");
-    for meta in shards.iter().take(usize::from(ordered.shards) / 2) {
-        let lease = format!("{}:l", meta.trim_end_matches(":m"));
-        let set = redis::cmd("SET").arg(lease).arg("another").arg("PX").arg(3_000).exec(&mut redis);
-        set.expect("a lease is taken");
-    }
+    ordered.have_half_wait();
     server.pause_drain(false);
     server.drain();
     let archive = ordered.archive();
@@ -444,4 +449,34 @@ fn what_is_refused_keeps_nothing_else_waiting(ordered: &Ordered) {
     assert!(others.is_empty(), "{} letters: {:?}", others.len(), &others[..others.len().min(3)]);
     assert_eq!(letters.len(), ORPHANS);
     assert_eq!(archive.number("SELECT count(DISTINCT email) FROM users"), PAIRS as i64);
+}
+
+/// A parent goes behind its child and is made again for another one, which is drained before it.
+fn parents_that_are_made_again_keep_new_children(ordered: &Ordered) {
+    let server = ordered.start("a").start();
+    server.wait_healthy();
+    let mut writer = Writer(server.client());
+    let families: Vec<(String, String)> = (0..PAIRS).map(|_| (id(), id())).collect();
+    for (parent, child) in &families {
+        writer.post("/parents", &json!({ "id": parent }));
+        writer.post("/children", &json!({ "id": child, "parent": parent }));
+    }
+    server.drain();
+    server.pause_drain(true);
+    for (parent, child) in &families {
+        writer.delete("/children", child);
+        writer.delete("/parents", parent);
+        writer.post("/parents", &json!({ "id": parent }));
+        writer.post("/children", &json!({ "id": id(), "parent": parent }));
+    }
+    // What is refused has everything of its shard tried one by one.
+    for _ in 0..PAIRS {
+        let (late, child) = (id(), id());
+        writer.post("/parents", &json!({ "id": late }));
+        writer.post("/children", &json!({ "id": child, "parent": late }));
+    }
+    ordered.have_half_wait();
+    server.pause_drain(false);
+    ordered.assert_settled(&server);
+    assert_eq!(ordered.archive().number("SELECT count(*) FROM children"), 2 * PAIRS as i64);
 }

@@ -37,7 +37,8 @@ impl Settler {
                 break;
             }
             let mut changes = taken.iter().map(|entry| entry.change.clone()).collect();
-            let Some(mut changes) = coalesce(&mut changes, schemas, &is_shared) else { break };
+            let Some(changes) = coalesce(&mut changes, schemas, &is_shared) else { break };
+            let mut changes = in_place(changes, schemas);
             let parked = unparked.as_ref().map_or(0, |unparked| park(&mut changes, schemas, unparked));
             let deletes = changes.iter().take_while(|change| matches!(change.op, Op::Delete(_))).count();
             let keys: Vec<i64> = changes.iter().map(|change| change.key_hash(schemas)).collect();
@@ -93,6 +94,26 @@ fn not_one_change(entries: &[Entry], schemas: &[Arc<Schema>], is_shared: &[bool]
     };
     let rows = by_row(entries).into_iter();
     rows.filter(|(_, row)| row.len() > 1 && !adds_up(row)).map(|(key, _)| key).collect()
+}
+
+/// Rows that are deleted and made again are changed where they are: rows that refer to them by now forbid the
+/// delete.
+fn in_place(mut changes: Vec<Change>, schemas: &[Arc<Schema>]) -> Vec<Change> {
+    let keys = |changes: &[Change], is_kind: fn(&Op) -> bool| {
+        let of_kind = changes.iter().filter(|change| is_kind(&change.op));
+        of_kind.map(|change| change.key_hash(schemas)).collect::<HashSet<i64>>()
+    };
+    let deleted = keys(&changes, |op| matches!(op, Op::Delete(_)));
+    let made = keys(&changes, |op| matches!(op, Op::Insert(_)));
+    changes.retain(|change| !matches!(change.op, Op::Delete(_)) || !made.contains(&change.key_hash(schemas)));
+    for change in &mut changes {
+        if let Op::Insert(row) = &change.op
+            && deleted.contains(&change.key_hash(schemas))
+        {
+            change.op = Op::Put(row.clone());
+        }
+    }
+    changes
 }
 
 /// Parks the rows that are changed, but for some, behind the deletes; how many.
