@@ -121,28 +121,47 @@ struct Known {
 
 impl Known {
     fn fold(&self) -> Option<Values> {
+        self.fold_all().0
+    }
+
+    /// The row, and whether every sum on the way to it fits. Memory holds one that does not at the end of the
+    /// range, and adds to that, until the next image.
+    fn fold_all(&self) -> (Option<Values>, bool) {
         let mut row = self.image.clone();
-        // What was added to the column since it was set. Sums that do not fit stay at the end of the range.
-        let mut added = 0i64;
+        let clicks = |row: &Option<Values>| match row.as_ref().map(|row| &row[CLICKS]) {
+            Some(Value::Bigint(number)) => i128::from(*number),
+            _ => 0,
+        };
+        let (mut sum, mut fits) = (clicks(&row), true);
         for (_, own) in &self.own {
             match own {
-                Own::Put(values) => (row, added) = (Some(values.clone()), 0),
+                Own::Put(values) => row = Some(values.clone()),
                 Own::Delete => row = None,
                 Own::Set(column, value) => {
-                    if *column == CLICKS {
-                        added = 0;
-                    }
                     if let Some(row) = &mut row {
                         row[*column] = value.clone();
                     }
                 }
-                Own::Add(delta) => added = added.saturating_add(*delta),
+                Own::Add(delta) => sum += i128::from(*delta),
             }
+            if matches!(own, Own::Put(_) | Own::Set(CLICKS, _)) {
+                (sum, fits) = (clicks(&row), true);
+            }
+            fits &= i64::try_from(sum).is_ok();
         }
         if let Some(Value::Bigint(number)) = row.as_mut().map(|row| &mut row[CLICKS]) {
-            *number = number.saturating_add(added);
+            *number = sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         }
-        row
+        (row, fits)
+    }
+
+    /// What memory shows is the row.
+    fn check(&self, shown: Values) {
+        let (mut row, fits) = self.fold_all();
+        if let (Some(row), false) = (&mut row, fits) {
+            row[CLICKS] = shown[CLICKS].clone();
+        }
+        assert_eq!(Some(shown), row);
     }
 }
 
@@ -395,4 +414,18 @@ fn a_unique_value_set_in_a_row_that_memory_lacks_is_taken() {
     let ops = [Op::Checkpoint(vec![strict, Op::Drain(1, 0)]), Op::Restart, Op::SetCode(0, Some(3))];
     let others = [Op::Restart, Op::Insert(2, None, 0), Op::SetCode(2, Some(3))];
     check(1 << 30, false, ops.into_iter().chain(others).collect());
+}
+
+/// The sum of the additions that wait does not fit into the column; with the image it does.
+#[test]
+fn what_waits_is_added_up_beyond_the_range_of_the_column() {
+    let strict = Op::Strict(Box::new(Op::Increment(0, 2)));
+    let ops = [Op::OthersPut(0, None, 1), Op::Look, Op::Apply, Op::OthersAdd(0, -5), Op::Look, Op::Apply];
+    let adds = [strict, Op::Drain(1, 0), Op::Settle, Op::Increment(0, i64::MAX), Op::Get(0)];
+    // The image is older than the two additions.
+    let later = [Op::OthersSet(0, 2), Op::Look, Op::Apply, Op::Get(0)];
+    check(1 << 30, false, ops.into_iter().chain(adds).chain(later).collect());
+    let own = [Op::OthersPut(0, None, 1), Op::Look, Op::Apply, Op::OthersAdd(0, -20), Op::Look, Op::Apply];
+    let adds = [Op::Increment(0, 2), Op::Increment(0, i64::MAX), Op::OthersSet(0, 2), Op::Look, Op::Apply];
+    check(1 << 30, false, own.into_iter().chain(adds).chain([Op::Get(0)]).collect());
 }

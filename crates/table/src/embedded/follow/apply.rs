@@ -274,7 +274,10 @@ fn mixed(schema: &forebay_value::Schema, image: RowRef<'_>, memory: RowRef<'_>, 
     let values = pairs.map(|(column, (image, memory))| match (left.fold(column), image) {
         (Fold::Memory, _) => memory,
         // As in SQL: NULL stays NULL. A sum that does not fit is refused by the database.
-        (Fold::Add(delta), ValueRef::Bigint(number)) => ValueRef::Bigint(number.saturating_add(delta)),
+        (Fold::Add(delta), ValueRef::Bigint(number)) => {
+            let sum = i128::from(number) + delta;
+            ValueRef::Bigint(sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+        }
         (Fold::Image | Fold::Add(_), image) => image,
     });
     let mut bytes = Vec::with_capacity(image.0.len());
