@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test lint bench bench-peers seeds load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -18,9 +18,14 @@ demo:
 
 # Every test: units, properties, contract, faults, crashes (three rounds), on real servers of every kind.
 test: tools
-	@export FOREBAY_FSYNC=off; $(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace --no-fail-fast && \
+	@export FOREBAY_FSYNC=off RUST_BACKTRACE=0; $(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace --no-fail-fast && \
 	FOREBAY_TEST_FOLLOW=triggers $(CARGO) test --workspace --test stores -- follow && \
 	FOREBAY_TEST_FOLLOW=logical $(CARGO) test --workspace --test contract -- shop
+
+# Ten thousand random histories of memory beside a database that others write to, for each of three databases; `make test` runs
+# 128 of each. About four minutes.
+model:
+	RUST_BACKTRACE=0 FOREBAY_MODEL_CASES=10000 $(CARGO) test --workspace --test follow -- memory_becomes
 
 # Bodies of 1 GiB through the proxy, instead of the 64 MiB of `make test`.
 test-bodies: tools

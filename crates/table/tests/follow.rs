@@ -340,8 +340,13 @@ fn check(limit_bytes: u64, alters: bool, ops: Vec<Op>) {
     world.close();
 }
 
+/// Cases of each test: `make model` runs far more.
+fn cases() -> u32 {
+    std::env::var("FOREBAY_MODEL_CASES").map_or(128, |cases| cases.parse().expect("a number of cases"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn memory_becomes_the_database(ops in ops()) {
@@ -414,6 +419,23 @@ fn a_unique_value_set_in_a_row_that_memory_lacks_is_taken() {
     let ops = [Op::Checkpoint(vec![strict, Op::Drain(1, 0)]), Op::Restart, Op::SetCode(0, Some(3))];
     let others = [Op::Restart, Op::Insert(2, None, 0), Op::SetCode(2, Some(3))];
     check(1 << 30, false, ops.into_iter().chain(others).collect());
+}
+
+/// A write that waited was refused, and the row was given up before, for another reason: it has its old
+/// unique value, whatever the write would have set.
+#[test]
+fn a_refused_unique_value_leaves_the_old_one_taken() {
+    let strict = |op| Op::Strict(Box::new(op));
+    let first = vec![strict(Op::Insert(1, Some(4), 3)), Op::Insert(2, Some(2), 23), Op::Drain(1, 0)];
+    let again = [Op::Delete(2), Op::Insert(2, Some(0), 0), Op::Insert(3, None, 38), Op::Drain(3, 0)];
+    let writes = vec![strict(Op::SetCode(2, Some(2))), strict(Op::Increment(3, 17))];
+    let outcomes = [Op::Drain(1, 0), Op::Drain(2, 3), Op::Settle];
+    let mut ops = vec![Op::Checkpoint(first)];
+    ops.extend(again);
+    ops.extend([Op::Checkpoint(writes), Op::RestartAlone(Vec::new())]);
+    ops.extend(outcomes);
+    ops.push(Op::RestartAlone(vec![Op::Upsert(3, Some(0), 380)]));
+    check(1 << 30, false, ops);
 }
 
 /// The sum of the additions that wait does not fit into the column; with the image it does.

@@ -293,7 +293,7 @@ impl Share<'_> {
             _ => true,
         };
         if !is_known {
-            self.take_undecided(table, key, hash);
+            self.note_undecided(table, key, hash);
             let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
             self.again.push((from, table.clone(), key.value().to_owned()));
         }
@@ -324,22 +324,14 @@ impl Share<'_> {
         Ok(true)
     }
 
-    /// Has a row that is given up take the values of its last intent: it may have been committed.
-    fn take_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
+    /// Reserves what the last intent of a row that is given up takes: whether the database took it is not
+    /// told.
+    fn note_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
         let decided = self.intents.remove(&(table.id(), key.to_owned()));
-        let Some(Decided { position, record }) = decided else { return };
-        let (changes, missing): (Vec<_>, _) =
-            match LogRecord::decode(&record).expect("it was checked when it was read") {
-                LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
-                    (row.values(table.schema()).enumerate().collect(), Missing::Put)
-                }
-                LogRecord::Update { columns, row, .. } => {
-                    (columns.of(row, table.schema()).collect(), Missing::Ignore)
-                }
-                _ => return,
-            };
+        let Some(Decided { position, record: bytes }) = decided else { return };
         if table.last_change(hash, key).is_none_or(|last| last < position) {
-            table.replay_unseen(key, hash, &changes, position, missing);
+            let record = LogRecord::decode(&bytes).expect("it was checked when it was read");
+            table.note_intent(&record, &bytes, key, hash, position);
         }
     }
 }
