@@ -11,6 +11,7 @@ mod cascades;
 mod checking;
 mod checkpoints;
 mod claims;
+mod columns;
 mod deadlines;
 mod drainers;
 mod enforced;

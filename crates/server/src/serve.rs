@@ -108,6 +108,7 @@ fn serve_in_place(
     let compiling = compile_all(config, &ground, duties);
     let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
     let Some((routes, schedule)) = compiled else { return Ok(Vec::new()) };
+    let Some(()) = starting.block_on(&runtime, &mut stop, tier.succeed())? else { return Ok(Vec::new()) };
     let server = starting.main(routes.clone(), gate)?;
     schedule.start(runtime.handle(), duties.jobs.then(|| tier.lease()).as_ref());
     let tier = Arc::new(tier);
@@ -311,8 +312,7 @@ async fn load_and_drain(
 
 async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) -> Result<(), StartError> {
     let begun = tier.begin_following(&listener).await?;
-    tier.load_beside(begun.as_ref()).await?;
-    tier.start_drain(settings)?;
+    tier.load_and_drain(begun.as_ref(), settings).await?;
     if let Some(begun) = begun {
         tier.start_following(begun, listener)?;
     }

@@ -9,6 +9,7 @@ mod claim;
 mod conditions;
 mod early_following;
 mod embedded;
+mod fill;
 mod following;
 mod gauges;
 mod lag;
@@ -120,19 +121,6 @@ impl Tier {
             Memory::Embedded(embedded) => embedded.prepare(memory, gate),
             // What such a tier answers is as durable as was asked for.
             Memory::Remote(_) => gate.advance(u64::MAX),
-        }
-    }
-
-    /// Fills memory with what the database holds and memory does not. Serving waits for it table by table.
-    pub async fn load(&self) -> Result<(), StartError> {
-        self.load_beside(None).await
-    }
-
-    /// The same, when the database tells what others commit.
-    pub(crate) async fn load_beside(&self, begun: Option<&Begun>) -> Result<(), StartError> {
-        match &self.memory {
-            Memory::Embedded(embedded) => embedded.load(&self.store, begun).await,
-            Memory::Remote(remote) => remote.load(&self.store).await,
         }
     }
 

@@ -101,6 +101,13 @@ impl Remote {
         Ok(Remote { client, tables, link, trouble })
     }
 
+    /// Takes tables over whose columns other servers have had otherwise.
+    pub async fn succeed(&self) -> Result<(), StartError> {
+        let succeeded =
+            until_answered(&self.trouble, "taking the tables over", || self.tables.succeed(&self.link)).await;
+        succeeded.map_err(|error| StartError(format!("taking the tables over: {error}")))
+    }
+
     /// Fills the tier with what the database holds, unless another server has done so.
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
         tokio::select! {

@@ -41,6 +41,12 @@ impl From<forebay_redis::Error> for HotError {
             Kind::UnknownOutcome => (HotKind::UnknownOutcome, "what became of the write is not known"),
             Kind::Server { code } => match code.as_str() {
                 "OOM" => (HotKind::MemoryFull, "the memory tier's server is full"),
+                "SUCCEEDED" => {
+                    (HotKind::Unavailable, "a server that came later serves the table with other columns")
+                }
+                "UNDRAINED" => {
+                    (HotKind::Unavailable, "what was written with other columns is not in the database yet")
+                }
                 "NOTLOADED" => (HotKind::Unavailable, "the table is being loaded"),
                 "REBUILD" => (HotKind::Unavailable, "unique values that a server lost are looked for"),
                 "EPOCH" => (HotKind::Unavailable, "the memory tier has changed over and is not ready yet"),

@@ -9,6 +9,7 @@
 
 use super::commit::Relied;
 use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
+use super::names::present_field;
 use super::repair::token;
 use super::stage::{Loading, Stage};
 use super::table::RemoteTable;
@@ -83,7 +84,14 @@ impl RemoteTable {
         if !table.lock_load(link, &token).await? {
             return Ok(None);
         }
-        let began = table.hold(link, &token).await?;
+        let began = match table.hold(link, &token).await {
+            Ok(began) => began,
+            Err(error) => {
+                // Should it not be asked any more, the lease runs out.
+                let _ = table.unlock_load(link, token).await;
+                return Err(error);
+            }
+        };
         let stage = table.stage(link, &token, &began).await?;
         Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), began, stage, leaving }))
     }
@@ -120,12 +128,24 @@ impl RemoteTable {
         Ok(wire::number("a lock", &answer)? == 1)
     }
 
+    async fn unlock_load(&self, link: &Link, token: Vec<u8>) -> Result<(), HotError> {
+        let keys = vec![self.tier.names.loader(self.id)];
+        link.write(self.tier.names.slot, &scripts::UNLOCK, keys, vec![token]).await?;
+        Ok(())
+    }
+
     async fn hold(&self, link: &Link, token: &[u8]) -> Result<Vec<Began>, HotError> {
         let asked = self.tier.shards.iter().map(|shard| async {
             let call = || Call {
                 script: &scripts::BEGIN_LOAD,
                 keys: vec![shard.meta.clone(), shard.hold.clone()],
-                args: vec![self.loaded_field.clone(), wire::digits(REMOTE_LOAD_LEASE_MS), token.to_vec()],
+                args: vec![
+                    self.loaded_field.clone(),
+                    wire::digits(REMOTE_LOAD_LEASE_MS),
+                    token.to_vec(),
+                    present_field(&self.schema.name),
+                    self.id.to_string().into_bytes(),
+                ],
             };
             let answer = self.tier.write(link, shard.number, call).await?;
             let [loaded, drained, epoch] = wire::tuple("begin_load", answer)?;
@@ -270,7 +290,13 @@ impl RemoteLoad {
             let call = || Call {
                 script: &scripts::END_LOAD,
                 keys: vec![shard.meta.clone(), shard.hold.clone()],
-                args: vec![table.loaded_field.clone(), wire::digits(began.since), began.epoch.clone()],
+                args: vec![
+                    table.loaded_field.clone(),
+                    wire::digits(began.since),
+                    began.epoch.clone(),
+                    present_field(&table.schema.name),
+                    table.id.to_string().into_bytes(),
+                ],
             };
             let answer = table.tier.write(link, shard.number, call).await?;
             if wire::number("end_load", &answer)? == 0 { Err(lost()) } else { Ok(()) }
@@ -288,9 +314,7 @@ impl RemoteLoad {
         if let Some(stage) = &self.stage {
             stage.clear(&self.table, link).await?;
         }
-        let keys = vec![self.table.tier.names.loader(self.table.id)];
-        link.write(self.table.tier.names.slot, &scripts::UNLOCK, keys, vec![self.token]).await?;
-        Ok(())
+        self.table.unlock_load(link, self.token).await
     }
 }
 

@@ -18,6 +18,7 @@
 //!   evicted row stay.
 //! - Nothing that is read from the database replaces anything newer or brings back what was deleted (`fetch`
 //!   says why).
+//! - What a table with other columns has left is neither served nor overtaken (`succession` says how).
 //! - What stands in those keys is checked when it is read; bytes that Forebay did not write are an error,
 //!   never a panic.
 //!
@@ -47,6 +48,7 @@ mod repair;
 mod scripts;
 mod serial_keys;
 mod stage;
+mod succession;
 mod table;
 mod tables;
 mod tier;

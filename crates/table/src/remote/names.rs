@@ -6,7 +6,7 @@
 //! fb:{<tag>}:<tier>:m                 hash    of one shard: epoch, n (the last number given), drained,
 //!                                             forgotten (the newest tombstone that is gone), full, gap,
 //!                                             base, generation, g<shard>, reserved, r<shard>, opening,
-//!                                             L<table> (loaded)
+//!                                             L<table> (loaded), P<name> (which id is present, since when)
 //! fb:{<tag>}:<tier>:s                 stream  the shard's queue: entries <n>-0, as in `encode`
 //! fb:{<tag>}:<tier>:l  :x  :h                 the lease of the queue, the lock of a repair, a scan of the
 //!                                             database under way
@@ -126,7 +126,7 @@ impl TableNames {
             fences: name("f"),
             order: name("o"),
             counters: schema.indexed_columns().map(|column| counter_name(&prefix, column)).collect(),
-            uniques: schema.unique_columns().map(|column| name(&format!("u{column}"))).collect(),
+            uniques: schema.unique_columns().map(|column| unique_name(&prefix, column)).collect(),
             prefix,
         }
     }
@@ -134,6 +134,12 @@ impl TableNames {
     /// What is a view of the database: it can be dropped and loaded again.
     pub fn view(&self) -> impl Iterator<Item = &Vec<u8>> {
         [&self.rows, &self.deleted, &self.order].into_iter().chain(&self.counters)
+    }
+
+    /// Everything of a table whose unique and counted columns may not be known.
+    pub fn everything(&self, schema: &Schema) -> Vec<Vec<u8>> {
+        let uniques = (0..schema.columns.len()).map(|column| unique_name(&self.prefix, column));
+        self.whole_view(schema).into_iter().chain([self.fences.clone()]).chain(uniques).collect()
     }
 
     /// The same, of a table whose counted columns may not be known: it is not configured any more.
@@ -145,6 +151,15 @@ impl TableNames {
 
 fn counter_name(prefix: &str, column: usize) -> Vec<u8> {
     format!("{prefix}c{column}").into_bytes()
+}
+
+fn unique_name(prefix: &str, column: usize) -> Vec<u8> {
+    format!("{prefix}u{column}").into_bytes()
+}
+
+/// The field of a shard's meta that says which id of a table is present.
+pub(crate) fn present_field(table: &str) -> Vec<u8> {
+    format!("P{table}").into_bytes()
 }
 
 /// The field of a shard's meta that says that it has all rows of a table.

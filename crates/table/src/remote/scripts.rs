@@ -39,6 +39,7 @@ scripts! {
     REPAIR = "repair",
     RESTORE = "restore",
     STATE = "state",
+    SUCCEED = "succeed",
     SWAP = "swap",
     MAKE_TIER = "make_tier",
     UNLOCK = "unlock",

@@ -228,7 +228,7 @@ impl RemoteTable {
     /// [`HotKind::Unavailable`].
     pub async fn count(&self, link: &Link) -> Result<u64, HotError> {
         let by_shard = self.count_shards(link).await?;
-        Ok(by_shard.iter().sum())
+        self.surely(link, by_shard.iter().sum()).await
     }
 
     /// How many rows there were, at most about a second ago; `None`: they were not counted lately,
@@ -300,7 +300,16 @@ impl RemoteTable {
             self.tier.read(link, shard, command)
         });
         let answers = try_join_all(asked).await?;
-        answers.iter().map(|answer| wire::number("a counter", answer)).sum()
+        let counted = answers.iter().map(|answer| wire::number("a counter", answer)).sum::<Result<_, _>>()?;
+        self.surely(link, counted).await
+    }
+
+    /// A count, if all shards are loaded.
+    async fn surely(&self, link: &Link, count: u64) -> Result<u64, HotError> {
+        if self.is_loaded() || self.check_loaded(link).await? {
+            return Ok(count);
+        }
+        Err(self.being_loaded())
     }
 
     /// Any row, each with the same chance as far as counts a second old tell.
@@ -344,7 +353,11 @@ impl RemoteTable {
         if self.check_loaded(link).await? {
             return Ok(None);
         }
-        Err(HotError::unavailable(format!("table {} is being loaded", self.schema.name)))
+        Err(self.being_loaded())
+    }
+
+    fn being_loaded(&self) -> HotError {
+        HotError::unavailable(format!("table {} is being loaded", self.schema.name))
     }
 
     /// Forgets all rows and the keys in hand, for a database that was emptied. No request may use the table

@@ -67,6 +67,20 @@ impl RemoteTables {
         Ok(RemoteTables { tier, tables, queue, lacking })
     }
 
+    /// Has every shard hold these tables with these columns: where it has one with others, that is dropped,
+    /// servers with those columns no longer write, and the table is to be loaded once their changes are
+    /// drained. For a server that is to serve the tables.
+    ///
+    /// # Errors
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
+    pub async fn succeed(&self, link: &Link) -> Result<(), HotError> {
+        for table in self.all() {
+            self.tier.succeed(link, table.id(), table.schema()).await?;
+            table.check_loaded(link).await?;
+        }
+        Ok(())
+    }
+
     /// The table with this name. For the start: nothing is looked up by name while serving.
     pub fn get(&self, name: &str) -> Option<Arc<RemoteTable>> {
         self.all().iter().find(|table| table.schema().name == name).cloned()
