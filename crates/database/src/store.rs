@@ -250,6 +250,12 @@ impl Store {
         on!(self, engine => engine.count(schema).await)
     }
 
+    /// About how many rows the table has, by what the database knows without counting them; `None`: it does
+    /// not know.
+    pub async fn rows_estimated(&self, schema: &Schema) -> Result<Option<u64>, Error> {
+        on!(self, engine => engine.rows_estimated(schema).await)
+    }
+
     /// The drain positions of all logs that were ever drained into this store.
     pub async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
         on!(self, engine => engine.positions().await)

@@ -327,6 +327,15 @@ impl Postgres {
         let rows = self.submit(&sql, Vec::new(), false).await?;
         Ok(table::number(&rows, 0, 0).unsigned_abs())
     }
+
+    /// What ANALYZE, VACUUM or CREATE INDEX found last. A table that none of them has seen has -1, up to
+    /// PostgreSQL 13 also 0.
+    pub(crate) async fn rows_estimated(&self, schema: &Schema) -> Result<Option<u64>, Error> {
+        let sql = "SELECT coalesce(max(reltuples), -1)::int8 FROM pg_class WHERE oid = to_regclass($name)";
+        let name = Value::Text(sql::quoted(&schema.name).into());
+        let rows = self.submit(sql, vec![name], false).await?;
+        Ok(u64::try_from(table::number(&rows, 0, 0)).ok().filter(|rows| *rows > 0))
+    }
 }
 
 async fn sweep(queue: Arc<Queue>) {

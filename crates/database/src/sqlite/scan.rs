@@ -12,8 +12,8 @@ use super::schema::quoted;
 use super::types;
 use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
 use crate::{Error, Kind, Scan};
-use forebay_value::{Row, Schema, Value, ValueRef, encode_row};
-use rusqlite::Connection;
+use forebay_value::{KeyKind, Row, Schema, Value, ValueRef, encode_row};
+use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
 
@@ -97,6 +97,25 @@ impl Sqlite {
             Ok(count.unsigned_abs())
         };
         self.readers.submit(count).await
+    }
+
+    /// The largest rowid, where rowids count up: in a table whose key is serial, or no integer. A table of
+    /// which they are not known to, or that has none, has no estimate.
+    pub(crate) async fn rows_estimated(&self, schema: &Schema) -> Result<Option<u64>, Error> {
+        if schema.key_kind == KeyKind::Bigint {
+            return Ok(None);
+        }
+        let (name, sql) = (schema.name.clone(), format!("SELECT max(rowid) FROM {}", quoted(&schema.name)));
+        let estimate = move |connection: &Connection| {
+            let of_table = "SELECT NOT wr FROM pragma_table_list(?1) WHERE schema = 'main'";
+            let has_rowid = connection.query_row(of_table, [&name], |row| row.get(0)).optional();
+            if has_rowid.map_err(map)? != Some(true) {
+                return Ok(None);
+            }
+            let largest: Option<i64> = connection.query_row(&sql, [], |row| row.get(0)).map_err(map)?;
+            Ok(largest.and_then(|rowid| u64::try_from(rowid).ok()))
+        };
+        self.readers.submit(estimate).await
     }
 }
 

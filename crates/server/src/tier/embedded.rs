@@ -34,6 +34,9 @@ const GIVE_BACK: Duration = Duration::from_secs(1);
 /// Reads of single rows under way at a time.
 const READS_AT_ONCE: usize = 64;
 
+/// A table of so many rows is announced before it is loaded, because that takes a second or so.
+const ROWS_SAID: u64 = 500_000;
+
 /// Log and hot tables of a data folder.
 pub(super) struct Embedded {
     pub(super) log: Log,
@@ -278,6 +281,11 @@ impl Embedded {
         let mut rows = 0;
         for table in self.tables.all().iter().filter(|table| !table.is_from_checkpoint()) {
             let (doing, progress) = (loading(table), Arc::default());
+            let estimate = until_answered(&self.trouble, &doing, || store.rows_estimated(table.schema()));
+            match estimate.await.map_err(|error| StartError(format!("{doing}: {error}")))? {
+                Some(about) if about >= ROWS_SAID => say!("{doing}: about {about} rows of the database"),
+                _ => {}
+            }
             let warmed = until_answered(&self.trouble, &doing, || warm(table, store, None, &progress));
             rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
         }

@@ -11,7 +11,8 @@ on_both!(
     rows_are_stored_as_they_are,
     describe_gives_back_what_was_created,
     plain_sql_inserts_get_the_same_defaults,
-    bounds_are_held_by_the_database_as_well
+    bounds_are_held_by_the_database_as_well,
+    rows_are_estimated_without_counting
 );
 
 pub(crate) fn every_type() -> Arc<Schema> {
@@ -213,4 +214,23 @@ async fn bounds_are_held_by_the_database_as_well(scratch: &Scratch) {
         scanned.extend(message.unwrap().iter().map(|row| row.as_ref().to_values(&schema)));
     }
     assert_eq!(scanned, [values]);
+}
+
+async fn rows_are_estimated_without_counting(scratch: &Scratch) {
+    let (store, schema) = (scratch.store(), codes());
+    assert_eq!(store.rows_estimated(&schema).await.unwrap(), None, "there is no such table");
+    store.create_table(&schema).await.unwrap();
+    assert_eq!(store.rows_estimated(&schema).await.unwrap(), None);
+    for code in 0..200 {
+        scratch.execute(&format!("INSERT INTO codes (code) VALUES ('c{code}')")).await;
+    }
+    scratch.execute("ANALYZE").await;
+    assert_eq!(store.rows_estimated(&schema).await.unwrap(), Some(200));
+    // Where keys do not count up, SQLite does not know.
+    let far = Schema::new("far", vec![key("id", Type::Bigint)], 0, KeyKind::Bigint).unwrap();
+    store.create_table(&far).await.unwrap();
+    scratch.execute("INSERT INTO far VALUES (-5), (9000000000000000000)").await;
+    scratch.execute("ANALYZE").await;
+    let known = matches!(scratch, Scratch::Postgres(_)).then_some(2);
+    assert_eq!(store.rows_estimated(&far).await.unwrap(), known);
 }
